@@ -6,7 +6,7 @@ from concord.emulator import ReferenceMachine
 from concord.host.frames import Frame, FrameReader, enclose
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import REGISTERS, Reg, RegionId, regions
-from concord_rtl.top import NpuTop
+from concord_rtl.core.top import NpuTop
 from support import bench
 from support.link_model import DeviceModel
 from support.program_gen import random_program

@@ -38,7 +38,7 @@ SOURCES = (
     "sw/concord/emulator/kernels.py", "sw/concord/derive/backends/numpy_prelude.py",
     "sw/concord/derive/backends/onnx_functions.py",
     "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/binary16_add.py",
-    "hw/concord_rtl/arith/binary16_mul.py", "hw/concord_rtl/arith/helpers.py", "hw/concord_rtl/dsp.py",
+    "hw/concord_rtl/arith/binary16_mul.py", "hw/concord_rtl/arith/binary16_fields.py", "hw/concord_rtl/cells/dsp.py",
     "hw/concord_rtl/families/primitives.py",
 )  # fmt: skip
 _units: dict[tuple[str, str], object] = {}

@@ -132,7 +132,7 @@ def verilog(config):
     """The NPU of a preset."""
     from amaranth.back import verilog as back
 
-    from concord_rtl.top import NpuTop
+    from concord_rtl.core.top import NpuTop
 
     return {"verilog": digest(back.convert(NpuTop(CONFIGS[config]), name="npu", emit_src=False).encode())}
 

@@ -88,7 +88,7 @@ def test_cases_that_leave_inputs_out_are_found():
 def test_changes_that_fit_nowhere_are_refused():
     line = "LATENCY = timing.REGISTER_SLICE"
     for old, new, text in (("nowhere", "x", "old must be"), (line, "LATENCY = 2", "new must change")):
-        with pytest.raises(ValueError, match=text), changed(Change("concord_rtl.register_slice", old, new)):
+        with pytest.raises(ValueError, match=text), changed(Change("concord_rtl.parts.register_slice", old, new)):
             pass
 
 

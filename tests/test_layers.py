@@ -19,6 +19,11 @@ PACKAGES = (
 )  # fmt: skip
 #: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
 WITHOUT_EMULATOR = ("derive", "overflow")
+#: Rooms of the hardware, each of which may import from those in front of it alone.
+ROOMS = (
+    "parts", "netlists", "families", "cells", "arith", "memories", "mvm", "vector", "lazy", "pipe", "host", "sequencer",
+    "element_serial", "feeder", "link", "core", "flow", "build",
+)  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
 
@@ -116,14 +121,18 @@ def test_the_compiler_has_no_circle():
     assert circle(compiler()) == []
 
 
-def packages():
-    """What the packages of the software import of each other, imports inside functions and for type checkers too."""
+def packages(files):
+    """What the packages in a folder import of each other, imports inside functions and for type checkers too."""
     graph = {}
-    for name, ones in imports(modules(ROOT / "sw" / "concord")).items():
-        first, *rest = name.split(".")[1:2] or [name]
-        graph.setdefault(first, set()).update(one.split(".")[1] for one in ones if "." in one)
-        assert not rest
-    return {name: ones - {name} for name, ones in graph.items() if name != "concord"}
+    for name, others in imports(files).items():
+        if "." in name:
+            graph.setdefault(name.split(".")[1], set()).update(other.split(".")[1] for other in others if "." in other)
+    return {name: others - {name} for name, others in graph.items()}
+
+
+def up_the_list(graph, order):
+    """Pairs of packages of which the first stands in front of the second, which it imports."""
+    return [(name, other) for name in graph for other in graph[name] if order.index(other) > order.index(name)]
 
 
 @pytest.mark.parametrize("folder", ["sw/concord", "hw/concord_rtl", "constraints/concord_boards"])
@@ -134,10 +143,18 @@ def test_no_module_imports_itself_by_way_of_others(folder):
 
 
 def test_packages_import_in_one_direction():
-    graph = packages()
-    assert set(graph) == set(PACKAGES)
-    place = {name: k for k, name in enumerate(PACKAGES)}
-    assert [(name, one) for name in graph for one in sorted(graph[name]) if place[one] > place[name]] == []
+    for folder, order in (("sw/concord", PACKAGES), ("hw/concord_rtl", ROOMS)):
+        graph = packages(modules(ROOT / folder))
+        assert set(graph) == set(order)
+        assert up_the_list(graph, order) == []
+
+
+def test_an_import_up_the_list_is_noticed(tmp_path):
+    files = {"concord_rtl.parts.shapes": "from concord_rtl.core.top import Top\n", "concord_rtl.core.top": ""}
+    paths = {name: tmp_path / f"{name}.py" for name in files}
+    for name, text in files.items():
+        paths[name].write_text(text)
+    assert up_the_list(packages(paths), ROOMS) == [("parts", "core")]
 
 
 def emulating(files):
@@ -191,5 +208,10 @@ def test_the_check_can_fail(tmp_path):
 
 def test_the_page_lists_the_packages_in_order():
     text = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")[2]
-    named = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
-    assert [*named, "__main__"] == list(PACKAGES)
+    software, _, hardware = text.partition("| room |")
+    assert [*_named(software), "__main__"] == list(PACKAGES)
+    assert _named(hardware) == list(ROOMS)
+
+
+def _named(text):
+    return [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]

@@ -15,12 +15,15 @@ from concord.spec.blocks import shortage
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.presets import preset
+from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
 from concord_rtl.flow import area as areas
 from concord_rtl.flow import report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import reachable
 from concord_rtl.flow.cache import FlowStep, digest
+from concord_rtl.flow.gates.command import gates
+from concord_rtl.flow.lazy_area import lazy
 from concord_rtl.flow.plan import (
     PRESET,
     Plan,
@@ -34,9 +37,6 @@ from concord_rtl.flow.plan import (
     source_key,
 )
 from concord_rtl.flow.tools import ToolError
-from concord_rtl.gates.command import gates
-from concord_rtl.lazy.command import lazy
-from concord_rtl.top import NpuTop
 
 CONSOLE = Console()
 

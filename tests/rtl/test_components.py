@@ -10,7 +10,7 @@ from amaranth.lib import data, stream, wiring
 
 import concord_rtl
 from concord.spec.presets import TINY, UP5K
-from concord_rtl.top import NpuTop
+from concord_rtl.core.top import NpuTop
 
 ROOT = Path(concord_rtl.__file__).parent
 

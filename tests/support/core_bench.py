@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from concord.image import Memories
 from concord.spec.memmap import REGISTERS, Reg, RegionId, regions
-from concord_rtl.core import NpuCore
-from concord_rtl.implementation import Contents
+from concord_rtl.core.core import NpuCore
+from concord_rtl.core.implementation import Contents
 from support.bench import put, simulate, transfer
 
 

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.dsp import Multiplier
+from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.flow.bram import Store
 
 ATTRS = {"no_rw_check": 1, "ram_style": "block"}

@@ -8,8 +8,8 @@ from amaranth import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.dsp import Multiplier
-from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.cells.dsp import Multiplier
 
 DEPTH, WIDTH = 512, 18
 SMALL = 16

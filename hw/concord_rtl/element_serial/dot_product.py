@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
-from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import DualMultiplier
+from concord_rtl.arith.block_float import activations, weights
+from concord_rtl.cells.dsp import DualMultiplier
 from concord_rtl.element_serial.grid_shift import GridShift
 
 

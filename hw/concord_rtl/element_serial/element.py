@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
+from concord_rtl.arith.binary16_fields import is_nan
 from concord_rtl.arith.binary16_mul import Binary16Mul
-from concord_rtl.arith.helpers import is_nan
+from concord_rtl.arith.block_float import activations
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
-from concord_rtl.block_float import activations
-from concord_rtl.control import SLOT_BITS, AddOp
 from concord_rtl.element_serial.grid_adder import GridAdder
-from concord_rtl.table import TableAccess, TableBank
+from concord_rtl.parts.control import SLOT_BITS, AddOp
+from concord_rtl.vector.table import TableAccess, TableBank
 
 #: binary16 pattern of -inf, where maxima start.
 LOWEST = 1 << BINARY16_WIDTH - 1 | BINARY16_INF
@@ -66,7 +66,7 @@ class ElementUnit(wiring.Component):
     acc_overflow, half_overflow, nonfinite, table_clamped : Out(1)
         Flags, in the cycle of ``en``.
     tables : In(TableAccess)
-        As in :class:`concord_rtl.table.TableBank`.
+        As in :class:`concord_rtl.vector.table.TableBank`.
     """
 
     en: Signal

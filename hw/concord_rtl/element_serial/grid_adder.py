@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
-from concord_rtl.arith.helpers import MAGNITUDE, exponent, is_nan, is_special, significand
-from concord_rtl.control import AddOp
+from concord_rtl.arith.binary16_fields import MAGNITUDE, exponent, is_nan, is_special, significand
+from concord_rtl.parts.control import AddOp
 
 
 class GridAdder(wiring.Component):

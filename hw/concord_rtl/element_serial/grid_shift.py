@@ -9,11 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
-from concord_rtl.dsp import LeftShifter
+from concord_rtl.cells.dsp import LeftShifter
 
 
 class GridShift(wiring.Component):
-    """Shift left by ``shift``: the lower places in a :class:`concord_rtl.dsp.LeftShifter`, the others behind it.
+    """Shift left by ``shift``: the lower places in a :class:`concord_rtl.cells.dsp.LeftShifter`, the others behind it.
 
     Does not check the shift: one beyond ``max_shift`` gives an undefined value. One value per cycle, ``LATENCY``
     cycles later.

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.operations import ADDRESSED
-from concord_rtl.control import SLOT_BITS, Act, AddOp
 from concord_rtl.element_serial.element import Take
+from concord_rtl.parts.control import SLOT_BITS, Act, AddOp
 from concord_rtl.pipe.layouts import chain_layout
 
 #: Operations of the multifunction units, in order; each has an operand port or none.

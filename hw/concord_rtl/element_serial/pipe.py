@@ -12,8 +12,7 @@ from concord.spec import timing
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord.spec.formats import Flag
 from concord.spec.operations import ADDRESSED
-from concord_rtl.block_float import activations, weights
-from concord_rtl.control import AddOp
+from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.element_serial.address_book import AddressBook, book_port
 from concord_rtl.element_serial.dot_product import DotProduct
 from concord_rtl.element_serial.element import ElementUnit, Take
@@ -22,9 +21,10 @@ from concord_rtl.element_serial.loops import VectorLoops
 from concord_rtl.element_serial.mfu_stages import MfuStages
 from concord_rtl.element_serial.taps import TapLoops
 from concord_rtl.element_serial.vector_end import VectorEnd
+from concord_rtl.parts.control import AddOp
+from concord_rtl.parts.shapes import shape_of
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.ports import VectorPort, pipe_ports
-from concord_rtl.shapes import shape_of
 
 #: Cycles from the beginning of a stage of the multifunction units to the one in which the element changes.
 STATION_CYCLES = {

@@ -11,10 +11,11 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, ExponentMode
-from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, stages
-from concord_rtl.block_float import BLOCK, FIELD_BITS, activations, finite
-from concord_rtl.control import QUANT_CTRL
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
+from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.parts.control import QUANT_CTRL
+from concord_rtl.parts.stages import stages
 
 
 class VectorEnd(wiring.Component):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from amaranth import *
 
-from concord_rtl.arith.helpers import delay
 from concord_rtl.families.carry import CarryBit, always, both, both_less
 from concord_rtl.families.primitives import Primitives
+from concord_rtl.parts.stages import delay
 
 #: Cycles from the operands to the product.
 LATENCY = 4

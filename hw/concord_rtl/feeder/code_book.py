@@ -12,8 +12,8 @@ from concord.spec.blocks import code_book_in_ram
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH
-from concord_rtl.arith.helpers import delay
-from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.parts.stages import delay
 
 
 class CodeBook(wiring.Component):

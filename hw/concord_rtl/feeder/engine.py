@@ -12,11 +12,11 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE, CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
-from concord_rtl.block_float import activations
-from concord_rtl.bus import HostBus
+from concord_rtl.arith.block_float import activations
 from concord_rtl.feeder.maker import VectorMaker
 from concord_rtl.feeder.walker import FeedWalker, pointer_bits
-from concord_rtl.shapes import shape_of, stream_of
+from concord_rtl.host.bus import HostBus
+from concord_rtl.parts.shapes import shape_of, stream_of
 
 #: Cycles from the write that starts a run until the core is surely busy.
 SETTLE = 8

@@ -11,12 +11,12 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.memmap import RegionId
-from concord_rtl.bus import HostBus
+from concord_rtl.cells.block_ram import BlockRam
 from concord_rtl.feeder.code_book import CodeBook
 from concord_rtl.feeder.engine import FeedEngine
 from concord_rtl.feeder.walker import pointer_bits, result_bits
-from concord_rtl.memories.block_ram import BlockRam
-from concord_rtl.shapes import stream_of
+from concord_rtl.host.bus import HostBus
+from concord_rtl.parts.shapes import stream_of
 
 
 class Feeder(wiring.Component):

@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
-from concord_rtl.bus import word_bits
-from concord_rtl.quantizer import Quantizer
-from concord_rtl.shapes import stream_of
+from concord_rtl.host.bus import word_bits
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.vector.quantizer import Quantizer
 
 
 def store_layout(config: NpuConfig) -> data.StructLayout:

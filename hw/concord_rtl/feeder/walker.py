@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
-from concord_rtl.shapes import shape_of
+from concord_rtl.parts.shapes import shape_of
 
 #: Words of a script that describe the loops.
 DESCRIBING = (FeedOp.WINDOW, FeedOp.SLIDE, FeedOp.IMAGE, FeedOp.SIZE, FeedOp.TAPS, FeedOp.MOVES, FeedOp.START)

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
+from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.core.implementation import Contents
 from concord_rtl.families import Family
 from concord_rtl.flow.bram import Store
-from concord_rtl.implementation import Contents
-from concord_rtl.memories.block_ram import BlockRam
 
 #: Regions with contents of their own; registers and flags have none.
 REGIONS = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)

@@ -20,6 +20,8 @@ from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
 from concord_boards.board import Placement
+from concord_rtl.core.implementation import Contents
+from concord_rtl.core.top import NpuTop
 from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop, divisor_of
@@ -27,8 +29,6 @@ from concord_rtl.flow.bram import BlockRams, Layout, Store
 from concord_rtl.flow.cache import digest, sources
 from concord_rtl.flow.clocking import clock_of, tunable
 from concord_rtl.flow.report import MHZ
-from concord_rtl.implementation import Contents
-from concord_rtl.top import NpuTop
 
 BOARD, PRESET = NameChoice("board", concord_boards.BOARDS), NameChoice("preset", PRESETS)
 

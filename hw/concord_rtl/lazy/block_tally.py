@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import register
+from concord_rtl.parts.stages import register
 
 
 class BlockTally(wiring.Component):

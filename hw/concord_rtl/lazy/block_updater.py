@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import clog2
 from concord.spec.training import TRAIN_EXP_MAX
-from concord_rtl.arith.helpers import register
 from concord_rtl.lazy.block_tally import BlockTally
 from concord_rtl.lazy.first_pass import FirstPass
 from concord_rtl.lazy.lazy_update import check_lanes
@@ -20,7 +19,8 @@ from concord_rtl.lazy.second_pass import SecondPass
 from concord_rtl.lazy.steps import raw_places
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
 from concord_rtl.memories.vector_memory import VectorMemory
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import register
 
 
 class BlockUpdater(wiring.Component):

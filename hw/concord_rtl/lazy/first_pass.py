@@ -10,12 +10,12 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import delay, register
 from concord_rtl.lazy.block_tally import BlockTally
 from concord_rtl.lazy.ports import ports
 from concord_rtl.lazy.steps import growth_limit, limited_places, raw_places
 from concord_rtl.lazy.update_lane import UpdateLane
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.parts.stages import delay, register
 
 
 class FirstPass(wiring.Component):

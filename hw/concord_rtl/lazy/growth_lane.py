@@ -8,9 +8,9 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import register
 from concord_rtl.lazy.steps import outside, split
 from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.parts.stages import register
 
 
 class GrowthLane(wiring.Component):

@@ -8,11 +8,11 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import delay
 from concord_rtl.lazy.growth_lane import GrowthLane
 from concord_rtl.lazy.lazy_update import check_lanes
 from concord_rtl.lazy.widths import LazyWidths
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import delay
 
 
 class LazyGrowth(wiring.Component):

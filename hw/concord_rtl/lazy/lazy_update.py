@@ -10,11 +10,11 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import delay, register
 from concord_rtl.lazy.steps import growth_limit, limited_places, raw_places
 from concord_rtl.lazy.update_lane import UpdateLane
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import delay, register
 
 
 def check_lanes(lanes):

@@ -8,10 +8,10 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.arith.helpers import delay
 from concord_rtl.lazy.growth_lane import GrowthLane
 from concord_rtl.lazy.ports import lanes_in_use, ports
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.parts.stages import delay
 
 
 class SecondPass(wiring.Component):

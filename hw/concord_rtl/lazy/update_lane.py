@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.formats import Rounding
-from concord_rtl.arith.helpers import delay, register
 from concord_rtl.lazy.steps import outside, shifted, split
 from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.parts.stages import delay, register
 
 #: Bits of the shift that are left for the second of its two stages, and for the second step in that.
 FINE_BITS, FINEST_BITS = 4, 2

@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import TARGET
 from concord.spec.memmap import regions
-from concord_rtl.bus import ADDR_BITS, HostBus, word_bits
+from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
 from concord_rtl.link.words import WordAssembler, WordSplitter
-from concord_rtl.shapes import shape_of, stream_of
+from concord_rtl.parts.shapes import shape_of, stream_of
 
 
 class BusAccess(wiring.Component):

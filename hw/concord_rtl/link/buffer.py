@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import TARGET
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
 
 
 class PayloadBuffer(wiring.Component):

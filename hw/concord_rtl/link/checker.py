@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
-from concord_rtl.arith.helpers import register
 from concord_rtl.feeder.walker import pointer_bits, result_bits
 from concord_rtl.link.receiver import frame_layout
-from concord_rtl.shapes import shape_of
+from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import register
 
 #: PING reads this many registers.
 PING_WORDS = Reg.FINGERPRINT_HIGH + 1

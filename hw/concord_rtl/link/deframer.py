@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import link
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
 
 #: A byte of a frame, or its end (``data`` then means nothing); ``damaged`` if it ended inside an escape sequence.
 CHUNK = data.StructLayout({"data": 8, "end": 1, "damaged": 1})

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import link
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
 
 #: A byte of a frame and whether it is the last one.
 PIECE = data.StructLayout({"data": 8, "last": 1})

@@ -12,16 +12,16 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import RegionId
-from concord_rtl.arith.helpers import register
-from concord_rtl.bus import HostBus
 from concord_rtl.feeder.walker import pointer_bits, result_bits
+from concord_rtl.host.bus import HostBus
 from concord_rtl.link.access import BusAccess
 from concord_rtl.link.checker import RequestChecker
 from concord_rtl.link.deframer import Deframer
 from concord_rtl.link.framer import Framer
 from concord_rtl.link.receiver import Receiver
 from concord_rtl.link.replier import Replier
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import register
 
 
 class MessageProcessor(wiring.Component):

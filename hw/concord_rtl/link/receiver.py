@@ -14,7 +14,7 @@ from concord.spec.memmap import regions
 from concord_rtl.link.buffer import PayloadBuffer
 from concord_rtl.link.crc import Crc32
 from concord_rtl.link.deframer import CHUNK
-from concord_rtl.shapes import shape_of, stream_of
+from concord_rtl.parts.shapes import shape_of, stream_of
 
 
 class Part(enum.Enum):

@@ -12,7 +12,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.link import CRC_BYTES, HEADER
 from concord_rtl.link.crc import Crc32
 from concord_rtl.link.framer import PIECE
-from concord_rtl.shapes import shape_of, stream_of
+from concord_rtl.parts.shapes import shape_of, stream_of
 
 
 class Replier(wiring.Component):

@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of
 
 DATA_BITS = 8
 

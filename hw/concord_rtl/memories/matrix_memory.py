@@ -13,12 +13,12 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import paired
-from concord_rtl.arith.helpers import delay, register
-from concord_rtl.block_float import weights
+from concord_rtl.arith.block_float import weights
+from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
-from concord_rtl.kept_register import KeptRegister
-from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.stages import delay, register
 
 
 class MatrixMemory(wiring.Component):

@@ -9,10 +9,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
-from concord_rtl.block_float import weights
+from concord_rtl.arith.block_float import weights
+from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.column_memory import ColumnMemory
-from concord_rtl.memories.spram import Spram
 
 
 class RowMemory(wiring.Component):

@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.cells.block_ram import BlockRam
 
 
 def bank_depths(depth, least, most) -> list[int]:

@@ -13,13 +13,13 @@ from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.multipliers import paired
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
-from concord_rtl.arith.helpers import delay
-from concord_rtl.block_float import activations, weights
-from concord_rtl.kept_register import KeptRegister
+from concord_rtl.arith.block_float import activations, weights
+from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.mvm.results import ResultQueue
 from concord_rtl.mvm.row import Row, clear_delay, exp_delay, exponent_shape, window_ports
 from concord_rtl.mvm.row_pair import RowPair
 from concord_rtl.mvm.window import pass_layout
+from concord_rtl.parts.stages import delay
 
 
 def control_layout(config: NpuConfig) -> data.StructLayout:

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
-from concord_rtl.kept_register import KeptRegister
+from concord_rtl.cells.kept_register import KeptRegister
 
 
 class ResultQueue(wiring.Component):

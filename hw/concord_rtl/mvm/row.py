@@ -11,11 +11,11 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.windows import lane_of
-from concord_rtl.arith.helpers import delay
-from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import Multiplier
+from concord_rtl.arith.block_float import activations, weights
+from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.mvm.align import Align
 from concord_rtl.mvm.window_registers import WindowRegisters
+from concord_rtl.parts.stages import delay
 
 
 def exponent_shape(config: NpuConfig):

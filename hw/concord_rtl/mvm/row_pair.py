@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import lanes_in_logic
-from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import PairMultiplier
+from concord_rtl.arith.block_float import activations, weights
+from concord_rtl.cells.dsp import PairMultiplier
 from concord_rtl.mvm.row import RowSum, exponent_shape, window_ports
 from concord_rtl.mvm.window_registers import WindowRegisters
 

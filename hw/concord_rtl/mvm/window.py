@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import paired
-from concord_rtl.block_float import activations
+from concord_rtl.arith.block_float import activations
 from concord_rtl.mvm.row import exponent_shape
 
 

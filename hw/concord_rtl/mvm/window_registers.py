@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord_rtl.block_float import activations
+from concord_rtl.arith.block_float import activations
 
 
 class WindowRegisters(wiring.Component):

@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.operations import ADDRESSED, OPERANDS
-from concord_rtl.control import Act, AddOp
+from concord_rtl.parts.control import Act, AddOp
+from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import (
     Reduction,
@@ -23,7 +24,6 @@ from concord_rtl.pipe.layouts import (
     retire_layout,
     vector_addr_bits,
 )
-from concord_rtl.shapes import stream_of
 
 
 class _State(NamedTuple):

@@ -11,13 +11,13 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
-from concord_rtl.arith.helpers import delay
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
-from concord_rtl.control import ReduceMode
-from concord_rtl.kept_register import KeptRegister
+from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.control import ReduceMode
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import delay
 from concord_rtl.pipe.layouts import Reduction, launch_layout
 from concord_rtl.pipe.source import source_layout
-from concord_rtl.shapes import stream_of
 
 
 def beat_layout() -> data.StructLayout:

@@ -6,7 +6,7 @@ from amaranth.lib import data, enum
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.operations import OPERANDS
-from concord_rtl.control import MFU_CTRL, QUANT_CTRL
+from concord_rtl.parts.control import MFU_CTRL, QUANT_CTRL
 
 
 class Reduction(enum.Enum, shape=2):

@@ -12,13 +12,13 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
-from concord_rtl.arith.helpers import delay
+from concord_rtl.parts.register_slice import RegisterSlice
+from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import delay
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.hazard import HazardGate
 from concord_rtl.pipe.layouts import count_shape, fetch_layout, vector_addr_bits
 from concord_rtl.pipe.wide_queue import WideQueue
-from concord_rtl.register_slice import RegisterSlice
-from concord_rtl.shapes import shape_of
 
 
 class OperandPort(wiring.Component):

@@ -11,13 +11,14 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord_rtl.arith.helpers import delay, register
-from concord_rtl.block_float import activations, weights
-from concord_rtl.control import MFU_CTRL
-from concord_rtl.kept_register import KeptRegister
-from concord_rtl.mfu import Mfu
+from concord_rtl.arith.block_float import activations, weights
+from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.mvm.mvm import Mvm
 from concord_rtl.mvm.window import WindowUnit
+from concord_rtl.parts.control import MFU_CTRL
+from concord_rtl.parts.register_slice import RegisterSlice
+from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 from concord_rtl.pipe.launch import Launcher
@@ -27,9 +28,8 @@ from concord_rtl.pipe.ports import VectorPort, pipe_ports
 from concord_rtl.pipe.source import SourceReader
 from concord_rtl.pipe.tap_walker import TapWalker, step_layout
 from concord_rtl.pipe.writeback import Writeback
-from concord_rtl.reduce import Reduce
-from concord_rtl.register_slice import RegisterSlice
-from concord_rtl.shapes import shape_of
+from concord_rtl.vector.mfu import Mfu
+from concord_rtl.vector.reduce import Reduce
 
 
 class ChainPipe(wiring.Component):

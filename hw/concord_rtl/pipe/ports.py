@@ -1,13 +1,14 @@
-"""Connections of the chain pipe."""
+"""Connections of the pipe with memories, registers and counters, each defined once."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord_rtl.pipe.layouts import chain_layout
-from concord_rtl.ports import EventPort, RetirePort
-from concord_rtl.shapes import stream_of
-from concord_rtl.table import TableAccess
+from concord.spec.formats import Flag
+from concord.spec.isa import Trap
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
+from concord_rtl.vector.table import TableAccess
 
 
 class WritePort(wiring.Signature):
@@ -39,6 +40,69 @@ class VectorPort(wiring.Signature):
     def __init__(self, addr, word, columns=1):
         read = wiring.Signature({"en": Out(1), "addr": Out(addr), "data": In(word)})
         super().__init__({"read": Out(read), "write": Out(WritePort(addr, word, columns))})
+
+
+class RunPort(wiring.Signature):
+    """A run of a program, seen from the registers.
+
+    Members
+    -------
+    start : Out(1)
+        Begin at ``pc``; only when not ``busy``.
+    pc : Out(16)
+        First instruction.
+    busy, done, trapped : In(1)
+        State; ``done`` and ``trapped`` of the last run.
+    trap, trap_pc : In
+        Why and where the last run trapped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": Out(1),
+                "pc": Out(16),
+                "busy": In(1),
+                "done": In(1),
+                "trapped": In(1),
+                "trap": In(range(max(Trap) + 1)),
+                "trap_pc": In(16),
+            }
+        )
+
+
+class RetirePort(wiring.Signature):
+    """Vectors that leave the pipe, seen from there.
+
+    Members
+    -------
+    valid : Out(1)
+        A vector has been written.
+    pc, flags : Out
+        Address of its chain and its sticky flags.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__({"valid": Out(1), "pc": Out(program_addr_bits(config)), "flags": Out(len(Flag))})
+
+
+class EventPort(wiring.Signature):
+    """Events that are counted while a program runs, seen from the pipe.
+
+    Members
+    -------
+    dense_step, depthwise_step : Out(1)
+        A tile step of a dense (depthwise) product.
+    chain : Out(1)
+        A chain is taken.
+    vector : Out(1)
+        A vector has been written.
+    stalled : Out(1)
+        A vector waits for another one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({name: Out(1) for name in ("dense_step", "depthwise_step", "chain", "vector", "stalled")})
 
 
 def pipe_ports(config: NpuConfig) -> dict[str, wiring.Member]:

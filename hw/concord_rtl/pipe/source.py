@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord_rtl.arith.helpers import delay, register
-from concord_rtl.block_float import activations
+from concord_rtl.arith.block_float import activations
+from concord_rtl.parts.shapes import shape_of, stream_of
+from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.tap_walker import step_layout
 from concord_rtl.pipe.wide_queue import WideQueue
-from concord_rtl.shapes import shape_of, stream_of
 
 
 def source_layout(config: NpuConfig) -> data.StructLayout:

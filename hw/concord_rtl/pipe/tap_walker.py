@@ -9,9 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
+from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
-from concord_rtl.shapes import stream_of
 
 
 def step_layout(config: NpuConfig) -> data.StructLayout:

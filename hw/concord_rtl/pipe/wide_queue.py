@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord_rtl.kept_register import KeptRegister
+from concord_rtl.cells.kept_register import KeptRegister
 
 
 class WideQueue(wiring.Component):

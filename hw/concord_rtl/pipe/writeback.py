@@ -11,14 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-from concord_rtl.arith.helpers import delay
-from concord_rtl.block_float import activations
-from concord_rtl.kept_register import KeptRegister
+from concord_rtl.arith.block_float import activations
+from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.shapes import shape_of, stream_of
+from concord_rtl.parts.stages import delay
 from concord_rtl.pipe.layouts import program_addr_bits, retire_layout, vector_addr_bits
-from concord_rtl.pipe.ports import WritePort
-from concord_rtl.ports import RetirePort
-from concord_rtl.quantizer import Quantizer
-from concord_rtl.shapes import shape_of, stream_of
+from concord_rtl.pipe.ports import RetirePort, WritePort
+from concord_rtl.vector.quantizer import Quantizer
 
 
 class Writeback(wiring.Component):

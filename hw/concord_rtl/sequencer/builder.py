@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, PipelineStage
-from concord_rtl.control import Act, AddOp
+from concord_rtl.parts.control import Act, AddOp
+from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import Reduction, chain_layout
 from concord_rtl.sequencer.decode import decoded_layout, view
-from concord_rtl.shapes import stream_of
 
 #: Operation of the add stage that an instruction stands for.
 ADD_OPS = {

@@ -12,8 +12,9 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord_rtl.arith.helpers import at_least, register
-from concord_rtl.shapes import shape_of
+from concord_rtl.parts.bits import at_least
+from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import register
 
 #: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
 GROUPS = {

@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.shapes import stream_of
 from concord_rtl.sequencer.decode import Decoder, decoded_layout
-from concord_rtl.shapes import stream_of
 
 #: Words on their way or waiting; covers the way through memory, decoder and queue at one word per cycle.
 DEPTH = 8

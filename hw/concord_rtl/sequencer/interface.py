@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import WORD_BITS, Op, Trap
-from concord_rtl.arith.helpers import register
+from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.stages import register
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
-from concord_rtl.ports import RunPort
+from concord_rtl.pipe.ports import RunPort
 from concord_rtl.sequencer.decode import view
-from concord_rtl.shapes import stream_of
 
 
 def sequencer_ports(config: NpuConfig) -> dict[str, wiring.Member]:

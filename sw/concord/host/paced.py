@@ -16,7 +16,7 @@ class PacedTransport(RtlTransport):
     Parameters
     ----------
     library : Path
-        Made by ``concord_rtl.verilate``.
+        Made by ``concord_rtl.flow.verilate``.
     byte_cycles : int
         Clock cycles of a byte on the line.
     reply_cycles : int

@@ -23,7 +23,7 @@ _FOUND: dict[tuple[NpuConfig, bool, str | None, Path], Path] = {}
 
 
 def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
-    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.verilate`` tells it.
+    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.flow.verilate`` tells it.
 
     It is asked once in a process, as long as the library is there: who changes the RTL starts another process.
 
@@ -47,7 +47,7 @@ def _is_preset(config: NpuConfig) -> bool:
 
 def _ask(config: NpuConfig, trace: bool) -> Path:
     what = ["--preset", config.name] if _is_preset(config) else ["--config", json.dumps(config.to_dict())]
-    command = [sys.executable, "-m", "concord_rtl.verilate", *what, *(["--trace"] if trace else [])]
+    command = [sys.executable, "-m", "concord_rtl.flow.verilate", *what, *(["--trace"] if trace else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise DeviceError(f"no simulation of {config.name}: {' '.join(command[1:3])} failed; its messages are above")
@@ -90,7 +90,7 @@ class RtlTransport:
     Parameters
     ----------
     library : Path
-        Made by ``concord_rtl.verilate``.
+        Made by ``concord_rtl.flow.verilate``.
     trace : Path or None
         VCD file for the waveforms; the library must have been built for it.
     """

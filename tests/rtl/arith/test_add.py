@@ -3,7 +3,7 @@ import pytest
 
 from concord.golden import binary16
 from concord_rtl.arith.binary16_add import Binary16Add
-from concord_rtl.control import AddOp
+from concord_rtl.parts.control import AddOp
 from support.halves import CORNERS, SUMS, check, halves, pairs, stream
 
 

@@ -10,11 +10,11 @@ from concord.golden import binary16
 from concord.spec.config import SERIAL_ROWS
 from concord.spec.presets import UP5K
 from concord_rtl.arith.binary16_mul import Binary16Mul
-from concord_rtl.control import AddOp
-from concord_rtl.element_serial.counters import CounterBank
 from concord_rtl.element_serial.dot_product import DotProduct
 from concord_rtl.element_serial.grid_adder import GridAdder
+from concord_rtl.host.counter_bank import CounterBank
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.parts.control import AddOp
 from support.bench import simulate
 from support.halves import CORNERS, SUMS, check, pairs
 

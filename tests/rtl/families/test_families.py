@@ -17,7 +17,10 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from concord_boards import BOARDS, Board
 from concord_boards.board import Placement
-from concord_rtl.dsp import Multiplier
+from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.cells.dsp import Multiplier
+from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.core.implementation import Contents
 from concord_rtl.families import ECP5, FAMILIES, ICE40, family_named, primitives_of
 from concord_rtl.families.family import Family, FileOption, Pll, Target, Tuning, nearest
 from concord_rtl.families.geometry import Geometry
@@ -25,10 +28,7 @@ from concord_rtl.families.primitives import Primitives
 from concord_rtl.flow import area, bitstream, contents, report, tools
 from concord_rtl.flow.bram import BlockRams
 from concord_rtl.flow.clocking import Clocking, clock_of, tunable
-from concord_rtl.gates.simulate import models_of
-from concord_rtl.implementation import Contents
-from concord_rtl.kept_register import KeptRegister
-from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.flow.gates.simulate import models_of
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.netlists.netlist import NetlistError
 

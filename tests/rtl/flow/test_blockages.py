@@ -12,8 +12,8 @@ from concord_rtl.families.ecp5 import blockages
 from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
+from concord_rtl.flow.gates.simulate import NetlistStage, netlist_of
 from concord_rtl.flow.plan import Plan
-from concord_rtl.gates.simulate import NetlistStage, netlist_of
 from concord_rtl.netlists.lowering import Lowering
 from support.flow_design import Echo, random_store
 

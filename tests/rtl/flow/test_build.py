@@ -9,6 +9,8 @@ from rich.console import Console
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
+from concord_rtl.core.implementation import Contents
+from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
 from concord_rtl.families.ecp5.tuning import tuned, tuning
 from concord_rtl.flow import contents, report
@@ -17,9 +19,7 @@ from concord_rtl.flow.board_top import BoardTop, reachable
 from concord_rtl.flow.bram import BlockRams
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.tools import Job, run_jobs
-from concord_rtl.implementation import Contents
 from concord_rtl.memories.matrix_memory import MatrixMemory
-from concord_rtl.top import NpuTop
 from support.flow_design import Echo, random_store
 
 SHAPES = {

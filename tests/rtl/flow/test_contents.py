@@ -12,10 +12,10 @@ from concord_boards import BOARDS, board_named
 from concord_boards.board import Placement
 from concord_rtl import build
 from concord_rtl.build import main
+from concord_rtl.core.implementation import Contents
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import contents, plan, report
 from concord_rtl.flow.tools import ToolError
-from concord_rtl.implementation import Contents
 
 
 def image(config, **words):

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from concord_boards import board_named, floorplan
 from concord_boards.board import Placement
+from concord_rtl.core.top import NpuTop
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.plan import Plan
-from concord_rtl.top import NpuTop
 from support.flow_design import Echo, random_store
 
 

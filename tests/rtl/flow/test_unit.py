@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from concord_rtl.build import main
 from concord_rtl.flow.unit import OnPins
-from concord_rtl.register_slice import RegisterSlice
+from concord_rtl.parts.register_slice import RegisterSlice
 from support.bench import simulate
 
 

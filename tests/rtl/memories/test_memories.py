@@ -13,11 +13,11 @@ from concord.spec.config import SERIAL_ROWS
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY
 from concord.spec.presets import UP5K as UP5K_CONFIG
 from concord_rtl import families
-from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.cells.spram import Spram
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.row_memory import RowMemory
-from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
 from support.bench import simulate
 from support.netlist import run_netlist

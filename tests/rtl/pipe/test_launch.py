@@ -9,7 +9,7 @@ import pytest
 from concord.golden.blocks import to_binary16
 from concord.spec import timing
 from concord.spec.presets import TINY
-from concord_rtl.control import Act, AddOp, ReduceMode
+from concord_rtl.parts.control import Act, AddOp, ReduceMode
 from concord_rtl.pipe.launch import Launcher
 from concord_rtl.pipe.layouts import Reduction
 from support.bench import simulate

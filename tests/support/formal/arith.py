@@ -19,8 +19,8 @@ from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
-from concord_rtl.control import AddOp
-from concord_rtl.dsp import Multiplier
+from concord_rtl.cells.dsp import Multiplier
+from concord_rtl.parts.control import AddOp
 
 from .mutant import Change
 from .proof import Function
@@ -209,7 +209,7 @@ def _signed(value: int) -> str:
 
 _ADD, _MUL = "concord_rtl.arith.binary16_add", "concord_rtl.arith.binary16_mul"
 _ACC, _NARROW = "concord_rtl.arith.acc_to_binary16", "concord_rtl.arith.narrow_to_binary16"
-_HELPERS = "concord_rtl.arith.helpers"
+_HELPERS = "concord_rtl.arith.binary16_fields"
 _SUMS = {
     AddOp.ADD: "(fp.add RNE x y)",
     AddOp.SUB: "(fp.sub RNE x y)",

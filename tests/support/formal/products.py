@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from amaranth import *
 
-from concord_rtl.dsp import PairMultiplier
+from concord_rtl.cells.dsp import PairMultiplier
 from concord_rtl.families.logic_product import logic_product
 from concord_rtl.families.primitives import Primitives
 from concord_rtl.families.shared_product import shared_product

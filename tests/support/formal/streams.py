@@ -9,7 +9,7 @@ from concord.spec import link
 from concord_rtl.link.deframer import Deframer
 from concord_rtl.link.framer import Framer
 from concord_rtl.link.words import WordAssembler, WordSplitter
-from concord_rtl.register_slice import RegisterSlice
+from concord_rtl.parts.register_slice import RegisterSlice
 
 from .bench import Bench
 from .mutant import Change
@@ -204,7 +204,7 @@ def there_and_back() -> Bench:
     return bench
 
 
-_SLICE = "concord_rtl.register_slice"
+_SLICE = "concord_rtl.parts.register_slice"
 _WORDS = "concord_rtl.link.words"
 
 PROOFS = (

@@ -1,0 +1,1 @@
+"""One component for each primitive of a device family: multipliers, block RAMs, registers that stay where they are."""

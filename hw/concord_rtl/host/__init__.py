@@ -1,0 +1,1 @@
+"""What the host sees of the NPU: the bus, its regions, registers and counters."""

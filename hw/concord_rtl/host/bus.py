@@ -1,0 +1,43 @@
+"""The bus between message processor and core: one request at a time, reads answered in order."""
+
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.memmap import RegionId, regions
+from concord_rtl.parts.shapes import stream_of
+
+ADDR_BITS = 24
+
+
+def word_bits(config: NpuConfig) -> int:
+    """Bits of the widest word of any region."""
+    return max(region.word.width for region in regions(config).values())
+
+
+def request_layout(config: NpuConfig) -> data.StructLayout:
+    """Payload of a request: region, word address, direction and, for a write, the word."""
+    return data.StructLayout(
+        {"region": clog2(max(RegionId) + 1), "addr": ADDR_BITS, "write": 1, "data": word_bits(config)}
+    )
+
+
+class HostBus(wiring.Signature):
+    """Word accesses of the host, seen from the message processor.
+
+    Members
+    -------
+    req : Out(stream)
+        A request. The initiator has checked region, address and access rights.
+    rsp : In(stream)
+        The word read, one per read request, in order. Writes have no response.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "req": Out(stream_of(request_layout(config))),
+                "rsp": In(stream_of(word_bits(config))),
+            }
+        )

@@ -1,0 +1,124 @@
+"""The core's side of the host bus: accesses to memories and registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import CORE_REGIONS, RegionId, regions
+from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
+
+
+class HostPort(wiring.Component):
+    """Turns bus requests into strobes and waits until the memory's port is free.
+
+    One access at a time; a write takes three cycles. Regions are numbered by ``RegionId``.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    latency : int
+        Cycles from the read to the word of a vector memory, which is there only then.
+    settle : int
+        Cycles from the read to the word, at the most, in the regions that keep it until the access is over.
+
+    Members
+    -------
+    bus : In(HostBus)
+        From the message processor.
+    region : Out
+        Region of the access that is going on.
+    chosen : Out
+        The same, one bit per region; none when there is no access.
+    addr, data : Out
+        Its address and, for a write, its word; stable until the access is over.
+    write : Out
+        One bit per region: the write takes place in this cycle.
+    write_free, read_free : In
+        One bit per region: the access may take place in this cycle.
+    answer : In
+        The word, as chosen by ``region``.
+    """
+
+    bus: Any
+    region: Signal
+    chosen: Signal
+    addr: Signal
+    data: Signal
+    write: Signal
+    write_free: Signal
+    read_free: Signal
+    answer: Signal
+
+    def __init__(self, config: NpuConfig, *, latency: int, settle: int):
+        if settle < latency:
+            raise ValueError(f"settle must be at least latency={latency}, not {settle!r}")
+        self.config = config
+        self.latency = latency
+        self.settle = settle
+        count, bits = len(CORE_REGIONS), word_bits(config)
+        super().__init__(
+            {
+                "bus": In(HostBus(config)),
+                "region": Out(range(count)),
+                "chosen": Out(count),
+                "addr": Out(ADDR_BITS),
+                "data": Out(bits),
+                "write": Out(count),
+                "write_free": In(count),
+                "read_free": In(count),
+                "answer": In(bits),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        request, reply = self.bus.req, self.bus.rsp
+        count = Signal(range(self.settle + 1))
+        strobe = Signal(len(CORE_REGIONS))  # like ``chosen``, while a write waits: regions are all over the device
+        exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
+        m.d.comb += [
+            self.region.eq(request.p.region),
+            self.addr.eq(request.p.addr),
+            self.data.eq(request.p.data),
+            self.write.eq(strobe & self.write_free),
+        ]
+        region = 1 << request.p.region
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(request.valid):
+                    m.d.sync += [self.chosen.eq(region), strobe.eq(Mux(request.p.write, region, 0))]
+                    m.next = "WRITE"
+                    with m.If(~request.p.write):
+                        m.next = "READ"
+            with m.State("WRITE"):
+                with m.If(self.write.any()):
+                    m.d.sync += [self.chosen.eq(0), strobe.eq(0)]
+                    m.next = "WRITTEN"
+            with m.State("WRITTEN"):
+                m.d.comb += request.ready.eq(1)
+                m.next = "IDLE"
+            with m.State("READ"):
+                with m.If(self.read_free.bit_select(request.p.region, 1)):
+                    vector = Const(exact, len(CORE_REGIONS)).bit_select(request.p.region, 1)
+                    m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 1):
+                    m.d.comb += request.ready.eq(1)
+                    m.d.sync += [reply.p.eq(self.answer), self.chosen.eq(0)]
+                    m.next = "REPLY"
+            with m.State("REPLY"):
+                m.d.comb += reply.valid.eq(1)
+                with m.If(reply.ready):
+                    m.next = "IDLE"
+        return m
+
+
+#: Regions whose read port is shared with the chain pipe.
+VECTOR_REGIONS = (RegionId.NARROW, RegionId.WIDE)

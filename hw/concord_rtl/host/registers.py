@@ -1,0 +1,156 @@
+"""Status and control registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.memmap import MAGIC, REGISTERS, Reg
+from concord_rtl.host.counter_bank import TURN, CounterBank
+from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import register
+from concord_rtl.pipe.ports import EventPort, RunPort
+
+#: Counters of a run and the strobe each counts.
+COUNTERS = {
+    Reg.DENSE_STEPS: "dense_step",
+    Reg.DEPTHWISE_STEPS: "depthwise_step",
+    Reg.CHAINS: "chain",
+    Reg.VECTORS: "vector",
+    Reg.HAZARD_STALLS: "stalled",
+}
+
+
+class Registers(wiring.Component):
+    """The register region: identity, control, state and counters.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    banked : bool
+        Counters share a block RAM.
+
+    Members
+    -------
+    write : In(1)
+        Write ``w_data`` to the register at ``addr``; only CONTROL listens.
+    addr, w_data, r_data : In, In, Out
+        Register number and contents; ``r_data`` follows ``addr`` ``HOST_LATENCY`` cycles later.
+    run : Out(RunPort)
+        Start of a run, by a write to CONTROL, and its state, which the registers show.
+    clear_flags : Out(1)
+        Effect of a write to CONTROL.
+    clearing, flags, link_errors : In
+        What the registers show.
+    events : In(EventPort)
+        Events that are counted while a program runs.
+    status : Out(32)
+        The register STATUS.
+    """
+
+    write: Signal
+    addr: Signal
+    w_data: Signal
+    r_data: Signal
+    run: Any
+    clear_flags: Signal
+    clearing: Signal
+    flags: Signal
+    link_errors: Signal
+    status: Signal
+    events: Any
+
+    def __init__(self, config: NpuConfig, *, banked: bool = False):
+        self.config = config
+        self.banked = banked
+        self.HOST_LATENCY = 1 + TURN if banked else 2
+        super().__init__(
+            {
+                "write": In(1),
+                "addr": In(range(len(REGISTERS))),
+                "w_data": In(32),
+                "r_data": Out(32),
+                "run": Out(RunPort()),
+                "clear_flags": Out(1),
+                "clearing": In(1),
+                "flags": In(32),
+                "link_errors": In(32),
+                "status": Out(32),
+                "events": In(EventPort()),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        values: dict[Reg, Value] = {reg: Const(0, 32) for reg in Reg}
+        values[Reg.MAGIC] = Const(MAGIC, 32)
+        values[Reg.VERSION] = Const(SPEC_VERSION, 32)
+        values[Reg.FINGERPRINT] = Const(self.config.fingerprint & 0xFFFFFFFF, 32)
+        values[Reg.FINGERPRINT_HIGH] = Const(self.config.fingerprint >> 32, 32)
+        values[Reg.FLAGS_ANY] = self.flags
+        values[Reg.LINK_ERRORS] = self.link_errors
+
+        control: Any = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
+        accept = self.write & (self.addr == Reg.CONTROL) & ~self.run.busy & ~self.clearing
+        m.d.comb += [control.eq(self.w_data)]
+        m.d.sync += [
+            self.run.start.eq(accept & control.start),
+            self.clear_flags.eq(accept & control.clear_flags),
+        ]
+        with m.If(accept):
+            m.d.sync += self.run.pc.eq(control.pc)
+
+        status: Any = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
+        pending = self.run.start | self.clear_flags
+        m.d.comb += [
+            status.busy.eq(self.run.busy | self.clearing | pending),
+            status.done.eq(self.run.done),
+            status.trapped.eq(self.run.trapped),
+        ]
+        m.d.sync += self.status.eq(status)
+        values[Reg.STATUS] = self.status
+        trap: Any = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
+        m.d.comb += [trap.code.eq(self.run.trap), trap.pc.eq(self.run.trap_pc)]
+        values[Reg.TRAP] = Value.cast(trap)
+
+        addr = self.addr
+        if self.banked:
+            valid = self._bank(m, values)
+        else:
+            valid, addr = 1, register(m, addr, "addr_here")
+            cycles = Signal(64)
+            values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
+            with m.If(self.run.start):
+                m.d.sync += cycles.eq(0)
+            with m.Elif(self.run.busy):
+                m.d.sync += cycles.eq(cycles + 1)
+            for reg, name in COUNTERS.items():
+                values[reg] = self._counter(m, name)
+        with m.If(valid):
+            m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[addr])
+        return m
+
+    def _bank(self, m, values):
+        """Counters in block RAM; returns when the value of the one at ``addr`` is there."""
+        names = {Reg.CYCLES: "cycle", Reg.CYCLES_HIGH: "cycle_high", **COUNTERS}
+        first = min(names)
+        bank: Any = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
+        m.submodules.bank = bank
+        m.d.comb += [bank.clear.eq(self.run.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.run.busy)]
+        m.d.comb += [getattr(bank, name).eq(getattr(self.events, name)) for name in COUNTERS.values()]
+        values |= dict.fromkeys(names, bank.data)
+        return bank.valid
+
+    def _counter(self, m, name):
+        """Count the events ``name`` of a run."""
+        event, count = Signal(name=f"{name}_event"), Signal(32, name=f"{name}_count")
+        m.d.sync += event.eq(getattr(self.events, name))
+        with m.If(self.run.start):
+            m.d.sync += count.eq(0)
+        with m.Else():
+            m.d.sync += count.eq(count + event)
+        return count

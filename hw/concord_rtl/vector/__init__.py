@@ -1,0 +1,1 @@
+"""Units for vectors: the multifunction units, reductions, tables, and rounding to blocks."""

@@ -1,0 +1,186 @@
+"""Multifunction unit: multiply, add or compare, activate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import timing
+from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_NAN, BINARY16_WIDTH
+from concord_rtl.arith.binary16_add import Binary16Add
+from concord_rtl.arith.binary16_fields import is_nan
+from concord_rtl.arith.binary16_mul import Binary16Mul
+from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.control import MFU_CTRL, Act, AddOp
+from concord_rtl.parts.stages import delay
+from concord_rtl.vector.table import TableAccess, TableBank
+
+UNITS = 2
+
+
+class Mfu(wiring.Component):
+    """Multiplies by an operand, then adds, subtracts or compares another, then applies ReLU or a table.
+
+    Does not stall; operands must be there when they are taken. P elements per cycle, always ``LATENCY`` cycles later.
+    An operation that is left out keeps the bits of its input, also those of a NaN. A vector without a table may leave
+    in front of the tables, ``EARLY`` cycles later.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives P and the size of the tables.
+    unit : int
+        Number of the unit in the chain, 0 or 1. All units are alike.
+    table_init, slot_init : list of int
+        Initial contents of the table memories and descriptors.
+
+    Members
+    -------
+    i : In(ArrayLayout(16, P))
+        One beat.
+    valid, first : In(1)
+        A beat is there; it is the first of its vector.
+    ctrl : In(MFU_CTRL)
+        Operations; held during all beats of a vector.
+    leaves : In(1)
+        The vector leaves early: its beats are in ``early``, and none comes out of ``o``. Held like ``ctrl``.
+    mul_operand, add_operand : In(ArrayLayout(16, P))
+        Beats of the operands.
+        The one of the product is used with its beat, if ``ctrl.mul``, the other one ``ADD_OFFSET`` cycles later.
+    add_soon : Out(1)
+        ``add_operand`` is used in the next cycle.
+    o : Out(ArrayLayout(16, P))
+        One beat.
+    o_valid, o_first : Out(1)
+        Likewise.
+    valid_soon, first_soon : Out(1)
+        ``o_valid`` and ``o_first`` of the next cycle.
+    half_overflow, nonfinite, table_clamped : Out(1)
+        Flags of the beat.
+    early : Out
+        A beat that leaves early: ``valid``, ``first``, ``half_overflow`` and ``values``.
+    early_soon : Out(1)
+        ``early.valid`` of the next cycle.
+    tables : In(TableAccess)
+        As in :class:`concord_rtl.vector.table.TableBank`.
+    """
+
+    i: data.View
+    mul_operand: data.View
+    add_operand: data.View
+    valid: Signal
+    first: Signal
+    ctrl: Any
+    leaves: Signal
+    early: data.View
+    early_soon: Signal
+    o: data.View
+    add_soon: Signal
+    o_valid: Signal
+    o_first: Signal
+    valid_soon: Signal
+    first_soon: Signal
+    half_overflow: Signal
+    nonfinite: Signal
+    table_clamped: Signal
+    tables: Any
+
+    ADD_OFFSET, ACT_OFFSET = timing.ADD_OFFSET, timing.ACT_OFFSET
+    LATENCY, EARLY = timing.MFU, timing.MFU_EARLY
+
+    def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
+        if unit not in range(UNITS):
+            raise ValueError(f"unit must be in 0..{UNITS - 1}, not {unit!r}")
+        self.config = config
+        self.unit = unit
+        self.table_init = table_init
+        self.slot_init = slot_init
+        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
+        strobes = ("add_soon", "o_valid", "o_first", "valid_soon", "first_soon")
+        flags = (*strobes, "half_overflow", "nonfinite", "table_clamped")
+        super().__init__(
+            {
+                **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
+                **{name: In(1) for name in ("valid", "first")},
+                "ctrl": In(MFU_CTRL),
+                "leaves": In(1),
+                "early": Out(data.StructLayout({"valid": 1, "first": 1, "half_overflow": 1, "values": beat})),
+                "early_soon": Out(1),
+                "o": Out(beat),
+                **{name: Out(1) for name in flags},
+                "tables": In(TableAccess(config)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
+        leaves = delay(m, self.leaves, self.ACT_OFFSET, "leaves")
+        used = (self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET - 1, self.ACT_OFFSET)
+        for then in sorted({self.ADD_OFFSET - 1, self.ADD_OFFSET, *used, self.LATENCY - 2, self.LATENCY - 1}):
+            ctrl[then] = data.View(MFU_CTRL, delay(m, ctrl[now], then - now, f"ctrl_{then}"))
+            here = valid[now] & ~leaves if now == self.ACT_OFFSET else valid[now]
+            valid[then] = delay(m, here, then - now, f"valid_{then}", reset_less=False)
+            now = then
+        before = self.ADD_OFFSET - 1
+        m.d.comb += self.add_soon.eq(valid[before] & (ctrl[before].add != AddOp.NONE))
+        values, mul_over = self._multiply(m, self.i, ctrl[0])
+        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET])
+        over = delay(m, mul_over, Binary16Add.LATENCY, "mul_over") | add_over
+        self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
+        first = delay(m, self.valid & self.first, self.ACT_OFFSET, "early_first", reset_less=False)
+        m.d.comb += self.early_soon.eq(valid[self.ACT_OFFSET] & leaves)
+        m.d.sync += [
+            self.early.valid.eq(self.early_soon),
+            self.early.first.eq(first),
+            self.early.half_overflow.eq(over),
+        ]
+        first = delay(m, first & ~leaves, self.LATENCY - 1 - self.ACT_OFFSET, "first", reset_less=False)
+        m.d.comb += [self.valid_soon.eq(valid[self.LATENCY - 1]), self.first_soon.eq(first)]
+        m.d.sync += self.o_first.eq(first)
+        return m
+
+    def _multiply(self, m, values, ctrl):
+        results, over = [], []
+        for p, x in enumerate(values):
+            m.submodules[f"mul_{p}"] = mul = Binary16Mul()
+            m.d.comb += [mul.a.eq(x), mul.b.eq(self.mul_operand[p]), mul.skip.eq(~ctrl.mul)]
+            results.append(mul.o)
+            over.append(mul.overflow)
+        return results, Cat(over).any()
+
+    def _add(self, m, values, ctrl):
+        results, over = [], []
+        for p, x in enumerate(values):
+            m.submodules[f"add_{p}"] = add = Binary16Add()
+            m.d.comb += [add.a.eq(x), add.b.eq(self.add_operand[p]), add.op.eq(ctrl.add)]
+            results.append(add.o)
+            over.append(add.overflow)
+        return results, Cat(over).any()
+
+    def _activate(self, m, values, ctrl, valid, over):
+        m.submodules.tables = tables = TableBank(self.config, self.table_init, self.slot_init)
+        wiring.connect(m, wiring.flipped(self.tables), tables.tables)
+        m.d.comb += tables.slot.eq(ctrl[self.ACT_OFFSET - TableBank.SLOT_LEAD].slot)
+        late = ctrl[self.LATENCY - 1].act == Act.TABLE
+        for p, x in enumerate(values):
+            # The lanes are all over the device: each has registers of its own for what it does.
+            m.submodules[f"act_{p}"] = act = KeptRegister(2)
+            soon = ctrl[self.ACT_OFFSET - 1].act == Act.RELU, ctrl[self.LATENCY - 2].act == Act.TABLE
+            m.d.comb += act.i.eq(Cat(soon))
+            relu, look_up = act.o
+            rectified = Mux(is_nan(x), BINARY16_NAN, Mux(x[-1], 0, x))[:BINARY16_WIDTH]
+            m.d.sync += self.early["values"][p].eq(Mux(relu, rectified, x))
+            around = delay(m, self.early["values"][p], TableBank.LATENCY - 1, f"around_{p}")
+            m.d.comb += tables.i[p].eq(x)
+            m.d.sync += self.o[p].eq(Mux(look_up, tables.o[p], around))
+        m.d.sync += [
+            self.o_valid.eq(valid),
+            self.nonfinite.eq(valid & late & tables.nonfinite),
+            self.table_clamped.eq(valid & late & tables.clamped),
+            self.half_overflow.eq(valid & delay(m, over, TableBank.LATENCY, "over")),
+        ]

@@ -1,0 +1,149 @@
+"""Conversion of wide vectors to narrow ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import timing
+from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_WIDTH, NOISE_BITS, ExponentMode, Rounding
+from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
+from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
+from concord_rtl.parts.control import QUANT_CTRL
+from concord_rtl.parts.noise import Noise
+from concord_rtl.parts.stages import delay, max_tree, register
+
+
+class Quantizer(wiring.Component):
+    """Converts native vectors of binary16 numbers to blocks with one exponent.
+
+    Does not stall, and does not check that a static exponent is within the activation format. The beats of a vector
+    arrive in successive cycles, vectors back to back or with gaps. While one vector is collected and its greatest
+    exponent found, the one before is converted, P elements per cycle. ``LATENCY`` cycles pass from the last beat in to
+    ``done``. Without ``config.stochastic`` stochastic rounding rounds to nearest even.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives N, P and the activation format.
+
+    Members
+    -------
+    i : In(ArrayLayout(16, P))
+        One beat.
+    valid : In(1)
+        A beat is there.
+    first : In(1)
+        It is the first of its vector.
+    ctrl : In(QUANT_CTRL)
+        Exponent mode, static exponent and rounding; held during all beats of a vector.
+    reset_noise : In(1)
+        Return the noise to the start of a run.
+    word : Out(shape_of(config.narrow_word))
+        The block, valid in the cycle of ``done`` only.
+    done : Out(1)
+        Strobe.
+    nonfinite, saturated : Out(1)
+        Flags of the vector, valid with ``done``.
+    """
+
+    i: Any
+    valid: Signal
+    first: Signal
+    ctrl: Any
+    reset_noise: Signal
+    word: data.View
+    done: Signal
+    nonfinite: Signal
+    saturated: Signal
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        self.format = activations(config)
+        super().__init__(
+            {
+                "i": In(data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)),
+                "valid": In(1),
+                "first": In(1),
+                "ctrl": In(QUANT_CTRL),
+                "reset_noise": In(1),
+                "word": Out(activations(config).word),
+                "done": Out(1),
+                "nonfinite": Out(1),
+                "saturated": Out(1),
+            }
+        )
+
+    @property
+    def LATENCY(self):
+        """Cycles from the last beat of a vector to ``done``."""
+        return timing.quantizer_latency(self.config)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self.config
+        collect = 1 + timing.max_tree(config.mfu_lanes)
+        valid = delay(m, self.valid, collect, "valid", reset_less=False)
+        first = delay(m, self.valid & self.first, collect, "first", reset_less=False)
+        lanes = [register(m, finite(x), f"finite_{p}") for p, x in enumerate(self.i)]
+        wild = register(m, Cat(is_special(x) for x in self.i).any(), "wild_1")
+        peak = max_tree(m, [x[FRACTION:MAGNITUDE] for x in lanes], "peak")
+
+        last = delay(m, first, config.beats - 1, "last", reset_less=False)
+        wild = delay(m, wild, collect - 1, "wild_peak")
+        block = self._block(m, valid, first, last, peak, wild, delay(m, self.ctrl, collect, "ctrl"))
+
+        # The elements meet the exponent of their block; one cycle later it has moved on, so it is passed along.
+        blocks = [block]
+        for k in (1, 2, 3):
+            blocks.append(data.View(BLOCK, register(m, blocks[-1], f"block_{k}")))
+        noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
+        lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
+        codes = [self.format.convert(m, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
+        begin = delay(m, last, timing.CONVERT, "begin", reset_less=False)
+        end = delay(m, last, config.beats + timing.CONVERT - 1, "end", reset_less=False)
+        self._emit(m, codes, begin, end, blocks[-1])
+        return m
+
+    def _block(self, m, valid, first, last, peak, wild, ctrl):
+        """What is known of a block after its last beat, held while it is converted."""
+        ctrl = data.View(QUANT_CTRL, ctrl)
+        best, seen = Signal(FIELD_BITS), Signal()
+        floor = self.config.act_exp_min + self.format.offset
+        before = Mux(first, floor, best)
+        greatest = Mux(before < peak, peak, before)
+        any_wild = wild | (seen & ~first)
+        with m.If(valid):
+            m.d.sync += [best.eq(greatest), seen.eq(any_wild)]
+        block: Any = Signal(BLOCK)
+        static = ctrl.mode == ExponentMode.STATIC
+        with m.If(last):
+            m.d.sync += [
+                block.base.eq(Mux(static, ctrl.exp + self.format.offset, greatest)),
+                block.static.eq(static),
+                block.rounding.eq(ctrl.rounding),
+                block.wild.eq(any_wild),
+            ]
+        return block
+
+    def _noise(self, m, active, block):
+        if not self.config.stochastic:
+            return [Const(0, NOISE_BITS)] * self.config.mfu_lanes
+        m.submodules.noise = noise = Noise(self.config.mfu_lanes)
+        m.d.comb += noise.reset.eq(self.reset_noise)
+        m.d.comb += noise.step.eq(active & (block.rounding == Rounding.STOCHASTIC))
+        return noise.noise
+
+    def _emit(self, m, codes, begin, end, block):
+        """Collect the mantissas; the last beat completes the word."""
+        native, lanes = self.config.native, self.config.mfu_lanes
+        outside = Cat(over for over, _ in codes).any() & block.static
+        mant = self.word.mant
+        m.d.sync += [mant[k].eq(mant[k + lanes]) for k in range(native - lanes)]
+        m.d.sync += [mant[native - lanes + p].eq(code) for p, (_, code) in enumerate(codes)]
+        m.d.sync += [self.word.exp.eq(block.base - self.format.offset), self.nonfinite.eq(block.wild)]
+        m.d.sync += [self.saturated.eq(outside | (self.saturated & ~begin)), self.done.eq(end)]

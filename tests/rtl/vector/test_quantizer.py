@@ -1,0 +1,158 @@
+# amaranth: UnusedElaboratable=no
+import numpy as np
+import pytest
+
+from concord.golden import blocks
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.presets import ECP5_85F, TINY, UP5K
+from concord_rtl.parts.control import QUANT_CTRL
+from concord_rtl.parts.noise import Noise
+from concord_rtl.vector.quantizer import Quantizer
+from support.bench import simulate
+from support.halves import halves
+
+CONFIGS = {
+    "ecp5-85f": ECP5_85F,
+    "tiny": TINY,
+    "one lane": UP5K,
+    "three bits": TINY.replace(act_mant=3),
+    "twelve bits": TINY.replace(act_mant=12, act_exp_min=-24),
+    "many lanes": ECP5_85F.replace(mfu_lanes=8),
+    "coarse": TINY.replace(act_exp_min=-2),
+}
+
+
+def vectors(rng, config, count):
+    """Native vectors: small and large spreads of exponents, zeros, subnormal blocks, infinities and NaNs."""
+    out = []
+    for _ in range(count):
+        x = halves(rng, config.native, corner=0.1)
+        kind = rng.integers(0, 6)
+        if kind < 3:  # exponents close to each other, finite
+            field = np.clip(rng.integers(0, 31) - rng.integers(0, 12, config.native), 0, 30)
+            x = (x & 0x83FF) | (field << 10).astype(np.uint16)
+        elif kind == 3:  # zeros and subnormal numbers
+            x = x & 0x83FF if rng.random() < 0.7 else x & 0x8000
+        elif kind == 4:  # just below a power of two: rounds up and saturates
+            x = (x & 0xFC00) | rng.choice(np.array([0x3FF, 0x3FE, 0x3FC, 0x3F8], dtype=np.uint16), config.native)
+        out.append(x)
+    return np.array(out, dtype=np.uint16)
+
+
+def controls(rng, config, count):
+    fmt = config.act
+    roundings = len(Rounding) if config.stochastic else 2
+    return [
+        {
+            "mode": int(rng.integers(0, 2)),
+            "exp": int(rng.integers(fmt.exp_min, fmt.exp_max + 1)),
+            "rounding": int(rng.integers(0, roundings)),
+        }
+        for _ in range(count)
+    ]
+
+
+def expected(config, xs, ctrls):
+    """Words and flags by the golden model; noise is drawn for vectors with stochastic rounding only."""
+    noise = blocks.Noise(config.mfu_lanes)
+    for x, ctrl in zip(xs, ctrls, strict=True):
+        random = None
+        if ctrl["rounding"] == Rounding.STOCHASTIC:
+            random = noise.take(config.beats).reshape(-1)
+        q = blocks.quantize(x, config.act, ExponentMode(ctrl["mode"]), ctrl["exp"], Rounding(ctrl["rounding"]), random)
+        yield q.mant.tolist(), int(q.exp), bool(q.nonfinite), bool(q.saturated)
+
+
+def run(config, xs, ctrls, gap=0.0, seed=0):
+    """Feed vectors; return what came with ``done``, and check the cycle in which it came."""
+    dut = Quantizer(config)
+    rng = np.random.default_rng(seed)
+    got, due = [], []
+    lanes, beats = config.mfu_lanes, config.beats
+
+    async def bench(ctx):
+        time = 0
+
+        async def tick():
+            nonlocal time
+            *_, done, word, nonfinite, saturated = await ctx.tick().sample(
+                dut.done, dut.word, dut.nonfinite, dut.saturated
+            )
+            assert done == (time in due), f"done is {done} in cycle {time}, due {due}"
+            if done:
+                fields = config.narrow_word.unpack(word.as_bits())
+                got.append((fields["mant"], fields["exp"], bool(nonfinite), bool(saturated)))
+            time += 1
+
+        for x, ctrl in zip(xs, ctrls, strict=True):
+            while rng.random() < gap:
+                ctx.set(dut.valid, 0)
+                ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
+                await tick()
+            ctx.set(dut.ctrl, QUANT_CTRL.const(ctrl))
+            for k in range(beats):
+                ctx.set(dut.i, x[k * lanes : (k + 1) * lanes].tolist())
+                ctx.set(dut.valid, 1)
+                ctx.set(dut.first, k == 0)
+                if k == beats - 1:
+                    due.append(time + dut.LATENCY)
+                await tick()
+        ctx.set(dut.valid, 0)
+        for _ in range(dut.LATENCY + 2):
+            await tick()
+
+    simulate(dut, bench, cycles=len(xs) * beats * 20 + 100)
+    return got
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap", [0.0, 0.6])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_quantizer(config, gap):
+    rng = np.random.default_rng(1)
+    xs, ctrls = vectors(rng, config, 250), controls(rng, config, 250)
+    got = run(config, xs, ctrls, gap)
+    for n, (a, b) in enumerate(zip(got, expected(config, xs, ctrls), strict=True)):
+        assert a == b, f"vector {n}: {[hex(v) for v in xs[n]]} {ctrls[n]}"
+
+
+def test_every_rounding_of_ties():
+    config = TINY
+    # 127.5, 0.5, 1.5 and 2.5 units of the exponent 0 of the first element, with both signs.
+    xs = np.array([[0x57F8, 0x3800, 0x3E00, 0x4100], [0xD7F8, 0xB800, 0xBE00, 0xC100]], dtype=np.uint16)
+    ctrls = [{"mode": 0, "exp": 0, "rounding": 0}, {"mode": 1, "exp": 0, "rounding": 1}]
+    got = run(config, xs, ctrls)
+    assert got == [([127, 0, 2, 2], 0, False, False), ([-127, -1, -2, -3], 0, False, True)]
+
+
+def test_the_comparison_can_fail():
+    rng = np.random.default_rng(2)
+    xs, ctrls = vectors(rng, TINY, 40), controls(rng, TINY, 40)
+    other = [{**ctrl, "rounding": (ctrl["rounding"] + 1) % 3} for ctrl in ctrls]
+    assert run(TINY, xs, ctrls) != list(expected(TINY, xs, other))
+
+
+def test_noise_is_the_documented_sequence_and_restarts():
+    dut = Noise(3)
+    want = blocks.noise(3, 50)
+
+    async def bench(ctx):
+        for _ in range(2):
+            for row in want:
+                ctx.set(dut.step, 1)
+                await ctx.tick()
+                assert [ctx.get(dut.noise[p]) for p in range(3)] == row.tolist()
+                ctx.set(dut.step, 0)
+                await ctx.tick()
+                assert ctx.get(dut.noise[0]) == row[0]
+            ctx.set(dut.reset, 1)
+            await ctx.tick()
+            ctx.set(dut.reset, 0)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("lanes", [0, -1, 1.5])
+def test_noise_refuses(lanes):
+    with pytest.raises(ValueError, match=f"lanes must be a positive integer, not {lanes!r}"):
+        Noise(lanes)
