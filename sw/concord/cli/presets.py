@@ -1,0 +1,34 @@
+"""The command that lists the configurations."""
+
+from __future__ import annotations
+
+import click
+from rich import box
+from rich.table import Table
+
+from concord.cli.common import TerminalConsole
+from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import PRESETS
+
+
+@click.command()
+def presets() -> None:
+    """List the named configurations."""
+    table = Table(
+        title="Presets (N native, L lanes, T engines, MACs per cycle; memories in KiB)",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("preset", no_wrap=True)
+    for column in ("N", "L", "T", "MACs", "matrix", "narrow", "wide", "MHz", "fingerprint"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, config in PRESETS.items():
+        memories = [regions(config)[region] for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)]
+        table.add_row(
+            name,
+            *map(str, (config.native, config.lanes, config.engines, config.macs)),
+            *(f"{memory.word.width * memory.depth / 8192:.1f}" for memory in memories),
+            f"{config.clock_hz / 1e6:g}",
+            f"{config.fingerprint:016x}",
+        )
+    TerminalConsole().print(table)

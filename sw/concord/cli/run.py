@@ -1,0 +1,97 @@
+"""The command that runs a compiled network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import numpy as np
+
+from concord.cli.common import (
+    EXISTING,
+    FILE,
+    THING,
+    TerminalConsole,
+    echo,
+    inputs_from,
+    readable,
+    wide_console,
+)
+from concord.cli.workers import several, workers_options
+from concord.host import LinkedDevice, connect
+from concord.host.progress import run_batch
+from concord.host.shared import emulator
+from concord.host.tensors import check_batch
+from concord.networks.folder import load_image, load_package
+from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
+from concord.utils.files import check_place, replacing
+
+#: Exit status of ``concord run --strict`` when flags were raised.
+STRICT_STATUS = 3
+
+
+@click.command()
+@click.argument("network", type=THING)
+@click.option(
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
+)
+@click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
+@click.option(
+    "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
+)
+@click.option(
+    "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
+)
+@workers_options
+@readable
+def run(
+    network: Path, inputs: Path, output: Path, on: str, strict: bool, workers: int | None, cluster: str | None
+) -> None:
+    """Run a compiled NETWORK, or an image, on a batch of inputs.
+
+    Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
+    overflowed, and what helps.
+    """
+    if output.suffix != ".npz":
+        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
+    check_place(output)
+    package = load_package(network) if network.is_dir() else None
+    loaded = package.image if package is not None else load_image(network)
+    given = inputs_from(inputs, [port.name for port in loaded.inputs])
+    ports = given if package is None else package.arrangement.pack(given)
+    batch = check_batch(loaded.inputs, ports)[0]
+    records = [] if package is None else package.input_flags(given)
+    if strict and records:
+        _refuse(records, output)
+    if on != "emulator" and (workers, cluster) != (None, None):
+        raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
+    with several(workers, cluster) as engine:
+        with connect(on, loaded.config) if engine is None else emulator(loaded.config, engine) as device:
+            device.load(loaded)
+            results = run_batch(device, batch, TerminalConsole(stderr=True))
+            if isinstance(device, LinkedDevice):
+                echo(f"inputs travelled {device.input_route}")
+            flags = device.flags()
+        records += diagnose_flags(loaded, flags)
+    if package is not None:
+        records += package.host_flags(given, results)
+        results = package.finish(given, results)
+    records += not_finite(results)
+    if strict and records:
+        _refuse(records, output)
+    arrays: dict[str, Any] = results
+    with replacing(output) as file:
+        np.savez(file, **arrays)
+    echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+    if records:
+        wide_console().print(flag_table(records))
+    else:
+        echo("no flags were raised")
+
+
+def _refuse(records: list[FlagDiagnostic], output: Path) -> NoReturn:
+    """End with the flags, and nothing written."""
+    wide_console().print(flag_table(records))
+    echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
+    raise click.exceptions.Exit(STRICT_STATUS)
