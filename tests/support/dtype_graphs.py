@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Kind, Operator
+from concord.graph.ops.attributes import NoAttributes
 from concord.graph.passes.dtypes import Type
 from support.operator_examples import EXAMPLES
 
@@ -24,7 +25,7 @@ def operators_with_two_outputs():
     """What the source speaks of and graphs do not have: a Split is several Slices there, other layers are fused."""
     with pytest.MonkeyPatch.context() as patch:
         for op, kind in MORE.items():
-            patch.setitem(OPS, op, Operator(kind, {}, None, None))
+            patch.setitem(OPS, op, Operator(kind, NoAttributes, None, None))
         yield
 
 

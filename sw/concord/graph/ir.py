@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from concord.graph.operation import Shape
-from concord.graph.ops import OPS
+from concord.graph.ops import OPS, operator_of
+from concord.graph.ops.attributes import NoAttributes
 from concord.graph.quantization import Quantization
 
 __all__ = ["Graph", "Node", "Quantization", "Shape", "fresh"]
+
+Record = TypeVar("Record", bound=NoAttributes)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,21 @@ class Node:
         record = OPS.get(self.op)
         if record is not None and (problems := list(record.attribute_problems(self))):
             raise ValueError("; ".join(problems))
+
+    def attributes(self, record: type[Record]) -> Record:
+        """The attributes, as the record of the operator or a class that it is derived from.
+
+        Raises
+        ------
+        TypeError
+            If the record of the operator is another one.
+        """
+        kind = operator_of(self).record
+        if not issubclass(kind, record):
+            raise TypeError(
+                f"attributes of {self.op} {self.name!r} must be read as {kind.__name__}, not {record.__name__}"
+            )
+        return kind(**self.attrs)
 
     def replace(self, **changes: Any) -> Node:
         """A copy with some fields changed."""

@@ -2,8 +2,9 @@
 
 import ast
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from concord.graph import execute, passes
 from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Kind, Operator, Weights, operator_of
-from concord.graph.ops.attributes import ARRAY, AXIS, Attribute
+from concord.graph.ops.attributes import ARRAY, AXIS, Attribute, NoAttributes
 from concord.graph.ops.base import no_macs, present, present_shape
 from concord.graph.passes import dtypes
 from concord.graph.passes.batch import BatchError, with_batch
@@ -234,7 +235,7 @@ def test_signs_are_carried_through_a_network():
 )
 def test_records_that_contradict_themselves(fields, message):
     with pytest.raises(ValueError, match=message):
-        Operator(attributes={}, shape=None, evaluate=None, **fields)
+        Operator(record=NoAttributes, shape=None, evaluate=None, **fields)
 
 
 def test_rows_of_several_weights_have_no_axis():
@@ -371,10 +372,21 @@ def shrunk(lowering, node):
     return [middle, Node("Sub", node.name, (*node.inputs, *middle.outputs), node.outputs)]
 
 
-SOFTSHRINK = Operator(Kind.PRECISE, {}, same_shape, softshrink)
+@dataclass(frozen=True, kw_only=True)
+class FlipAttributes(NoAttributes):
+    axis: Annotated[int, Attribute("the axis along which elements come in the other order", AXIS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeighedAttributes(NoAttributes):
+    matrix: Annotated[np.ndarray, Attribute("[O, K]", ARRAY)]
+    offset: Annotated[np.ndarray, Attribute("[O]", ARRAY)]
+
+
+SOFTSHRINK = Operator(Kind.PRECISE, NoAttributes, same_shape, softshrink)
 FLIP = Operator(
     Kind.MOVING,
-    {"axis": Attribute("the axis along which elements come in the other order", AXIS)},
+    FlipAttributes,
     same_shape,
     lambda node, inputs: [np.flip(present(inputs[0]), node.attrs["axis"] + 1)],
     view=True,
@@ -388,7 +400,7 @@ def weighed(node, inputs):
 #: A Dense by another name, with other names for its weights.
 WEIGHED = Operator(
     Kind.QUANTISED,
-    {"matrix": Attribute("[O, K]", ARRAY), "offset": Attribute("[O]", ARRAY)},
+    WeighedAttributes,
     lambda node, inputs: [(*present_shape(inputs[0])[:-1], len(node.attrs["matrix"]))],
     weighed,
     macs=lambda node, inputs, outputs: int(np.prod(outputs[0])) * node.attrs["matrix"].shape[1],

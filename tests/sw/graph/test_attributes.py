@@ -1,6 +1,7 @@
 """A node has the attributes of its operator and no others, each with a value that the operator takes."""
 
 import re
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from concord.graph.level import problems
 from concord.graph.ops import OPS
 from concord.graph.ops import attributes as kinds
 from concord.graph.ops.attributes import Attribute
+from concord.graph.ops.windows import PoolAttributes, WindowAttributes
 from concord.graph.passes import run as rewrite
 from support.operator_examples import EXAMPLES, example
 
@@ -150,6 +152,25 @@ def test_rewrites_make_nodes_that_fit():
         graph = Graph("one", [node], list(node.inputs), [node.outputs[0]], shapes)
         rewrite(graph)
         assert list(problems(graph)) == []
+
+
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_attributes_are_read_as_one_frozen_record(op):
+    node, _ = complete(op)
+    record = node.attributes(OPS[op].record)
+    assert all(getattr(record, name) is value for name, value in node.attrs.items())
+    with pytest.raises(FrozenInstanceError):
+        record.anything = 1
+    kept = {name: value for name, value in node.attrs.items() if OPS[op].attributes[name].required}
+    absent = node.replace(attrs=kept).attributes(OPS[op].record)
+    assert all(getattr(absent, name) in (None, False) for name in OPS[op].attributes if name not in kept)
+
+
+def test_a_record_of_another_operator_is_refused():
+    node, _ = complete("Conv")
+    assert node.attributes(WindowAttributes).strides == node.attrs["strides"]
+    with pytest.raises(TypeError, match=r"^attributes of Conv 'node' must be read as ConvAttributes, not Pool"):
+        node.attributes(PoolAttributes)
 
 
 def test_a_record_describes_every_attribute():

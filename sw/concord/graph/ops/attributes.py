@@ -1,13 +1,16 @@
-"""What attributes of operators are: their meaning, and the values that they may have."""
+"""What attributes of operators are: their meaning, and the values that they may have.
+
+Every operator has a record of its attributes: a frozen dataclass whose fields say what the attributes mean.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -43,7 +46,7 @@ class Attribute:
     values : Values
         Those that it may have.
     required : bool
-        Whether every node must have it.
+        Whether every node must have it. In a record, a field without a default says so.
     beside : str
         Another attribute without which it would mean nothing; empty if there is none.
     """
@@ -53,6 +56,23 @@ class Attribute:
     _: KW_ONLY
     required: bool = True
     beside: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoAttributes:
+    """The attributes of an operator that has none; records of the others are subclasses.
+
+    A field is annotated with its type and an :class:`Attribute`. An attribute that a node may leave out has a default.
+    """
+
+
+def described(record: type[NoAttributes]) -> dict[str, Attribute]:
+    """The attributes of a record by name, in the order of its fields."""
+    hints = get_type_hints(record, include_extras=True)
+    return {
+        part.name: replace(hints[part.name].__metadata__[0], required=part.default is MISSING)
+        for part in fields(record)
+    }
 
 
 def problems(attributes: Mapping[str, Attribute], attrs: Mapping[str, Any], node: str) -> Iterator[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
 from concord.graph.operation import Operation, Shape
-from concord.graph.ops.attributes import Attribute, problems
+from concord.graph.ops.attributes import Attribute, NoAttributes, described, problems
 from concord.utils.arrays import FloatArray
 
 #: Shape of every output, from those of the inputs (``None``: input left out).
@@ -120,8 +121,8 @@ class Operator:
     ----------
     kind : Kind
         How the types of its edges are chosen.
-    attributes : dict
-        Every attribute that its nodes may have, by name. A node with another one is refused where it is made.
+    record : type
+        The frozen dataclass of its attributes. A node with another one is refused where it is made.
     shape : callable
         ``shape(node, input shapes) -> output shapes``; ``ValueError`` if the shapes do not fit.
     evaluate : callable
@@ -165,7 +166,7 @@ class Operator:
     """
 
     kind: Kind
-    attributes: dict[str, Attribute]
+    record: type[NoAttributes]
     shape: ShapeRule
     evaluate: Evaluation
     _: KW_ONLY
@@ -181,6 +182,11 @@ class Operator:
     rises: bool = False
     identity: Identity = never_identity
     never_negative: SignRule = any_sign
+
+    @cached_property
+    def attributes(self) -> dict[str, Attribute]:
+        """Every attribute that its nodes may have, by name."""
+        return described(self.record)
 
     @property
     def affine(self) -> Weights | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from concord.graph.ops.attributes import (
     SIZES,
     TENSOR,
     Attribute,
+    NoAttributes,
 )
 from concord.graph.ops.base import (
     Evaluation,
@@ -39,6 +42,7 @@ from concord.graph.ops.base import (
     present,
     present_shape,
 )
+from concord.graph.quantization import Quantization
 from concord.utils.arrays import FloatArray
 
 
@@ -156,27 +160,141 @@ def _function(node: Operation, x: FloatArray) -> FloatArray:
     return evaluate(functions, x) if segment is None else segment.evaluate(functions, x)
 
 
-_BINARY = {
-    "constant": Attribute("the operand that is no tensor; absent if there are two tensors", ARRAY, required=False),
-    "beyond": Attribute(
-        "what the NPU has as the constant beside elements that are none of the tensor's",
-        NUMBER,
-        required=False,
-        beside="constant",
-    ),
-}
-_REVERSED = {"reversed": Attribute("the constant is the first operand", FLAG, required=False, beside="constant")}
-_REDUCTION = {
-    "axes": Attribute("along which elements are reduced to one", AXES),
-    "keepdims": Attribute("axes stay, with length 1", FLAG),
-}
-_SUM = {
-    "product": Attribute("the elements are products of a MatMul", FLAG, required=False),
-    "together": Attribute("axes that should become elements of one position of the result", AXES, required=False),
-}
-_MASKED = {
-    "masked": Attribute("elements of native vectors that are none of the tensor's are small", FLAG, required=False)
-}
+@dataclass(frozen=True, kw_only=True)
+class BinaryAttributes(NoAttributes):
+    """What all operators of two operands have."""
+
+    constant: Annotated[
+        FloatArray | None, Attribute("the operand that is no tensor; absent if there are two tensors", ARRAY)
+    ] = None
+    beyond: Annotated[
+        float | None,
+        Attribute(
+            "what the NPU has as the constant beside elements that are none of the tensor's", NUMBER, beside="constant"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubAttributes(BinaryAttributes):
+    """Of a Sub."""
+
+    reversed: Annotated[bool, Attribute("the constant is the first operand", FLAG, beside="constant")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReductionAttributes(NoAttributes):
+    """What all reductions have."""
+
+    axes: Annotated[tuple[int, ...], Attribute("along which elements are reduced to one", AXES)]
+    keepdims: Annotated[bool, Attribute("axes stay, with length 1", FLAG)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumAttributes(ReductionAttributes):
+    """Of a ReduceSum."""
+
+    product: Annotated[bool, Attribute("the elements are products of a MatMul", FLAG)] = False
+    together: Annotated[
+        tuple[int, ...] | None, Attribute("axes that should become elements of one position of the result", AXES)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceMaxAttributes(ReductionAttributes):
+    """Of a ReduceMax."""
+
+    masked: Annotated[bool, Attribute("elements of native vectors that are none of the tensor's are small", FLAG)] = (
+        False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipAttributes(NoAttributes):
+    """Of a Clip."""
+
+    min: Annotated[float, Attribute("may be -infinity", NUMBER)]
+    max: Annotated[float, Attribute("may be infinity; where it is below min, it is the result", NUMBER)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionAttributes(NoAttributes):
+    """Of a Function."""
+
+    functions: Annotated[
+        tuple[tuple[str, Mapping[str, float]], ...], Attribute("applied in this order", FUNCTION_PAIRS)
+    ]
+    domain: Annotated[Any, Attribute("least and greatest input there is, as far as that is known", INPUTS)] = None
+    segment: Annotated[
+        TableSegment | None, Attribute("inputs of this function, elsewhere the least number", SEGMENT)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeQuantizeAttributes(NoAttributes):
+    """Of a FakeQuantize."""
+
+    quantization: Annotated[
+        Quantization, Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)
+    ]
+    stays: Annotated[bool, Attribute("no tensor of floats can take the place of its result", FLAG)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxAttributes(NoAttributes):
+    """Of a Softmax."""
+
+    axis: Annotated[int, Attribute("along which the results add up to 1", AXIS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSoftmaxAttributes(NoAttributes):
+    """Of a LogSoftmax."""
+
+    axis: Annotated[int, Attribute("along which exp of the results adds up to 1", AXIS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormaliseAttributes(NoAttributes):
+    """Of a Normalise."""
+
+    axes: Annotated[
+        tuple[int, ...], Attribute("of the elements that are divided by the root of the mean of their squares", AXES)
+    ]
+    centred: Annotated[bool, Attribute("their mean is taken off before", FLAG)]
+    epsilon: Annotated[float, Attribute("positive, added to the mean of the squares", NUMBER)]
+    scale: Annotated[FloatArray, Attribute("broadcast to the input; the result is multiplied with it", ARRAY)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchNormAttributes(NoAttributes):
+    """Of a BatchNorm."""
+
+    scale: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
+    bias: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
+    mean: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
+    variance: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
+    epsilon: Annotated[float, Attribute("positive, added to the variance", NUMBER)]
+    momentum: Annotated[float, Attribute("share of the past in the running statistics, for training", NUMBER)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandAttributes(NoAttributes):
+    """Of an Expand."""
+
+    shape: Annotated[tuple[int, ...], Attribute("of the output, to which the input is broadcast", SIZES)]
+    like: Annotated[
+        str, Attribute("broadcasts to the same shape: elements come to the lanes of those they meet", TENSOR)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignGroupsAttributes(NoAttributes):
+    """Of an AlignGroups."""
+
+    axes: Annotated[
+        tuple[int, ...], Attribute("elements that differ along others come into native vectors of their own", AXES)
+    ]
 
 
 def _positive(node: Operation, inputs: Sequence[bool]) -> bool:
@@ -229,14 +347,16 @@ _each = partial(Operator, batchable=True, layout_sensitive=False)
 
 ELEMENTWISE_OPS = {
     "Relu": _each(
-        Kind.MOVING, {}, _same_shape, _unary(lambda node, x: np.maximum(x, 0.0)), rises=True, never_negative=_positive
+        Kind.MOVING,
+        NoAttributes,
+        _same_shape,
+        _unary(lambda node, x: np.maximum(x, 0.0)),
+        rises=True,
+        never_negative=_positive,
     ),
     "Clip": _each(
         Kind.PRECISE,
-        {
-            "min": Attribute("may be -infinity", NUMBER),
-            "max": Attribute("may be infinity; where it is below min, it is the result", NUMBER),
-        },
+        ClipAttributes,
         _same_shape,
         _unary(_clip),
         rises=True,
@@ -244,23 +364,14 @@ ELEMENTWISE_OPS = {
     ),
     "Function": _each(
         Kind.PRECISE,
-        {
-            "functions": Attribute("applied in this order", FUNCTION_PAIRS),
-            "domain": Attribute("least and greatest input there is, as far as that is known", INPUTS, required=False),
-            "segment": Attribute("inputs of this function, elsewhere the least number", SEGMENT, required=False),
-        },
+        FunctionAttributes,
         _same_shape,
         _unary(_function),
         never_negative=_function_sign,
     ),
     "FakeQuantize": _each(
         Kind.PRECISE,
-        {
-            "quantization": Attribute(
-                "codes to which is rounded and limited; they are made values again", QUANTIZATION
-            ),
-            "stays": Attribute("no tensor of floats can take the place of its result", FLAG, required=False),
-        },
+        FakeQuantizeAttributes,
         _fake_quantize_shape,
         _unary(lambda node, x: node.attrs["quantization"].rounded(x)),
         rises=True,
@@ -268,38 +379,38 @@ ELEMENTWISE_OPS = {
     ),
     "Round": _each(
         Kind.PRECISE,
-        {},
+        NoAttributes,
         _same_shape,
         _unary(lambda node, x: np.rint(x)),
         rises=True,
         never_negative=keeps_sign,
     ),
-    "Add": _each(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign),
-    "Sub": _each(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),
+    "Add": _each(Kind.PRECISE, BinaryAttributes, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign),
+    "Sub": _each(Kind.PRECISE, SubAttributes, _broadcast_shape, partial(_binary, np.subtract)),
     "Mul": _each(
         Kind.PRECISE,
-        _BINARY,
+        BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.multiply),
         never_negative=_sign_with_constant(all),
     ),
     "Max": _each(
         Kind.PRECISE,
-        _BINARY,
+        BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.maximum),
         never_negative=_sign_with_constant(any),
     ),
     "Min": _each(
         Kind.PRECISE,
-        _BINARY,
+        BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.minimum),
         never_negative=_sign_with_constant(all),
     ),
     "Softmax": Operator(
         Kind.PRECISE,
-        {"axis": Attribute("along which the results add up to 1", AXIS)},
+        SoftmaxAttributes,
         _along_axes("axis"),
         _unary(_softmax),
         layout_sensitive=False,
@@ -308,7 +419,7 @@ ELEMENTWISE_OPS = {
     ),
     "LogSoftmax": Operator(
         Kind.PRECISE,
-        {"axis": Attribute("along which exp of the results adds up to 1", AXIS)},
+        LogSoftmaxAttributes,
         _along_axes("axis"),
         _unary(_log_softmax),
         layout_sensitive=False,
@@ -316,30 +427,19 @@ ELEMENTWISE_OPS = {
     ),
     "Normalise": Operator(
         Kind.PRECISE,
-        {
-            "axes": Attribute("of the elements that are divided by the root of the mean of their squares", AXES),
-            "centred": Attribute("their mean is taken off before", FLAG),
-            "epsilon": Attribute("positive, added to the mean of the squares", NUMBER),
-            "scale": Attribute("broadcast to the input; the result is multiplied with it", ARRAY),
-        },
+        NormaliseAttributes,
         _along_axes("axes"),
         _unary(_normalise),
     ),
     "BatchNorm": Operator(
         Kind.PRECISE,
-        {
-            **dict.fromkeys(
-                ("scale", "bias", "mean", "variance"), Attribute("[channels], the first axis behind the batch", ARRAY)
-            ),
-            "epsilon": Attribute("positive, added to the variance", NUMBER),
-            "momentum": Attribute("share of the past in the running statistics, for training", NUMBER),
-        },
+        BatchNormAttributes,
         _channel_shape,
         _unary(_batch_norm),
     ),
     "ReduceMean": Operator(
         Kind.QUANTISED,  # a product with ones
-        _REDUCTION,
+        ReductionAttributes,
         _reduced_shape,
         _reduction(np.mean),
         macs=no_macs,
@@ -348,7 +448,7 @@ ELEMENTWISE_OPS = {
     ),
     "ReduceSum": Operator(
         Kind.QUANTISED,
-        _REDUCTION | _SUM,
+        SumAttributes,
         _reduced_shape,
         _reduction(np.sum),
         macs=_product_macs,
@@ -356,14 +456,11 @@ ELEMENTWISE_OPS = {
         never_negative=keeps_sign,
     ),
     "ReduceMax": Operator(
-        Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max), rises=True, never_negative=keeps_sign
+        Kind.MOVING, ReduceMaxAttributes, _reduced_shape, _reduction(np.max), rises=True, never_negative=keeps_sign
     ),
     "Expand": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
-        {
-            "shape": Attribute("of the output, to which the input is broadcast", SIZES),
-            "like": Attribute("broadcasts to the same shape: elements come to the lanes of those they meet", TENSOR),
-        },
+        ExpandAttributes,
         _expand_shape,
         _expand,
         macs=no_macs,
@@ -372,7 +469,7 @@ ELEMENTWISE_OPS = {
     ),
     "AlignGroups": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
-        {"axes": Attribute("elements that differ along others come into native vectors of their own", AXES)},
+        AlignGroupsAttributes,
         _along_axes("axes"),
         _unary(lambda node, x: x),
         macs=no_macs,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from concord.graph.operation import Operation, Shape
-from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute
+from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute, NoAttributes
 from concord.graph.ops.base import Kind, Operator, Weights, aligned, broadcast, keeps_sign, present, present_shape
-from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
+from concord.graph.ops.windows import WindowAttributes, window_counts, windows
 from concord.utils.arrays import FloatArray
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
@@ -115,15 +117,28 @@ def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return bool(node.attrs.get("fixed")) and weight.min(initial=0) >= 0 and not bias.any() and all(inputs)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConvAttributes(WindowAttributes):
+    """Of a Conv."""
+
+    weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY)]
+    bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
+    group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseAttributes(NoAttributes):
+    """Of a Dense."""
+
+    weight: Annotated[FloatArray, Attribute("[O, K]: x[..., K] becomes [..., O]", ARRAY)]
+    bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
+    fixed: Annotated[bool, Attribute("training leaves the weight as it is, such as an adjacency", FLAG)] = False
+
+
 LINEAR_OPS = {
     "Conv": Operator(
         Kind.QUANTISED,
-        {
-            "weight": Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY),
-            "bias": Attribute("[O]", ARRAY),
-            "group": Attribute("number of groups of channels that do not mix", COUNT),
-            **WINDOW_ATTRIBUTES,
-        },
+        ConvAttributes,
         _conv_shape,
         _conv,
         macs=_weight_macs,
@@ -132,11 +147,7 @@ LINEAR_OPS = {
     ),
     "Dense": Operator(
         Kind.QUANTISED,
-        {
-            "weight": Attribute("[O, K]: x[..., K] becomes [..., O]", ARRAY),
-            "bias": Attribute("[O]", ARRAY),
-            "fixed": Attribute("training leaves the weight as it is, such as an adjacency", FLAG, required=False),
-        },
+        DenseAttributes,
         _dense_shape,
         _dense,
         macs=_weight_macs,
@@ -146,7 +157,7 @@ LINEAR_OPS = {
     ),
     "MatMul": Operator(
         Kind.QUANTISED,
-        {},
+        NoAttributes,
         _matmul_shape,
         _matmul,
         macs=_matmul_macs,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from concord.graph.operation import Operation, Shape
-from concord.graph.ops.attributes import AXES, AXIS, INTEGERS, NUMBER, SIZES, Attribute, choice
+from concord.graph.ops.attributes import AXES, AXIS, INTEGERS, NUMBER, SIZES, Attribute, NoAttributes, choice
 from concord.graph.ops.base import Kind, Operator, keeps_sign, present, present_shape
 from concord.utils.arrays import FloatArray
 
@@ -119,25 +121,56 @@ def _pad_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return all(inputs) and (node.attrs["mode"] != "constant" or node.attrs["value"] >= 0)
 
 
-_PAD = {
-    "pads": Attribute("at the begin of every axis, then at the end of every one", SIZES),
-    "mode": Attribute(
-        "reflect is without the edge, wrap from the other end", choice("constant", "reflect", "edge", "wrap")
-    ),
-    "value": Attribute("of the padding where it is constant", NUMBER),
-}
+@dataclass(frozen=True, kw_only=True)
+class PadAttributes(NoAttributes):
+    """Of a Pad."""
 
-_SLICE = {
-    "axes": Attribute("those that are not taken whole", AXES),
-    "starts": Attribute("one per axis: the indices range(start, stop, step)", SIZES),
-    "stops": Attribute("one per axis; -1 is before the first index", INTEGERS),
-    "steps": Attribute("one per axis, not 0", INTEGERS),
-}
+    pads: Annotated[tuple[int, ...], Attribute("at the begin of every axis, then at the end of every one", SIZES)]
+    mode: Annotated[
+        str,
+        Attribute(
+            "reflect is without the edge, wrap from the other end", choice("constant", "reflect", "edge", "wrap")
+        ),
+    ]
+    value: Annotated[float, Attribute("of the padding where it is constant", NUMBER)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceAttributes(NoAttributes):
+    """Of a Slice."""
+
+    axes: Annotated[tuple[int, ...], Attribute("those that are not taken whole", AXES)]
+    starts: Annotated[tuple[int, ...], Attribute("one per axis: the indices range(start, stop, step)", SIZES)]
+    stops: Annotated[tuple[int, ...], Attribute("one per axis; -1 is before the first index", INTEGERS)]
+    steps: Annotated[tuple[int, ...], Attribute("one per axis, not 0", INTEGERS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReshapeAttributes(NoAttributes):
+    """Of a Reshape."""
+
+    shape: Annotated[tuple[int, ...], Attribute("of the output", SIZES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposeAttributes(NoAttributes):
+    """Of a Transpose."""
+
+    perm: Annotated[tuple[int, ...], Attribute("axis of the input for every axis", AXES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConcatAttributes(NoAttributes):
+    """Of a Concat."""
+
+    axis: Annotated[int, Attribute("along which the inputs follow each other", AXIS)]
+
+
 _view = partial(Operator, Kind.MOVING, view=True, rises=True)
 
 MOVING_OPS = {
     "Reshape": _view(
-        {"shape": Attribute("of the output", SIZES)},
+        ReshapeAttributes,
         _reshape_shape,
         _reshape,
         layout_sensitive=False,
@@ -145,7 +178,7 @@ MOVING_OPS = {
         never_negative=keeps_sign,
     ),
     "Transpose": _view(
-        {"perm": Attribute("axis of the input for every axis", AXES)},
+        TransposeAttributes,
         _transpose_shape,
         _transpose,
         layout_sensitive=False,
@@ -153,16 +186,21 @@ MOVING_OPS = {
         never_negative=keeps_sign,
     ),
     "Concat": _view(
-        {"axis": Attribute("along which the inputs follow each other", AXIS)},
+        ConcatAttributes,
         _concat_shape,
         _concat,
         identity=_concat_identity,
         never_negative=keeps_sign,
     ),
     "Slice": _view(
-        _SLICE, _slice_shape, _slice, layout_sensitive=False, identity=_slice_identity, never_negative=keeps_sign
+        SliceAttributes,
+        _slice_shape,
+        _slice,
+        layout_sensitive=False,
+        identity=_slice_identity,
+        never_negative=keeps_sign,
     ),
-    "Pad": _view(_PAD, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
+    "Pad": _view(PadAttributes, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
     # What a Pad becomes where no view of its input will do: its elements are copied.
-    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
+    "PadCopy": Operator(Kind.MOVING, PadAttributes, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
 }

@@ -6,8 +6,10 @@ hidden]``; Y ``[steps, directions, 1, hidden]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from concord.graph.ops.attributes import (
     RECURRENT_NAMES,
     RECURRENT_PARAMETERS,
     Attribute,
+    NoAttributes,
     choice,
     optional,
 )
@@ -155,25 +158,48 @@ def _evaluate(
     return [np.ascontiguousarray(y), *(np.stack(states, axis=1) for states in zip(*last, strict=True))]
 
 
-_INITIAL = Attribute(
-    "constant initial state [directions, 1, hidden]; None: zero, unless there is an input", optional(ARRAY)
-)
-_ATTRIBUTES = {
-    "W": Attribute("weights of x [directions, rows, features], as in ONNX", ARRAY),
-    "R": Attribute("weights of h [directions, rows, hidden]", ARRAY),
-    "B": Attribute("biases of both one after the other [directions, 2 * rows]", ARRAY),
-    "hidden_size": Attribute("elements of the state", COUNT),
-    "direction": Attribute("in which order time steps come", choice("forward", "reverse", "bidirectional")),
-    "activations": Attribute("for every direction the functions (LSTM f g h, GRU f g, RNN f)", RECURRENT_NAMES),
-    "activation_parameters": Attribute("for every direction and function its parameters", RECURRENT_PARAMETERS),
-    "clip": Attribute("limit of the inputs of the gates' functions; None: there is none", optional(NUMBER)),
-    "initial_h": _INITIAL,
-}
-_LSTM = {
-    "P": Attribute("peephole weights as in ONNX; None: there are none", optional(ARRAY)),
-    "input_forget": Attribute("the forget gate is 1 - i", FLAG),
-    "initial_c": _INITIAL,
-}
+_INITIAL = "constant initial state [directions, 1, hidden]; None: zero, unless there is an input"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentAttributes(NoAttributes):
+    """What all recurrent layers have."""
+
+    W: Annotated[FloatArray, Attribute("weights of x [directions, rows, features], as in ONNX", ARRAY)]
+    R: Annotated[FloatArray, Attribute("weights of h [directions, rows, hidden]", ARRAY)]
+    B: Annotated[FloatArray, Attribute("biases of both one after the other [directions, 2 * rows]", ARRAY)]
+    hidden_size: Annotated[int, Attribute("elements of the state", COUNT)]
+    direction: Annotated[
+        str, Attribute("in which order time steps come", choice("forward", "reverse", "bidirectional"))
+    ]
+    activations: Annotated[
+        tuple[tuple[str, ...], ...],
+        Attribute("for every direction the functions (LSTM f g h, GRU f g, RNN f)", RECURRENT_NAMES),
+    ]
+    activation_parameters: Annotated[
+        tuple[tuple[Mapping[str, float], ...], ...],
+        Attribute("for every direction and function its parameters", RECURRENT_PARAMETERS),
+    ]
+    clip: Annotated[
+        float | None, Attribute("limit of the inputs of the gates' functions; None: there is none", optional(NUMBER))
+    ]
+    initial_h: Annotated[FloatArray | None, Attribute(_INITIAL, optional(ARRAY))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LstmAttributes(RecurrentAttributes):
+    """Of an LSTM."""
+
+    P: Annotated[FloatArray | None, Attribute("peephole weights as in ONNX; None: there are none", optional(ARRAY))]
+    input_forget: Annotated[bool, Attribute("the forget gate is 1 - i", FLAG)]
+    initial_c: Annotated[FloatArray | None, Attribute(_INITIAL, optional(ARRAY))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GruAttributes(RecurrentAttributes):
+    """Of a GRU."""
+
+    linear_before_reset: Annotated[bool, Attribute("the reset gate multiplies the product with R", FLAG)]
 
 
 def _macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
@@ -182,11 +208,14 @@ def _macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Sha
 
 
 def _record(
-    attributes: dict[str, Attribute], recurrence: Recurrence, begin: Begin, wide_inputs: frozenset[int] = frozenset()
+    attributes: type[RecurrentAttributes],
+    recurrence: Recurrence,
+    begin: Begin,
+    wide_inputs: frozenset[int] = frozenset(),
 ) -> Operator:
     return Operator(
         Kind.QUANTISED,
-        _ATTRIBUTES | attributes,
+        attributes,
         partial(_shape, recurrence),
         partial(_evaluate, recurrence, begin),
         macs=_macs,
@@ -197,12 +226,12 @@ def _record(
 
 
 RECURRENT_OPS = {
-    "LSTM": _record(_LSTM, Recurrence(4, ("Sigmoid", "Tanh", "Tanh"), cell=True), _lstm_step, frozenset({2})),
+    "LSTM": _record(LstmAttributes, Recurrence(4, ("Sigmoid", "Tanh", "Tanh"), cell=True), _lstm_step, frozenset({2})),
     "GRU": _record(
-        {"linear_before_reset": Attribute("the reset gate multiplies the product with R", FLAG)},
+        GruAttributes,
         Recurrence(3, ("Sigmoid", "Tanh")),
         _gru_step,
         frozenset({1}),
     ),
-    "RNN": _record({}, Recurrence(1, ("Tanh",)), _rnn_step),
+    "RNN": _record(RecurrentAttributes, Recurrence(1, ("Tanh",)), _rnn_step),
 }

@@ -6,20 +6,27 @@ Windows that do not fit entirely into the padded input are not there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
 from concord.graph.operation import Operation, Shape
-from concord.graph.ops.attributes import COUNTS, SIZES, Attribute
+from concord.graph.ops.attributes import COUNTS, SIZES, Attribute, NoAttributes
 from concord.graph.ops.base import Kind, Operator, keeps_sign, no_macs, present, present_shape
 from concord.utils.arrays import FloatArray
 
-WINDOW_ATTRIBUTES = {
-    "strides": Attribute("step of the window along every spatial axis", COUNTS),
-    "pads": Attribute("elements of padding: at the begin of every spatial axis, then at the end of every one", SIZES),
-    "dilations": Attribute("distance of the taps along every spatial axis", COUNTS),
-}
+
+@dataclass(frozen=True, kw_only=True)
+class WindowAttributes(NoAttributes):
+    """How windows slide."""
+
+    strides: Annotated[tuple[int, ...], Attribute("step of the window along every spatial axis", COUNTS)]
+    pads: Annotated[
+        tuple[int, ...],
+        Attribute("elements of padding: at the begin of every spatial axis, then at the end of every one", SIZES),
+    ]
+    dilations: Annotated[tuple[int, ...], Attribute("distance of the taps along every spatial axis", COUNTS)]
 
 
 def window_counts(attrs: dict[str, Any], kernel: Sequence[int], spatial: Sequence[int]) -> Shape:
@@ -78,16 +85,29 @@ def _average_pool(node: Operation, inputs: Sequence[FloatArray | None]) -> list[
     return [sums / divisors(node, x.shape[x.ndim - len(kernel) :])]
 
 
-_POOL = {"kernel": Attribute("size of the window along every spatial axis", COUNTS), **WINDOW_ATTRIBUTES}
+@dataclass(frozen=True, kw_only=True)
+class PoolAttributes(WindowAttributes):
+    """What all poolings have."""
+
+    kernel: Annotated[tuple[int, ...], Attribute("size of the window along every spatial axis", COUNTS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AveragePoolAttributes(PoolAttributes):
+    """Of an AveragePool."""
+
+    counted: Annotated[
+        tuple[int, ...], Attribute("how many of the pads count as elements of the average; nothing beyond does", SIZES)
+    ]
+
 
 WINDOW_OPS = {
     "MaxPool": Operator(
-        Kind.MOVING, _POOL, _pool_shape, _max_pool, windowed=True, rises=True, never_negative=keeps_sign
+        Kind.MOVING, PoolAttributes, _pool_shape, _max_pool, windowed=True, rises=True, never_negative=keeps_sign
     ),
     "AveragePool": Operator(
         Kind.QUANTISED,  # a depthwise product with ones
-        _POOL
-        | {"counted": Attribute("how many of the pads count as elements of the average; nothing beyond does", SIZES)},
+        AveragePoolAttributes,
         _pool_shape,
         _average_pool,
         macs=no_macs,
