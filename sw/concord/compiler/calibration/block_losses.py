@@ -10,6 +10,7 @@ import numpy as np
 from concord.graph.channels import ZERO, Channels
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.linear import ConvAttributes
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray, Ids
 
@@ -58,7 +59,7 @@ def columns_of(node: Node, weight: FloatArray) -> FloatArray:
     """Weights of a product as ``[..., D]``, a row for every output and tap; of a convolution in groups zeros beside."""
     if node.op != "Conv":
         return weight.reshape(-1, weight.shape[-1])
-    group = node.attrs["group"]
+    group = node.attributes(ConvAttributes).group
     full = np.zeros((len(weight), group * weight.shape[1], *weight.shape[2:]))
     outputs, inputs = len(weight) // group, weight.shape[1]
     for g in range(group):
@@ -128,7 +129,7 @@ def product_losses(
         if node.name not in found.columns or record.weights is None:
             continue
         weight, channel = node.attrs[record.weights.names[0]], found.columns[node.name]
-        if node.op == "Conv" and node.attrs["group"] == len(weight) == len(channel):
+        if node.op == "Conv" and node.attributes(ConvAttributes).group == len(weight) == len(channel):
             continue  # depthwise: an exponent per channel
         axis = record.weights.inputs % len(graph.shapes[node.inputs[0]])
         x = values[node.inputs[0]]

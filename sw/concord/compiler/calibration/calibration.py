@@ -27,6 +27,7 @@ from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.equalised import Scales, equalised, with_preparation
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
@@ -123,7 +124,7 @@ def function_ranges(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str,
         if node.op == "Normalise":
             for what, moment in moments(graph, node, values[node.inputs[0]]).items():
                 found[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
-        if node.op == "Function" and depends(node.attrs["functions"]):
+        if node.op == "Function" and depends(node.attributes(FunctionAttributes).spec):
             (name,) = node.inputs
             found[name] = float(values[name].min()), float(values[name].max())
     return dict(sorted(found.items()))
@@ -143,7 +144,7 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
     found: dict[str, str] = {}
     for node in graph.nodes:
         last = node.outputs[0] in graph.outputs and not graph.consumers(node.outputs[0])
-        if last and node.op == "Function" and [name for name, _ in node.attrs["functions"]] == ["sigmoid"]:
+        if last and node.op == "Function" and node.attributes(FunctionAttributes).names == ("sigmoid",):
             if node.inputs[0] not in (*graph.inputs, *graph.outputs, *found):
                 found[node.inputs[0]] = node.outputs[0]
     names = {computed: read for read, computed in found.items()}
@@ -157,7 +158,11 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
 def threshold(graph: Graph) -> float:
     """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
     node = graph.producer(graph.outputs[0])
-    squashed = node is not None and node.op == "Function" and function(node.attrs["functions"][-1][0]).range == (0, 1)
+    squashed = (
+        node is not None
+        and node.op == "Function"
+        and function(node.attributes(FunctionAttributes).names[-1]).range == (0, 1)
+    )
     return 0.5 if squashed else 0.0
 
 

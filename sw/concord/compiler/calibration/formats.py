@@ -38,6 +38,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
@@ -177,7 +178,7 @@ def _own_errors(
     calibration: Calibration, config: NpuConfig, candidate: Candidate, node: Node
 ) -> list[tuple[float, tuple[TableSegment, ...]]]:
     """What a function itself loses on the samples in one table, in two, in three, and so on; with these tables."""
-    functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+    functions = node.attributes(FunctionAttributes).spec
     spec = functions, domain_of(functions, candidate.compiled.package.formats.domain(node.inputs[0]))
     layers = candidate.compiled.lowered.layers
     if not any(spec in layer.table_specs for layer in layers):  # the host computes it
@@ -314,7 +315,7 @@ class _Halves:
         segments = {}
         for name, held in formats.table_segments.items():
             node = functions[name]
-            spec = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+            spec = node.attributes(FunctionAttributes).spec
             entries = sum(segment.entries for segment in held)
             segments[name] = divided(spec, sample(mine.values[node.inputs[0]]), len(held), entries) or held
         exponents: Mapping[str, int] = {}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Node
+from concord.graph.ops.linear import ConvAttributes
 from concord.graph.ops.windows import windows
 from concord.utils.arrays import FloatArray
 
@@ -107,7 +108,7 @@ def input_sums(node: Node, x: FloatArray, origin: FloatArray, most: int | None =
         About so many windows, or rows, are taken, at least one of every image. They are spread evenly.
     """
     weight = node.attrs["weight"]
-    groups = 1 if node.op == "Dense" else node.attrs["group"]
+    groups = 1 if node.op == "Dense" else node.attributes(ConvAttributes).group
     inputs = int(np.prod(weight.shape[1:]))
     total, products, count = np.zeros((groups, inputs)), np.zeros((groups, inputs, inputs)), 0
     for columns in _columns(node, x, origin, most):
@@ -140,7 +141,7 @@ def _columns(node: Node, x: FloatArray, origin: FloatArray, most: int | None) ->
         yield rows.T[None]
         return
     rank, inputs = weight.ndim - 2, weight[0].size
-    images, group = x.reshape(-1, *x.shape[-rank - 1 :]), node.attrs["group"]
+    images, group = x.reshape(-1, *x.shape[-rank - 1 :]), node.attributes(ConvAttributes).group
     counts = windows(node.attrs, weight.shape[2:], images[:1], 0.0).shape[2 : 2 + rank]
     positions = int(np.prod(counts))
     step = min(_step(len(images) * positions, most), positions)

@@ -18,6 +18,7 @@ from concord.functions import function
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.image import Image
 from concord.program.flags import DOMAIN, INPUT_RANGE, FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
@@ -145,7 +146,7 @@ class Package:
         if self.host_graph is None:
             return []
         nodes = [node for node in self.host_graph.nodes if node.op == "Function"]
-        read = {node.name: node.attrs["functions"][0][0] for node in nodes}
+        read = {node.name: node.attributes(FunctionAttributes).functions[0][0] for node in nodes}
         limited = [node for node in nodes if function(read[node.name]).constant_below_zero]
         if not limited:
             return []

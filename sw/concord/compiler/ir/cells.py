@@ -15,6 +15,7 @@ import numpy as np
 from concord.compiler.ir.layout import LayoutError
 from concord.compiler.ir.table_specs import Functions
 from concord.graph.ir import Node
+from concord.graph.ops.recurrent import GruAttributes, LstmAttributes, RecurrentAttributes
 from concord.utils.arrays import FloatArray
 
 Chain = Callable[[], None]
@@ -84,12 +85,12 @@ class Cell(ABC):
         def split(values: FloatArray) -> dict[str, FloatArray]:
             return dict(zip(self.gates, np.split(values, len(self.gates)), strict=True))
 
-        attrs = node.attrs
-        bias_w, bias_r = (split(part) for part in np.split(attrs["B"][direction], 2))
+        attributes = node.attributes(RecurrentAttributes)
+        bias_w, bias_r = (split(part) for part in np.split(attributes.B[direction], 2))
         self.hidden = hidden
         self.functions = list(functions)
-        self.w = {gate: spread(weight) for gate, weight in split(attrs["W"][direction]).items()}
-        self.r = split(attrs["R"][direction])
+        self.w = {gate: spread(weight) for gate, weight in split(attributes.W[direction]).items()}
+        self.r = split(attributes.R[direction])
         self.bias = {gate: bias_w[gate] + bias_r[gate] for gate in self.gates}
         self.inner: dict[str, FloatArray] = {}
         self.peephole: dict[str, FloatArray] = {}
@@ -115,15 +116,16 @@ class Lstm(Cell):
 
     def __init__(self, node: Node, direction: int, hidden: int, spread: Spread, functions: Sequence[Functions]):
         super().__init__(node, direction, hidden, spread, functions)
-        if node.attrs["input_forget"]:
+        attributes = node.attributes(LstmAttributes)
+        if attributes.input_forget:
             if functions[0] != (("sigmoid", ()),):
                 raise LayoutError("input_forget must go with a sigmoid")
             # The forget gate is 1 - i, the sigmoid of minus what i is the sigmoid of.
             for parts in (self.w, self.r, self.bias):
                 parts["f"] = -parts["i"]
-        if node.attrs["P"] is not None:
-            self.peephole = dict(zip("iof", np.split(node.attrs["P"][direction], 3), strict=True))
-            if node.attrs["input_forget"]:
+        if attributes.P is not None:
+            self.peephole = dict(zip("iof", np.split(attributes.P[direction], 3), strict=True))
+            if attributes.input_forget:
                 self.peephole["f"] = -self.peephole["i"]
             self.peephole = {gate: values for gate, values in self.peephole.items() if values.any()}
 
@@ -177,9 +179,10 @@ class Gru(Cell):
 
     def __init__(self, node: Node, direction: int, hidden: int, spread: Spread, functions: Sequence[Functions]):
         super().__init__(node, direction, hidden, spread, functions)
-        self.behind = bool(node.attrs["linear_before_reset"])
+        attributes = node.attributes(GruAttributes)
+        self.behind = bool(attributes.linear_before_reset)
         if self.behind:
-            bias_w, bias_r = (np.split(part, 3)[2] for part in np.split(node.attrs["B"][direction], 2))
+            bias_w, bias_r = (np.split(part, 3)[2] for part in np.split(attributes.B[direction], 2))
             self.bias["h"], self.inner["h"] = bias_w, bias_r
         else:
             self.narrow_temporaries = ("rh",)

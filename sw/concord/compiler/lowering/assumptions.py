@@ -17,6 +17,7 @@ from concord.compiler.lowering.normalisations import assumed_variances
 from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.spec.config import NpuConfig
 
 #: Why a normalisation is not for numbers of any size.
@@ -69,7 +70,7 @@ def assumptions(
     carried: set[TableSpec] = set()
     for node in graph.nodes:
         if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in given.ranges:
-            functions = tuple((name, tuple(sorted(found.items()))) for name, found in node.attrs["functions"])
+            functions = node.attributes(FunctionAttributes).spec
             carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
     found = []
     for layer in lowered.layers:

@@ -23,6 +23,7 @@ from concord.functions import function
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
@@ -99,7 +100,7 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
     there are variances to be expected: their median, and what nine out of ten are below.
     """
     functions = [node for node in graph.nodes if node.op == "Function" and not covers_all(node, formats)]
-    reading = {node.inputs[0]: node for node in functions if depends(node.attrs["functions"])}
+    reading = {node.inputs[0]: node for node in functions if depends(node.attributes(FunctionAttributes).spec)}
     missing = {name: node for name, node in reading.items() if formats.domain(name) is None}
     normalisations = [
         node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges
@@ -204,7 +205,7 @@ def _binary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
 def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """Functions of one element: the ends where they rise all the way, else many points of what all elements cover."""
     assert ends[0] is not None
-    if node.op == "Clip" or all(function(name).rises for name, _ in node.attrs["functions"]):
+    if node.op == "Clip" or all(function(name).rises for name in node.attributes(FunctionAttributes).names):
         low, high = (_evaluate(node, np.clip(end, -BINARY16_MAX, BINARY16_MAX)) for end in ends[0])
         return [(low, high)]
     values = _evaluate(node, _points(ends[0]))

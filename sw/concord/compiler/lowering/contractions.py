@@ -23,6 +23,7 @@ from concord.compiler.lowering.broadcasting import align, broadcast, own_indices
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import form, group_alignment, masked
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import ExpandAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
 from concord.utils.arrays import Ids
 
@@ -36,7 +37,8 @@ def _placed(places: tuple[Ids, Ids], target: Storage) -> Ids:
 
 def expand(lowering: Lowering, node: Node) -> None:
     """A product with a matrix of zeros and ones."""
-    (tensor,), like, shape = node.inputs, node.attrs["like"], tuple(node.attrs["shape"])
+    (tensor,), attributes = node.inputs, node.attributes(ExpandAttributes)
+    like, shape = attributes.like, attributes.shape
     storages = lowering.done.storages
     a, other = (broadcast(storages, lowering.whole(name), shape) for name in (tensor, like))
     found = select_lanes(a, other, own_indices(shape, lowering.graph.shapes[like]))

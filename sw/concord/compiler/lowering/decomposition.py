@@ -34,6 +34,7 @@ from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -73,8 +74,9 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
     for node in graph.nodes:
         if node.op != "Function" or node.name in kept or {"domain", "segment"} & set(node.attrs):
             continue
-        (name, parameters), *_ = node.attrs["functions"]
-        rule = RULES.get(tuple(name for name, _ in node.attrs["functions"]))
+        functions = node.attributes(FunctionAttributes)
+        (name, parameters), *_ = functions.functions
+        rule = RULES.get(functions.names)
         if rule is not None:
             complete = function(name).complete(parameters)
             rewrite(made, node, partial(rule, x=node.inputs[0], config=config, **complete))
@@ -86,7 +88,7 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
 
 def is_power(node: Node) -> bool:
     """Whether a function is steep near zero, and read over many powers of two."""
-    names = [name for name, _ in node.attrs["functions"]]
+    names = node.attributes(FunctionAttributes).names
     return len(names) == 1 and function(names[0]).octaves > 0
 
 
@@ -97,7 +99,11 @@ def _open(node: Node, formats: Formats) -> bool:
 
 def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
     """How many tables a function that is a power may have without samples, and entries of each."""
-    powers = {str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function" and _open(node, formats)}
+    powers = {
+        str(node.attributes(FunctionAttributes).functions)
+        for node in graph.nodes
+        if node.op == "Function" and _open(node, formats)
+    }
     taken = tables_of_functions(graph, powers)
     count = max((config.table_slots - taken) // max(len(powers), 1), 0)
     return count, config.table_depth // (taken + max(count * len(powers), 1))
@@ -105,7 +111,8 @@ def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tupl
 
 def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
     """How many tables a network needs, but for those of some functions and of codes."""
-    others = {str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function"} - {*powers}
+    tables = {str(node.attributes(FunctionAttributes).functions) for node in graph.nodes if node.op == "Function"}
+    others = tables - {*powers}
     others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
     extra = sum("exp" in name for name in others) + 2 * len(
         {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
@@ -115,7 +122,7 @@ def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
 
 def covers_all(node: Node, formats: Formats) -> bool:
     """Whether what a function reads makes no difference to its tables."""
-    return node.name not in formats.plain and tuple(name for name, _ in node.attrs["functions"]) in RULES
+    return node.name not in formats.plain and node.attributes(FunctionAttributes).names in RULES
 
 
 def decomposed_nodes(graph: Graph, formats: Formats) -> tuple[str, ...]:
@@ -136,10 +143,10 @@ def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: N
     config : NpuConfig
         Whose table memory all tables share.
     """
-    tables = len({str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function"})
+    tables = len({str(node.attributes(FunctionAttributes).functions) for node in graph.nodes if node.op == "Function"})
     found = []
     for node in graph.nodes:
-        names = [name for name, _ in node.attrs["functions"]] if node.op == "Function" else []
+        names = node.attributes(FunctionAttributes).names if node.op == "Function" else ()
         if len(names) == 1 and function(names[0]).decomposed and function(names[0]).constant_ends:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]

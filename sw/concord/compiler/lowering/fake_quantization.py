@@ -27,6 +27,7 @@ from concord.compiler.lowering.decomposition import tables_of_functions
 from concord.compiler.lowering.lower import Lowering
 from concord.functions.tables import SCALES
 from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ops.elementwise import FakeQuantizeAttributes
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_PRECISION
@@ -55,9 +56,9 @@ def spread(graph: Graph, config: NpuConfig) -> Graph:
     made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
     tables = _tables(graph, nodes, config)
     for node in nodes:
-        if table_of(node.attrs["quantization"], config) not in tables:
+        if table_of(node.attributes(FakeQuantizeAttributes).quantization, config) not in tables:
             rewrite(made, node, partial(_rule(node), x=node.inputs[0], shape=graph.shapes[node.inputs[0]],
-                                        codes=node.attrs["quantization"]))  # fmt: skip
+                                        codes=node.attributes(FakeQuantizeAttributes).quantization))  # fmt: skip
     return made
 
 
@@ -87,7 +88,8 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
     others = tables_of_functions(graph)
     slots, depth = config.table_slots - others, config.table_depth // (2 if others else 1)
     found: set[TableSpec] = set()
-    for spec, _ in Counter(table_of(node.attrs["quantization"], config) for node in nodes).most_common():
+    codes = [node.attributes(FakeQuantizeAttributes).quantization for node in nodes]
+    for spec, _ in Counter(table_of(each, config) for each in codes).most_common():
         if spec is None:
             continue
         domain = spec[1]
@@ -100,7 +102,7 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
 
 
 def _rule(node: Node) -> Callable[..., None]:
-    return _limited if node.attrs["quantization"].bits > _BITS else _by_sums
+    return _limited if node.attributes(FakeQuantizeAttributes).quantization.bits > _BITS else _by_sums
 
 
 def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
@@ -132,7 +134,7 @@ def _limit(emit: Emit, x: str, low: FloatArray, high: FloatArray) -> str:
 
 def fake_quantize(lowering: Lowering, node: Node) -> None:
     """Codes by a table, in front of which a scale that is no power of two is a product."""
-    codes = node.attrs["quantization"]
+    codes = node.attributes(FakeQuantizeAttributes).quantization
     spec, (factor, _) = table_of(codes, lowering.config), _parts(codes)
 
     def make(ids: Ids, target: Storage) -> list[MfuOp]:

@@ -10,6 +10,7 @@ import numpy as np
 from concord.compiler.ir.layout import PAD, LayoutError
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.moving import PadAttributes
 from concord.utils.arrays import Ids
 
 
@@ -29,8 +30,8 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
     LayoutError
         If it pads with anything but zeros, or with elements of the tensor.
     """
-    if node.op == "Pad" and node.attrs["mode"] == "constant":
-        if node.attrs["value"] != 0 and any(node.attrs["pads"]):
+    if node.op == "Pad" and node.attributes(PadAttributes).mode == "constant":
+        if node.attributes(PadAttributes).value != 0 and any(node.attrs["pads"]):
             raise LayoutError(f"padding of {node.name} must be with zeros, not with {node.attrs['value']!r}")
         node = node.with_attrs(value=PAD)
     (result,) = operator_of(node).evaluate(node, [view[None].astype(np.float64) for view in views])

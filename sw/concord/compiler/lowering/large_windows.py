@@ -17,7 +17,7 @@ from concord.compiler.lowering.legality import PADDED_STRIDE, TAPS, TILES
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
-from concord.graph.ops.windows import divisors, window_counts
+from concord.graph.ops.windows import PoolAttributes, WindowAttributes, divisors, window_counts
 from concord.spec.config import NpuConfig
 
 
@@ -70,12 +70,12 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
     LayoutError
         If windows along an axis are larger than those of a chain and overlap in a way that no stages share.
     """
-    kernel, shape = node.attrs["kernel"], lowering.graph.shapes[node.inputs[0]]
+    kernel, shape = node.attributes(PoolAttributes).kernel, lowering.graph.shapes[node.inputs[0]]
     if fits(node.op, kernel, lowering.config):
         return None
     rank = len(kernel)
     lowering.view(node.inputs[0])  # an input is stored for windows
-    if kernel == shape[-rank:] and not any(node.attrs["pads"]):
+    if kernel == shape[-rank:] and not any(node.attributes(WindowAttributes).pads):
         axes = tuple(range(len(shape) - rank, len(shape)))
         op = "ReduceMax" if node.op == "MaxPool" else "ReduceMean"
         return [Node(op, node.name, node.inputs, node.outputs, {"axes": axes, "keepdims": True})]
@@ -95,14 +95,14 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
 def _small_windows(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_SmallWindow]:
     """Windows along one axis after the other, the last one first, none with more than ``limit`` elements."""
     kernel, pads, counts = (
-        node.attrs["kernel"],
-        node.attrs["pads"],
-        window_counts(node.attrs, node.attrs["kernel"], spatial),
+        node.attributes(PoolAttributes).kernel,
+        node.attributes(WindowAttributes).pads,
+        window_counts(node.attrs, node.attributes(PoolAttributes).kernel, spatial),
     )
     for axis in reversed(range(len(kernel))):
-        size, dilation = kernel[axis], node.attrs["dilations"][axis]
+        size, dilation = kernel[axis], node.attributes(WindowAttributes).dilations[axis]
         around = (pads[axis], pads[len(kernel) + axis])
-        stride = node.attrs["strides"][axis] if counts[axis] > 1 else size * dilation
+        stride = node.attributes(WindowAttributes).strides[axis] if counts[axis] > 1 else size * dilation
         while size > limit:
             part = divisor(gcd(size, stride), min(limit, PADDED_STRIDE) if any(around) else limit)
             if part == 1 or dilation > 1 or max(around) >= part:

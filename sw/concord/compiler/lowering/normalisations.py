@@ -18,6 +18,7 @@ from concord.compiler.lowering.lower import Lowering, VarianceRange
 from concord.compiler.lowering.reductions import form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import NormaliseAttributes
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 
@@ -85,7 +86,8 @@ def assumed_variances(node: Node, variance_range: VarianceRange, formats: Format
         return None
     span = 2.0 ** _octaves(config, 1 if variance_range is VarianceRange.ONE_LOOKUP else 2)
     low, high = formats.bounds.get(f"{node.name}/expected", (1.0, 1.0))
-    middle = math.sqrt((low + node.attrs["epsilon"]) * (high + node.attrs["epsilon"]))
+    epsilon = node.attributes(NormaliseAttributes).epsilon
+    middle = math.sqrt((low + epsilon) * (high + epsilon))
     middle = min(max(middle, _SMALLEST), BINARY16_MAX**2)
     return middle / math.sqrt(span), middle * math.sqrt(span)
 
@@ -96,7 +98,7 @@ class _Nodes:
     def __init__(self, lowering: Lowering, node: Node):
         self.lowering, self.node, self.made = lowering, node, list[Node]()
         self.fineness = fineness(lowering.config)
-        self.axes = {"axes": node.attrs["axes"], "keepdims": True}
+        self.axes = {"axes": node.attributes(NormaliseAttributes).axes, "keepdims": True}
 
     def add(self, op: str, what: str, *inputs: str, **attrs: object) -> str:
         self.made.append(self.lowering.new_node(self.node, op, what, inputs, **attrs))
@@ -146,10 +148,10 @@ def _centred(build: _Nodes, x: str, again: bool, alone: bool) -> str:
 
 def normalise(lowering: Lowering, node: Node) -> list[Node]:
     """Mean, difference, squares, their mean, its root by a table, products."""
-    build, attrs, config = _Nodes(lowering, node), node.attrs, lowering.config
+    build, attributes, config = _Nodes(lowering, node), node.attributes(NormaliseAttributes), lowering.config
     (x,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
-    found, count = form(lowering, x, attrs["axes"]), math.prod(shape[axis] for axis in attrs["axes"])
-    formats, epsilon = lowering.formats, attrs["epsilon"]
+    found, count = form(lowering, x, attributes.axes), math.prod(shape[axis] for axis in attributes.axes)
+    formats, epsilon = lowering.formats, attributes.epsilon
     alone = not found.inside or found.walk.full
     scale, offset = None, _UNKNOWN_OFFSET
     if variances := formats.ranges.get(f"{node.name}/variance"):
@@ -161,7 +163,7 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
     wanted = scale is None and variance_range is not VarianceRange.ANY
     if wanted and (expected := assumed_variances(node, variance_range, formats, config)):
         scale = _for_up_to(expected[1], 1 if variance_range is VarianceRange.ONE_LOOKUP else 2)
-    if attrs["centred"]:
+    if attributes.centred:
         step = (offset + 3) * 2.0 ** (1.5 - config.act_mant)  # of the block with the largest numbers
         x = _centred(build, x, step / math.sqrt(12 * count) > _MEAN_ERROR, alone)
     else:
@@ -176,7 +178,7 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
         mean = build.add("ReduceMean", "variance", square, **build.axes)
         shifted = build.add("Add", "shifted", mean, constant=np.asarray(epsilon * 2.0**-scale.shift))
         root, back = build.root(shifted, scale.lookups, scale.first), scale.shift
-    gain = attrs["scale"] * 2.0 ** (-back / 2)
+    gain = attributes.scale * 2.0 ** (-back / 2)
     if (gain == 1).all():
         return [*build.made, Node("Mul", node.name, (x, root), node.outputs)]
     y = build.add("Mul", "normalised", x, root)

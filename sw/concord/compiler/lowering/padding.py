@@ -21,6 +21,7 @@ from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.unfolding import graph_input
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.moving import PadAttributes
 from concord.spec.isa import Op
 from concord.utils.arrays import Ids
 
@@ -29,7 +30,7 @@ def pad(lowering: Lowering, node: Node) -> list[Node] | None:
     """A copy, unless a view will do; a product with zeros and ones where the last axis is padded and in lanes."""
     graph, (result,) = lowering.graph, node.outputs
     by_view = result not in graph.outputs and all(_takes_views(node, reader) for reader in graph.consumers(result))
-    if by_view or not any(node.attrs["pads"]) or _on_the_host(lowering, node):
+    if by_view or not any(node.attributes(PadAttributes).pads) or _on_the_host(lowering, node):
         return None
     try:
         _placed(lowering, lowering.whole(node.inputs[0]), _padded(node))
@@ -41,17 +42,18 @@ def pad(lowering: Lowering, node: Node) -> list[Node] | None:
 
 
 def _padded(node: Node) -> list[int]:
-    pads = node.attrs["pads"]
+    pads = node.attributes(PadAttributes).pads
     return sorted({index % (len(pads) // 2) for index, count in enumerate(pads) if count})
 
 
 def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
     """The last axis padded by a product, and the others as before."""
-    pads, mode = node.attrs["pads"], node.attrs["mode"]
+    attributes = node.attributes(PadAttributes)
+    pads = attributes.pads
     widths = (pads[rank - 1], pads[-1])
     size = lowering.graph.shapes[node.inputs[0]][-1]
-    weight = np.pad(np.eye(size), (widths, (0, 0)), mode=mode)
-    bias = np.where(weight.any(axis=1), 0.0, node.attrs["value"])
+    weight = np.pad(np.eye(size), (widths, (0, 0)), mode=attributes.mode)
+    bias = np.where(weight.any(axis=1), 0.0, attributes.value)
     attrs = {"weight": weight, "bias": bias}
     rest = tuple(0 if index % rank == rank - 1 else count for index, count in enumerate(pads))
     if not any(rest):
@@ -62,8 +64,8 @@ def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
 
 def _on_the_host(lowering: Lowering, node: Node) -> bool:
     """Whether a convolution of an input of the network reads it, which the host unfolds."""
-    graph, attrs = lowering.graph, node.attrs
-    if attrs["mode"] == "constant" and attrs["value"] != 0:
+    graph, attributes = lowering.graph, node.attributes(PadAttributes)
+    if attributes.mode == "constant" and attributes.value != 0:
         return False
     readers = graph.consumers(node.outputs[0])
     while len(readers) == 1 and operator_of(readers[0]).view:
@@ -73,11 +75,11 @@ def _on_the_host(lowering: Lowering, node: Node) -> bool:
 
 def _takes_views(node: Node, reader: Node) -> bool:
     """Whether a product takes every lane from wherever it is: what is padded are elements of its positions."""
-    attrs, weights = node.attrs, operator_of(reader).weights
+    attributes, weights = node.attributes(PadAttributes), operator_of(reader).weights
     if weights is None:
         return False
-    inner = weights.inputs % (len(attrs["pads"]) // 2)
-    zero = attrs["mode"] != "constant" or attrs["value"] == 0
+    inner = weights.inputs % (len(attributes.pads) // 2)
+    zero = attributes.mode != "constant" or attributes.value == 0
     return zero and _padded(node) == [inner] and reader.inputs[0] == node.outputs[0]
 
 
@@ -141,14 +143,15 @@ def _boxes(runs: list[list[_Run]]) -> Iterator[tuple[_Run, ...]]:
 
 def pad_copy(lowering: Lowering, node: Node) -> None:
     """A storage for the padded tensor, filled box by box."""
-    ids, pads, rank = lowering.whole(node.inputs[0]), node.attrs["pads"], len(node.attrs["pads"]) // 2
+    ids, attributes = lowering.whole(node.inputs[0]), node.attributes(PadAttributes)
+    pads, rank = attributes.pads, len(attributes.pads) // 2
     if (ids == PAD).any():
         raise LayoutError("elements must all be computed, none be padding")
     outside, lanes, walk = _placed(lowering, ids, _padded(node))
     frame = _Frame(lowering, node, outside, lanes, walk)
-    runs = [_runs(ids.shape[axis], pads[axis], pads[rank + axis], node.attrs["mode"]) for axis in outside]
-    if node.attrs["mode"] == "constant":
-        frame.fill(node.attrs["value"], tuple(slice(run.at, run.at + run.count) for (run,) in runs))
+    runs = [_runs(ids.shape[axis], pads[axis], pads[rank + axis], attributes.mode) for axis in outside]
+    if attributes.mode == "constant":
+        frame.fill(attributes.value, tuple(slice(run.at, run.at + run.count) for (run,) in runs))
     vector = (ids - walk.storage.base) // lowering.config.native
     first = int(vector.reshape(-1)[0])
     stride = [int(vector.take(1, axis).reshape(-1)[0]) - first if ids.shape[axis] > 1 else 0 for axis in outside]

@@ -10,11 +10,13 @@ import numpy as np
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.ir.table_specs import Proven, Span
+from concord.compiler.ir.table_specs import Domain, Proven, Span
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
+from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import ClipAttributes, FunctionAttributes
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
@@ -27,7 +29,8 @@ def relu(lowering: Lowering, node: Node) -> None:
 
 def clip(lowering: Lowering, node: Node) -> None:
     """The larger of an element and a bound, the smaller of it and another one; no bound is beyond all numbers."""
-    low, high = node.attrs["min"], node.attrs["max"]
+    attributes = node.attributes(ClipAttributes)
+    low, high = attributes.min, attributes.max
 
     def make(ids: Ids, target: Storage) -> list[MfuOp]:
         found = []
@@ -42,26 +45,28 @@ def clip(lowering: Lowering, node: Node) -> None:
 
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut], or by a segment of one."""
-    functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    domain = node.attrs.get("segment") or domain_of(functions, lowering.formats.domain(node.inputs[0]))
-    if "domain" in node.attrs:
-        given = node.attrs["domain"]
-        domain = given if isinstance(given, Span) else Proven(given)
+    attributes = node.attributes(FunctionAttributes)
+    functions = attributes.spec
+    domain: Domain | TableSegment | Span | None = attributes.segment
+    domain = domain or domain_of(functions, lowering.formats.domain(node.inputs[0]))
+    if attributes.domain is not None:
+        domain = attributes.domain if isinstance(attributes.domain, Span) else Proven(attributes.domain)
     spec = (functions, domain)
     lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_TBL, spec=spec)], node.inputs[0])
 
 
 def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
     """Functions with several tables: each of them, and the maximum of all."""
-    if node.name not in lowering.formats.table_segments or "segment" in node.attrs:
+    attributes = node.attributes(FunctionAttributes)
+    if node.name not in lowering.formats.table_segments or attributes.segment is not None:
         return None
     found: list[Node] = []
     for k, segment in enumerate(lowering.formats.table_segments[node.name]):
-        one = lowering.new_node(
-            node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], segment=segment
+        part = lowering.new_node(
+            node, "Function", f"part {k}", node.inputs, functions=attributes.functions, segment=segment
         )
-        joined = [lowering.new_node(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
-        found += [one, *joined]
+        joined = [lowering.new_node(node, "Max", f"up to {k}", (*found[-1].outputs, *part.outputs))] if found else []
+        found += [part, *joined]
     last = found.pop()
     del lowering.graph.shapes[last.outputs[0]]
     return [*found, last.replace(name=node.name, outputs=node.outputs)]

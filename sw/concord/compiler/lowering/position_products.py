@@ -18,6 +18,7 @@ from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.legality import TAPS
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
+from concord.graph.ops.linear import DenseAttributes
 from concord.utils.arrays import FloatArray, Ids
 
 
@@ -120,7 +121,7 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
     rows = add("Reshape", "rows", *node.inputs, shape=(1, others, lanes, size))
     source = add("Transpose", "map", rows, perm=(0, 2, 1, 3))
     parts = []
-    for run in runs(node.attrs["weight"], node.attrs["bias"]):
+    for run in runs(node.attributes(DenseAttributes).weight, node.attributes(DenseAttributes).bias):
         taps = len(run.weight)
         if taps <= TAPS:
             height, width, begin, extent = 1, taps, run.begin, taps + run.count - 1

@@ -16,6 +16,9 @@ from concord.compiler.lowering.reductions import power_below
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
+from concord.graph.ops.linear import ConvAttributes
+from concord.graph.ops.moving import SliceAttributes
+from concord.graph.ops.windows import PoolAttributes, WindowAttributes
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
@@ -33,12 +36,12 @@ def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
 
 
 def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> Window:
-    rank, attrs = len(kernel), node.attrs
-    begin = attrs["pads"][:rank]
+    rank, attributes = len(kernel), node.attributes(WindowAttributes)
+    begin = attributes.pads[:rank]
     return Window(
         kernel=_pair(kernel, rank),
-        stride=_pair(attrs["strides"], rank),
-        dilation=_pair(attrs["dilations"], rank),
+        stride=_pair(attributes.strides, rank),
+        dilation=_pair(attributes.dilations, rank),
         begin=(int(begin[0]), int(begin[1])) if rank == 2 else (0, int(begin[0])),
         size=size,
     )
@@ -110,7 +113,7 @@ def _rounded(lowering: Lowering, layer: Layer) -> FloatArray:
 
 def conv(lowering: Lowering, node: Node) -> None:
     """A convolution: depthwise where every channel has its own kernel, else dense."""
-    weight, group = _weight(lowering, node), node.attrs["group"]
+    weight, group = _weight(lowering, node), node.attributes(ConvAttributes).group
     rank = weight.ndim - 2
     weight = weight if rank == 2 else weight[:, :, None]
     source, offset = "", 0.0
@@ -146,10 +149,11 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
     count, native = len(weight), lowering.config.native
     cuts = {0, count}
     for reader in lowering.graph.consumers(node.outputs[0]):
-        if reader.op == "Slice" and axis in reader.attrs["axes"]:
-            k = reader.attrs["axes"].index(axis)
-            if reader.attrs["steps"][k] == 1:
-                cuts |= {reader.attrs["starts"][k], reader.attrs["stops"][k]}
+        if reader.op != "Slice":
+            continue
+        part = reader.attributes(SliceAttributes)
+        if axis in part.axes and part.steps[k := part.axes.index(axis)] == 1:
+            cuts |= {part.starts[k], part.stops[k]}
     places: list[int] = []
     for begin, end in pairwise(sorted(cuts)):
         first = -(-(places[-1] + 1) // native) * native if places else 0
@@ -199,20 +203,22 @@ def dense(lowering: Lowering, node: Node) -> None:
 
 def max_pool(lowering: Lowering, node: Node) -> None:
     """The maximum of every window."""
-    rank = len(node.attrs["kernel"])
+    kernel = node.attributes(PoolAttributes).kernel
+    rank = len(kernel)
     ids = as_map(lowering.view(node.inputs[0]))
     walk = lowering.walk(ids, "input")
-    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
     out = (*_counts(lowering, node, rank), walk.tiles)
     lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
 
 
 def average_pool(lowering: Lowering, node: Node) -> None:
     """Sums of every window by a depthwise product with a power of two, times what is left of the reciprocal count."""
-    rank = len(node.attrs["kernel"])
+    kernel = node.attributes(PoolAttributes).kernel
+    rank = len(kernel)
     ids = as_map(lowering.view(node.inputs[0]))
     walk = lowering.walk(ids, "input")
-    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
     share = power_below(math.prod(window.kernel), lowering.config)
     equal = np.full((ids.shape[2], *window.kernel), share)
     layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)

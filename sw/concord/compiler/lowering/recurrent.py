@@ -18,6 +18,7 @@ from concord.compiler.lowering.lower import Lowering
 from concord.functions import by_recurrent_name
 from concord.graph.ir import Node
 from concord.graph.ops import directions, operator_of
+from concord.graph.ops.recurrent import RecurrentAttributes
 from concord.utils.arrays import Ids
 
 
@@ -28,7 +29,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     ids = lowering.view(node.inputs[0])
     if ids.shape[1] != 1:
         raise LayoutError(f"batch must be 1, not {ids.shape[1]}")
-    if node.attrs["clip"] is not None:
+    if node.attributes(RecurrentAttributes).clip is not None:
         raise LayoutError("clip is not supported: leave it out, tables limit their inputs anyway")
     views = [[] for _ in node.outputs]  # type: list[list[Ids]]
     for d, backward in enumerate(directions(node)):
@@ -42,13 +43,14 @@ def recurrent(lowering: Lowering, node: Node) -> None:
 
 def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool) -> list[Ids]:
     """Add the block of one direction; views of Y, Y_h and Y_c."""
-    steps, hidden, done = ids.shape[0], node.attrs["hidden_size"], lowering.done
-    name = f"{node.name}.{d}" if len(node.attrs["W"]) > 1 else node.name
+    attributes, done = node.attributes(RecurrentAttributes), lowering.done
+    steps, hidden = ids.shape[0], attributes.hidden_size
+    name = f"{node.name}.{d}" if len(attributes.W) > 1 else node.name
     walk = lowering.walk(ids.reshape(1, steps, -1), "input")
     known = by_recurrent_name()
     functions: list[Functions] = [
         ((known[kind].name, tuple(sorted(parameters.items()))),)
-        for kind, parameters in zip(node.attrs["activations"][d], node.attrs["activation_parameters"][d], strict=True)
+        for kind, parameters in zip(attributes.activations[d], attributes.activation_parameters[d], strict=True)
     ]
     cell = CELLS[node.op](node, d, hidden, lambda weight: spread(weight, walk), functions)
     keep = bool(node.outputs[0]) and bool(lowering.readers[node.outputs[0]])

@@ -17,6 +17,7 @@ from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, sprea
 from concord.compiler.lowering import large_windows, operands
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import AlignGroupsAttributes, ReductionAttributes
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
@@ -108,7 +109,7 @@ def power_below(count: int, config: NpuConfig) -> float:
 
 def reduce(lowering: Lowering, node: Node) -> None:
     """A sum, mean or maximum."""
-    tensor, axes = node.inputs[0], node.attrs["axes"]
+    tensor, axes = node.inputs[0], node.attributes(ReductionAttributes).axes
     shape = lowering.graph.shapes[tensor]
     found = form(lowering, tensor, axes, node.attrs.get("together", ()))
     count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
@@ -206,7 +207,7 @@ def group_alignment(lowering: Lowering, node: Node, tensor: str, axes: Sequence[
 
 def align_groups(lowering: Lowering, node: Node) -> None:
     """A product with zeros and ones: every group of lanes begins with a native vector."""
-    (tensor,), axes = node.inputs, node.attrs["axes"]
+    (tensor,), axes = node.inputs, node.attributes(AlignGroupsAttributes).axes
     shape, native = lowering.graph.shapes[tensor], lowering.config.native
     found = form(lowering, tensor, axes)
     walk, size = found.walk, prod(shape[axis] for axis in axes)
@@ -232,10 +233,10 @@ def align_groups(lowering: Lowering, node: Node) -> None:
 def staged(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a sum, mean or maximum over more positions than a window has."""
     shape = lowering.graph.shapes[node.inputs[0]]
-    found = form(lowering, node.inputs[0], node.attrs["axes"], node.attrs.get("together", ()))
+    found = form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes, node.attrs.get("together", ()))
     if large_windows.fits(node.op, found.kernel, lowering.config, found.inside):
         return None
-    axes = [axis for axis in node.attrs["axes"] if shape[axis] > 1]
+    axes = [axis for axis in node.attributes(ReductionAttributes).axes if shape[axis] > 1]
     return large_windows.reduction(lowering, node, axes, found.inside)
 
 
@@ -243,9 +244,11 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
     if (stages := staged(lowering, node)) is not None:
         return stages
-    if (moved := group_alignment(lowering, node, node.inputs[0], node.attrs["axes"])) is not None:
+    if (
+        moved := group_alignment(lowering, node, node.inputs[0], node.attributes(ReductionAttributes).axes)
+    ) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
-    found = form(lowering, node.inputs[0], node.attrs["axes"])
+    found = form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes)
     if node.attrs.get("masked") or not found.inside or found.walk.full:
         return None
     mask = masked(lowering, node, node.inputs[0])

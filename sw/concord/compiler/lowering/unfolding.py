@@ -10,6 +10,7 @@ from concord.compiler.lowering.inputs import Unfold, as_map, moved
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.linear import ConvAttributes
 from concord.image.feeder_layout import Feed
 from concord.utils.arrays import FloatArray, Ids
 
@@ -35,11 +36,10 @@ def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, I
     if best is Unfold.NONE:
         return None
     lowering.done.unfolded = max(lowering.done.unfolded, best, key=lambda u: u.value)
-    rank = node.attrs["weight"].ndim - 2
-    pads = node.attrs["pads"] if rank == 2 else (0, node.attrs["pads"][0], 0, node.attrs["pads"][1])
-    (sy, sx), (dy, dx) = (
-        tuple(node.attrs[name]) if rank == 2 else (1, node.attrs[name][0]) for name in ("strides", "dilations")
-    )
+    attributes = node.attributes(ConvAttributes)
+    rank, pads = attributes.weight.ndim - 2, attributes.pads
+    pads = pads if rank == 2 else (0, pads[0], 0, pads[1])
+    (sy, sx), (dy, dx) = (part if rank == 2 else (1, part[0]) for part in (attributes.strides, attributes.dilations))
     padded = np.pad(order, ((pads[0], pads[2]), (pads[1], pads[3]), (0, 0)), constant_values=PAD)
     out_width = (padded.shape[1] - (kw - 1) * dx - 1) // sx + 1
     columns = np.arange(out_width)[:, None] * sx + np.arange(kw) * dx

@@ -229,6 +229,16 @@ class FunctionAttributes(NoAttributes):
         TableSegment | None, Attribute("inputs of this function, elsewhere the least number", SEGMENT)
     ] = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the functions, in this order."""
+        return tuple(name for name, _ in self.functions)
+
+    @property
+    def spec(self) -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
+        """Names and parameters, these in the order of their names: what a table is told from others by."""
+        return tuple((name, tuple(sorted(parameters.items()))) for name, parameters in self.functions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FakeQuantizeAttributes(NoAttributes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class PadAttributes(NoAttributes):
 
     pads: Annotated[tuple[int, ...], Attribute("at the begin of every axis, then at the end of every one", SIZES)]
     mode: Annotated[
-        str,
+        Literal["constant", "reflect", "edge", "wrap"],
         Attribute(
             "reflect is without the edge, wrap from the other end", choice("constant", "reflect", "edge", "wrap")
         ),
