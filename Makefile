@@ -52,14 +52,14 @@ sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
-	$(VENV)/bin/concord bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
+	$(RUN) -m concord_bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 pages: $(READY) ## write the generated tables and pages again
 	$(RUN) -m concord.spec.docs
-	$(VENV)/bin/concord training-evidence --minutes 0 --docs docs --results docs/data/training.json
+	$(VENV)/bin/python -m concord_bench.evidence --minutes 0 --docs docs --results docs/data/training.json
 docs: $(READY) ## build the documentation in build/site; a broken link, a page out of date or a failing notebook ends it
 	$(RUN) -m concord.spec.docs --check
 	$(RUN) -m sphinx -W --keep-going -q docs build/site

@@ -27,10 +27,10 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = Path(__file__).with_name("mutants")
-#: What a copy needs to run tests.
-COPIED = ("sw", "hw", "constraints", "tests", "sim", "docs", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md")
 #: Folders with packages.
-PACKAGES = ("sw", "hw", "constraints")
+PACKAGES = ("sw", "hw", "constraints", "bench")
+#: What a copy needs to run tests.
+COPIED = (*PACKAGES, "tests", "sim", "docs", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md")
 #: Seconds that tests get, and how many times as long as without the change.
 _TIMEOUT, _LONGER = 90.0, 10.0
 

@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from concord.bench import tasks
 from concord.host.errors import DeviceError
 from concord.host.rtl import find_library
 from concord.prove.machines import MACHINES
+from concord_bench import tasks
 from support import prove_parts as parts
 from support.derive_runners import OPERATIONS
 from support.small_examples import SMALL

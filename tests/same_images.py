@@ -33,7 +33,6 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from concord.bench import tasks
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.derive.backends.registry import backend_for
@@ -45,6 +44,7 @@ from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
 from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F, PRESETS
+from concord_bench import tasks
 from support import compiled_nets, product_nets, quantised_nets, row_tiled_nets
 
 #: Samples that formats are chosen with.

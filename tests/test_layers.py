@@ -15,7 +15,7 @@ STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibrat
 PACKAGES = (
     "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
     "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
-    "overflow", "train", "api", "demo", "bench", "cli", "__main__",
+    "overflow", "train", "api", "demo", "cli", "__main__",
 )  # fmt: skip
 #: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
 WITHOUT_EMULATOR = ("derive", "overflow")
@@ -47,6 +47,11 @@ def sources(folder):
 @pytest.mark.parametrize(("path", "package"), sources("sw"))
 def test_software_never_imports_hardware(path, package):
     assert not {name.partition(".")[0] for name in imported(path, package)} & HARDWARE
+
+
+@pytest.mark.parametrize(("path", "package"), sources("sw") + sources("hw") + sources("constraints"))
+def test_the_product_never_imports_its_measurements(path, package):
+    assert "concord_bench" not in {name.partition(".")[0] for name in imported(path, package)}
 
 
 @pytest.mark.parametrize(("path", "package"), sources("hw") + sources("constraints"))

@@ -165,7 +165,7 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
     """Synthesise with accumulators of several widths, and count cells.
 
     Of the tile engines each unit by itself, times how many there are; their clock is that of the slowest unit. The grid
-    stays that of the preset. Writes accumulators.json, which concord bench shows.
+    stays that of the preset. Writes accumulators.json, which python -m concord_bench shows.
     """
     board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
     config = preset(preset_name or board.preset)

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, calibration, folder, load
 from concord.compiler.ir.table_segments import divided, sample
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.model import compile_graph
@@ -16,6 +15,7 @@ from concord.host import connect
 from concord.networks.calibrated import choose_formats
 from concord.report.prefixes import cycles, prefixes
 from concord.spec.presets import ECP5_85F_256, TINY
+from concord_bench.tasks import TASKS, calibration, folder, load
 from support.compiled_nets import (
     attention,
     graph_convolution,

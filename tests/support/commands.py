@@ -10,9 +10,9 @@ from support.onnx_models import model, node
 SAMPLES = 300
 
 
-def run(*arguments):
+def run(*arguments, command=main):
     """Run the command; returns exit code and everything it printed."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
 

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from concord.bench import tasks
 from concord.networks.calibrated import choose_formats
 from concord.prove import DERIVED, Subject, prove
 from concord.prove.run import labels
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
+from concord_bench import tasks
 from support.corner_programs import corner_program
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import prove as prove_primitive

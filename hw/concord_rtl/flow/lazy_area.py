@@ -60,7 +60,7 @@ def _table(summary: dict[str, Any]) -> Table:
 def lazy(board_name: str, lanes: list[int], depth: int, clock: bool, seed: int, build: Path) -> None:
     """Synthesise the lazy update of weights by itself, in the formats 8, 16 and 32 bits, and count cells.
 
-    Writes lazy.json, which concord bench shows.
+    Writes lazy.json, which python -m concord_bench shows.
     """
     board, widths = concord_boards.board_named(board_name), LazyWidths()
     family = family_named(board.family)

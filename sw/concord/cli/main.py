@@ -33,11 +33,9 @@ SECTIONS = {
         "asm": LazyCommand("words", "asm"),
         "disasm": LazyCommand("words", "disasm"),
     },
-    "Demonstrations and figures": {
+    "Demonstrations": {
         "demo": LazyCommand("demos", "demo"),
         "train-demo": LazyCommand("demos", "train_demo"),
-        "bench": LazyCommand("bench", "bench"),
-        "training-evidence": LazyCommand("evidence", "training_evidence"),
     },
 }
 

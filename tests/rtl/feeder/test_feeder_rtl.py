@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from concord import cycles
-from concord.bench.hardware import CountingTransport
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, TrapError, connect
@@ -20,6 +19,7 @@ from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route
 from concord.spec.boards import FTDI, baud_of
 from concord.spec.link import BYTE_BITS
+from concord_bench.hardware import CountingTransport
 from support.fed_nets import NETWORKS, batch_of
 from support.rtl_configs import FED
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, calibration, load
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import passes
@@ -11,6 +10,7 @@ from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
+from concord_bench.tasks import TASKS, calibration, load
 from support.compiled_nets import graph_of
 from support.trained import DATA, needs_data
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from concord.bench.functions import SIGMAS, inputs
 from concord.compiler.ir.table_specs import Span
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import RULES, covers_all, one_table_suffices
@@ -16,6 +15,7 @@ from concord.graph.passes import functions as joining
 from concord.host import connect
 from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import ECP5_85F, TINY
+from concord_bench.functions import SIGMAS, inputs
 from support.compiled_nets import graph_of
 from support.onnx_models import agrees, model, node, unary
 

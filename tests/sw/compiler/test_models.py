@@ -8,8 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, calibration, load
-from concord.bench.tasks import run as stream
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome
 from concord.frontend import import_model
@@ -18,6 +16,8 @@ from concord.host import connect
 from concord.networks.calibrated import choose_formats
 from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F
+from concord_bench.tasks import TASKS, calibration, load
+from concord_bench.tasks import run as stream
 from support.trained import DATA, needs_data
 
 pytestmark = needs_data

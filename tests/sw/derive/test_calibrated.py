@@ -5,13 +5,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, calibration, load
 from concord.derive import ir
 from concord.derive.flags import every as every_node
 from concord.derive.model import derive_package
 from concord.networks.calibrated import choose_formats
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_85F
+from concord_bench.tasks import TASKS, calibration, load
 from support.derived_backends import emulated_flags, every
 from support.derived_modules import emulated, same
 from support.trained import DATA, needs_data

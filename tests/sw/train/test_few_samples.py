@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from concord.bench.evidence.finetune import widths
 from concord.cli.main import main
 from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, augmented, described, export_onnx, fitted, taught
 from concord.train.network import Network
 from concord.train.settings import read_plan
+from concord_bench.evidence.finetune import widths
 
 LAYERS = [
     {"op": "conv", "channels": 6, "pad": 1}, {"op": "relu"}, {"op": "depthwise", "pad": 1}, {"op": "relu"},

@@ -6,14 +6,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.bench.evidence.data import cut
-from concord.bench.evidence.floats import FloatTrainer, initial
-from concord.bench.evidence.networks import DEPTHWISE, MLP, RESIDUAL, lstm
-from concord.bench.evidence.scratch import FLOAT, LAZY, Scratch
-from concord.bench.evidence.store import CHOICE, Run, Store
 from concord.graph import execute
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
+from concord_bench.evidence.data import cut
+from concord_bench.evidence.floats import FloatTrainer, initial
+from concord_bench.evidence.networks import DEPTHWISE, MLP, RESIDUAL, lstm
+from concord_bench.evidence.scratch import FLOAT, LAZY, Scratch
+from concord_bench.evidence.store import CHOICE, Run, Store
 from support.derived_modules import NO_TORCH
 
 pytest.importorskip("torch", reason=NO_TORCH)

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from concord.bench.evidence import plan
-from concord.bench.evidence.data import Missing, Split, cut
-from concord.bench.evidence.finetune import FineTuning, Width, widths
-from concord.bench.evidence.page import page
-from concord.bench.evidence.pictures import SEEDS_PICTURE, pictures
-from concord.bench.evidence.runs import work
-from concord.bench.evidence.scratch import LAZY, SEEDS, WITHOUT, Scratch
-from concord.bench.evidence.store import CHOICE, Result, Run, Store
-from concord.bench.evidence.tables import rows
-from concord.cli.evidence import training_evidence
 from concord.train import Augmentation, Samples, Settings, described
+from concord_bench.evidence import plan
+from concord_bench.evidence.__main__ import training_evidence
+from concord_bench.evidence.data import Missing, Split, cut
+from concord_bench.evidence.finetune import FineTuning, Width, widths
+from concord_bench.evidence.page import page
+from concord_bench.evidence.pictures import SEEDS_PICTURE, pictures
+from concord_bench.evidence.runs import work
+from concord_bench.evidence.scratch import LAZY, SEEDS, WITHOUT, Scratch
+from concord_bench.evidence.store import CHOICE, Result, Run, Store
+from concord_bench.evidence.tables import rows
 
 DOCS = Path(__file__).parents[3] / "docs"
 LAYERS = [{"op": "flatten"}, {"op": "dense", "outputs": 3}]
@@ -182,7 +182,7 @@ def test_the_page_of_the_documentation_is_that_of_its_results():
 
 
 def test_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("concord.bench.evidence.plan.STUDIES", (STUDY, replace(STUDY, name="b", data=missing)))
+    monkeypatch.setattr("concord_bench.evidence.plan.STUDIES", (STUDY, replace(STUDY, name="b", data=missing)))
     arguments = ["--results", str(tmp_path / "r.json"), "--docs", str(tmp_path / "docs")]
     done = CliRunner().invoke(training_evidence, arguments)
     assert done.exit_code == 0, done.output

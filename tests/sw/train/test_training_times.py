@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from concord.bench import Results
-from concord.bench.tasks import TASKS, folder, load
-from concord.bench.training import NETWORKS, in_turns, measure_training
 from concord.graph import execute
 from concord.spec.presets import TINY
+from concord_bench import Results
+from concord_bench.tasks import TASKS, folder, load
+from concord_bench.training import NETWORKS, in_turns, measure_training
 from support.derived_modules import NO_TORCH
 from support.trained import needs_data
 
@@ -29,7 +29,7 @@ def test_without_data_the_figures_say_so(monkeypatch):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_float_network_of_torch_is_the_graph(name):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
-    from concord.bench.float_reference import FloatReference
+    from concord_bench.float_reference import FloatReference
 
     (task,) = (task for task in TASKS if task.model == name)
     graph, x, _ = load(task, folder())

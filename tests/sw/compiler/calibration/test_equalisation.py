@@ -5,7 +5,6 @@ import pytest
 
 from concord.api.compiling import Target, compile_network
 from concord.api.options import Options
-from concord.bench.feature_scales import deviations, perceptron, rows
 from concord.compiler.calibration import equalisation
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import AS_THEY_ARE, for_samples, for_weights
@@ -22,6 +21,7 @@ from concord.prove.derived import Subject
 from concord.report import analyse
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.presets import ECP5_85F, TINY
+from concord_bench.feature_scales import deviations, perceptron, rows
 from support.compiled_nets import ROOMY, graph_of
 from support.derived_backends import every, networks
 from support.derived_modules import same

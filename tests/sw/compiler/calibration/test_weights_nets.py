@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, calibration, load
 from concord.compiler.calibration.calibration import ALL, Follow, relative_error
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.calibration.weights import units
@@ -19,6 +18,7 @@ from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.folder import MODEL, PackageError, load_package, recompile, save_package
 from concord.report.places import space
 from concord.spec.presets import ECP5_85F, TINY
+from concord_bench.tasks import TASKS, calibration, load
 from support.commands import two_products
 from support.compiled_nets import graph_of, perceptron
 from support.product_nets import PRODUCTS, dense, twice

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.bench.tasks import TASKS, load, top_one
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.emission.arranging import arranged
 from concord.compiler.emission.row_tiled import planned
@@ -25,6 +24,7 @@ from concord.report.prefixes import ends, halt
 from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
+from concord_bench.tasks import TASKS, load, top_one
 from support.compiled_nets import graph_of
 from support.row_tiled_nets import (
     choices,

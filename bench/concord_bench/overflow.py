@@ -1,0 +1,85 @@
+"""What accumulators trained networks need: bits on recorded samples, and for every input in their range."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import Compiled
+from concord.graph.ir import Graph
+from concord.networks.calibrated import choose_formats
+from concord.overflow import analyse_machine
+from concord.program.allocator import CapacityError
+from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
+from concord_bench.results import Results
+from concord_bench.tasks import TASKS, Task, calibration, folder, load
+
+#: Networks that are measured: those of MLPerf Tiny, and a recurrent one.
+MODELS = ("ic_resnet8", "vww_mobilenetv1_025", "kws_dscnn", "ad_fc_autoencoder", "kws_lstm118")
+#: Samples of each network.
+SAMPLES = 100
+
+
+@dataclass(frozen=True)
+class CompiledNetwork:
+    """A network with formats chosen for calibration samples.
+
+    Parameters
+    ----------
+    task : Task
+    graph : Graph
+    inputs : array
+        What it is measured on.
+    given : dict of arrays
+        Calibration samples by input.
+    compiled : Compiled
+    """
+
+    task: Task
+    graph: Graph
+    inputs: FloatArray
+    given: dict[str, FloatArray]
+    compiled: Compiled
+
+
+def compiled_networks(
+    config: NpuConfig, data: Path, results: Results, say: Callable[[str], None]
+) -> Iterator[CompiledNetwork]:
+    """The networks that are measured, compiled one after the other; notes those that are not for ``config``."""
+    for task in (task for task in TASKS if task.model in MODELS):
+        say(task.model)
+        graph, inputs, _ = load(task, data)
+        given = calibration(task, graph, data)
+        try:
+            compiled = choose_formats(graph, config, given, batch=task.batch).chosen.compiled
+        except (CapacityError, Unsupported) as error:
+            results.skip(f"{task.model} on {config.name}", str(error))
+            continue
+        yield CompiledNetwork(task, graph, inputs, given, compiled)
+
+
+def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """One row per network: how many products there are, and the least widths that are free of overflow."""
+    group, data = "Overflow: bits that accumulators need", folder()
+    if data is None:
+        results.skip(group, "CONCORD_DATA does not name a folder with networks")
+        return
+    results.notes[group] = (
+        f"{SAMPLES} recorded samples, formats chosen with about 100 others; the hardware accumulates in "
+        f"{config.acc_bits} bits and keeps {config.acc_width}. Observed: what the samples need, while adding and of "
+        "outputs. Bound: what every input needs that is within the range of the samples. CPU is that of all threads."
+    )
+    for one in compiled_networks(config, data, results, lambda model: say(f"overflow of {model}")):
+        start = time.process_time()
+        (name,) = one.graph.inputs
+        found = analyse_machine(one.compiled.package, {name: one.inputs[:SAMPLES]}, name=one.task.model)
+        taken = time.process_time() - start
+        texts = {"products": f"{sum(layer.stage('product').total for layer in found.layers):,}"}
+        for checked, title in (("intermediate", "adding"), ("output", "outputs")):
+            texts[f"observed, {title}"] = str(found.needed(checked))
+            texts[f"bound, {title}"] = str(found.bound(checked))
+        results.row(group, one.task.model, texts | {"CPU": f"{taken:.1f} s"})

@@ -1,0 +1,106 @@
+"""Measures emulator and derived software in a process of its own, so that the caller can hold it to one core.
+
+``python -m concord_bench.worker CONFIG`` takes a configuration as JSON and prints inferences per second as JSON, by
+group and name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import Compiled, compile_graph
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.model import derive_package
+from concord.derive.modules import module_of
+from concord.emulator.fused import installed
+from concord.host.emulated import EmulatedDevice
+from concord.program.allocator import CapacityError
+from concord.spec.config import NpuConfig
+from concord_bench import tasks
+from concord_bench.software import CNN, DERIVED, EMULATOR, FAST, PERCEPTRON, convolutions, perceptron
+
+Speeds = dict[str, dict[str, float]]
+Inputs = dict[str, Any]
+BATCH = 4096
+#: Rounds by size of the batch: what else the machine does disturbs short ones more.
+ROUNDS = {BATCH: 20, 1: 400}
+#: The same for ResNet-8.
+_IMAGES = {512: 5}
+
+
+def speeds(config: NpuConfig) -> Speeds:
+    """Inferences per second of emulator and derived NumPy file, in this process."""
+    found: Speeds = {}
+    for name, graph in ((PERCEPTRON, perceptron()), (CNN, convolutions())):
+        compiled = compile_graph(graph, config)
+        x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
+        for group, values in _emulator(compiled, name, {"x": x}, ROUNDS).items():
+            found.setdefault(group, {}).update(values)
+        if name == PERCEPTRON:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "twin.py"
+                write_numpy(derive_package(compiled.package), file)
+                found[DERIVED] = _best(module_of(file).run, name, {"x": x}, ROUNDS)
+    for group, values in _images(config).items():
+        found[group].update(values)
+    return found
+
+
+def _images(config: NpuConfig) -> Speeds:
+    """Images of ResNet-8 per second, where network and data are there and it fits."""
+    data = tasks.folder()
+    if data is None:
+        return {}
+    (task,) = (task for task in tasks.TASKS if task.model == "ic_resnet8")
+    graph, x, _ = tasks.load(task, data)
+    try:
+        compiled = compile_graph(graph, config)
+    except (Unsupported, CapacityError):
+        return {}
+    return _emulator(compiled, "ResNet-8", {graph.inputs[0]: np.resize(x, (max(_IMAGES), *x.shape[1:]))}, _IMAGES)
+
+
+def _emulator(compiled: Compiled, name: str, inputs: Inputs, rounds: dict[int, int]) -> Speeds:
+    """Of the emulator, with the kernels of NumPy and with the compiled ones."""
+    found: Speeds = {}
+    for group, use in {EMULATOR: False, FAST: True}.items():
+        if use and not installed():
+            continue
+        with EmulatedDevice(compiled.image.config, workers=1, compiled=use) as device:
+            device.load(compiled.image)
+            found[group] = _best(_run(compiled, device), name, inputs, rounds)
+    return found
+
+
+def _best(run: Callable[[Any], Any], name: str, inputs: Inputs, rounds: dict[int, int]) -> dict[str, float]:
+    """Inferences per second by name and size of the batch; the first run does not count."""
+    found = {}
+    for batch, count in rounds.items():
+        some = {port: values[:batch] for port, values in inputs.items()}
+        run(some)
+        found[f"{name}, batch {batch}"] = batch / min(_seconds(run, some) for _ in range(count))
+    return found
+
+
+def _run(compiled: Compiled, device: EmulatedDevice) -> Callable[[Any], Any]:
+    return lambda inputs: compiled.run(device, inputs)
+
+
+def _seconds(run: Callable[[Any], Any], batch: Any) -> float:
+    """Time of the processor, so that other processes do not count."""
+    start = time.process_time()
+    run(batch)
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    print(json.dumps(speeds(NpuConfig.from_dict(json.loads(sys.argv[1])))))
