@@ -30,9 +30,9 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
     LayoutError
         If it pads with anything but zeros, or with elements of the tensor.
     """
-    if node.op == "Pad" and node.attributes(PadAttributes).mode == "constant":
-        if node.attributes(PadAttributes).value != 0 and any(node.attrs["pads"]):
-            raise LayoutError(f"padding of {node.name} must be with zeros, not with {node.attrs['value']!r}")
+    if node.op == "Pad" and (attributes := node.attributes(PadAttributes)).mode == "constant":
+        if attributes.value != 0 and any(attributes.pads):
+            raise LayoutError(f"padding of {node.name} must be with zeros, not with {attributes.value!r}")
         node = node.with_attrs(value=PAD)
     (result,) = operator_of(node).evaluate(node, [view[None].astype(np.float64) for view in views])
     return np.asarray(result[0]).astype(np.int64)

@@ -16,7 +16,7 @@ from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import ClipAttributes, FunctionAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes, SubAttributes
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
@@ -78,10 +78,11 @@ OPERATIONS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV
 def binary(lowering: Lowering, node: Node) -> None:
     """A sum, difference, product, maximum or minimum of two tensors or of a tensor and a constant."""
     op = OPERATIONS[node.op]
-    if "constant" in node.attrs:
-        op = Op.VV_RSUB if node.attrs.get("reversed") and op is Op.VV_SUB else op
-        values = _within(lowering, node)
-        beyond = node.attrs.get("beyond")
+    attributes = node.attributes(BinaryAttributes)
+    if attributes.constant is not None:
+        op = Op.VV_RSUB if isinstance(attributes, SubAttributes) and attributes.reversed else op
+        values = _within(lowering, node, attributes.constant)
+        beyond = attributes.beyond
         lowering.elementwise(
             node, lambda ids, target: [MfuOp(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
         )
@@ -112,9 +113,8 @@ def binary(lowering: Lowering, node: Node) -> None:
         raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
 
 
-def _within(lowering: Lowering, node: Node) -> FloatArray:
+def _within(lowering: Lowering, node: Node, values: FloatArray) -> FloatArray:
     """The constant of a node, where it is beyond binary16 the greatest number that has the same effect."""
-    values: FloatArray = node.attrs["constant"]
     readers = lowering.readers[node.outputs[0]]
     if node.op == "Max":
         return np.maximum(values, -BINARY16_MAX)

@@ -22,6 +22,7 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node, Quantization, fresh
 from concord.graph.ops import Kind, operator_of
+from concord.graph.ops.elementwise import FakeQuantizeAttributes
 from concord.graph.signs import never_negative
 
 #: Bits of codes that mantissas round as finely as.
@@ -47,8 +48,7 @@ def run(graph: Graph) -> None:
 
 
 def _codes(node: Node) -> Quantization:
-    quantization: Quantization = node.attrs["quantization"]
-    return quantization
+    return node.attributes(FakeQuantizeAttributes).quantization
 
 
 def _quantisers(graph: Graph) -> list[Node]:
@@ -66,7 +66,7 @@ def _join_equal(graph: Graph) -> None:
             kept.append(node)
             continue
         graph.nodes.remove(node)
-        if node.attrs.get("stays"):
+        if node.attributes(FakeQuantizeAttributes).stays:
             graph.nodes[graph.nodes.index(first)] = first = first.with_attrs(stays=True)
             kept = [first if one.name == first.name else one for one in kept]
         graph.rename({node.outputs[0]: first.outputs[0]})
@@ -131,7 +131,7 @@ def _staying(graph: Graph) -> set[str]:
         several = any(one.op == "FakeQuantize" for one in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
             found.add(node.name)
-        if node.attrs.get("stays") or _leaves(graph, node.outputs[0]):
+        if node.attributes(FakeQuantizeAttributes).stays or _leaves(graph, node.outputs[0]):
             found.add(node.name)
         for one in above:
             first = _codes(one)

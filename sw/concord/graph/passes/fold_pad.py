@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph
+from concord.graph.ops.moving import PadAttributes
 
 
 def run(graph: Graph) -> None:
     """A Pad with zeros along spatial axes, read by Conv only, disappears."""
     for pad in [node for node in reversed(graph.nodes) if node.op == "Pad"]:
         source, result = pad.inputs[0], pad.outputs[0]
-        readers, pads = graph.consumers(result), pad.attrs["pads"]
+        readers, attributes = graph.consumers(result), pad.attributes(PadAttributes)
+        pads = attributes.pads
         rank = len(pads) // 2
-        zeros = pad.attrs["mode"] == "constant" and pad.attrs["value"] == 0
+        zeros = attributes.mode == "constant" and attributes.value == 0
         spatial = not any((*pads[:2], *pads[rank : rank + 2]))
         if not (zeros and spatial) or result in graph.outputs or any(node.op != "Conv" for node in readers):
             continue

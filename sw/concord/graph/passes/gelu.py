@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.passes import dead
 
 #: Relative error of constants, which exporters round.
@@ -25,7 +26,7 @@ def run(graph: Graph) -> None:
 def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
     """The product that a Gelu ends with, and what the Gelu reads, if ``node`` is the error function of one."""
     scaled = graph.producer(node.inputs[0])
-    if [name for name, _ in node.attrs["functions"]] != ["erf"] or not _constant(scaled, "Mul", math.sqrt(0.5)):
+    if node.attributes(FunctionAttributes).names != ("erf",) or not _constant(scaled, "Mul", math.sqrt(0.5)):
         return None
     assert scaled is not None
     x, sum_ = scaled.inputs[0], _reader(graph, node)

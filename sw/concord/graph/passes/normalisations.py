@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.elementwise import FunctionAttributes, ReductionAttributes
 from concord.utils.arrays import FloatArray
 
 _ROOTS = (("rsqrt",), ("sqrt", "reciprocal"))
@@ -43,7 +44,7 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
     """The normalisation that ends with ``product``: of a tensor and the root that is computed from its squares."""
     for x, factor in (product.inputs, product.inputs[::-1]) if len(product.inputs) == 2 else ():
         root = graph.producer(factor)
-        if root is None or root.op != "Function" or tuple(name for name, _ in root.attrs["functions"]) not in _ROOTS:
+        if root is None or root.op != "Function" or root.attributes(FunctionAttributes).names not in _ROOTS:
             continue
         shifted = graph.producer(root.inputs[0])
         if shifted is None or shifted.op != "Add" or np.size(epsilon := shifted.attrs.get("constant", ())) != 1:
@@ -55,13 +56,14 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         nodes = (square, mean, shifted, root, product)
         if not float(np.min(epsilon)) > 0 or not _alone(graph, nodes):
             return None
-        centre = _centre(graph, x, mean.attrs["axes"], nodes)
+        axes = mean.attributes(ReductionAttributes).axes
+        centre = _centre(graph, x, axes, nodes)
         source = centre[0].inputs[0] if centre else x
         behind = _scale(graph, product)
         scale: FloatArray = behind.attrs["constant"] if behind is not None else np.ones(())
         last = behind or product
         attrs = {
-            "axes": mean.attrs["axes"], "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
+            "axes": axes, "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
         }  # fmt: skip
         whole = (*centre, *nodes, *([behind] if behind is not None else []))
         return _Found(whole, Node("Normalise", product.name, (source,), last.outputs, attrs))
@@ -69,7 +71,7 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
 
 
 def _is_mean(node: Node) -> bool:
-    return node.op == "ReduceMean" and bool(node.attrs["keepdims"])
+    return node.op == "ReduceMean" and node.attributes(ReductionAttributes).keepdims
 
 
 def _alone(graph: Graph, nodes: tuple[Node, ...]) -> bool:
@@ -89,7 +91,12 @@ def _centre(graph: Graph, x: str, axes: tuple[int, ...], nodes: tuple[Node, ...]
     if difference is None or difference.op != "Sub" or len(difference.inputs) != 2:
         return ()
     mean = graph.producer(difference.inputs[1])
-    if mean is None or not _is_mean(mean) or mean.attrs["axes"] != axes or mean.inputs != difference.inputs[:1]:
+    if (
+        mean is None
+        or not _is_mean(mean)
+        or mean.attributes(ReductionAttributes).axes != axes
+        or mean.inputs != difference.inputs[:1]
+    ):
         return ()
     return (mean, difference) if _alone(graph, (mean, difference, *nodes)) else ()
 

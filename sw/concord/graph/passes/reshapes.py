@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.moving import TransposeAttributes
 
 
 def run(graph: Graph) -> None:
@@ -13,7 +14,8 @@ def run(graph: Graph) -> None:
         if before is not None and before.op == node.op and node.inputs[0] not in graph.quantization:
             joined = node.replace(inputs=before.inputs)
             if node.op == "Transpose":
-                joined = joined.with_attrs(perm=tuple(before.attrs["perm"][axis] for axis in node.attrs["perm"]))
+                first, second = (each.attributes(TransposeAttributes).perm for each in (before, node))
+                joined = joined.with_attrs(perm=tuple(first[axis] for axis in second))
             graph.nodes[index] = _as_reshape(graph, joined)
     _remove_unread(graph)
 
@@ -22,7 +24,7 @@ def _as_reshape(graph: Graph, node: Node) -> Node:
     if node.op != "Transpose":
         return node
     shape = graph.shapes[node.inputs[0]]
-    long = [axis for axis in node.attrs["perm"] if shape[axis] > 1]
+    long = [axis for axis in node.attributes(TransposeAttributes).perm if shape[axis] > 1]
     return node.replace(op="Reshape", attrs={"shape": graph.shapes[node.outputs[0]]}) if long == sorted(long) else node
 
 
