@@ -13,7 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_INF, BINARY16_PRECISION
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special, round_up
 from concord_rtl.parts.bits import leading_zeros
-from concord_rtl.parts.stages import register, stages
+from concord_rtl.parts.stages import Stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
 LOWEST = BINARY16_EXP_MIN - BINARY16_PRECISION
@@ -66,31 +66,32 @@ class AccToBinary16(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(self.held)
-        negative, over, magnitude = self._magnitude(m)
-        huge, grid, lost = self._place(m, negative, over, magnitude)
-        coarse, grid = self._coarse(m, grid)
-        signs = [register(m, negative, "negative_2")]
-        flags = [register(m, over, "over_2")]
-        huge, lost = register(m, huge, "huge_2"), register(m, lost, "lost_2")
+        m = Module()
+        stage = Stages(m, held=self.held)
+        negative, over, magnitude = self._magnitude(stage)
+        huge, grid, lost = self._place(stage, negative, over, magnitude)
+        coarse, grid = self._coarse(stage, grid)
+        signs = [stage.register(negative, "negative_2")]
+        flags = [stage.register(over, "over_2")]
+        huge, lost = stage.register(huge, "huge_2"), stage.register(lost, "lost_2")
 
         # Third cycle: the rest of the count.
         zeros = leading_zeros(grid[GRID - GROUP :])
         most = LIMIT % GROUP
         last_group = coarse == LIMIT // GROUP
-        fine = register(m, Mux(last_group & (zeros > most), most, zeros)[:FINE_BITS], "fine")
-        coarse, grid = register(m, coarse, "coarse_3"), register(m, grid, "grid_3")
+        fine = stage.register(Mux(last_group & (zeros > most), most, zeros)[:FINE_BITS], "fine")
+        coarse, grid = stage.register(coarse, "coarse_3"), stage.register(grid, "grid_3")
         for k in (3, 4, 5):
-            signs.append(register(m, signs[-1], f"negative_{k}"))
-            flags.append(register(m, flags[-1], f"over_{k}"))
-        huge, lost = register(m, huge, "huge_3"), register(m, lost, "lost_3")
+            signs.append(stage.register(signs[-1], f"negative_{k}"))
+            flags.append(stage.register(flags[-1], f"over_{k}"))
+        huge, lost = stage.register(huge, "huge_3"), stage.register(lost, "lost_3")
 
-        result, overflow = self._round(m, grid, fine, coarse, lost, huge)
+        result, overflow = self._round(stage, grid, fine, coarse, lost, huge)
         m.d.comb += [self.o.eq(Cat(result, signs[-1])), self.acc_overflow.eq(flags[-1])]
         m.d.comb += self.half_overflow.eq(overflow)
         return m
 
-    def _magnitude(self, m):
+    def _magnitude(self, stage):
         """First cycle: sign, whether W bits are too few, and the magnitude of the W bits."""
         width = self.config.acc_width
         negative = self.acc[-1]
@@ -98,9 +99,10 @@ class AccToBinary16(wiring.Component):
         over = excess.any() & ~excess.all()
         kept = self.acc[:width]
         magnitude = ((kept ^ negative.replicate(width)) + negative)[:width]
-        return register(m, negative, "negative"), register(m, over, "over"), register(m, magnitude, "magnitude")
+        negative, over = stage.register(negative, "negative"), stage.register(over, "over")
+        return negative, over, stage.register(magnitude, "magnitude")
 
-    def _place(self, m, negative, over, magnitude):
+    def _place(self, stage, negative, over, magnitude):
         """Second cycle: saturate, and move the point to where binary16 has it."""
         width = self.config.acc_width
         limit = Cat((~negative).replicate(width - 1), negative)
@@ -109,8 +111,9 @@ class AccToBinary16(wiring.Component):
         aligned = Cat(Const(0, max(0, -drop)), limited)[max(0, drop) :]
         return aligned[GRID:].any(), Cat(aligned, Const(0, GRID))[:GRID], limited[: max(0, drop)].any()
 
-    def _coarse(self, m, grid):
+    def _coarse(self, stage, grid):
         """Rest of the second cycle: shift by whole groups of zeros."""
+        m = stage.m
         groups = [grid[GRID - GROUP * (k + 1) : GRID - GROUP * k].any() for k in range(LIMIT // GROUP)]
         coarse = Signal(range(len(groups) + 1))
         m.d.comb += coarse.eq(len(groups))
@@ -118,18 +121,19 @@ class AccToBinary16(wiring.Component):
             with m.If(used):
                 m.d.comb += coarse.eq(k)
         shifted = (grid << Cat(Const(0, FINE_BITS), coarse))[:GRID]
-        return register(m, coarse, "coarse_2"), register(m, shifted, "grid_2")
+        return stage.register(coarse, "coarse_2"), stage.register(shifted, "grid_2")
 
-    def _round(self, m, grid, fine, coarse, lost, huge):
+    def _round(self, stage, grid, fine, coarse, lost, huge):
         """Fourth cycle: shift by the rest. Fifth: round and pack."""
+        m = stage.m
         shifted = (grid << fine)[:GRID]
-        top = register(m, shifted[GRID - BINARY16_PRECISION - 1 :], "top")
-        sticky = register(m, shifted[: GRID - BINARY16_PRECISION - 1].any() | lost, "sticky")
-        field = register(m, (LIMIT + 1 - Cat(fine, coarse))[: MAGNITUDE - FRACTION], "field")
-        huge = register(m, huge, "huge_4")
+        top = stage.register(shifted[GRID - BINARY16_PRECISION - 1 :], "top")
+        sticky = stage.register(shifted[: GRID - BINARY16_PRECISION - 1].any() | lost, "sticky")
+        field = stage.register((LIMIT + 1 - Cat(fine, coarse))[: MAGNITUDE - FRACTION], "field")
+        huge = stage.register(huge, "huge_4")
 
         kept = Cat(top[1:BINARY16_PRECISION], field & top[BINARY16_PRECISION].replicate(len(field)))
         rounded = Signal(MAGNITUDE)
         m.d.comb += rounded.eq(kept + round_up(top[1], top[0], sticky))
-        result = register(m, Mux(huge, BINARY16_INF, rounded)[:MAGNITUDE], "result")
-        return result, register(m, huge | is_special(rounded), "overflow")
+        result = stage.register(Mux(huge, BINARY16_INF, rounded)[:MAGNITUDE], "result")
+        return result, stage.register(huge | is_special(rounded), "overflow")

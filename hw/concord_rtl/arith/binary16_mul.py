@@ -14,7 +14,7 @@ from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_
 from concord_rtl.arith.binary16_fields import significand as significand_of
 from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.parts.bits import below, leading_zeros
-from concord_rtl.parts.stages import register, stages
+from concord_rtl.parts.stages import Stages
 
 #: Bits of the exact product of two significands.
 PRODUCT = 2 * BINARY16_PRECISION
@@ -64,54 +64,58 @@ class Binary16Mul(wiring.Component):
         super().__init__({"a": In(16), "b": In(16), "skip": In(1), "o": Out(16), "overflow": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(self.held)
-        product = self._multiply(m)
-        low, zeros, special, value = self._stage_1_2(m)
+        m = Module()
+        stage = Stages(m, held=self.held)
+        product = self._multiply(stage)
+        low, zeros, special, value = self._stage_1_2(stage)
         high = (zeros + NEUTRAL)[:5]
         count = Mux(low < high, low, high)[: len(high)]
-        field = register(m, Mux(low < high, 0, low - high)[: len(low)], "field")  # of a leading one in bit 20, minus 1
-        mask = self._sticky_mask(m, low, zeros)
-        self._stage_3_4(m, product, register(m, count, "count"), mask, field, special, value)
+        # Of a leading one in bit 20, minus 1.
+        field = stage.register(Mux(low < high, 0, low - high)[: len(low)], "field")
+        mask = self._sticky_mask(stage, low, zeros)
+        self._stage_3_4(stage, product, stage.register(count, "count"), mask, field, special, value)
         return m
 
-    def _multiply(self, m):
+    def _multiply(self, stage):
+        m = stage.m
         m.submodules.multiplier = multiplier = Multiplier(BINARY16_PRECISION + 1, BINARY16_PRECISION + 1)
         m.d.comb += [multiplier.a.eq(significand_of(self.a)), multiplier.b.eq(significand_of(self.b))]
         return multiplier.o[:PRODUCT]
 
-    def _stage_1_2(self, m):
+    def _stage_1_2(self, stage):
         """Exponents and special values, up to the third cycle."""
         a, b = self.a, self.b
         # The shift that brings the result to the least exponent, and the leading zeros, of which all but NEUTRAL have
         # to be shifted out to normalise it; the lesser shift is right. If both factors are subnormal the former is 0,
         # so the zeros of the two may be mixed.
-        low = register(m, (exponent(a) + exponent(b) - 2)[:6], "low")
+        low = stage.register((exponent(a) + exponent(b) - 2)[:6], "low")
         counts = [Mux(is_normal(x), 0, leading_zeros(x[:FRACTION]) + 1)[:4] for x in (a, b)]
-        zeros = register(m, counts[0], "zeros_a") | register(m, counts[1], "zeros_b")
+        zeros = stage.register(counts[0], "zeros_a") | stage.register(counts[1], "zeros_b")
 
-        top = [register(m, is_special(x), f"top_{n}") for n, x in [("a", a), ("b", b)]]
-        rest = [register(m, x[:FRACTION].any(), f"rest_{n}") for n, x in [("a", a), ("b", b)]]
-        nonzero = [register(m, x[:MAGNITUDE].any(), f"nonzero_{n}") for n, x in [("a", a), ("b", b)]]
-        sign = register(m, a[MAGNITUDE] ^ b[MAGNITUDE], "sign_1")
-        skip, kept = register(m, self.skip, "skip"), register(m, a, "kept")
+        top = [stage.register(is_special(x), f"top_{n}") for n, x in [("a", a), ("b", b)]]
+        rest = [stage.register(x[:FRACTION].any(), f"rest_{n}") for n, x in [("a", a), ("b", b)]]
+        nonzero = [stage.register(x[:MAGNITUDE].any(), f"nonzero_{n}") for n, x in [("a", a), ("b", b)]]
+        sign = stage.register(a[MAGNITUDE] ^ b[MAGNITUDE], "sign_1")
+        skip, kept = stage.register(self.skip, "skip"), stage.register(a, "kept")
         nan = (top[0] & (rest[0] | ~nonzero[1])) | (top[1] & (rest[1] | ~nonzero[0]))
         known = Mux(nan, BINARY16_NAN, Cat(Const(BINARY16_INF, MAGNITUDE), sign))
-        special = register(m, skip | top[0] | top[1], "special_2")
+        special = stage.register(skip | top[0] | top[1], "special_2")
         # Without a special value only the sign matters.
-        value = register(m, Mux(skip, kept, Mux(top[0] | top[1], known, Cat(Const(0, MAGNITUDE), sign))), "value_2")
+        value = stage.register(Mux(skip, kept, Mux(top[0] | top[1], known, Cat(Const(0, MAGNITUDE), sign))), "value_2")
         return low, zeros, special, value
 
-    def _sticky_mask(self, m, low, zeros):
+    def _sticky_mask(self, stage, low, zeros):
         """Which bits of the product fall below the window when it is shifted by the lesser of the two counts."""
         limits = [LOWEST - k for k in range(PRODUCT)]
-        return register(m, Cat(below(low, n) | below(zeros, n - NEUTRAL) for n in limits), "mask")
+        return stage.register(Cat(below(low, n) | below(zeros, n - NEUTRAL) for n in limits), "mask")
 
-    def _stage_3_4(self, m, product, count, mask, field, special, value):
-        window = register(m, (product << count)[LOWEST : LOWEST + WINDOW], "window")
-        sticky = register(m, (product & mask).any(), "sticky")
-        fields = [register(m, (field + k)[: len(field)], f"field_{k}") for k in (1, 2)]
-        huge = [register(m, field + k >= INF_FIELD, f"huge_{k}") for k in (1, 2)]
-        special, value = register(m, special, "special_3"), register(m, value, "value_3")
+    def _stage_3_4(self, stage, product, count, mask, field, special, value):
+        m = stage.m
+        window = stage.register((product << count)[LOWEST : LOWEST + WINDOW], "window")
+        sticky = stage.register((product & mask).any(), "sticky")
+        fields = [stage.register((field + k)[: len(field)], f"field_{k}") for k in (1, 2)]
+        huge = [stage.register(field + k >= INF_FIELD, f"huge_{k}") for k in (1, 2)]
+        special, value = stage.register(special, "special_3"), stage.register(value, "value_3")
 
         carry = window[WINDOW - 1]
         guard = Mux(carry, window[1], window[0])
@@ -124,5 +128,5 @@ class Binary16Mul(wiring.Component):
         m.d.comb += rounded.eq(Cat(kept, exp) + up)
         magnitude = Mux(too_big, BINARY16_INF, rounded)
         result = Mux(special, value, Cat(magnitude[:MAGNITUDE], value[MAGNITUDE]))
-        m.d.comb += self.o.eq(register(m, result[:BINARY16_WIDTH], "result"))
-        m.d.comb += self.overflow.eq(register(m, ~special & (too_big | is_special(rounded)), "over"))
+        m.d.comb += self.o.eq(stage.register(result[:BINARY16_WIDTH], "result"))
+        m.d.comb += self.overflow.eq(stage.register(~special & (too_big | is_special(rounded)), "over"))

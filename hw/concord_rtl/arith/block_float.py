@@ -15,7 +15,7 @@ from concord.spec.fields import Layout
 from concord.spec.formats import BINARY16_MAX_BITS, NOISE_BITS, BlockFormat, Rounding
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_nan, is_special, significand
 from concord_rtl.parts.shapes import shape_of
-from concord_rtl.parts.stages import delay, register
+from concord_rtl.parts.stages import Stages
 
 FIELD_BITS = MAGNITUDE - FRACTION
 #: The exponent field of 1.0, and of the unit of a significand read as an integer.
@@ -74,7 +74,7 @@ class BlockFloat:
         """Shape of the sum of ``terms`` products of a code of this format and one of another, exact."""
         return signed(self.format.dot_bits(other.format, terms))
 
-    def convert(self, m: Module, name: Any, x: Any, blocks: Sequence[Any], noise: Value) -> tuple[Value, Value]:
+    def convert(self, stage: Stages, name: Any, x: Any, blocks: Sequence[Any], noise: Value) -> tuple[Value, Value]:
         """Shift, round and limit one finite element: four cycles, the last one without its registers.
 
         ``blocks`` are the blocks that the element belongs to in these cycles. Returns whether it was limited, and the
@@ -82,22 +82,22 @@ class BlockFloat:
         """
         mant = self.format.mant
         bias = UNIT_BIAS - self.offset  # base + bias - exponent: places to shift right for the mantissa
-        exp = register(m, exponent(x) - bias, f"exp_{name}")
-        sign = delay(m, x[MAGNITUDE], timing.CONVERT, f"sign_{name}")
-        sig = delay(m, significand(x), 2, f"sig_{name}")
+        exp = stage.register(exponent(x) - bias, f"exp_{name}")
+        sign = stage.delay(x[MAGNITUDE], timing.CONVERT, f"sign_{name}")
+        sig = stage.delay(significand(x), 2, f"sig_{name}")
 
         right = blocks[0].base - exp
-        count = register(m, Mux(right[FIELD_BITS], (1 << FIELD_BITS) - 1, right)[:FIELD_BITS], f"count_{name}")
+        count = stage.register(Mux(right[FIELD_BITS], (1 << FIELD_BITS) - 1, right)[:FIELD_BITS], f"count_{name}")
         # Only normal numbers come here, and with one place to the left they exceed every mantissa.
-        large = delay(m, right < 0, 3, f"large_{name}")
+        large = stage.delay(right < 0, 3, f"large_{name}")
 
-        fine = register(m, Cat(Const(0, NOISE_BITS), sig) >> count, f"fine_{name}")
+        fine = stage.register(Cat(Const(0, NOISE_BITS), sig) >> count, f"fine_{name}")
         stochastic = (blocks[2].rounding == Rounding.STOCHASTIC) & self.stochastic
         away = blocks[2].rounding == Rounding.NEAREST_AWAY
         even = ~stochastic & ~away
         addend = Mux(stochastic, noise, Cat(even.replicate(NOISE_BITS - 1), away))
         total = Cat(Const(1, 1), fine) + Cat(even & fine[NOISE_BITS], addend)
-        code = register(m, total[NOISE_BITS + 1 :], f"code_{name}")
+        code = stage.register(total[NOISE_BITS + 1 :], f"code_{name}")
 
         outside = large | code[mant - 1 :].any()
         magnitude = Mux(outside, self.format.q_max, code)[: mant - 1]

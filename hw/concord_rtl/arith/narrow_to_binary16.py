@@ -14,7 +14,7 @@ from concord.spec.formats import BINARY16_EXP_MIN
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE
 from concord_rtl.arith.block_float import activations
 from concord_rtl.parts.bits import leading_zeros
-from concord_rtl.parts.stages import register, stages
+from concord_rtl.parts.stages import Stages
 
 
 class NarrowToBinary16(wiring.Component):
@@ -52,21 +52,23 @@ class NarrowToBinary16(wiring.Component):
         super().__init__({"mant": In(activations(config).code), "exp": In(activations(config).exp), "o": Out(16)})
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(self.held)
+        m = Module()
+        stage = Stages(m, held=self.held)
         width = self.config.act_mant - 1
         field_bits = MAGNITUDE - FRACTION
-        negative = register(m, self.mant[-1], "negative")
-        magnitude = register(m, ((self.mant ^ self.mant[-1].replicate(width + 1)) + self.mant[-1])[:width], "magnitude")
+        negative = stage.register(self.mant[-1], "negative")
+        positive = (self.mant ^ self.mant[-1].replicate(width + 1)) + self.mant[-1]
+        magnitude = stage.register(positive[:width], "magnitude")
         # Zeros that may be shifted out before the number is subnormal; never negative within the format.
-        limit = register(m, (self.exp + (width - 1 - BINARY16_EXP_MIN))[:field_bits], "limit")
+        limit = stage.register((self.exp + (width - 1 - BINARY16_EXP_MIN))[:field_bits], "limit")
 
         zeros = leading_zeros(magnitude)
-        count = register(m, Mux(zeros < limit, zeros, limit)[: len(zeros)], "count")
-        magnitude, limit = register(m, magnitude, "magnitude_2"), register(m, limit, "limit_2")
-        sign = register(m, register(m, negative, "negative_2"), "sign")
+        count = stage.register(Mux(zeros < limit, zeros, limit)[: len(zeros)], "count")
+        magnitude, limit = stage.register(magnitude, "magnitude_2"), stage.register(limit, "limit_2")
+        sign = stage.register(stage.register(negative, "negative_2"), "sign")
 
         shifted = (magnitude << count)[:width]
         field = (limit + 1 - count)[:field_bits] & shifted[width - 1].replicate(field_bits)
         fraction = Cat(Const(0, FRACTION - (width - 1)), shifted[: width - 1])
-        m.d.comb += self.o.eq(Cat(register(m, Cat(fraction, field), "result"), sign))
+        m.d.comb += self.o.eq(Cat(stage.register(Cat(fraction, field), "result"), sign))
         return m

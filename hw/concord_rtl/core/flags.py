@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord_rtl.memories.vector_memory import VectorMemory
-from concord_rtl.parts.stages import delay, register, stages
+from concord_rtl.parts.stages import Stages
 from concord_rtl.pipe.layouts import program_addr_bits
 from concord_rtl.pipe.ports import RetirePort
 
@@ -72,16 +72,17 @@ class FlagMemory(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(held=self.held)
+        m = Module()
+        stage = Stages(m, held=self.held)
         depth = self.config.program_depth
         m.submodules.memory = memory = VectorMemory(len(Flag), depth)
         earlier, update = Signal(), Signal()
         m.d.sync += [earlier.eq(self.retired.valid), update.eq(earlier)]
-        next_pc = delay(m, self.retired.pc, memory.LATENCY - 1, "next_pc")
-        pc, flags = register(m, next_pc, "pc_now"), delay(m, self.retired.flags, memory.LATENCY, "flags_now")
+        next_pc = stage.delay(self.retired.pc, memory.LATENCY - 1, "next_pc")
+        pc, flags = stage.register(next_pc, "pc_now"), stage.delay(self.retired.flags, memory.LATENCY, "flags_now")
         # The write of the vector before may coincide with the read: its result is kept.
         known, known_pc, known_flags = Signal(), Signal.like(self.retired.pc), Signal.like(self.retired.flags)
-        same = register(m, known & (known_pc == next_pc), "same") & (not self.held)
+        same = stage.register(known & (known_pc == next_pc), "same") & (not self.held)
         result = Signal.like(self.retired.flags)
         m.d.comb += [
             result.eq(flags | Mux(same, known_flags, memory.read.data)),

@@ -15,7 +15,7 @@ from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.parts.control import QUANT_CTRL
-from concord_rtl.parts.stages import stages
+from concord_rtl.parts.stages import Stages
 
 
 class VectorEnd(wiring.Component):
@@ -70,7 +70,8 @@ class VectorEnd(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(held=True)
+        m = Module()
+        stage = Stages(m, held=True)
         config, narrow = self.config, activations(self.config)
         m.submodules.elements = elements = ColumnMemory([BINARY16_WIDTH], config.native)
         m.d.comb += [
@@ -96,6 +97,6 @@ class VectorEnd(wiring.Component):
         ]
         value = Signal(BINARY16_WIDTH)
         m.d.comb += value.eq(finite(self.wide))
-        outside, code = narrow.convert(m, 0, value, [block] * timing.CONVERT, Const(0))
+        outside, code = narrow.convert(stage, 0, value, [block] * timing.CONVERT, Const(0))
         m.d.comb += [self.saturated.eq(outside & static), self.code.eq(code)]
         return m

@@ -1,7 +1,5 @@
 """Pipeline stages: values of earlier cycles, and what takes several of them."""
 
-from typing import Any
-
 from amaranth import *
 
 from concord.spec import timing
@@ -10,31 +8,8 @@ from concord.spec import timing
 _Slice = type(Signal(2)[:1])
 
 
-def stages(held):
-    """Return the module of a unit that takes new inputs every cycle, or, if ``held``, keeps them until it is done.
-
-    If inputs are held, what is only passed from stage to stage needs no registers; what is computed has them still, so
-    that the unit is as fast and its results are there as late as in a pipeline.
-    """
-    m: Any = Module()
-    m.held = held
-    return m
-
-
-def _is_stored(value):
-    """Whether a value is a signal or a part of one: no logic stands before it."""
-    value = Value.cast(value)
-    return _is_stored(value.value) if isinstance(value, _Slice) else isinstance(value, Signal)
-
-
 def delay(m, value, cycles, name, *, reset_less=True):
-    """Return ``value`` as it was ``cycles`` clock cycles ago. Data need no reset; strobes do (``reset_less=False``).
-
-    In a module with held inputs (see :func:`stages`) values are delayed by one register at most, and by none if no
-    logic stands before it.
-    """
-    if getattr(m, "held", False):
-        cycles = min(cycles, 0 if _is_stored(value) else 1)
+    """Return ``value`` as it was ``cycles`` clock cycles ago. Data need no reset; strobes do (``reset_less=False``)."""
     for k in range(cycles):
         later = Signal(Value.cast(value).shape(), name=f"{name}_{k + 1}", reset_less=reset_less)
         m.d.sync += later.eq(value)
@@ -45,6 +20,41 @@ def delay(m, value, cycles, name, *, reset_less=True):
 def register(m, value, name):
     """Return ``value`` as it was one clock cycle ago."""
     return delay(m, value, 1, name)
+
+
+class Stages:
+    """Stages of a unit that takes new inputs every cycle, or, if ``held``, keeps them until it is done.
+
+    If inputs are held, what is only passed from stage to stage needs no registers: values are delayed by one register
+    at most, and by none if no logic stands before it. What is computed has its registers still, so that the unit is as
+    fast and its results are there as late as in a pipeline.
+
+    Parameters
+    ----------
+    m : Module
+        Of the unit.
+    held : bool
+        Whether inputs are kept.
+    """
+
+    def __init__(self, m: Module, held: bool):
+        self.m, self.held = m, held
+
+    def delay(self, value, cycles, name, *, reset_less=True):
+        """``value`` as it was ``cycles`` clock cycles ago, or as it will stay, as :func:`delay`."""
+        if self.held:
+            cycles = min(cycles, 0 if _is_stored(value) else 1)
+        return delay(self.m, value, cycles, name, reset_less=reset_less)
+
+    def register(self, value, name):
+        """``value`` as it was one clock cycle ago, as :func:`register`."""
+        return self.delay(value, 1, name)
+
+
+def _is_stored(value):
+    """Whether a value is a signal or a part of one: no logic stands before it."""
+    value = Value.cast(value)
+    return _is_stored(value.value) if isinstance(value, _Slice) else isinstance(value, Signal)
 
 
 def _greatest(values):

@@ -15,7 +15,7 @@ from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.noise import Noise
-from concord_rtl.parts.stages import delay, max_tree, register
+from concord_rtl.parts.stages import Stages, delay, max_tree, register
 
 
 class Quantizer(wiring.Component):
@@ -103,7 +103,8 @@ class Quantizer(wiring.Component):
             blocks.append(data.View(BLOCK, register(m, blocks[-1], f"block_{k}")))
         noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
         lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
-        codes = [self.format.convert(m, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
+        stage = Stages(m, held=False)
+        codes = [self.format.convert(stage, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
         begin = delay(m, last, timing.CONVERT, "begin", reset_less=False)
         end = delay(m, last, config.beats + timing.CONVERT - 1, "end", reset_less=False)
         self._emit(m, codes, begin, end, blocks[-1])

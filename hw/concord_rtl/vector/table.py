@@ -17,7 +17,7 @@ from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.bits import below
 from concord_rtl.parts.control import SLOT_BITS
 from concord_rtl.parts.shapes import shape_of
-from concord_rtl.parts.stages import delay, register, stages
+from concord_rtl.parts.stages import Stages
 
 #: Fraction bits that are kept before rounding: a significand shifted by none is below one half.
 FINE_BITS = 12
@@ -126,30 +126,32 @@ class TableBank(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m = stages(self.held)
-        scale, bounds, ends, constant_ends = self._slots(m)
+        m = Module()
+        stage = Stages(m, held=self.held)
+        scale, bounds, ends, constant_ends = self._slots(stage)
         clamped = []
         for p, x in enumerate(self.i):
-            negative, fine = self._fine(m, p, x, scale)
-            under, over, inside = self._codes(m, p, negative, fine, bounds)
+            negative, fine = self._fine(stage, p, x, scale)
+            under, over, inside = self._codes(stage, p, negative, fine, bounds)
             address = Mux(under, ends[0], Mux(over, ends[1], inside))
             clamped += [under & ~constant_ends[0], over & ~constant_ends[1]]
             if p == 0:
                 address = Mux(self.tables.sel, self.tables.addr, address)
-            m.d.comb += self.o[p].eq(self._memory(m, p, address))
+            m.d.comb += self.o[p].eq(self._memory(stage, p, address))
         wild = Cat(is_special(x) for x in self.i).any()
         m.d.comb += [
             self.tables.data.eq(self.o[0]),
-            self.nonfinite.eq(delay(m, wild, self.LATENCY, "wild")),
-            self.clamped.eq(delay(m, Cat(clamped).any(), VectorMemory.LATENCY, "clamped")),
+            self.nonfinite.eq(stage.delay(wild, self.LATENCY, "wild")),
+            self.clamped.eq(stage.delay(Cat(clamped).any(), VectorMemory.LATENCY, "clamped")),
         ]
         return m
 
-    def _slots(self, m):
+    def _slots(self, stage):
         """Scale one cycle after the slot number, bounds three cycles after it.
 
         The addresses of the bounds, and whether the ends are constant, follow four cycles after it.
         """
+        m = stage.m
         fields = shape_of(self.config.table_slot)
         rows = [fields.from_bits(row) for row in self.slot_init]
         members = {name: field.shape for name, field in fields}
@@ -165,29 +167,29 @@ class TableBank(wiring.Component):
             write, read = mem.write_port(), mem.read_port(domain="sync" if self.held else "comb")
             m.d.comb += [write.en.eq(self.tables.slot_write.en), write.addr.eq(self.tables.slot_write.addr)]
             m.d.comb += [write.data[key].eq(self.tables.slot_write.data[key]) for key in part]
-            slot = delay(m, self.slot, len(views), f"slot_{name}")
+            slot = stage.delay(self.slot, len(views), f"slot_{name}")
             m.d.comb += read.addr.eq(slot)
             views.append(read.data)
-        scale = register(m, views[0].scale - (UNIT_BIAS - FINE_BITS), "scale")
-        low, high, offset = (register(m, views[1][name], name) for name in ("low", "high", "offset"))
+        scale = stage.register(views[0].scale - (UNIT_BIAS - FINE_BITS), "scale")
+        low, high, offset = (stage.register(views[1][name], name) for name in ("low", "high", "offset"))
         addresses = self.config.table_addr_bits
         # Signs of sums with these say that a code is below the least one, or not above the greatest.
-        bounds = [register(m, value, f"bound_{k}") for k, value in enumerate((-low, -high - 1, offset))]
-        ends = [delay(m, (bound + offset)[:addresses], 2, f"end_{k}") for k, bound in enumerate((low, high))]
-        constant_ends = [delay(m, views[1][f"settled_{end}"], 3, f"settled_{end}") for end in ("low", "high")]
+        bounds = [stage.register(value, f"bound_{k}") for k, value in enumerate((-low, -high - 1, offset))]
+        ends = [stage.delay((bound + offset)[:addresses], 2, f"end_{k}") for k, bound in enumerate((low, high))]
+        constant_ends = [stage.delay(views[1][f"settled_{end}"], 3, f"settled_{end}") for end in ("low", "high")]
         return scale, bounds, ends, constant_ends
 
-    def _fine(self, m, p, x, scale):
+    def _fine(self, stage, p, x, scale):
         """First and second cycle: sign of a number, and its magnitude times ``2**scale`` with some fraction bits."""
         finite = Mux(is_special(x), BINARY16_MAX_BITS, x[:MAGNITUDE])[:MAGNITUDE]
-        sig = register(m, Mux(is_nan(x), 0, significand(finite)), f"sig_{p}")
-        negative = delay(m, x[MAGNITUDE] & ~is_nan(x), 2, f"sign_{p}")
+        sig = stage.register(Mux(is_nan(x), 0, significand(finite)), f"sig_{p}")
+        negative = stage.delay(x[MAGNITUDE] & ~is_nan(x), 2, f"sign_{p}")
         shift = (exponent(finite) + scale)[: SHIFT_BITS + 1]
         limited = Mux(below(shift[:SHIFT_BITS], MAX_SHIFT), shift, MAX_SHIFT)[: MAX_SHIFT.bit_length()]
-        count = register(m, Mux(shift[SHIFT_BITS], 0, limited), f"count_{p}")
-        return negative, register(m, sig << count, f"fine_{p}")
+        count = stage.register(Mux(shift[SHIFT_BITS], 0, limited), f"count_{p}")
+        return negative, stage.register(sig << count, f"fine_{p}")
 
-    def _codes(self, m, p, negative, fine, bounds):
+    def _codes(self, stage, p, negative, fine, bounds):
         """Third cycle: round, compare with the bounds, add the offset."""
         width = self.config.table_addr_bits + 1
         whole = fine[FINE_BITS : FINE_BITS + width]
@@ -197,12 +199,13 @@ class TableBank(wiring.Component):
         code = Cat(Const(1, 1), whole ^ negative.replicate(width), negative, negative).as_signed()
         low, high, inside = ((code + Cat(carry, bound).as_signed())[1 : width + 3] for bound in bounds)
         big = fine[FINE_BITS + width :].any()
-        under = register(m, Mux(big, negative, low[-1]), f"under_{p}")
-        over = register(m, Mux(big, ~negative, ~high[-1]), f"over_{p}")
-        inside = register(m, inside[: self.config.table_addr_bits], f"inside_{p}")
+        under = stage.register(Mux(big, negative, low[-1]), f"under_{p}")
+        over = stage.register(Mux(big, ~negative, ~high[-1]), f"over_{p}")
+        inside = stage.register(inside[: self.config.table_addr_bits], f"inside_{p}")
         return under, over, inside
 
-    def _memory(self, m, p, address):
+    def _memory(self, stage, p, address):
+        m = stage.m
         depth = self.config.table_depth
         table: ColumnMemory | VectorMemory
         if self.held:
