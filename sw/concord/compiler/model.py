@@ -214,7 +214,7 @@ def in_one_piece(compiled: Compiled) -> Compiled:
         grids=arrangement.grids,
         npu=compiled.npu,
         host=compiled.host_graph,
-        given=formats,
+        requested=formats,
         formats=formats,
         batched=lowered.graph,
         unfold=lowered.unfold,

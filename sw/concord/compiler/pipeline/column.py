@@ -78,12 +78,12 @@ def _partitioned(state: Interpreted) -> Prepared:
 
 
 def _equalised(state: Requested) -> Equalised:
-    return advance(state, Equalised, npu=equalised(state.npu, state.given.channel_scales))
+    return advance(state, Equalised, npu=equalised(state.npu, state.requested.channel_scales))
 
 
 def _bounded(state: Equalised) -> Bounded:
     """Bounds where there are no samples; exponents of the exporter take precedence."""
-    formats = with_bounds(state.graph, state.given)
+    formats = with_bounds(state.graph, state.requested)
     return advance(state, Bounded, formats=replace(formats, exponents={**formats.exponents, **state.exponents}))
 
 

@@ -58,7 +58,7 @@ class Prepared(Interpreted):
 class Requested(Prepared):
     """Formats that are asked for."""
 
-    given: Formats
+    requested: Formats
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ class Search:
             self._common = PREPARE.run(Submitted(self.graph, self.config, self.batch))
         if plain not in self._prepared:
             title = f"{TABLES.name}{', one per function' if plain else ''}"
-            self._prepared[plain] = TABLES.run(advance(self._common, Requested, given=self._given[plain]), title)
+            self._prepared[plain] = TABLES.run(advance(self._common, Requested, requested=self._given[plain]), title)
         return self._prepared[plain]
 
     def _layers(self, choice: Strategy) -> Typed:

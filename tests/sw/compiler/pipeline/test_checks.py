@@ -38,7 +38,7 @@ def compiled(graph, passed="", damage=None, config=ROOMY):
         return replace(pipeline, passes=tuple(map(damaged, pipeline.passes))).run(state)
 
     state = run(PREPARE, Submitted(graph, config, 1))
-    state = run(TABLES, advance(state, Requested, given=DEFAULT))
+    state = run(TABLES, advance(state, Requested, requested=DEFAULT))
     state = run(LOWER, advance(state, Decided, unfold=Unfold.BOTH, variance_range=VarianceRange.ANY))
     return run(ONE_PIECE, state)
 

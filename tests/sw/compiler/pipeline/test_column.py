@@ -50,7 +50,7 @@ def test_passes_say_what_they_do():
 
 def typed(graph, lower=LOWER):
     """The state behind lowering by the usual strategy."""
-    state = TABLES.run(advance(PREPARE.run(Submitted(graph, ROOMY, 1)), Requested, given=DEFAULT))
+    state = TABLES.run(advance(PREPARE.run(Submitted(graph, ROOMY, 1)), Requested, requested=DEFAULT))
     return lower.run(advance(state, Decided, unfold=Unfold.BOTH, variance_range=VarianceRange.ANY))
 
 
