@@ -36,7 +36,7 @@ ULX3S = (
         85,
         ULX3S_85F_Platform,
         **{
-            "ecp5-85f-256": replace(_FIXED, short_chains=True),
+            "ecp5-85f-256": replace(_FIXED, short_chains=True, aim_hz=77_000_000),
             "ecp5-85f-mlp": replace(_FIXED, aim_hz=65_000_000),
             # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
             "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),

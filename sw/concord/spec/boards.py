@@ -77,7 +77,7 @@ class BoardSpec:
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": BoardSpec(
         presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
-        clock_hz=82_750_000,
+        clock_hz=81_750_000,
         aim_hz=82_000_000,
         baud=3_000_000,
     ),

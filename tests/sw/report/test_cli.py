@@ -64,13 +64,20 @@ def test_what_is_not_what_the_network_compiles_to_is_refused(folder, model):
     assert code == 1 and "compile it again" in output and not (folder / "report.html").exists()
 
 
-def test_formats_of_another_kind_are_refused(folder, model):
+@pytest.mark.parametrize(
+    ("mantissas", "message"),
+    [
+        ("x", "has contents that are not valid here; compile the network again\n"),
+        ({"first": "x"}, "must hold formats that its network can have: compile it again\n"),
+    ],
+)
+def test_formats_of_another_kind_are_refused(folder, model, mantissas, message):
     header, arrays = read_file(folder / "network.npz", NETWORK_FILE)
-    header["formats"]["mantissas"] = "x"
+    header["formats"]["mantissas"] = mantissas
     write_file(folder / "network.npz", header, arrays, NETWORK_FILE)
     NETWORK_FOLDER.seal(folder)
     code, output = run("report", folder, "-i", model / "x.npz")
-    assert code == 1 and output.endswith("must hold formats that its network can have: compile it again\n")
+    assert code == 1 and output.endswith(message)
 
 
 @pytest.mark.parametrize("name", ["y.npz", "missing.npz", "net.onnx"])

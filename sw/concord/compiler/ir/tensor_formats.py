@@ -110,11 +110,11 @@ class Formats:
         )
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         segments = {name: tuple(TableSegment(**one) for one in found) for name, found in values["parts"].items()}
-        mantissas, offsets = values["mantissas"], values["centres"]
+        exponents, mantissas, offsets = (dict(values[k].items()) for k in ("exponents", "mantissas", "centres"))
         plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
         scales = {name: ChannelScale.from_dict(scale) for name, scale in values["channel scales"].items()}
         return cls(
-            values["exponents"], ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow, scales,
+            exponents, ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow, scales,
             weights or {},
         )  # fmt: skip
 
