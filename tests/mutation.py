@@ -164,7 +164,7 @@ class Copy:
         if changed:
             env["PYTHONDONTWRITEBYTECODE"] = "1"
         shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
-        options = ["-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+        options = ["-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
         with open(self.folder / "log", "w+", encoding="utf-8") as log:
             command = [sys.executable, "-m", "pytest", *options, *tests]
             process = subprocess.Popen(

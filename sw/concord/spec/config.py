@@ -37,8 +37,8 @@ SERIAL_ROWS = 2
 
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz", "board")
-#: Parameters that came later; without them, at 0, everything means what it did before.
-LATER = ("acc_register", "window_taps")
+#: Parameters that came later, and the values with which everything means what it did before.
+LATER = {"acc_register": 0, "window_taps": 0, "code_pages": 1}
 
 
 def clog2(n: int) -> int:
@@ -299,7 +299,7 @@ class NpuConfig:
     @cached_property
     def fingerprint(self) -> int:
         """64-bit hash of everything that decides what a program means on this hardware."""
-        relevant = {k: v for k, v in self.to_dict().items() if k not in FREE and (v or k not in LATER)}
+        relevant = {k: v for k, v in self.to_dict().items() if k not in FREE and (k not in LATER or v != LATER[k])}
         text = json.dumps({"spec": SPEC_VERSION, **relevant}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 

@@ -283,7 +283,7 @@ PROOFS = (
             changes=(
                 Change(_NARROW, "Mux(zeros < limit, zeros, limit)", "zeros"),
             ) if config.act_exp_min < BINARY16_EXP_MIN else (
-                Change(_NARROW, "self.mant[-1])[:width]", "0)[:width]"),
+                Change(_NARROW, "replicate(width + 1)) + self.mant[-1]", "replicate(width + 1)) + 0"),
             ),
         )
         for config in (TINY, UP5K)

@@ -287,8 +287,6 @@ def test_tables_of_the_compiler_have_operators_only():
 #: Modules that list operators: tables of what a stage does with each, and passes that look for a pattern. Names in
 #: ``frontend`` and ``derive/backends`` are those of ONNX.
 LISTING = {
-    "bench/evidence/finetune.py", "bench/evidence/floats.py", "bench/float_reference.py",  # refuse others by name
-    "bench/large_cells.py",  # measures these two
     "compiler/calibration/weights.py",  # others are rounded to the nearest
     "compiler/ir/cells.py", "compiler/lowering/pointwise.py", "compiler/lowering/rules.py",  # refuse others by name
     "compiler/lowering/bounds.py",  # of others the record says whether they rise
