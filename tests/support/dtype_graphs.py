@@ -6,13 +6,13 @@ import pytest
 from hypothesis import strategies as st
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, Kind, Operator
+from concord.graph.ops import OPS, Operator, OperatorKind
 from concord.graph.ops.attributes import NoAttributes
-from concord.graph.passes.dtypes import Type
+from concord.graph.passes.dtypes import Dtype
 from support.operator_examples import EXAMPLES
 
-W, N = Type.WIDE, Type.NARROW
-MORE = {"Split": Kind.MOVING, "Twin": Kind.PRECISE}
+W, N = Dtype.WIDE, Dtype.NARROW
+MORE = {"Split": OperatorKind.MOVING, "Twin": OperatorKind.PRECISE}
 #: Inputs and outputs of operators in random graphs.
 CHOICE = {"Dense": (1, 1), "Relu": (1, 1), "Slice": (1, 1), "Concat": (3, 1), "Add": (2, 1), "Softmax": (1, 1),
           "Split": (1, 2), "Twin": (1, 2), "LSTM": (3, 3)}  # fmt: skip
@@ -61,7 +61,7 @@ def networks(draw):
         outputs = [f"t{k}.{i}" for i in range(writes)]
         lines.append(f"{op} n{k} {' '.join(inputs)} > {' '.join(outputs)}")
         tensors += outputs
-        if OPS[op].kind is Kind.QUANTISED and draw(st.integers(0, 3)) == 0:
+        if OPS[op].kind is OperatorKind.QUANTISED and draw(st.integers(0, 3)) == 0:
             factors[f"n{k}", 0] = 2.0
     used = {name for line in lines for name in line.split()}
     tensors = [name for name in tensors if name in used]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy.typing as npt
 
-from concord.compiler.emission.package import Device, Package
+from concord.compiler.emission.package import Package, PackageDevice
 from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.assumptions import Assumed, assumptions
@@ -108,7 +108,7 @@ class Compiled:
         """What the host computes from the outputs of the NPU."""
         return self.package.host_graph
 
-    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    def run(self, device: PackageDevice, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded."""
         return self.package.run(device, inputs)
 

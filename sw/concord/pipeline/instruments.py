@@ -8,7 +8,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from concord.pipeline.manager import Instrument, Run
+from concord.pipeline.manager import Instrument, PassRun
 
 
 class PassError(RuntimeError):
@@ -27,7 +27,7 @@ class Checks(Instrument):
     def __init__(self) -> None:
         self.passes = 0
 
-    def ran(self, run: Run) -> None:
+    def ran(self, run: PassRun) -> None:
         """Check what a pass has made.
 
         Raises
@@ -59,11 +59,11 @@ class Timings(Instrument):
 
     rows: list[Row] = field(default_factory=list)
 
-    def ran(self, run: Run) -> None:
+    def ran(self, run: PassRun) -> None:
         """Note a pass."""
         self.rows.append(Row(run.pipeline, run.done.name, run.seconds, _size(run.before), _size(run.after)))
 
-    def refused(self, run: Run, error: Exception) -> None:
+    def refused(self, run: PassRun, error: Exception) -> None:
         """Note a pass that was refused."""
         self.rows.append(Row(run.pipeline, run.done.name, run.seconds, _size(run.before), "refused", str(error)))
 
@@ -107,7 +107,7 @@ class Dump(Instrument):
         self.folder, self.count, self._remarks = folder, 0, list[str]()
         self._last: dict[str, tuple[str, str]] = {}
 
-    def ran(self, run: Run) -> None:
+    def ran(self, run: PassRun) -> None:
         """Write what a pass has made; a value that is the same as in an earlier file only names that file."""
         parts = []
         for name, value, level in run.made():
@@ -121,7 +121,7 @@ class Dump(Instrument):
                 self._last[name] = text, self._name(run)
         self._write(run, parts)
 
-    def refused(self, run: Run, error: Exception) -> None:
+    def refused(self, run: PassRun, error: Exception) -> None:
         """Write why a pass was refused."""
         self._write(run, [f"# refused: {error}\n"])
 
@@ -130,10 +130,10 @@ class Dump(Instrument):
         self._remarks.append(f"{remark}\n")
         (self.folder / "remarks.txt").write_text("".join(self._remarks), encoding="utf-8")
 
-    def _name(self, run: Run) -> str:
+    def _name(self, run: PassRun) -> str:
         return f"{self.count:03}-{run.done.name.replace(' ', '-')}.txt"
 
-    def _write(self, run: Run, parts: list[str]) -> None:
+    def _write(self, run: PassRun, parts: list[str]) -> None:
         head = f"# {run.pipeline}: {run.done.name}\n" + (f"# {run.done.does}\n" if run.done.does else "")
         (self.folder / self._name(run)).write_text(head + "\n" + "\n".join(parts), encoding="utf-8")
         self.count += 1

@@ -97,7 +97,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Run:
+class PassRun:
     """A pass that has run, or has been refused.
 
     Parameters
@@ -147,10 +147,10 @@ class Instrument:
 
     estimates = False
 
-    def ran(self, run: Run) -> None:
+    def ran(self, run: PassRun) -> None:
         """A pass has run."""
 
-    def refused(self, run: Run, error: Exception) -> None:
+    def refused(self, run: PassRun, error: Exception) -> None:
         """A pass has raised an error, which goes on to the caller."""
 
     def remarked(self, remark: object) -> None:
@@ -263,7 +263,7 @@ def _run(step: Pass, state: Any, title: str, levels: tuple[Level, ...]) -> Any:
     try:
         result = step.run(state)
     except Exception as error:
-        run = Run(title, step, time.perf_counter() - start, before, state, levels)
+        run = PassRun(title, step, time.perf_counter() - start, before, state, levels)
         for instrument in instruments:
             instrument.refused(run, error)
         raise
@@ -272,7 +272,7 @@ def _run(step: Pass, state: Any, title: str, levels: tuple[Level, ...]) -> Any:
         raise TypeError(f"pass {step.name} must make a {(step.makes or type(None)).__name__}, not {result!r}")
     behind = state if step.makes is None else result
     for instrument in instruments:
-        instrument.ran(Run(title, step, seconds, before, behind, levels))
+        instrument.ran(PassRun(title, step, seconds, before, behind, levels))
     return behind
 
 

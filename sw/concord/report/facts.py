@@ -47,7 +47,7 @@ class OutputFacts:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the data-type pass saves, as :class:`concord.graph.passes.dtype_report.Traffic` counts it."""
+    """What the data-type pass saves, as :class:`concord.graph.passes.dtype_report.DtypeTraffic` counts it."""
 
     conversions_before: int
     conversions_after: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.layers import AnyLayer, Layer, MfuOp, Recurrent, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, MfuStep, Recurrent, Reduction
 from concord.compiler.ir.layout import PAD, Storage
 from concord.compiler.ir.table_specs import Functions
 from concord.compiler.memory.copies import Copy
@@ -55,7 +55,7 @@ def mfu_ops(layer: AnyLayer) -> tuple[str, ...]:
     return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.table_specs)))
 
 
-def _mfu_op(mfu_op: MfuOp) -> str:
+def _mfu_op(mfu_op: MfuStep) -> str:
     if mfu_op.spec is not None:
         return _functions(mfu_op.spec[0])
     if mfu_op.operand is None:

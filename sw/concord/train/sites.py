@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.graph.ir import Graph
-from concord.graph.ops import Kind, operator_of
+from concord.graph.ops import OperatorKind, operator_of
 from concord.graph.signs import never_negative
 from concord.overflow.kinds import kind_of
 from concord.spec.training import TrainingFormats
@@ -21,7 +21,7 @@ from concord.train.overflow_settings import OverflowSettings
 def _source(graph: Graph, tensor: str) -> str | None:
     """The tensor whose numbers, or the greatest of some, a tensor has; ``None`` if they are computed or given."""
     node = graph.producer(tensor)
-    passed = node is not None and operator_of(node).kind is Kind.MOVING and len(node.inputs) == 1
+    passed = node is not None and operator_of(node).kind is OperatorKind.MOVING and len(node.inputs) == 1
     return node.inputs[0] if node is not None and passed else None
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.compiler.ir.table_specs import Span
+from concord.compiler.ir.table_specs import InputSpan
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import RULES, covers_all, one_table_suffices
 from concord.compiler.model import compile_graph, in_one_piece
@@ -140,7 +140,7 @@ def test_tables_of_one_function_are_one_table():
     constants = {"c": np.float32(3)}
     compiled = compile_graph(import_model(model(nodes, {"x": (1, WIDTH)}, constants=constants, opset=20)), ECP5_85F)
     specs = {spec for layer in compiled.lowered.layers for spec in layer.table_specs}
-    assert [type(domain) for _, domain in specs] == [Span]
+    assert [type(domain) for _, domain in specs] == [InputSpan]
 
 
 @pytest.mark.parametrize("name", ["gelu", "tanh"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from concord.compiler.ir.layers import MfuOp
+from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.layout import LayoutError
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.rules import RULES
@@ -18,7 +18,7 @@ def refused(ids, target):
 
 
 def too_long(ids, target):
-    return [MfuOp(Op.V_RELU)] * 9
+    return [MfuStep(Op.V_RELU)] * 9
 
 
 @pytest.mark.parametrize(("make", "text"), [(refused, "elsewhere"), (too_long, "more stages")])
@@ -27,5 +27,5 @@ def test_a_refused_operation_leaves_no_layer(make, text):
     with pytest.raises(LayoutError, match=text):
         lowering.elementwise(NODE, make, "x")
     assert lowering.done.layers == [] and list(lowering.done.views) == ["x"]
-    lowering.elementwise(NODE, lambda ids, target: [MfuOp(Op.V_RELU)], "x")
+    lowering.elementwise(NODE, lambda ids, target: [MfuStep(Op.V_RELU)], "x")
     assert [layer.name for layer in lowering.done.layers] == ["relu"] and set(lowering.done.views) == {"x", "y"}

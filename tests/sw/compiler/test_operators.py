@@ -21,7 +21,7 @@ from concord.derive import host_partition as derived_host
 from concord.graph import execute, passes
 from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, Kind, Operator, Weights, operator_of
+from concord.graph.ops import OPS, Operator, OperatorKind, OperatorWeights, operator_of
 from concord.graph.ops.attributes import ARRAY, AXIS, Attribute, NoAttributes
 from concord.graph.ops.base import no_macs, present, present_shape
 from concord.graph.passes import dtypes
@@ -94,7 +94,7 @@ def test_multiply_accumulates(made):
     }  # fmt: skip
     graph = graph_with(node, shapes)
     assert macs(graph) == node_macs(graph, node) == want.get(node.op, 0)
-    assert (record.macs is not None) == (record.kind is Kind.QUANTISED)
+    assert (record.macs is not None) == (record.kind is OperatorKind.QUANTISED)
 
 
 def test_views_hold_elements_of_their_inputs(made):
@@ -225,12 +225,21 @@ def test_signs_are_carried_through_a_network():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": Kind.QUANTISED}, "macs must be a rule for a quantised operator, such as no_macs, not None"),
-        ({"kind": Kind.PRECISE, "macs": no_macs}, "macs must be None for a precise operator, not <function"),
-        ({"kind": Kind.PRECISE, "view": True}, "view must be an operator that moves elements"),
-        ({"kind": Kind.PRECISE, "weights": Weights(("w",), "b", 1)}, "weights must be those of a quantised"),
-        ({"kind": Kind.MOVING, "wide_inputs": frozenset({1})}, "wide_inputs must be inputs of a quantised operator"),
-        ({"kind": Kind.QUANTISED, "macs": no_macs, "weights": Weights(("w",), "b", 1)}, "attributes, not b, w"),
+        ({"kind": OperatorKind.QUANTISED}, "macs must be a rule for a quantised operator, such as no_macs, not None"),
+        ({"kind": OperatorKind.PRECISE, "macs": no_macs}, "macs must be None for a precise operator, not <function"),
+        ({"kind": OperatorKind.PRECISE, "view": True}, "view must be an operator that moves elements"),
+        (
+            {"kind": OperatorKind.PRECISE, "weights": OperatorWeights(("w",), "b", 1)},
+            "weights must be those of a quantised",
+        ),
+        (
+            {"kind": OperatorKind.MOVING, "wide_inputs": frozenset({1})},
+            "wide_inputs must be inputs of a quantised operator",
+        ),
+        (
+            {"kind": OperatorKind.QUANTISED, "macs": no_macs, "weights": OperatorWeights(("w",), "b", 1)},
+            "attributes, not b, w",
+        ),
     ],
 )
 def test_records_that_contradict_themselves(fields, message):
@@ -240,9 +249,9 @@ def test_records_that_contradict_themselves(fields, message):
 
 def test_rows_of_several_weights_have_no_axis():
     with pytest.raises(ValueError, match=r"names must be one weight .* not \('w', 'r'\)"):
-        Weights(("w", "r"), "b", 1, outputs=1)
+        OperatorWeights(("w", "r"), "b", 1, outputs=1)
     with pytest.raises(ValueError, match="outputs must be an axis of the result, not None"):
-        Weights(("w", "r"), "b", 1).channel(3)
+        OperatorWeights(("w", "r"), "b", 1).channel(3)
 
 
 def test_an_operator_without_a_record_is_named():
@@ -381,9 +390,9 @@ class WeighedAttributes(NoAttributes):
     offset: Annotated[np.ndarray, Attribute("[O]", ARRAY)]
 
 
-SOFTSHRINK = Operator(Kind.PRECISE, NoAttributes, same_shape, softshrink)
+SOFTSHRINK = Operator(OperatorKind.PRECISE, NoAttributes, same_shape, softshrink)
 FLIP = Operator(
-    Kind.MOVING,
+    OperatorKind.MOVING,
     FlipAttributes,
     same_shape,
     lambda node, inputs: [np.flip(present(inputs[0]), node.attrs["axis"] + 1)],
@@ -397,12 +406,12 @@ def weighed(node, inputs):
 
 #: A Dense by another name, with other names for its weights.
 WEIGHED = Operator(
-    Kind.QUANTISED,
+    OperatorKind.QUANTISED,
     WeighedAttributes,
     lambda node, inputs: [(*present_shape(inputs[0])[:-1], len(node.attrs["matrix"]))],
     weighed,
     macs=lambda node, inputs, outputs: int(np.prod(outputs[0])) * node.attrs["matrix"].shape[1],
-    weights=Weights(("matrix",), "offset", inputs=-1, outputs=-1),
+    weights=OperatorWeights(("matrix",), "offset", inputs=-1, outputs=-1),
 )
 
 
@@ -435,7 +444,7 @@ def test_a_made_up_function_has_shape_reference_types_and_cost(softshrink_net):
     assert graph.shapes["y"] == (1, 6)
     assert execute.run(graph, {"x": x})["y"] == pytest.approx(product - product.clip(-3, 3))
     assert macs(graph) == 5 * 6 and node_macs(graph, graph.nodes[1]) == 0
-    assert dtypes.assign(graph).tensors["a"] is dtypes.Type.WIDE
+    assert dtypes.assign(graph).tensors["a"] is dtypes.Dtype.WIDE
     assert not never_negative(graph, "y", inputs=True) and kind_of(graph) == "dense"
     assert [one.name for one in products(graph, {"x": x})] == ["fc"]
 
@@ -518,7 +527,7 @@ def test_a_made_up_product(monkeypatch):
     graph, plain = weighed_net(), weighed_net()
     assert macs(graph) == 5 * 6 + 6 * 3
     types = dtypes.assign(graph)
-    assert types.inputs["fc", 0] is dtypes.Type.NARROW and "fc" in types.forms
+    assert types.inputs["fc", 0] is dtypes.Dtype.NARROW and "fc" in types.forms
     fold_affine(graph)
     assert [node.op for node in graph.nodes] == ["Weighed", "Dense"]
     assert np.array_equal(graph.nodes[0].attrs["matrix"], plain.nodes[0].attrs["matrix"] * 2)

@@ -17,7 +17,7 @@ from concord.derive.model import derive_package
 from concord.derive.names import RESERVED
 from concord.golden import host_math
 from concord.graph.ir import Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect
 from concord.spec.presets import TINY
 from support import compiled_nets
@@ -198,7 +198,7 @@ def test_an_output_with_the_name_of_an_input(tmp_path):
 
 def test_others_are_refused_by_name(tmp_path):
     """Whatever may follow a softmax is derived, or its name is in the message."""
-    late = {name for name, one in OPS.items() if one.kind is not Kind.QUANTISED}
+    late = {name for name, one in OPS.items() if one.kind is not OperatorKind.QUANTISED}
     derived = {"Softmax", "Reshape", "Transpose", "Concat", "Slice", "Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip"}
     derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise", "FakeQuantize"}
     model = HOST_PARTITIONS["softmax"]()

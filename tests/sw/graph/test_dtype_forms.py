@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from concord.graph.passes.dtype_forms import Form, QuantisedLayer, encode
+from concord.graph.passes.dtype_forms import DtypeForm, QuantisedLayer, encode
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", DtypeForm)
 @pytest.mark.parametrize("seed", range(5))
 def test_forms_compute_the_layer_within_the_error_of_quantisation(form, seed):
     rng = np.random.default_rng(seed)
@@ -29,7 +29,7 @@ def test_the_integers_of_the_forms():
     codes = np.array([[6, -3]], np.int8)  # of 1.4 and -0.7
     assert encode([1.4, -0.7], 4.0).tolist() == codes[0].tolist()
     assert layer.sums(codes).tolist() == [[4 * 6 + -2 * -3 + 32]]
-    for form in Form:
+    for form in DtypeForm:
         y = layer.run(form, codes if form.reads_narrow else [[1.4, -0.7]])
         assert y.tolist() == ([[4]] if form.writes_narrow else [[62 / 32]])  # 62 * 2 / 32 = 3.875
 
@@ -41,9 +41,9 @@ def test_codes_saturate_evenly_and_round_to_even():
 def test_forms_refuse_what_they_cannot_read():
     layer = QuantisedLayer(np.ones((1, 2)), np.zeros(1), 1.0, 1.0, 1.0)
     with pytest.raises(TypeError, match="x must be int8 for NARROW_TO_WIDE"):
-        layer.run(Form.NARROW_TO_WIDE, [[1.0, 2.0]])
+        layer.run(DtypeForm.NARROW_TO_WIDE, [[1.0, 2.0]])
     with pytest.raises(TypeError, match="x must be floats for WIDE_TO_NARROW"):
-        layer.run(Form.WIDE_TO_NARROW, np.ones((1, 2), np.int8))
+        layer.run(DtypeForm.WIDE_TO_NARROW, np.ones((1, 2), np.int8))
     with pytest.raises(ValueError, match="s_w must be > 0, not 0"):
         QuantisedLayer(np.ones((1, 2)), np.zeros(1), 1.0, 0.0, 1.0)
     for bias in (3e9, -3e9, 2.0**31 - 1):

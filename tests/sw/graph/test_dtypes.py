@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from concord.graph.passes.dtype_forms import Form
+from concord.graph.passes.dtype_forms import DtypeForm
 from concord.graph.passes.dtypes import Conversion, assign
 from support.dtype_graphs import RESIDUAL, N, W, graph, kinds, operators_with_two_outputs
 
@@ -26,7 +26,7 @@ def test_figure_9_narrow_all_the_way():
     assert [types.entries[t] for t in "abc"] == [Counter({4.0: 1})] * 3
     assert {types.inputs[key] for key in [("p", 0), ("r", 0), ("q2", 0)]} == {N}
     assert types.conversions == types.own == () and types.factor("a") == 4.0
-    assert types.forms == {"q1": Form.NARROW_TO_NARROW, "q2": Form.NARROW_TO_WIDE}
+    assert types.forms == {"q1": DtypeForm.NARROW_TO_NARROW, "q2": DtypeForm.NARROW_TO_WIDE}
 
 
 def test_figure_8_one_conversion_for_three_readers():
@@ -38,7 +38,7 @@ def test_figure_8_one_conversion_for_three_readers():
     assert types.conversions == (Conversion("c", 1.0, (("q1", 0), ("q2", 0), ("q3", 0))),) and types.own == ()
     assert types.inputs["p2", 0] is types.inputs["p3", 0] is W
     assert {types.inputs[f"q{k}", 0] for k in (1, 2, 3)} == {N}
-    assert {types.forms[f"q{k}"] for k in (1, 2, 3)} == {Form.NARROW_TO_WIDE}
+    assert {types.forms[f"q{k}"] for k in (1, 2, 3)} == {DtypeForm.NARROW_TO_WIDE}
 
 
 def test_the_example_of_three_factors_one_of_them_0():
@@ -49,7 +49,7 @@ def test_the_example_of_three_factors_one_of_them_0():
     assert kinds(types, "t u") == "wn"
     assert types.conversions == (Conversion("t", 1.0, (("q1", 0), ("m", 0))),)
     assert types.inputs["p", 0] is W and types.inputs["m", 0] is types.inputs["q1", 0] is N
-    assert types.forms["q"] is Form.NARROW_TO_WIDE
+    assert types.forms["q"] is DtypeForm.NARROW_TO_WIDE
 
 
 def test_a_precise_layer_between_quantised_ones_passes_0():
@@ -67,7 +67,7 @@ def test_a_precise_layer_at_the_end_wants_wide(tail):
     types = assign(graph("Dense q1 x > a", "Relu m a > b", "Dense q2 b > v", *tail, outputs=["y", "v"]))
     assert kinds(types, "a b v y") == "wwww"
     assert types.own == (Conversion("b", 1.0, (("q2", 0),)),)
-    assert set(types.forms.values()) == {Form.NARROW_TO_WIDE, Form.WIDE_TO_WIDE}
+    assert set(types.forms.values()) == {DtypeForm.NARROW_TO_WIDE, DtypeForm.WIDE_TO_WIDE}
 
 
 @pytest.mark.parametrize("output", ["a", "b"])
@@ -93,7 +93,7 @@ def test_residual_block():
     types = assign(graph(*RESIDUAL, outputs=["y"]))
     assert kinds(types, "x a b c d e y") == "nwwwwnw"
     assert types.own == (Conversion("b", 1.0, (("c1", 0),)), Conversion("d", 1.0, (("r1", 0),)))
-    assert types.forms == {"c0": Form.NARROW_TO_WIDE, "c1": Form.WIDE_TO_WIDE, "c2": Form.NARROW_TO_WIDE}
+    assert types.forms == {"c0": DtypeForm.NARROW_TO_WIDE, "c1": DtypeForm.WIDE_TO_WIDE, "c2": DtypeForm.NARROW_TO_WIDE}
 
 
 def test_residual_block_with_a_projection_shares_a_conversion():
@@ -153,9 +153,9 @@ def test_recurrent_outputs_have_types_of_their_own():
     lines = ["LSTM l x h c > y yh yc", "Reshape r y > z", "Dense q z > out", "Add p yh x > s"]
     types = assign(graph(*lines, outputs=["out", "s", "yc"]))
     assert kinds(types, "x h c y yh yc z") == "wnwnwwn"  # c is a state that element-wise operations read
-    assert types.forms["l"] is Form.WIDE_TO_WIDE and types.own == (Conversion("x", 1.0, (("l", 0),)),)
+    assert types.forms["l"] is DtypeForm.WIDE_TO_WIDE and types.own == (Conversion("x", 1.0, (("l", 0),)),)
     types = assign(graph("GRU g x - > y -", "Dense q y > z"))
-    assert kinds(types, "x y") == "nn" and types.forms["g"] is Form.NARROW_TO_NARROW
+    assert kinds(types, "x y") == "nn" and types.forms["g"] is DtypeForm.NARROW_TO_NARROW
 
 
 def test_initial_state_of_a_gru_is_kept_wide():

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import OPS, OperatorKind
 from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import TINY
@@ -21,9 +21,9 @@ def more_operators():
 def entry(node, index, factors):
     """What one walk from an input of a layer begins with; none at a data-moving layer."""
     kind = OPS[node.op].kind
-    if kind is Kind.QUANTISED:
+    if kind is OperatorKind.QUANTISED:
         return 0.0 if (node.op, index) == ("LSTM", 2) else factors.get((node.name, index), 1.0)
-    return 0.0 if kind is Kind.PRECISE else None
+    return 0.0 if kind is OperatorKind.PRECISE else None
 
 
 def walked(net, factors):
@@ -33,13 +33,13 @@ def walked(net, factors):
     def up(tensor, factor):
         lists[tensor].append(factor)
         node = net.producer(tensor)
-        if node is None or OPS[node.op].kind is Kind.QUANTISED:
+        if node is None or OPS[node.op].kind is OperatorKind.QUANTISED:
             return
         for name in node.inputs:
-            up(name, 0.0 if OPS[node.op].kind is Kind.PRECISE else factor)
+            up(name, 0.0 if OPS[node.op].kind is OperatorKind.PRECISE else factor)
 
     for node in net.nodes:
-        dead = OPS[node.op].kind is Kind.MOVING and not any(
+        dead = OPS[node.op].kind is OperatorKind.MOVING and not any(
             name in net.outputs or net.consumers(name) for name in node.outputs
         )
         for index, name in enumerate(node.inputs):
@@ -77,9 +77,9 @@ def expected(net, factors):
     for tensor in net.shapes:
         node = net.producer(tensor)
         ways = list(ends(net, factors, [tensor]))
-        moving = node is not None and OPS[node.op].kind is Kind.MOVING
+        moving = node is not None and OPS[node.op].kind is OperatorKind.MOVING
         alike = list(ends(net, factors, node.outputs)) if moving else ways
-        precise = node is not None and OPS[node.op].kind is Kind.PRECISE
+        precise = node is not None and OPS[node.op].kind is OperatorKind.PRECISE
         types[tensor] = N if ways and one_factor([end for end, _ in alike]) and not precise else W
         if types[tensor] is N:
             continue
@@ -124,11 +124,11 @@ def test_random_graphs_are_consistent(example):
             key = node.name, index
             assert types.inputs[key] is (N if types.tensors[name] is N or key in served else W)
             narrow = types.inputs[key] is N or key in own
-            assert narrow is (entry(node, index, factors) != 0.0) or kind is Kind.MOVING
-            if kind is Kind.MOVING:
+            assert narrow is (entry(node, index, factors) != 0.0) or kind is OperatorKind.MOVING
+            if kind is OperatorKind.MOVING:
                 assert {types.tensors[result] is N for result in read} <= {narrow}
     assert all(types.tensors[name] is W for name in net.outputs)
-    assert set(types.forms) == {node.name for node in net.nodes if OPS[node.op].kind is Kind.QUANTISED}
+    assert set(types.forms) == {node.name for node in net.nodes if OPS[node.op].kind is OperatorKind.QUANTISED}
     for name, form in types.forms.items():
         node = next(node for node in net.nodes if node.name == name)
         inputs = [types.inputs[name, index] for index in range(len(node.inputs)) if entry(node, index, factors)]

@@ -5,7 +5,7 @@ import pytest
 
 from concord.graph.execute import run
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import OPS, OperatorKind
 from support.operator_examples import EXAMPLES
 
 RNG = np.random.default_rng(5)
@@ -80,11 +80,11 @@ def test_inputs_are_not_changed():
 
 def test_kinds():
     """[dtype-pass]"""
-    kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in Kind}
+    kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in OperatorKind}
     means = {"AveragePool", "ReduceMean"}  # products with ones
     sums = {"MatMul", "ReduceSum", "Expand", "AlignGroups"}  # products with ones, or with zeros and ones
-    assert kinds[Kind.QUANTISED] >= {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
-    assert kinds[Kind.MOVING] >= {
+    assert kinds[OperatorKind.QUANTISED] >= {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
+    assert kinds[OperatorKind.MOVING] >= {
         "Relu",
         "MaxPool",
         "ReduceMax",

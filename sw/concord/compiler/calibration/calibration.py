@@ -57,7 +57,7 @@ ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FormatChoice:
     """One choice of formats, and its error and size.
 
     Parameters
@@ -296,7 +296,7 @@ class Calibration:
 
     def measure(
         self, label: str, config: NpuConfig, formats: Formats, follow: Follow = ALL, on: Calibration | None = None
-    ) -> Candidate:
+    ) -> FormatChoice:
         """Compile with formats, in which what ``follow`` says is as the samples want it, and run.
 
         It runs on these samples, or ``on`` others of the same network.
@@ -321,13 +321,13 @@ class Calibration:
             compiled = compile_graph(self.source, config, formats, batch=self.batch)
         return (on or self).judge(label, compiled, follow)
 
-    def complete(self, candidate: Candidate) -> tuple[Mapping[str, FloatArray], list[FlagDiagnostic]]:
+    def complete(self, candidate: FormatChoice) -> tuple[Mapping[str, FloatArray], list[FlagDiagnostic]]:
         """Outputs and flags of a candidate, those of a final sigmoid included."""
         if before_sigmoids(self.graph)[1]:
             return self.run(candidate.compiled, self.inputs)
         return candidate.outputs, list(candidate.flags)
 
-    def judge(self, label: str, compiled: Compiled, follow: Follow = ALL) -> Candidate:
+    def judge(self, label: str, compiled: Compiled, follow: Follow = ALL) -> FormatChoice:
         """Run a compiled network on the samples, and measure the error before a final softmax or sigmoid."""
         complete, (short, sigmoids) = compiled, before_sigmoids(self.source)
         if sigmoids:
@@ -342,7 +342,7 @@ class Calibration:
         outputs = {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
         best = self.decided(outputs[self.graph.outputs[0]])
         agreement, accuracy = float(np.mean(best == self.best)), self.accuracy(best)
-        return Candidate(label, complete, error, agreement, accuracy, outputs, follow, tuple(flags))
+        return FormatChoice(label, complete, error, agreement, accuracy, outputs, follow, tuple(flags))
 
     def _offsets(self, compiled: Compiled) -> dict[str, float]:
         """What the host takes off inputs; the same for the same vectors."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.compiler.calibration.block_losses import NOTHING, ProductLoss, columns_of, exponents_of, product_losses
-from concord.compiler.calibration.calibration import Calibration, Candidate
+from concord.compiler.calibration.calibration import Calibration, FormatChoice
 from concord.compiler.calibration.preference import worth_flags
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
@@ -127,7 +127,7 @@ def for_weights(
 
 def better(
     calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]
-) -> tuple[Calibration, tuple[Candidate, ...]]:
+) -> tuple[Calibration, tuple[FormatChoice, ...]]:
     """The calibration with scales, if the emulator says that they are worth it, and what was compared.
 
     Parameters

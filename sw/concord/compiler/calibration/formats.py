@@ -14,8 +14,8 @@ from rich.table import Table
 from concord.compiler.calibration.calibration import (
     ALL,
     Calibration,
-    Candidate,
     Follow,
+    FormatChoice,
     before_sigmoids,
     threshold,
 )
@@ -75,13 +75,13 @@ class Evidence:
         Whether its result is a decision, with which the NPU can agree.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[FormatChoice, ...]
     held: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     decided: bool = True
 
     @property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> FormatChoice:
         """The one with the least error of those that hold for other samples, and whose flags are worth it."""
         return self.candidates[0]
 
@@ -152,7 +152,7 @@ def static_exponents(
     return exponents
 
 
-def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node: Node) -> list[Candidate]:
+def by_tables(calibration: Calibration, config: NpuConfig, best: FormatChoice, node: Node) -> list[FormatChoice]:
     """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
     formats, found = best.compiled.package.formats, [best]
     (before, _), *more = _own_errors(calibration, config, best, node)
@@ -175,7 +175,7 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
 
 
 def _own_errors(
-    calibration: Calibration, config: NpuConfig, candidate: Candidate, node: Node
+    calibration: Calibration, config: NpuConfig, candidate: FormatChoice, node: Node
 ) -> list[tuple[float, tuple[TableSegment, ...]]]:
     """What a function itself loses on the samples in one table, in two, in three, and so on; with these tables."""
     functions = node.attributes(FunctionAttributes).spec
@@ -193,7 +193,7 @@ def _own_errors(
     return found
 
 
-def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Candidate:
+def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> FormatChoice:
     """What the samples say by themselves: nothing is compared.
 
     A function has several tables where these halve at least what it loses itself on the samples.
@@ -292,14 +292,14 @@ class _Halves:
         self.errors: dict[str, float] = {}
         self._halves: tuple[Calibration, Calibration] | None = None
 
-    def hold(self, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+    def hold(self, candidate: FormatChoice, others: Sequence[FormatChoice]) -> bool:
         """Whether no candidate that takes less from the samples has less error on those it was not made with."""
         if self.calibration.count < 2 * _HELD_LEAST:
             return True
         simpler = [one for one in others if one is not candidate and _takes_less(one, candidate)]
         return all(self._error(candidate) <= self._error(one) for one in simpler)
 
-    def _error(self, candidate: Candidate) -> float:
+    def _error(self, candidate: FormatChoice) -> float:
         if candidate.label not in self.errors:
             if self._halves is None:
                 self._halves = self.calibration.some(0, 2), self.calibration.some(1, 2)
@@ -309,7 +309,7 @@ class _Halves:
             self.errors[candidate.label] = math.hypot(*found) / math.sqrt(2)
         return self.errors[candidate.label]
 
-    def _made(self, candidate: Candidate, mine: Calibration, on: Calibration) -> float:
+    def _made(self, candidate: FormatChoice, mine: Calibration, on: Calibration) -> float:
         """The error of a candidate of the same kind, made with some samples, on others."""
         formats, functions = candidate.compiled.package.formats, {node.name: node for node in mine.graph.nodes}
         segments = {}
@@ -327,7 +327,7 @@ class _Halves:
         return mine.measure(label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
 
 
-def _takes_less(one: Candidate, other: Candidate) -> bool:
+def _takes_less(one: FormatChoice, other: FormatChoice) -> bool:
     """Whether a candidate takes nothing from the samples that another one does not take, too."""
     segments, others = one.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
     fewer = all(len(held) <= len(others.get(name, ())) for name, held in segments.items())

@@ -15,7 +15,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from concord.compiler.calibration.calibration import Calibration, Candidate, Follow
+from concord.compiler.calibration.calibration import Calibration, Follow, FormatChoice
 from concord.compiler.calibration.equalisation import better
 from concord.compiler.calibration.formats import rank_exponents, static_exponents
 from concord.compiler.calibration.observed import observed
@@ -47,7 +47,7 @@ class Budget:
     measure: str
     points: float
 
-    def loss(self, calibration: Calibration, candidate: Candidate) -> float:
+    def loss(self, calibration: Calibration, candidate: FormatChoice) -> float:
         """What a candidate loses."""
         if self.measure == "error":
             return 100 * candidate.error
@@ -73,10 +73,10 @@ class Choice:
 
     calibration: Calibration
     budget: Budget
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[FormatChoice, ...]
 
     @property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> FormatChoice:
         """The one with the least memory within the budget; if none is, the one that loses least."""
         return self.candidates[0]
 
@@ -85,7 +85,7 @@ class Choice:
         """Whether the chosen one is within the budget."""
         return self.fits(self.chosen)
 
-    def fits(self, candidate: Candidate) -> bool:
+    def fits(self, candidate: FormatChoice) -> bool:
         """Whether a candidate is within the budget."""
         return self.budget.loss(self.calibration, candidate) <= self.budget.points + 1e-9
 
@@ -177,7 +177,7 @@ class _Search:
         layers = [layer for layer in self.base.compiled.lowered.layers if layer.weights]
         self.layers = {layer.name: layer for layer in layers if layer.name not in fixed}
         whole = replace(self.base, label=f"NPU of {config.wgt_mant} bits")
-        self.found: dict[tuple[int, tuple[tuple[str, int], ...]], Candidate] = {(config.wgt_mant, ()): whole}
+        self.found: dict[tuple[int, tuple[tuple[str, int], ...]], FormatChoice] = {(config.wgt_mant, ()): whole}
 
     def run(self, free: bool) -> Choice:
         """Measure everything and choose."""
@@ -204,17 +204,17 @@ class _Search:
         others = sorted((c for c in candidates if c is not chosen), key=lambda c: (c.bits, c.error))
         return Choice(self.calibration, self.budget, (observed(chosen, self.calibration), *others))
 
-    def _fits(self, candidate: Candidate) -> bool:
+    def _fits(self, candidate: FormatChoice) -> bool:
         return Choice(self.calibration, self.budget, (candidate,)).met
 
-    def _measure(self, mant: int, widths: dict[str, int]) -> Candidate:
+    def _measure(self, mant: int, widths: dict[str, int]) -> FormatChoice:
         """A candidate with mantissas of the NPU, and others in some layers."""
         key = mant, tuple(sorted(widths.items()))
         if key not in self.found:
             self.found[key] = self._candidate(mant, widths)
         return self.found[key]
 
-    def _candidate(self, mant: int, widths: dict[str, int]) -> Candidate:
+    def _candidate(self, mant: int, widths: dict[str, int]) -> FormatChoice:
         config = self.config if mant == self.config.wgt_mant else with_mantissas(self.config, mant)
         exponents = self._exponents(config)
         label = f"NPU of {mant} bits"

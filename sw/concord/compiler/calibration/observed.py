@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.compiler.calibration.calibration import Calibration, Candidate
+from concord.compiler.calibration.calibration import Calibration, FormatChoice
 from concord.program.flags import FlagDiagnostic
 from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
@@ -28,7 +28,7 @@ class NotFiniteError(ValueError):
     """A network that overflows on samples on which it does not in floating point, and whose results show it."""
 
 
-def observed(candidate: Candidate, calibration: Calibration, advice: str = CHOSEN) -> Candidate:
+def observed(candidate: FormatChoice, calibration: Calibration, advice: str = CHOSEN) -> FormatChoice:
     """The candidate, what it is compiled to with the flags that the samples raise.
 
     Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from concord.compiler.calibration.calibration import Candidate
+from concord.compiler.calibration.calibration import FormatChoice
 
 #: What weights that are rounded for samples may leave of the error on these samples, which flatters them; and what
 #: another table for a function, which costs a chain, may leave of the error of the result.
@@ -20,18 +20,20 @@ TIE = 0.98
 FLAGGED = 0.8
 
 
-def rank(candidate: Candidate) -> float:
+def rank(candidate: FormatChoice) -> float:
     """The error, in proportion to what it may be."""
     formats = candidate.compiled.package.formats
     return candidate.error / (GAIN if formats.weights else 1.0) / (TIE if is_static(candidate) else 1.0)
 
 
-def is_static(candidate: Candidate) -> bool:
+def is_static(candidate: FormatChoice) -> bool:
     """Whether calibration has set the exponents."""
     return candidate.label.startswith("static")
 
 
-def worth_flags(candidate: Candidate, others: Sequence[Candidate], cost: Callable[[Candidate], float] = rank) -> bool:
+def worth_flags(
+    candidate: FormatChoice, others: Sequence[FormatChoice], cost: Callable[[FormatChoice], float] = rank
+) -> bool:
     """Whether a candidate costs clearly less than each one that raises fewer flags, those of every layer counted.
 
     Parameters
@@ -47,12 +49,12 @@ def worth_flags(candidate: Candidate, others: Sequence[Candidate], cost: Callabl
     return all(cost(candidate) < FLAGGED * cost(one) for one in quieter)
 
 
-def preferred(candidates: Sequence[Candidate]) -> Candidate:
+def preferred(candidates: Sequence[FormatChoice]) -> FormatChoice:
     """The candidate with the least error whose flags are worth it; one that raises as few as any always is."""
     return min((one for one in candidates if worth_flags(one, candidates)), key=rank)
 
 
-def flags_text(candidate: Candidate) -> str:
+def flags_text(candidate: FormatChoice) -> str:
     """In how many layers the samples raise which flags."""
     layers = Counter(flag for _, flag in candidate.flags_by_layer)
     return ", ".join(f"{count} {flag}" for flag, count in sorted(layers.items()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
@@ -223,7 +223,7 @@ class Chains:
 
     def _window(
         self,
-        window: Window,
+        window: LayerWindow,
         y: int,
         out: tuple[int, int, int],
         stride: int,
@@ -252,7 +252,7 @@ class Chains:
             self.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
 
     def _mfu_op(
-        self, mfu_op: MfuOp, y: int, out: tuple[int, int, int], buffer: Copy | None, tile: _Tile | None
+        self, mfu_op: MfuStep, y: int, out: tuple[int, int, int], buffer: Copy | None, tile: _Tile | None
     ) -> None:
         operand = mfu_op.operand
         if mfu_op.spec is not None:

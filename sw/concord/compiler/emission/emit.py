@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from concord.compiler.emission.chains import Chains
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.emission.time_steps import Block
+from concord.compiler.emission.time_steps import StepBlock
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies
@@ -86,7 +86,7 @@ class Emitter:
             if index == 0:
                 chains.narrow_inputs({storage: storage.height for storage, _ in self.plan.lowered.inputs.values()})
             if isinstance(layer, Recurrent):
-                Block(chains, layer, self.plan.temporaries[index]).run()
+                StepBlock(chains, layer, self.plan.temporaries[index]).run()
             elif index in self.plan.streamed:
                 chains.in_chunks(index)
             else:

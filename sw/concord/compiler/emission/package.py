@@ -26,8 +26,8 @@ from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
 
 
-class Device(Protocol):
-    """What a package needs of a device, which :class:`concord.host.device.Device` has."""
+class PackageDevice(Protocol):
+    """What a package needs of a device, which :class:`concord.host.device.PackageDevice` has."""
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> Any:
         """Outputs by port for a batch of inputs by port."""
@@ -167,7 +167,7 @@ class Package:
                 found.append(FlagDiagnostic(node.name, None, "", DOMAIN, meaning, advice))
         return found
 
-    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    def run(self, device: PackageDevice, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded; clears the flags before.
 
         What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.
@@ -175,6 +175,6 @@ class Package:
         device.clear_flags()
         return self.finish(inputs, device.run(self.arrangement.pack(inputs, rounded=True)))
 
-    def flags(self, device: Device) -> list[FlagDiagnostic]:
+    def flags(self, device: PackageDevice) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
         return diagnose_flags(self.image, device.flags())

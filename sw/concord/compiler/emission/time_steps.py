@@ -12,7 +12,7 @@ from concord.spec.isa import INITIAL, Mem, Op
 X_REG, STATE_REG = 1, 2
 
 
-class Block:
+class StepBlock:
     """Emits one block; every chain method returns the block, so that a chain reads from left to right."""
 
     def __init__(self, chains: Chains, block: Recurrent, temporaries: dict[str, Copy]):
@@ -70,7 +70,7 @@ class Block:
         self._constant(Op.VV_ADD, f"bias_{gate}")
         self.write(f"p_{gate}")
 
-    def product(self, gate: str, source: str = "") -> Block:
+    def product(self, gate: str, source: str = "") -> StepBlock:
         """Product of the state, or of a narrow temporary, with the weights of a gate."""
         self._shape(self.block.tiles)
         if source:
@@ -80,30 +80,30 @@ class Block:
         self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.r_{gate}"])
         return self
 
-    def read(self, name: str) -> Block:
+    def read(self, name: str) -> StepBlock:
         """Start with a temporary."""
         self.builder.v_rd(int(Mem.WIDE), self._wide(name), row=1)
         return self
 
-    def add(self, name: str) -> Block:
+    def add(self, name: str) -> StepBlock:
         """Add a temporary or a constant."""
         return self._operand(Op.VV_ADD, name)
 
-    def mul(self, name: str) -> Block:
+    def mul(self, name: str) -> StepBlock:
         """Multiply by a temporary or a constant."""
         return self._operand(Op.VV_MUL, name)
 
-    def mul_state(self) -> Block:
+    def mul_state(self) -> StepBlock:
         """Multiply by the state of the step before."""
         self.builder.vv_mul(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
         return self
 
-    def rsub_state(self) -> Block:
+    def rsub_state(self) -> StepBlock:
         """Subtract from the state of the step before."""
         self.builder.vv_rsub(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
         return self
 
-    def apply(self, functions: Functions) -> Block:
+    def apply(self, functions: Functions) -> StepBlock:
         """Apply functions, by a table."""
         self.chains.activation((functions, None))
         return self
@@ -124,7 +124,7 @@ class Block:
     def _shape(self, cols: int) -> None:
         self.chains.set(Op.SET_SHAPE, rows=self.block.tiles, cols=cols)
 
-    def _operand(self, op: Op, name: str) -> Block:
+    def _operand(self, op: Op, name: str) -> StepBlock:
         if name == "inner_h" or name.startswith("peephole_"):
             self._constant(op, name)
         else:

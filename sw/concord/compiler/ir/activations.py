@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from concord.compiler.ir.table_specs import Domain, Functions, Proven, Span, TableSpec
+from concord.compiler.ir.table_specs import Domain, Functions, InputSpan, Proven, TableSpec
 from concord.functions import function
 from concord.functions.segmented import LEAST, TableSegment
 from concord.functions.tables import Table, round_to_binary16, standard_range
@@ -66,22 +66,22 @@ def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:
 def _kind(spec: TableSpec) -> tuple[float | None, ...] | None:
     """What tables must have in common to become one, beside their functions; ``None`` for those that cannot."""
     domain = spec[1]
-    if isinstance(domain, Span) and domain.scale is None:
+    if isinstance(domain, InputSpan) and domain.scale is None:
         return domain.ends
     return () if isinstance(domain, tuple) else None
 
 
 def _ends(spec: TableSpec) -> Domain:
     domain = spec[1]
-    assert isinstance(domain, Span | tuple)
-    return (domain.low, domain.high) if isinstance(domain, Span) else domain
+    assert isinstance(domain, InputSpan | tuple)
+    return (domain.low, domain.high) if isinstance(domain, InputSpan) else domain
 
 
 def _both(first: TableSpec, second: TableSpec) -> TableSpec:
     """A table that covers the inputs of two."""
     (low, high), (bottom, top) = _ends(first), _ends(second)
     low, high = min(low, bottom), max(high, top)
-    if isinstance(first[1], Span):
+    if isinstance(first[1], InputSpan):
         return first[0], replace(first[1], low=low, high=high)
     proven = isinstance(first[1], Proven) and isinstance(second[1], Proven)
     return first[0], Proven((low, high)) if proven else (low, high)
@@ -96,7 +96,7 @@ def _growth(first: TableSpec, second: TableSpec) -> float:
 def fixed_entries(spec: TableSpec) -> int | None:
     """Entries of a table that has as many whatever others there are; ``None`` if it has what they leave."""
     domain = spec[1]
-    if isinstance(domain, Span) and domain.scale is not None:
+    if isinstance(domain, InputSpan) and domain.scale is not None:
         return int(np.ldexp(domain.high - domain.low, domain.scale))
     return domain.entries if isinstance(domain, TableSegment) else None
 
@@ -106,7 +106,7 @@ def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int
     functions, domain = spec
     if isinstance(domain, TableSegment):
         return domain.low, domain.high, domain.scale
-    if isinstance(domain, Span):
+    if isinstance(domain, InputSpan):
         entries = fixed_entries(spec) or entries
         domain = domain.low, domain.high
     return standard_range(functions[0][0], config, entries, domain)
@@ -142,7 +142,7 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
             stored[domain.least] = round_to_binary16(LEAST)
         # Where another segment begins, that one counts.
         constant_ends = domain.start is not None or constant_ends[0], domain.stop is not None or constant_ends[1]
-    elif isinstance(domain, Span):
+    elif isinstance(domain, InputSpan):
         for index, value in zip((0, -1), domain.ends, strict=True):
             if value is not None:
                 stored[index] = round_to_binary16(value)

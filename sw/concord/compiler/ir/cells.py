@@ -22,7 +22,7 @@ Chain = Callable[[], None]
 Spread = Callable[[FloatArray], FloatArray]
 
 
-class Block(Protocol):
+class CellWriter(Protocol):
     """What writes the chains of a cell; a chain begins with a product or a temporary and ends with ``write``.
 
     Names are those of temporaries, gates and constants of the cell.
@@ -96,14 +96,14 @@ class Cell(ABC):
         self.peephole: dict[str, FloatArray] = {}
 
     @abstractmethod
-    def first(self, block: Block) -> list[Chain]:
+    def first(self, block: CellWriter) -> list[Chain]:
         """Chains that wait for the state of the step before, in order."""
 
     @abstractmethod
-    def result(self, block: Block) -> None:
+    def result(self, block: CellWriter) -> None:
         """The chain that computes the new state."""
 
-    def ahead(self, block: Block) -> list[Chain]:
+    def ahead(self, block: CellWriter) -> list[Chain]:
         """Chains for the next step that do not wait for its state."""
         return [lambda gate=gate: block.input_part(gate) for gate in self.gates]  # type: ignore[misc]
 
@@ -129,7 +129,7 @@ class Lstm(Cell):
                 self.peephole["f"] = -self.peephole["i"]
             self.peephole = {gate: values for gate, values in self.peephole.items() if values.any()}
 
-    def first(self, block: Block) -> list[Chain]:
+    def first(self, block: CellWriter) -> list[Chain]:
         f, g, h = self.functions
 
         def gate_i() -> None:
@@ -149,14 +149,14 @@ class Lstm(Cell):
 
         return [gate_i, gate_f, gate_c, gate_o, cell]
 
-    def result(self, block: Block) -> None:
+    def result(self, block: CellWriter) -> None:
         f = self.functions[0]
         if "o" in self.peephole:
             block.read("c").mul("peephole_o").add("zo").apply(f).mul("tc").write_state()
         else:
             block.read("zo").apply(f).mul("tc").write_state()
 
-    def ahead(self, block: Block) -> list[Chain]:
+    def ahead(self, block: CellWriter) -> list[Chain]:
         chains: list[Chain] = []
         for gate in self.gates:
             chains.append(lambda gate=gate: block.input_part(gate))  # type: ignore[misc]
@@ -166,7 +166,7 @@ class Lstm(Cell):
         return chains
 
     @staticmethod
-    def _peephole(block: Block, gate: str) -> None:
+    def _peephole(block: CellWriter, gate: str) -> None:
         block.read("c").mul(f"peephole_{gate}").add(f"p_{gate}").write(f"p_{gate}")
 
 
@@ -187,7 +187,7 @@ class Gru(Cell):
         else:
             self.narrow_temporaries = ("rh",)
 
-    def first(self, block: Block) -> list[Chain]:
+    def first(self, block: CellWriter) -> list[Chain]:
         f, g = self.functions
 
         def gate_r() -> None:
@@ -207,7 +207,7 @@ class Gru(Cell):
 
         return [gate_r, gate_z, candidate] if self.behind else [reset, gate_z, candidate_of_reset]
 
-    def result(self, block: Block) -> None:
+    def result(self, block: CellWriter) -> None:
         block.read("n").rsub_state().mul("z").add("n").write_state()
 
 
@@ -217,13 +217,13 @@ class Rnn(Cell):
     gates = "i"
     temporaries = ("s",)
 
-    def first(self, block: Block) -> list[Chain]:
+    def first(self, block: CellWriter) -> list[Chain]:
         def gate() -> None:
             block.product("i").add("p_i").apply(self.functions[0]).write("s")
 
         return [gate]
 
-    def result(self, block: Block) -> None:
+    def result(self, block: CellWriter) -> None:
         block.read("s").write_state()
 
 

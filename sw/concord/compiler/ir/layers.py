@@ -23,7 +23,7 @@ class Reduction(Enum):
 
 
 @dataclass(frozen=True)
-class Window:
+class LayerWindow:
     """A two-dimensional window: sizes, strides and padding in positions, always as (vertical, horizontal).
 
     ``size`` is that of the image that is padded.
@@ -58,7 +58,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class MfuOp:
+class MfuStep:
     """One operation of a multifunction unit, with its operand or its table."""
 
     op: Op
@@ -113,16 +113,16 @@ class Layer:
     source: Walk
     reduction: Reduction
     weight: FloatArray | None
-    window: Window
+    window: LayerWindow
     out: tuple[int, int, int]
     tensor: str
     target: Storage
     ids: Ids
     source_tensor: str
-    mfu_ops: list[MfuOp] = field(default_factory=list)
+    mfu_ops: list[MfuStep] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
 
-    def fits(self, more: list[MfuOp]) -> bool:
+    def fits(self, more: list[MfuStep]) -> bool:
         """Whether the multifunction units can do ``more`` behind what they do already."""
         stage = PipelineStage.REDUCE
         for mfu_op in [*self.mfu_ops, *more]:
@@ -132,7 +132,7 @@ class Layer:
             stage = following
         return True
 
-    def append(self, more: list[MfuOp]) -> None:
+    def append(self, more: list[MfuStep]) -> None:
         """Do ``more`` behind what is done already."""
         self.mfu_ops += more
         operands = [mfu_op.operand.storage for mfu_op in more if mfu_op.operand is not None]

@@ -23,7 +23,7 @@ class Proven(tuple[float, float]):
 
 
 @dataclass(frozen=True)
-class Span:
+class InputSpan:
     """The inputs of a table whose entries at the ends are right for all inputs beyond, by what is done with them.
 
     Parameters
@@ -43,6 +43,6 @@ class Span:
 
 
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-TableSpec = tuple[Functions, Domain | TableSegment | Span | None]
+TableSpec = tuple[Functions, Domain | TableSegment | InputSpan | None]
 #: What the multifunction units compute without a table.
 RELU: TableSpec = ((("relu", ()),), None)

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
@@ -46,7 +46,7 @@ def expand(lowering: Lowering, node: Node) -> None:
     source = found.source
     walk = Walk(a.storage, source.start, height, width, a.storage.tiles, source.outer, source.inner, np.arange(0))
     lowering.add(
-        node, walk, Reduction.DENSE, found.weight[:, None, None], Window(), (height, width, rows),
+        node, walk, Reduction.DENSE, found.weight[:, None, None], LayerWindow(), (height, width, rows),
         lambda target: _placed(found.places, target),
     )  # fmt: skip
 
@@ -59,11 +59,11 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     first, second = found.first, found.second
     walk = Walk(a.storage, first.start, *found.size, first.outer, first.inner, np.arange(0), first.row)
     layer = lowering.add(
-        node, walk, Reduction.NONE, None, Window(), found.size, lambda target: _placed(found.places, target)
+        node, walk, Reduction.NONE, None, LayerWindow(), found.size, lambda target: _placed(found.places, target)
     )
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
-    layer.append([MfuOp(op, operand)])
+    layer.append([MfuStep(op, operand)])
     return layer
 
 

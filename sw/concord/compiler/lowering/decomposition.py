@@ -28,7 +28,7 @@ import numpy as np
 
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.table_segments import MARGIN, divided
-from concord.compiler.ir.table_specs import Domain, Span
+from concord.compiler.ir.table_specs import Domain, InputSpan
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
 from concord.functions.segmented import TableSegment
@@ -41,18 +41,18 @@ from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
 #: Where gates come to rest: logistic ones, and steeper ones.
-_LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))
+_LOGISTIC, _STEEP = InputSpan(-8.0, 8.0, (0.0, 1.0)), InputSpan(-4.0, 4.0, (0.0, 1.0))
 #: Magnitudes for which ratios are read: behind that tanh and erf are limited.
-_RATIO = Span(0.0, 4.0)
+_RATIO = InputSpan(0.0, 4.0)
 #: Relative error of functions that may be one table.
 _ENOUGH = 0.004
 #: Below this number, in units of the slope at zero, exponentials are nothing.
 _VANISHED = -8.0
 #: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
-_EXPONENTIALS = ((1024, Span(-17.5, 11.125, (0.0, None), 3)), (0, Span(-12.0, 11.25, (0.0, None), 2)))
+_EXPONENTIALS = ((1024, InputSpan(-17.5, 11.125, (0.0, None), 3)), (0, InputSpan(-12.0, 11.25, (0.0, None), 2)))
 
 #: What ``1 + |x|`` of a Softsign is limited to, which changes the result by less than one part in so many.
-_SOFTSIGNS = ((1024, Span(1.0, 512.0, scale=1)), (0, Span(1.0, 65.0, scale=1)))
+_SOFTSIGNS = ((1024, InputSpan(1.0, 512.0, scale=1)), (0, InputSpan(1.0, 65.0, scale=1)))
 
 
 def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:
@@ -157,7 +157,7 @@ def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: N
     return tuple(found)
 
 
-def _table(emit: Emit, x: str, name: str, domain: Span, **parameters: float) -> str:
+def _table(emit: Emit, x: str, name: str, domain: InputSpan, **parameters: float) -> str:
     return emit("Function", x, functions=((name, parameters),), domain=domain)
 
 
@@ -165,7 +165,7 @@ def _constant(emit: Emit, op: str, x: str, value: float) -> str:
     return emit(op, x, constant=np.asarray(value))
 
 
-def _gated(emit: Emit, x: str, config: NpuConfig, *, name: str, span: Span) -> None:
+def _gated(emit: Emit, x: str, config: NpuConfig, *, name: str, span: InputSpan) -> None:
     """``x`` times a gate."""
     emit("Mul", _table(emit, x, name, span), x)
 
@@ -177,7 +177,7 @@ def _odd(emit: Emit, x: str, config: NpuConfig, *, name: str) -> None:
 
 
 def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
-    ratio = _table(emit, x, "celu_ratio", Span(_VANISHED * alpha, 0.0), alpha=alpha)
+    ratio = _table(emit, x, "celu_ratio", InputSpan(_VANISHED * alpha, 0.0), alpha=alpha)
     _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(BINARY16_MAX)))
 
 
@@ -188,14 +188,14 @@ def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
         return
     above, below = emit("Relu", x), emit("Clip", x, min=_VANISHED, max=0.0)
     functions: tuple[tuple[str, dict[str, float]], ...] = (("celu_ratio", {}), ("linear", {"slope": alpha}))
-    ratio = emit("Function", below, functions=functions, domain=Span(_VANISHED, 0.0))
+    ratio = emit("Function", below, functions=functions, domain=InputSpan(_VANISHED, 0.0))
     emit("Add", emit("Mul", ratio, below), above)
 
 
 def _softplus(emit: Emit, x: str, config: NpuConfig) -> None:
     above = emit("Relu", x)
     below = emit("Min", _constant(emit, "Mul", x, -1.0), x)
-    emit("Add", _table(emit, below, "softplus", Span(_VANISHED, 0.0, (0.0, None))), above)
+    emit("Add", _table(emit, below, "softplus", InputSpan(_VANISHED, 0.0, (0.0, None))), above)
 
 
 def _newton(emit: Emit, reciprocal: str, x: str) -> str:

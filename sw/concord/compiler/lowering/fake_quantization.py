@@ -19,9 +19,9 @@ from functools import partial
 
 import numpy as np
 
-from concord.compiler.ir.layers import MfuOp
+from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.layout import Storage
-from concord.compiler.ir.table_specs import Functions, Span, TableSpec
+from concord.compiler.ir.table_specs import Functions, InputSpan, TableSpec
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.decomposition import tables_of_functions
 from concord.compiler.lowering.lower import Lowering
@@ -74,7 +74,7 @@ def table_of(quantization: Quantization, config: NpuConfig) -> TableSpec | None:
         return None
     slope = 1 / factor
     functions: Functions = (("identity", ()),) if slope == 1 else (("linear", (("offset", 0.0), ("slope", slope))),)
-    return functions, Span(math.ldexp(low, -scale), math.ldexp(high + 1, -scale), scale=scale)
+    return functions, InputSpan(math.ldexp(low, -scale), math.ldexp(high + 1, -scale), scale=scale)
 
 
 def _parts(quantization: Quantization) -> tuple[float, int]:
@@ -93,7 +93,7 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
         if spec is None:
             continue
         domain = spec[1]
-        assert isinstance(domain, Span) and domain.scale is not None
+        assert isinstance(domain, InputSpan) and domain.scale is not None
         entries = int(np.ldexp(domain.high - domain.low, domain.scale))
         if slots > 0 and entries <= depth:
             found.add(spec)
@@ -137,9 +137,9 @@ def fake_quantize(lowering: Lowering, node: Node) -> None:
     codes = node.attributes(FakeQuantizeAttributes).quantization
     spec, (factor, _) = table_of(codes, lowering.config), _parts(codes)
 
-    def make(ids: Ids, target: Storage) -> list[MfuOp]:
-        products = [] if factor == 1 else [MfuOp(Op.VV_MUL, operands.constant(np.array(factor), ids, target))]
-        return [*products, MfuOp(Op.V_TBL, spec=spec)]
+    def make(ids: Ids, target: Storage) -> list[MfuStep]:
+        products = [] if factor == 1 else [MfuStep(Op.VV_MUL, operands.constant(np.array(factor), ids, target))]
+        return [*products, MfuStep(Op.V_TBL, spec=spec)]
 
     lowering.elementwise(node, make, node.inputs[0])
 
@@ -149,6 +149,6 @@ def rounding(lowering: Lowering, node: Node) -> None:
     operand = np.array(_WHOLE)
     lowering.elementwise(
         node,
-        lambda ids, target: [MfuOp(op, operands.constant(operand, ids, target)) for op in (Op.VV_ADD, Op.VV_SUB)],
+        lambda ids, target: [MfuStep(op, operands.constant(operand, ids, target)) for op in (Op.VV_ADD, Op.VV_SUB)],
         node.inputs[0],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph
-from concord.graph.ops import Kind, operator_of
+from concord.graph.ops import OperatorKind, operator_of
 
 
 def split(graph: Graph) -> tuple[Graph, Graph | None]:
@@ -18,7 +18,7 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     producers = {name: node.name for node in graph.nodes for name in node.outputs}
     for node in reversed(graph.nodes):
         if any(
-            c.name in late or operator_of(c).kind is Kind.QUANTISED
+            c.name in late or operator_of(c).kind is OperatorKind.QUANTISED
             for name in node.outputs
             for c in readers.get(name, ())
         ):

@@ -16,21 +16,21 @@ from concord.compiler.ir.layout import LayoutError
 from concord.compiler.lowering.legality import PADDED_STRIDE, TAPS, TILES
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import OPS, OperatorKind
 from concord.graph.ops.windows import PoolAttributes, WindowAttributes, divisors, window_counts
 from concord.spec.config import NpuConfig
 
 
 def most(op: str, config: NpuConfig, inside: bool = False) -> int:
     """Elements of a window along one axis, or, ``inside``, native vectors of a position, that one chain reduces."""
-    if OPS[op].kind is Kind.MOVING:  # maxima
+    if OPS[op].kind is OperatorKind.MOVING:  # maxima
         return TAPS
     return min(TILES if inside else TAPS, config.max_terms)
 
 
 def fits(op: str, kernel: tuple[int, ...], config: NpuConfig, inside: bool = False) -> bool:
     """Whether one chain reduces such windows, or so many native vectors; only a sum has a greatest number of terms."""
-    summed = OPS[op].kind is not Kind.MOVING
+    summed = OPS[op].kind is not OperatorKind.MOVING
     return max(kernel) <= most(op, config, inside) and not (summed and prod(kernel) > config.max_terms)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import operands
 from concord.graph.ir import Node
@@ -84,7 +84,7 @@ def _refuse(sizes: list[tuple[str, int, int]]) -> None:
         raise LayoutError("; ".join(reasons))
 
 
-def is_padded(window: Window, out: tuple[int, int]) -> bool:
+def is_padded(window: LayerWindow, out: tuple[int, int]) -> bool:
     """Whether windows cover positions outside of the image."""
     axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
     beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)

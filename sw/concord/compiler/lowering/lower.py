@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.ir.layers import AnyLayer, Layer, MfuOp, Reduction, Window
+from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, legality, operands
@@ -260,14 +260,14 @@ class Lowering:
             name = f"{storage.name}.copy{len(self.done.layers)}"
             target = storages.new(name, out[0], out[1], out[2] * self.config.native)
             moved[mine] = operands.shifted(ids[mine], walk, target)
-            copy = Layer(name, walk, Reduction.NONE, None, Window(), out, name, target, moved[mine], storage.name)
+            copy = Layer(name, walk, Reduction.NONE, None, LayerWindow(), out, name, target, moved[mine], storage.name)
             self.done.layers.append(copy)
             self.done.copied[name] = ids[mine]
         return moved
 
     # Layers ------------------------------------------------------------------------------------
 
-    def add(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: Window,
+    def add(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
             out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
         """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
 
@@ -280,7 +280,7 @@ class Lowering:
         self._append(layer)
         return layer
 
-    def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: Window,
+    def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
                out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
         """As :meth:`add`, but the layer is not yet one of those that are done."""
         tensor = node.outputs[0]
@@ -298,7 +298,7 @@ class Lowering:
         self.done.layers.append(layer)
         self.done.views[layer.tensor] = layer.ids
 
-    def extend(self, layer: Layer, node: Node, more: list[MfuOp]) -> None:
+    def extend(self, layer: Layer, node: Node, more: list[MfuStep]) -> None:
         """Fuse ``node`` into a layer."""
         layer.append(more)
         layer.nodes.append(node.name)
@@ -317,7 +317,7 @@ class Lowering:
             return None
         return layer
 
-    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[MfuOp]], tensor: str) -> None:
+    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[MfuStep]], tensor: str) -> None:
         """Do ``make(view of the result, its storage)`` on every element of ``tensor``, fused or in a chain."""
         ids = self.view(tensor)
         layer = self.open_layer(tensor)
@@ -331,7 +331,7 @@ class Lowering:
         walk = operands.box(self.done.storages, ids)
         out = (walk.height, walk.width, walk.tiles)
         layer = self._layer(
-            node, walk, Reduction.NONE, None, Window(), out, lambda target: operands.shifted(ids, walk, target)
+            node, walk, Reduction.NONE, None, LayerWindow(), out, lambda target: operands.shifted(ids, walk, target)
         )
         layer.target.uniform = walk.storage.uniform
         more = make(layer.ids, layer.target)
@@ -340,7 +340,7 @@ class Lowering:
         layer.append(more)
         self._append(layer)
 
-    def _earlier(self, more: list[MfuOp], layer: Layer) -> bool:
+    def _earlier(self, more: list[MfuStep], layer: Layer) -> bool:
         """Whether the tensors that steps read are computed before ``layer``."""
         later = takewhile(lambda other: other is not layer, reversed(self.done.layers))
         targets = [layer.target, *(other.target for other in later)]

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Walk
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.lower import Lowering
@@ -187,7 +187,7 @@ class _Frame:
         ids = np.full(self.shape, PAD)
         ids[box] = target.view(elements)[..., source.lanes].reshape(ids[box].shape)
         made = Layer(
-            target.name, source, Reduction.NONE, None, Window(), (source.height, source.width, source.tiles),
+            target.name, source, Reduction.NONE, None, LayerWindow(), (source.height, source.width, source.tiles),
             self.node.outputs[0], target, ids.transpose(self.order), self.node.inputs[0], [], [self.node.name],
         )  # fmt: skip
         done.layers.append(made)
@@ -199,7 +199,7 @@ class _Frame:
         source = Walk(walk.storage, walk.start, parent.height, parent.width, parent.tiles, 0, 0, walk.lanes)
         layer = self.layer(source, tuple(slice(0, size) for size in self.sizes))
         number = operands.constant(np.asarray(value), layer.ids, layer.target)
-        layer.append([MfuOp(Op.VV_MIN, number), MfuOp(Op.VV_MAX, number)])
+        layer.append([MfuStep(Op.VV_MIN, number), MfuStep(Op.VV_MAX, number)])
         rest = np.zeros(self.shape, dtype=np.bool_)
         rest[inside] = True
         layer.ids = np.where(rest.transpose(self.order), PAD, layer.ids)

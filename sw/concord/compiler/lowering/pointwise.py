@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 
 from concord.compiler.ir.activations import domain_of
-from concord.compiler.ir.layers import MfuOp
+from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.ir.table_specs import Domain, Proven, Span
+from concord.compiler.ir.table_specs import Domain, InputSpan, Proven
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
@@ -24,7 +24,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 def relu(lowering: Lowering, node: Node) -> None:
     """The larger of an element and zero."""
-    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_RELU)], node.inputs[0])
+    lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_RELU)], node.inputs[0])
 
 
 def clip(lowering: Lowering, node: Node) -> None:
@@ -32,13 +32,13 @@ def clip(lowering: Lowering, node: Node) -> None:
     attributes = node.attributes(ClipAttributes)
     low, high = attributes.min, attributes.max
 
-    def make(ids: Ids, target: Storage) -> list[MfuOp]:
+    def make(ids: Ids, target: Storage) -> list[MfuStep]:
         found = []
         if low > -BINARY16_MAX and low != 0:
-            found.append(MfuOp(Op.VV_MAX, operands.constant(np.array(low), ids, target)))
+            found.append(MfuStep(Op.VV_MAX, operands.constant(np.array(low), ids, target)))
         if high < BINARY16_MAX:
-            found.append(MfuOp(Op.VV_MIN, operands.constant(np.array(high), ids, target)))
-        return [*found, MfuOp(Op.V_RELU)] if low == 0 else found
+            found.append(MfuStep(Op.VV_MIN, operands.constant(np.array(high), ids, target)))
+        return [*found, MfuStep(Op.V_RELU)] if low == 0 else found
 
     lowering.elementwise(node, make, node.inputs[0])
 
@@ -47,12 +47,12 @@ def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut], or by a segment of one."""
     attributes = node.attributes(FunctionAttributes)
     functions = attributes.spec
-    domain: Domain | TableSegment | Span | None = attributes.segment
+    domain: Domain | TableSegment | InputSpan | None = attributes.segment
     domain = domain or domain_of(functions, lowering.formats.domain(node.inputs[0]))
     if attributes.domain is not None:
-        domain = attributes.domain if isinstance(attributes.domain, Span) else Proven(attributes.domain)
+        domain = attributes.domain if isinstance(attributes.domain, InputSpan) else Proven(attributes.domain)
     spec = (functions, domain)
-    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_TBL, spec=spec)], node.inputs[0])
+    lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_TBL, spec=spec)], node.inputs[0])
 
 
 def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
@@ -84,7 +84,7 @@ def binary(lowering: Lowering, node: Node) -> None:
         values = _within(lowering, node, attributes.constant)
         beyond = attributes.beyond
         lowering.elementwise(
-            node, lambda ids, target: [MfuOp(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
+            node, lambda ids, target: [MfuStep(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
         )
         return
     first, second = node.inputs
@@ -100,7 +100,7 @@ def binary(lowering: Lowering, node: Node) -> None:
             lowering.elementwise(
                 node,
                 lambda ids, target, b=b, other=other, chosen=chosen: [  # type: ignore[misc]
-                    MfuOp(chosen, operands.tensor(b, other, ids, lowering.done.storages, target))
+                    MfuStep(chosen, operands.tensor(b, other, ids, lowering.done.storages, target))
                 ],
                 a,
             )

@@ -23,7 +23,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
-class Run:
+class OutputRun:
     """Outputs next to each other that one window computes.
 
     Parameters
@@ -45,9 +45,9 @@ class Run:
     bias: float
 
 
-def runs(weight: FloatArray, bias: FloatArray) -> Iterator[Run]:
+def runs(weight: FloatArray, bias: FloatArray) -> Iterator[OutputRun]:
     """The windows for a matrix ``[O, K]`` and a bias ``[O]``."""
-    found: Run | None = None
+    found: OutputRun | None = None
     for k, row in enumerate(weight):
         used = np.flatnonzero(row)
         begin, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
@@ -55,10 +55,10 @@ def runs(weight: FloatArray, bias: FloatArray) -> Iterator[Run]:
         if found is not None:
             goes_on = begin == found.begin + found.count and bias[k] == found.bias
             if goes_on and np.array_equal(taps, found.weight):
-                found = Run(found.first, found.count + 1, found.begin, found.weight, found.bias)
+                found = OutputRun(found.first, found.count + 1, found.begin, found.weight, found.bias)
                 continue
             yield found
-        found = Run(k, 1, begin, taps, float(bias[k]))
+        found = OutputRun(k, 1, begin, taps, float(bias[k]))
     if found is not None:
         yield found
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, Storage, Walk, placed, spread
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.inputs import as_map
@@ -35,10 +35,10 @@ def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
     return np.asarray(ids.transpose(2, 0, 1)[None] if rank == 2 else ids[0].T[None])
 
 
-def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> Window:
+def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> LayerWindow:
     rank, attributes = len(kernel), node.attributes(WindowAttributes)
     begin = attributes.pads[:rank]
-    return Window(
+    return LayerWindow(
         kernel=_pair(kernel, rank),
         stride=_pair(attributes.strides, rank),
         dilation=_pair(attributes.dilations, rank),
@@ -64,7 +64,7 @@ def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, of
             bias = bias + offset * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
         shape = [1] * layer.ids.ndim
         shape[axis] = -1
-        layer.mfu_ops.append(MfuOp(Op.VV_ADD, operands.constant(bias.reshape(shape), layer.ids, layer.target)))
+        layer.mfu_ops.append(MfuStep(Op.VV_ADD, operands.constant(bias.reshape(shape), layer.ids, layer.target)))
 
 
 def _weight(lowering: Lowering, node: Node) -> FloatArray:
@@ -176,7 +176,7 @@ def _ungrouped(weight: FloatArray, group: int) -> FloatArray:
 
 
 def _depthwise(
-    lowering: Lowering, node: Node, walk: Walk, weight: FloatArray, window: Window, out: tuple[int, int], rank: int
+    lowering: Lowering, node: Node, walk: Walk, weight: FloatArray, window: LayerWindow, out: tuple[int, int], rank: int
 ) -> Layer:
     """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes.
 
@@ -195,7 +195,7 @@ def dense(lowering: Lowering, node: Node) -> None:
     channels, full = _aligned(lowering, node, ids.ndim - 1, weight[:, None, None])
     tiles = -(-len(full) // lowering.config.native)
     layer = lowering.add(
-        node, walk, Reduction.DENSE, full, Window(), (1, walk.width, tiles),
+        node, walk, Reduction.DENSE, full, LayerWindow(), (1, walk.width, tiles),
         lambda target: target.view(target.tiles * target.native)[..., channels],
     )  # fmt: skip
     _bias(lowering, node, layer, -1, channels)
@@ -223,4 +223,4 @@ def average_pool(lowering: Lowering, node: Node) -> None:
     equal = np.full((ids.shape[2], *window.kernel), share)
     layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
     factors = 1.0 / (share * divisors(node, lowering.graph.shapes[node.inputs[0]][2:]))
-    layer.mfu_ops.append(MfuOp(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))
+    layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))

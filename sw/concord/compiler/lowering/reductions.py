@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import large_windows, operands
 from concord.compiler.lowering.lower import Lowering
@@ -117,7 +117,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
     if share * count != 1:
         factor = np.full(layer.ids.shape, 1.0 / (share * count))
-        layer.mfu_ops.append(MfuOp(Op.VV_MUL, operands.constant(factor, layer.ids, layer.target)))
+        layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factor, layer.ids, layer.target)))
 
 
 def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
@@ -138,7 +138,7 @@ def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]
     ones = None if maximum else placed(np.full((*kernel, len(walk.lanes)), share), walk).transpose(2, 0, 1)
     reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
     return lowering.add(
-        node, walk, reduction, ones, Window(kernel=kernel), (rows, 1, walk.tiles),
+        node, walk, reduction, ones, LayerWindow(kernel=kernel), (rows, 1, walk.tiles),
         lambda target: _view(found, shape, walk.lanes, target),
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], s
     rows: FloatArray = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
     weight = spread(rows, walk)
     layer = lowering.add(
-        node, walk, Reduction.DENSE, weight[:, None, None], Window(),
+        node, walk, Reduction.DENSE, weight[:, None, None], LayerWindow(),
         (walk.height, walk.width, -(-len(weight) // lowering.config.native)),
         lambda target: _view(found, shape, np.arange(groups), target),
     )  # fmt: skip
@@ -182,7 +182,7 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
         return np.asarray(ids.reshape([shape[axis] for axis in found.outside]))
 
     layer = lowering.add(
-        node, vectors, Reduction.LANES, None, Window(kernel=(1, walk.tiles)), (count, 1, 1), view,
+        node, vectors, Reduction.LANES, None, LayerWindow(kernel=(1, walk.tiles)), (count, 1, 1), view,
     )  # fmt: skip
     layer.target.uniform = True
     return layer
@@ -225,7 +225,7 @@ def align_groups(lowering: Lowering, node: Node) -> None:
         return np.asarray(ids.transpose(np.argsort((*order, *rest))))
 
     lowering.add(
-        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], Window(),
+        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], LayerWindow(),
         (walk.height, walk.width, len(weight) // native), view,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.layers import Window
+from concord.compiler.ir.layers import LayerWindow
 from concord.compiler.ir.layout import PAD
 from concord.compiler.lowering.inputs import Unfold, as_map, moved
 from concord.compiler.lowering.lower import Lowering
@@ -15,7 +15,7 @@ from concord.image.feeder_layout import Feed
 from concord.utils.arrays import FloatArray, Ids
 
 
-def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, Ids, FloatArray, Window] | None:
+def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, Ids, FloatArray, LayerWindow] | None:
     """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.
@@ -47,7 +47,7 @@ def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, I
         taken = padded[pads[0] : pads[0] + height][:, columns]  # [height, x, kx, channel]
         packed = taken.reshape(height, out_width, kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), kh, 1, kw * channels).transpose(0, 3, 1, 2)
-        window = Window((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
+        window = LayerWindow((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
         feed = Feed(tensor, order.shape, (1, kw), (1, sx), (1, dx), (0, -pads[1]), (height, out_width))
     else:
         out_height = (padded.shape[0] - (kh - 1) * dy - 1) // sy + 1
@@ -55,7 +55,7 @@ def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, I
         taken = padded[rows[:, None, :, None], columns[None, :, None, :]]  # [y, x, ky, kx, channel]
         packed = taken.reshape(out_height, out_width, kh * kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
-        window = Window(size=(out_height, out_width))
+        window = LayerWindow(size=(out_height, out_width))
         origin = -pads[0], -pads[1]
         feed = Feed(tensor, order.shape, (kh, kw), (sy, sx), (dy, dx), origin, (out_height, out_width))
     lowering.done.feeds[tensor] = feed

@@ -10,19 +10,19 @@ from __future__ import annotations
 from concord.compiler.ir.layers import AnyLayer, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lower import Lowered
-from concord.graph.ops import Kind
-from concord.graph.passes.dtypes import Dataflow, Operation, Type, Types, assign
+from concord.graph.ops import OperatorKind
+from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, Types, assign
 from concord.spec.isa import Op
 
 #: Factors of the pass: exponents of a tensor in narrow memory are the same for all of its readers.
-_FACTORS = {Type.NARROW: 1.0, Type.WIDE: 0.0}
+_FACTORS = {Dtype.NARROW: 1.0, Dtype.WIDE: 0.0}
 
 
-def kind_of(layer: AnyLayer) -> Kind:
+def kind_of(layer: AnyLayer) -> OperatorKind:
     """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values."""
     if isinstance(layer, Recurrent) or layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
-        return Kind.QUANTISED
-    return Kind.MOVING if all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops) else Kind.PRECISE
+        return OperatorKind.QUANTISED
+    return OperatorKind.MOVING if all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops) else OperatorKind.PRECISE
 
 
 def operation(index: int, layer: AnyLayer) -> str:
@@ -44,7 +44,7 @@ def dataflow(lowered: Lowered) -> Dataflow:
     names = tensors(lowered)
     inputs = dict.fromkeys(names[storage.root] for storage, _ in lowered.inputs.values())
     outputs = (
-        (names[storage.root], _FACTORS[Type.NARROW if name in lowered.narrow else Type.WIDE])
+        (names[storage.root], _FACTORS[Dtype.NARROW if name in lowered.narrow else Dtype.WIDE])
         for name in lowered.graph.outputs
         for storage in lowered.storages.of(lowered.views[name])
     )
@@ -52,7 +52,7 @@ def dataflow(lowered: Lowered) -> Dataflow:
     return Dataflow(tuple(inputs), tuple(operations), tuple(outputs))
 
 
-def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Operation:
+def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> DataflowNode:
     if isinstance(layer, Recurrent):
         read = [layer.source.storage, *(walk.storage for walk in layer.initial.values())]
         keeps = tuple((names[storage.root], _FACTORS[kind]) for storage, kind in kept(layer))
@@ -60,16 +60,16 @@ def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Operat
         operands = [mfu_op.operand.storage for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
         read, keeps = [layer.source.storage, *(storage for storage in operands if storage is not None)], ()
     kind = kind_of(layer)
-    states = frozenset(range(1, len(read))) if kind is Kind.QUANTISED else frozenset[int]()
+    states = frozenset(range(1, len(read))) if kind is OperatorKind.QUANTISED else frozenset[int]()
     made = dict.fromkeys([names[layer.target.root], *(name for name, _ in keeps)])
     inputs = tuple(names[storage.root] for storage in read)
-    return Operation(operation(index, layer), kind, inputs, tuple(made), states, keeps)
+    return DataflowNode(operation(index, layer), kind, inputs, tuple(made), states, keeps)
 
 
-def kept(layer: Recurrent) -> list[tuple[Storage, Type]]:
+def kept(layer: Recurrent) -> list[tuple[Storage, Dtype]]:
     """States that a recurrent layer keeps: products read h narrow, element-wise operations read c, and some h, wide."""
-    states = [(layer.target, Type.NARROW), *([(layer.target, Type.WIDE)] if layer.cell.wide_state else [])]
-    return [*states, *([(layer.c, Type.WIDE)] if layer.c is not None else [])]
+    states = [(layer.target, Dtype.NARROW), *([(layer.target, Dtype.WIDE)] if layer.cell.wide_state else [])]
+    return [*states, *([(layer.c, Dtype.WIDE)] if layer.c is not None else [])]
 
 
 def data_types(lowered: Lowered) -> Types:

@@ -10,7 +10,7 @@ from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.dataflow import kept, operation
-from concord.graph.passes.dtypes import Type, Types
+from concord.graph.passes.dtypes import Dtype, Types
 from concord.spec.isa import Mem
 
 #: Chunks that an operand is widened in, two of which are in wide memory at a time.
@@ -18,7 +18,7 @@ CHUNKS = 8
 
 
 #: Memory of every type.
-MEMORIES = {Type.NARROW: Mem.NARROW, Type.WIDE: Mem.WIDE}
+MEMORIES = {Dtype.NARROW: Mem.NARROW, Dtype.WIDE: Mem.WIDE}
 
 
 @dataclass

@@ -24,7 +24,7 @@ _WAIT = 48
 
 
 @dataclass(frozen=True)
-class Rows:
+class TileRows:
     """Rows of a tensor in one row tile: from ``start`` on they are in the buffer, from ``new`` on they are new."""
 
     start: int
@@ -57,7 +57,7 @@ class RowTiling:
     source: Storage
     sliding: tuple[Storage, ...]
     whole: tuple[Storage, ...]
-    tiles: tuple[dict[Storage, Rows], ...]
+    tiles: tuple[dict[Storage, TileRows], ...]
 
     @property
     def text(self) -> str:
@@ -142,7 +142,7 @@ class Prefix:
             there[self.source] = min(self.source.height, there[self.source] + rows)
             for layer in self.layers:
                 there[layer.target] = _computed(layer, there)
-            tiles.append({storage: Rows(starts[storage], new[storage], there[storage]) for storage in tensors})
+            tiles.append({storage: TileRows(starts[storage], new[storage], there[storage]) for storage in tensors})
             starts = dict(there)
             for layer in self.layers:
                 for storage, first in _needed_next(layer, there[layer.target]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from concord.compiler.emission import invariants as emission
 from concord.compiler.emission.emit import Emitter, all_tensors
-from concord.compiler.ir.layers import AnyLayer, Layer, Operand, Recurrent, Reduction, Window
+from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, Operand, Recurrent, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering import invariants as lowering
 from concord.compiler.lowering.lower import Lowered
@@ -79,7 +79,7 @@ def _chain(layer: Layer) -> Iterator[str]:
         yield f"{mfu_op.op.name.lower()}{table}{'' if mfu_op.operand is None else f' {_operand(mfu_op.operand)}'}"
 
 
-def _window(window: Window) -> str:
+def _window(window: LayerWindow) -> str:
     if window.taps == 1:
         return ""
     sizes = zip(("window", "stride", "dilation"), (window.kernel, window.stride, window.dilation), strict=True)

@@ -1,7 +1,7 @@
 """The operators of a graph: a record of facts for each, such as its shapes and what it computes in double precision."""
 
 from concord.graph.operation import Operation
-from concord.graph.ops.base import Kind, Operator, Recurrence, Weights
+from concord.graph.ops.base import Operator, OperatorKind, OperatorWeights, Recurrence
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS
@@ -10,10 +10,10 @@ from concord.graph.ops.windows import WINDOW_OPS, divisors, window_counts, windo
 
 __all__ = [
     "OPS",
-    "Kind",
     "Operator",
+    "OperatorKind",
+    "OperatorWeights",
     "Recurrence",
-    "Weights",
     "directions",
     "divisors",
     "operator_of",

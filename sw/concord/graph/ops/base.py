@@ -25,7 +25,7 @@ Identity = Callable[[Operation, Shape | None, Shape], bool]
 SignRule = Callable[[Operation, Sequence[bool]], bool]
 
 
-class Kind(Enum):
+class OperatorKind(Enum):
     """How an operator treats number formats [dtype-pass]."""
 
     QUANTISED = "quantised"  # reads and writes wide or narrow
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Weights:
+class OperatorWeights:
     """The constants that an operator multiplies its first input with.
 
     Parameters
@@ -165,13 +165,13 @@ class Operator:
         If fields contradict each other.
     """
 
-    kind: Kind
+    kind: OperatorKind
     record: type[NoAttributes]
     shape: ShapeRule
     evaluate: Evaluation
     _: KW_ONLY
     macs: Macs | None = None
-    weights: Weights | None = None
+    weights: OperatorWeights | None = None
     view: bool = False
     windowed: bool = False
     recurrence: Recurrence | None = None
@@ -189,7 +189,7 @@ class Operator:
         return described(self.record)
 
     @property
-    def affine(self) -> Weights | None:
+    def affine(self) -> OperatorWeights | None:
         """The weights, if the result is ``row * x + bias`` along an axis; else ``None``."""
         return None if self.weights is None or self.weights.outputs is None else self.weights
 
@@ -198,12 +198,12 @@ class Operator:
         return problems(self.attributes, node.attrs, f"{node.op} {node.name!r}")
 
     def __post_init__(self) -> None:
-        quantised = self.kind is Kind.QUANTISED
+        quantised = self.kind is OperatorKind.QUANTISED
         if quantised and self.macs is None:
             raise ValueError("macs must be a rule for a quantised operator, such as no_macs, not None")
         if not quantised and self.macs is not None:
             raise ValueError(f"macs must be None for a {self.kind.value} operator, not {self.macs!r}")
-        if self.view and self.kind is not Kind.MOVING:
+        if self.view and self.kind is not OperatorKind.MOVING:
             raise ValueError(f"view must be an operator that moves elements, not a {self.kind.value} one")
         if self.weights is not None and not quantised:
             raise ValueError(f"weights must be those of a quantised operator, not of a {self.kind.value} one")

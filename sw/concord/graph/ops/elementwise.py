@@ -31,8 +31,8 @@ from concord.graph.ops.attributes import (
 )
 from concord.graph.ops.base import (
     Evaluation,
-    Kind,
     Operator,
+    OperatorKind,
     ShapeRule,
     SignRule,
     aligned,
@@ -357,7 +357,7 @@ _each = partial(Operator, batchable=True, layout_sensitive=False)
 
 ELEMENTWISE_OPS = {
     "Relu": _each(
-        Kind.MOVING,
+        OperatorKind.MOVING,
         NoAttributes,
         _same_shape,
         _unary(lambda node, x: np.maximum(x, 0.0)),
@@ -365,7 +365,7 @@ ELEMENTWISE_OPS = {
         never_negative=_positive,
     ),
     "Clip": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         ClipAttributes,
         _same_shape,
         _unary(_clip),
@@ -373,14 +373,14 @@ ELEMENTWISE_OPS = {
         never_negative=_clip_sign,
     ),
     "Function": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         FunctionAttributes,
         _same_shape,
         _unary(_function),
         never_negative=_function_sign,
     ),
     "FakeQuantize": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         FakeQuantizeAttributes,
         _fake_quantize_shape,
         _unary(lambda node, x: node.attrs["quantization"].rounded(x)),
@@ -388,38 +388,40 @@ ELEMENTWISE_OPS = {
         never_negative=_fake_quantize_sign,
     ),
     "Round": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         NoAttributes,
         _same_shape,
         _unary(lambda node, x: np.rint(x)),
         rises=True,
         never_negative=keeps_sign,
     ),
-    "Add": _each(Kind.PRECISE, BinaryAttributes, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign),
-    "Sub": _each(Kind.PRECISE, SubAttributes, _broadcast_shape, partial(_binary, np.subtract)),
+    "Add": _each(
+        OperatorKind.PRECISE, BinaryAttributes, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign
+    ),
+    "Sub": _each(OperatorKind.PRECISE, SubAttributes, _broadcast_shape, partial(_binary, np.subtract)),
     "Mul": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.multiply),
         never_negative=_sign_with_constant(all),
     ),
     "Max": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.maximum),
         never_negative=_sign_with_constant(any),
     ),
     "Min": _each(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         BinaryAttributes,
         _broadcast_shape,
         partial(_binary, np.minimum),
         never_negative=_sign_with_constant(all),
     ),
     "Softmax": Operator(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         SoftmaxAttributes,
         _along_axes("axis"),
         _unary(_softmax),
@@ -428,7 +430,7 @@ ELEMENTWISE_OPS = {
         never_negative=_positive,
     ),
     "LogSoftmax": Operator(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         LogSoftmaxAttributes,
         _along_axes("axis"),
         _unary(_log_softmax),
@@ -436,19 +438,19 @@ ELEMENTWISE_OPS = {
         host_partition=True,
     ),
     "Normalise": Operator(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         NormaliseAttributes,
         _along_axes("axes"),
         _unary(_normalise),
     ),
     "BatchNorm": Operator(
-        Kind.PRECISE,
+        OperatorKind.PRECISE,
         BatchNormAttributes,
         _channel_shape,
         _unary(_batch_norm),
     ),
     "ReduceMean": Operator(
-        Kind.QUANTISED,  # a product with ones
+        OperatorKind.QUANTISED,  # a product with ones
         ReductionAttributes,
         _reduced_shape,
         _reduction(np.mean),
@@ -457,7 +459,7 @@ ELEMENTWISE_OPS = {
         never_negative=keeps_sign,
     ),
     "ReduceSum": Operator(
-        Kind.QUANTISED,
+        OperatorKind.QUANTISED,
         SumAttributes,
         _reduced_shape,
         _reduction(np.sum),
@@ -466,10 +468,15 @@ ELEMENTWISE_OPS = {
         never_negative=keeps_sign,
     ),
     "ReduceMax": Operator(
-        Kind.MOVING, ReduceMaxAttributes, _reduced_shape, _reduction(np.max), rises=True, never_negative=keeps_sign
+        OperatorKind.MOVING,
+        ReduceMaxAttributes,
+        _reduced_shape,
+        _reduction(np.max),
+        rises=True,
+        never_negative=keeps_sign,
     ),
     "Expand": Operator(
-        Kind.QUANTISED,  # a product with a matrix of zeros and ones
+        OperatorKind.QUANTISED,  # a product with a matrix of zeros and ones
         ExpandAttributes,
         _expand_shape,
         _expand,
@@ -478,7 +485,7 @@ ELEMENTWISE_OPS = {
         never_negative=keeps_sign,
     ),
     "AlignGroups": Operator(
-        Kind.QUANTISED,  # a product with a matrix of zeros and ones
+        OperatorKind.QUANTISED,  # a product with a matrix of zeros and ones
         AlignGroupsAttributes,
         _along_axes("axes"),
         _unary(lambda node, x: x),

@@ -11,7 +11,16 @@ import numpy as np
 
 from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute, NoAttributes
-from concord.graph.ops.base import Kind, Operator, Weights, aligned, broadcast, keeps_sign, present, present_shape
+from concord.graph.ops.base import (
+    Operator,
+    OperatorKind,
+    OperatorWeights,
+    aligned,
+    broadcast,
+    keeps_sign,
+    present,
+    present_shape,
+)
 from concord.graph.ops.windows import WindowAttributes, window_counts, windows
 from concord.utils.arrays import FloatArray
 
@@ -137,26 +146,26 @@ class DenseAttributes(NoAttributes):
 
 LINEAR_OPS = {
     "Conv": Operator(
-        Kind.QUANTISED,
+        OperatorKind.QUANTISED,
         ConvAttributes,
         _conv_shape,
         _conv,
         macs=_weight_macs,
-        weights=Weights(("weight",), "bias", inputs=1, outputs=1),
+        weights=OperatorWeights(("weight",), "bias", inputs=1, outputs=1),
         windowed=True,
     ),
     "Dense": Operator(
-        Kind.QUANTISED,
+        OperatorKind.QUANTISED,
         DenseAttributes,
         _dense_shape,
         _dense,
         macs=_weight_macs,
-        weights=Weights(("weight",), "bias", inputs=-1, outputs=-1),
+        weights=OperatorWeights(("weight",), "bias", inputs=-1, outputs=-1),
         batchable=True,
         never_negative=_fixed_sign,
     ),
     "MatMul": Operator(
-        Kind.QUANTISED,
+        OperatorKind.QUANTISED,
         NoAttributes,
         _matmul_shape,
         _matmul,

@@ -11,7 +11,7 @@ import numpy as np
 
 from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import AXES, AXIS, INTEGERS, NUMBER, SIZES, Attribute, NoAttributes, choice
-from concord.graph.ops.base import Kind, Operator, keeps_sign, present, present_shape
+from concord.graph.ops.base import Operator, OperatorKind, keeps_sign, present, present_shape
 from concord.utils.arrays import FloatArray
 
 
@@ -166,7 +166,7 @@ class ConcatAttributes(NoAttributes):
     axis: Annotated[int, Attribute("along which the inputs follow each other", AXIS)]
 
 
-_view = partial(Operator, Kind.MOVING, view=True, rises=True)
+_view = partial(Operator, OperatorKind.MOVING, view=True, rises=True)
 
 MOVING_OPS = {
     "Reshape": _view(
@@ -202,5 +202,5 @@ MOVING_OPS = {
     ),
     "Pad": _view(PadAttributes, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
     # What a Pad becomes where no view of its input will do: its elements are copied.
-    "PadCopy": Operator(Kind.MOVING, PadAttributes, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
+    "PadCopy": Operator(OperatorKind.MOVING, PadAttributes, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
 }

@@ -27,7 +27,7 @@ from concord.graph.ops.attributes import (
     choice,
     optional,
 )
-from concord.graph.ops.base import Kind, Operator, Recurrence, Weights, present, present_shape
+from concord.graph.ops.base import Operator, OperatorKind, OperatorWeights, Recurrence, present, present_shape
 from concord.utils.arrays import FloatArray
 
 Activation = Callable[[FloatArray], FloatArray]
@@ -214,12 +214,12 @@ def _record(
     wide_inputs: frozenset[int] = frozenset(),
 ) -> Operator:
     return Operator(
-        Kind.QUANTISED,
+        OperatorKind.QUANTISED,
         attributes,
         partial(_shape, recurrence),
         partial(_evaluate, recurrence, begin),
         macs=_macs,
-        weights=Weights(("W", "R"), "B", inputs=-1),
+        weights=OperatorWeights(("W", "R"), "B", inputs=-1),
         recurrence=recurrence,
         wide_inputs=wide_inputs,
     )

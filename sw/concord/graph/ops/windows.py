@@ -13,7 +13,7 @@ import numpy as np
 
 from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import COUNTS, SIZES, Attribute, NoAttributes
-from concord.graph.ops.base import Kind, Operator, keeps_sign, no_macs, present, present_shape
+from concord.graph.ops.base import Operator, OperatorKind, keeps_sign, no_macs, present, present_shape
 from concord.utils.arrays import FloatArray
 
 
@@ -103,10 +103,16 @@ class AveragePoolAttributes(PoolAttributes):
 
 WINDOW_OPS = {
     "MaxPool": Operator(
-        Kind.MOVING, PoolAttributes, _pool_shape, _max_pool, windowed=True, rises=True, never_negative=keeps_sign
+        OperatorKind.MOVING,
+        PoolAttributes,
+        _pool_shape,
+        _max_pool,
+        windowed=True,
+        rises=True,
+        never_negative=keeps_sign,
     ),
     "AveragePool": Operator(
-        Kind.QUANTISED,  # a depthwise product with ones
+        OperatorKind.QUANTISED,  # a depthwise product with ones
         AveragePoolAttributes,
         _pool_shape,
         _average_pool,

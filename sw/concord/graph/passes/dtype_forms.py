@@ -37,7 +37,7 @@ Sums = npt.NDArray[np.int32]
 CODE_MAX = 127
 
 
-class Form(Enum):
+class DtypeForm(Enum):
     """Type that a quantised layer reads, and type that it writes."""
 
     WIDE_TO_WIDE = (False, False)
@@ -46,7 +46,7 @@ class Form(Enum):
     NARROW_TO_NARROW = (True, True)
 
     @classmethod
-    def of(cls, reads_narrow: bool, writes_narrow: bool) -> Form:
+    def of(cls, reads_narrow: bool, writes_narrow: bool) -> DtypeForm:
         """The form with these types."""
         return cls((reads_narrow, writes_narrow))
 
@@ -89,7 +89,7 @@ class QuantisedLayer:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, not {getattr(self, name)!r}")
 
-    def run(self, form: Form, x: npt.ArrayLike) -> FloatArray | Codes:
+    def run(self, form: DtypeForm, x: npt.ArrayLike) -> FloatArray | Codes:
         """Outputs ``[..., O]`` for inputs ``[..., K]``: codes (int8) where the form is narrow, else floats.
 
         Raises

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from math import prod
 
 from concord.graph.ir import Graph
-from concord.graph.passes.dtypes import Type, Types, assign
+from concord.graph.passes.dtypes import Dtype, Types, assign
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
 
 
 @dataclass(frozen=True)
-class Traffic:
+class DtypeTraffic:
     """Conversions and bytes of a tensor or of a network, for one sample.
 
     *Before*: all tensors are wide, and every input of a product converts for itself. *After*: with the types of the
@@ -41,24 +41,24 @@ class Traffic:
     bytes_after: int
 
 
-def size(elements: int, kind: Type, config: NpuConfig) -> int:
+def size(elements: int, kind: Dtype, config: NpuConfig) -> int:
     """Bytes of a tensor: binary16, or mantissas and one exponent per native vector; vectors are taken to be full."""
-    if kind is Type.WIDE:
+    if kind is Dtype.WIDE:
         return elements * BINARY16_WIDTH // 8
     bits = elements * config.act_mant + -(-elements // config.native) * config.act_exp_width
     return -(-bits // 8)
 
 
-def rows(graph: Graph, config: NpuConfig) -> list[Traffic]:
+def rows(graph: Graph, config: NpuConfig) -> list[DtypeTraffic]:
     """Every tensor of a network."""
     types = assign(graph)
     return [_row(graph, types, name, config) for name in types.tensors]
 
 
-def total(name: str, of: Iterable[Traffic]) -> Traffic:
+def total(name: str, of: Iterable[DtypeTraffic]) -> DtypeTraffic:
     """The sum of rows."""
     of = list(of)
-    return Traffic(
+    return DtypeTraffic(
         name,
         sum(row.elements for row in of),
         sum(row.conversions_before for row in of),
@@ -68,20 +68,20 @@ def total(name: str, of: Iterable[Traffic]) -> Traffic:
     )
 
 
-def _row(graph: Graph, types: Types, name: str, config: NpuConfig) -> Traffic:
+def _row(graph: Graph, types: Types, name: str, config: NpuConfig) -> DtypeTraffic:
     readers = [(one, index) for one in types.flow.operations for index, read in enumerate(one.inputs) if read == name]
     elements = prod(graph.shapes[name])
-    wide, narrow = (size(elements, kind, config) for kind in (Type.WIDE, Type.NARROW))
+    wide, narrow = (size(elements, kind, config) for kind in (Dtype.WIDE, Dtype.NARROW))
     type_of = types.tensors[name]
     shared = [conversion for conversion in types.conversions if conversion.tensor == name]
     own = [conversion for conversion in types.own if conversion.tensor == name]
-    read_after = sum(narrow if types.inputs[one.name, index] is Type.NARROW else wide for one, index in readers)
+    read_after = sum(narrow if types.inputs[one.name, index] is Dtype.NARROW else wide for one, index in readers)
     leaves = wide * graph.outputs.count(name)
-    return Traffic(
+    return DtypeTraffic(
         name,
         elements,
         sum((one.name, index) in one.products for one, index in readers),
-        len(shared) + len(own) + (name in graph.inputs and type_of is Type.NARROW),
+        len(shared) + len(own) + (name in graph.inputs and type_of is Dtype.NARROW),
         wide * (1 + len(readers)) + leaves,
-        (narrow if type_of is Type.NARROW else wide) + read_after + leaves + len(shared) * (wide + narrow),
+        (narrow if type_of is Dtype.NARROW else wide) + read_after + leaves + len(shared) * (wide + narrow),
     )

@@ -43,8 +43,8 @@ from enum import Enum
 from functools import cached_property
 
 from concord.graph.ir import Graph
-from concord.graph.ops import Kind, operator_of
-from concord.graph.passes.dtype_forms import Form
+from concord.graph.ops import OperatorKind, operator_of
+from concord.graph.passes.dtype_forms import DtypeForm
 
 #: An operation by name, and the index of one of its inputs.
 Input = tuple[str, int]
@@ -52,7 +52,7 @@ Input = tuple[str, int]
 Entries = Counter[float]
 
 
-class Type(Enum):
+class Dtype(Enum):
     """Number format of a tensor."""
 
     WIDE = "wide"
@@ -60,7 +60,7 @@ class Type(Enum):
 
 
 @dataclass(frozen=True)
-class Operation:
+class DataflowNode:
     """An operation as the pass sees it: a node of a graph, or a layer of a compiled network.
 
     Parameters
@@ -78,7 +78,7 @@ class Operation:
     """
 
     name: str
-    kind: Kind
+    kind: OperatorKind
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     wide_inputs: frozenset[int] = frozenset()
@@ -87,7 +87,7 @@ class Operation:
     @property
     def products(self) -> list[Input]:
         """Inputs that a product reads; none unless the operation is quantised."""
-        if self.kind is not Kind.QUANTISED:
+        if self.kind is not OperatorKind.QUANTISED:
             return []
         return [(self.name, index) for index, name in enumerate(self.inputs) if name and index not in self.wide_inputs]
 
@@ -108,7 +108,7 @@ class Dataflow:
     """
 
     inputs: tuple[str, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[DataflowNode, ...]
     outputs: tuple[tuple[str, float], ...]
 
     @property
@@ -122,7 +122,7 @@ def dataflow(graph: Graph) -> Dataflow:
     """The nodes of a graph as operations; all outputs leave wide."""
     records = ((node, operator_of(node)) for node in graph.nodes)
     operations = (
-        Operation(node.name, record.kind, node.inputs, node.outputs, frozenset(record.wide_inputs))
+        DataflowNode(node.name, record.kind, node.inputs, node.outputs, frozenset(record.wide_inputs))
         for node, record in records
     )
     return Dataflow(tuple(graph.inputs), tuple(operations), tuple((name, 0.0) for name in graph.outputs))
@@ -162,34 +162,34 @@ class Types:
 
     flow: Dataflow
     entries: dict[str, Entries]
-    tensors: dict[str, Type]
-    inputs: dict[Input, Type]
+    tensors: dict[str, Dtype]
+    inputs: dict[Input, Dtype]
     conversions: tuple[Conversion, ...]
     own: tuple[Conversion, ...]
-    forms: dict[str, Form]
+    forms: dict[str, DtypeForm]
 
     def factor(self, tensor: str) -> float:
         """Factor of a narrow tensor; ``ValueError`` if it is wide."""
-        if self.tensors[tensor] is not Type.NARROW:
+        if self.tensors[tensor] is not Dtype.NARROW:
             raise ValueError(f"tensor must be narrow, not {tensor!r}")
         return next(iter(self.entries[tensor]))
 
     @cached_property
-    def reads(self) -> dict[Input, Type]:
+    def reads(self) -> dict[Input, Dtype]:
         """Type of the numbers that every input works with: what it sees, or what it converts that to for itself."""
-        converted = {reader: Type.NARROW for conversion in self.own for reader in conversion.readers}
+        converted = {reader: Dtype.NARROW for conversion in self.own for reader in conversion.readers}
         return self.inputs | converted
 
     @cached_property
-    def written(self) -> dict[str, set[Type]]:
+    def written(self) -> dict[str, set[Dtype]]:
         """Types in which every tensor exists where what writes it makes all conversions, as chains of the NPU do.
 
         Narrow if an operation works with narrow numbers, wide if one works with wide ones; what leaves or is kept
         counts, too.
         """
-        found: dict[str, set[Type]] = {name: set() for name in self.tensors}
+        found: dict[str, set[Dtype]] = {name: set() for name in self.tensors}
         for name, factor in (*self.flow.outputs, *(pair for one in self.flow.operations for pair in one.keeps)):
-            found[name].add(Type.NARROW if factor else Type.WIDE)
+            found[name].add(Dtype.NARROW if factor else Dtype.WIDE)
         for one in self.flow.operations:
             for index, name in enumerate(one.inputs):
                 if name:
@@ -223,23 +223,23 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
     for one in flow.operations:
         for name in filter(None, one.outputs):
             kind = demands.written(one, name)
-            tensors[name] = kind if tensors.get(name) is not Type.WIDE else Type.WIDE
+            tensors[name] = kind if tensors.get(name) is not Dtype.WIDE else Dtype.WIDE
     inputs = {key: tensors[name] for name, keys in demands.readers.items() for key in keys}
     conversions: list[Conversion] = []
     own: list[Conversion] = []
-    for name in [name for name in demands.readers if tensors[name] is Type.WIDE]:
+    for name in [name for name in demands.readers if tensors[name] is Dtype.WIDE]:
         for factor, (count, readers) in _groups(demands, name).items():
             conversion = Conversion(name, factor, tuple(readers))
             (conversions if count > 1 else own).append(conversion)
             if count > 1:
-                inputs.update(dict.fromkeys(readers, Type.NARROW))
-    forms = {one.name: _form(one, tensors, inputs) for one in flow.operations if one.kind is Kind.QUANTISED}
+                inputs.update(dict.fromkeys(readers, Dtype.NARROW))
+    forms = {one.name: _form(one, tensors, inputs) for one in flow.operations if one.kind is OperatorKind.QUANTISED}
     return Types(flow, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
 
 
-def narrow_or_wide(entries: Entries) -> Type:
+def narrow_or_wide(entries: Entries) -> Dtype:
     """Type of an output that can be written either way."""
-    return Type.NARROW if len(entries) == 1 and 0.0 not in entries else Type.WIDE
+    return Dtype.NARROW if len(entries) == 1 and 0.0 not in entries else Dtype.WIDE
 
 
 class Demands:
@@ -285,25 +285,27 @@ class Demands:
                 if name:
                     self.entries[name].update(self.passed(one, index))
 
-    def passed(self, one: Operation, index: int) -> Entries:
+    def passed(self, one: DataflowNode, index: int) -> Entries:
         """Entries that walks bring to the tensor that an input reads."""
         match one.kind:
-            case Kind.QUANTISED:
+            case OperatorKind.QUANTISED:
                 return Counter({self.factors.get((one.name, index), 0.0): 1})
-            case Kind.PRECISE:
+            case OperatorKind.PRECISE:
                 return Counter({0.0: 1 + self.below[one.name].total()})
-            case Kind.MOVING:
+            case OperatorKind.MOVING:
                 return self.below[one.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network
 
     def wanted(self, reader: Input) -> Entries:
         """As :meth:`passed`, with zeros only where the reader reads wide."""
         entries = self.passed(self.operations[reader[0]], reader[1])
-        return entries if narrow_or_wide(entries) is Type.NARROW else Counter({0.0: entries.total()})
+        return entries if narrow_or_wide(entries) is Dtype.NARROW else Counter({0.0: entries.total()})
 
-    def written(self, one: Operation, tensor: str) -> Type:
+    def written(self, one: DataflowNode, tensor: str) -> Dtype:
         """Type of an output of an operation."""
-        if one.kind is Kind.PRECISE or (one.kind is Kind.MOVING and narrow_or_wide(self.passed(one, 0)) is Type.WIDE):
-            return Type.WIDE
+        if one.kind is OperatorKind.PRECISE or (
+            one.kind is OperatorKind.MOVING and narrow_or_wide(self.passed(one, 0)) is Dtype.WIDE
+        ):
+            return Dtype.WIDE
         return narrow_or_wide(self.entries[tensor])
 
 
@@ -318,10 +320,10 @@ def _groups(demands: Demands, tensor: str) -> dict[float, tuple[int, list[Input]
     return groups
 
 
-def _form(one: Operation, tensors: Mapping[str, Type], inputs: Mapping[Input, Type]) -> Form:
-    reads = all(inputs[key] is Type.NARROW for key in one.products)
-    writes = all(tensors[name] is Type.NARROW for name in one.outputs if name)
-    return Form.of(reads, writes)
+def _form(one: DataflowNode, tensors: Mapping[str, Dtype], inputs: Mapping[Input, Dtype]) -> DtypeForm:
+    reads = all(inputs[key] is Dtype.NARROW for key in one.products)
+    writes = all(tensors[name] is Dtype.NARROW for name in one.outputs if name)
+    return DtypeForm.of(reads, writes)
 
 
 def problems(types: Types) -> Iterator[str]:
@@ -336,15 +338,15 @@ def problems(types: Types) -> Iterator[str]:
             reads = types.reads.get((one.name, index))
             if name and reads is None:
                 yield f"input {index} of {one.name} must have a type"
-            elif name and one.kind is not Kind.MOVING and (reads is Type.NARROW) is not (index in products):
+            elif name and one.kind is not OperatorKind.MOVING and (reads is Dtype.NARROW) is not (index in products):
                 yield f"input {index} of {one.name} ({one.kind.value}) must not be {types.reads[one.name, index].value}"
-        if one.kind is Kind.PRECISE:
+        if one.kind is OperatorKind.PRECISE:
             yield from (f"{name!r} is computed by {one.name} (precise) and must be wide" for name in one.outputs
-                        if name and types.tensors.get(name) is Type.NARROW)  # fmt: skip
+                        if name and types.tensors.get(name) is Dtype.NARROW)  # fmt: skip
     for name in types.flow.tensors:
         if name not in types.tensors:
             yield f"{name!r} must have a type"
-        elif types.tensors[name] is Type.NARROW and narrow_or_wide(types.entries[name]) is Type.WIDE:
+        elif types.tensors[name] is Dtype.NARROW and narrow_or_wide(types.entries[name]) is Dtype.WIDE:
             yield f"{name!r} must not be narrow: its readers want {sorted(types.entries[name])}"
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from concord.graph.ir import Graph, Node, Quantization, fresh
-from concord.graph.ops import Kind, operator_of
+from concord.graph.ops import OperatorKind, operator_of
 from concord.graph.ops.elementwise import FakeQuantizeAttributes
 from concord.graph.signs import never_negative
 
@@ -153,7 +153,7 @@ def _above(graph: Graph, tensor: str) -> Iterator[Node]:
     node = graph.producer(tensor)
     if node is not None and node.op == "FakeQuantize":
         yield node
-    elif node is not None and operator_of(node).kind is Kind.MOVING:
+    elif node is not None and operator_of(node).kind is OperatorKind.MOVING:
         for name in node.inputs:
             yield from _above(graph, name)
 

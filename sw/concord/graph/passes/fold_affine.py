@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import Weights, operator_of
+from concord.graph.ops import OperatorWeights, operator_of
 from concord.utils.arrays import FloatArray
 
 
@@ -35,7 +35,7 @@ def _may_fold(graph: Graph, layer: Node, node: Node) -> bool:
     return read_once and not (scales and layer.name in graph.weight_quantization)
 
 
-def _per_channel(graph: Graph, layer: Node, weights: Weights, node: Node) -> FloatArray | None:
+def _per_channel(graph: Graph, layer: Node, weights: OperatorWeights, node: Node) -> FloatArray | None:
     """The constant of a node as one number per output channel of the layer in front; ``None`` if it is not that."""
     shape = graph.shapes[layer.outputs[0]]
     constant: FloatArray = node.attrs["constant"]
@@ -48,7 +48,7 @@ def _per_channel(graph: Graph, layer: Node, weights: Weights, node: Node) -> Flo
     return np.broadcast_to(constant.reshape(-1), (shape[channel],))
 
 
-def _merged(layer: Node, weights: Weights, node: Node, constant: FloatArray) -> Node:
+def _merged(layer: Node, weights: OperatorWeights, node: Node, constant: FloatArray) -> Node:
     (key,) = weights.names
     weight, bias = layer.attrs[key], layer.attrs[weights.bias]
     if node.op == "Mul":

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from concord.graph.ir import Graph, Node, fresh
-from concord.graph.ops import Weights, operator_of
+from concord.graph.ops import OperatorWeights, operator_of
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_MAX
 
 #: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
@@ -48,7 +48,7 @@ def _behind(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
     return [node.replace(outputs=(name,)), Node(op, name, (name,), node.outputs, dict(attrs))]
 
 
-def _weights(graph: Graph, node: Node, weights: Weights) -> list[Node]:
+def _weights(graph: Graph, node: Node, weights: OperatorWeights) -> list[Node]:
     (key,) = weights.names
     largest = float(np.abs(node.attrs[key]).max(initial=0.0))
     if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:

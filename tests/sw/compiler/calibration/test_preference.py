@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.api.network import FlagError, Network
-from concord.compiler.calibration.calibration import Candidate
+from concord.compiler.calibration.calibration import FormatChoice
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.calibration.preference import FLAGGED, TIE, flags_text, preferred, rank, worth_flags
@@ -78,8 +78,8 @@ A, B, C = ("a", "SATURATED"), ("b", "SATURATED"), ("a", "TABLE_CLAMPED")
 def test_what_flags_have_to_be_worth(share, more, fewer, taken):
     """What raises as many flags needs no reason."""
     compiled = compile_graph(bent()[0], TINY)
-    worse = Candidate("worse", compiled, 0.1, 1.0, flags=raised(*fewer))
-    better = Candidate("better", compiled, 0.1 * share, 1.0, flags=raised(*more))
+    worse = FormatChoice("worse", compiled, 0.1, 1.0, flags=raised(*fewer))
+    better = FormatChoice("better", compiled, 0.1 * share, 1.0, flags=raised(*more))
     assert worth_flags(better, [worse, better]) == taken and worth_flags(worse, [worse, better])
     assert preferred([worse, better]) is (better if taken else worse)
     exact = replace(better, error=0.0), replace(worse, error=0.0)
@@ -87,7 +87,7 @@ def test_what_flags_have_to_be_worth(share, more, fewer, taken):
 
 
 def test_flags_in_words():
-    candidate = Candidate("", compile_graph(bent()[0], TINY), 0.1, 1.0, flags=raised(A, A, B, ("a", "NONFINITE")))
+    candidate = FormatChoice("", compile_graph(bent()[0], TINY), 0.1, 1.0, flags=raised(A, A, B, ("a", "NONFINITE")))
     assert flags_text(candidate) == "1 NONFINITE, 2 SATURATED"
     assert flags_text(replace(candidate, flags=())) == ""
 

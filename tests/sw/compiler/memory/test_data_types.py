@@ -10,12 +10,12 @@ from concord.compiler.memory.dataflow import data_types, kind_of, operation, ten
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.levels import TYPES
 from concord.graph.ir import Node
-from concord.graph.ops import Kind
-from concord.graph.passes.dtypes import Dataflow, Operation, Type, assign, problems
+from concord.graph.ops import OperatorKind
+from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, assign, problems
 from concord.spec.isa import Mem
 from support.compiled_nets import ROOMY, graph_of, perceptron, recurrent, residual
 
-N, W = Type.NARROW, Type.WIDE
+N, W = Dtype.NARROW, Dtype.WIDE
 MEMORIES = {N: Mem.NARROW, W: Mem.WIDE}
 
 
@@ -93,10 +93,10 @@ def test_the_rules_of_a_moving_operation_with_several_writers():
     flow = Dataflow(
         ("x", "z"),
         (
-            Operation("first", Kind.MOVING, ("x",), ("joint",)),
-            Operation("early", Kind.PRECISE, ("joint",), ("y",)),
-            Operation("second", Kind.MOVING, ("z",), ("joint",)),
-            Operation("late", Kind.QUANTISED, ("joint",), ("v",)),
+            DataflowNode("first", OperatorKind.MOVING, ("x",), ("joint",)),
+            DataflowNode("early", OperatorKind.PRECISE, ("joint",), ("y",)),
+            DataflowNode("second", OperatorKind.MOVING, ("z",), ("joint",)),
+            DataflowNode("late", OperatorKind.QUANTISED, ("joint",), ("v",)),
         ),
         (("y", 0.0), ("v", 0.0)),
     )
@@ -105,13 +105,17 @@ def test_the_rules_of_a_moving_operation_with_several_writers():
     assert types.written["joint"] == {N, W} and list(problems(types)) == []
 
 
-@pytest.mark.parametrize("kinds", [(Kind.PRECISE, Kind.QUANTISED), (Kind.QUANTISED, Kind.PRECISE)])
+@pytest.mark.parametrize(
+    "kinds", [(OperatorKind.PRECISE, OperatorKind.QUANTISED), (OperatorKind.QUANTISED, OperatorKind.PRECISE)]
+)
 def test_what_one_of_several_writers_computes_wide_is_wide(kinds):
     writers = (
-        Operation(f"writer {k}", kind, (name,), ("joint",))
+        DataflowNode(f"writer {k}", kind, (name,), ("joint",))
         for k, (kind, name) in enumerate(zip(kinds, "xz", strict=True))
     )
-    flow = Dataflow(("x", "z"), (*writers, Operation("reader", Kind.QUANTISED, ("joint",), ("y",))), (("y", 0.0),))
+    flow = Dataflow(
+        ("x", "z"), (*writers, DataflowNode("reader", OperatorKind.QUANTISED, ("joint",), ("y",))), (("y", 0.0),)
+    )
     types = assign(flow)
     assert types.tensors["joint"] is W and [one.readers for one in types.own if one.tensor == "joint"] == [
         (("reader", 0),)
@@ -188,7 +192,7 @@ def test_what_a_precise_operation_computes_is_wide():
 
 
 def test_what_nothing_has_written_is_not_read():
-    flow = Dataflow((), (Operation("sum", Kind.PRECISE, ("ghost",), ("y",)),), ())
+    flow = Dataflow((), (DataflowNode("sum", OperatorKind.PRECISE, ("ghost",), ("y",)),), ())
     with pytest.raises(KeyError):
         assign(flow)
     types = assign(replace(flow, inputs=("ghost",)))

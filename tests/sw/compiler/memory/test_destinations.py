@@ -10,8 +10,8 @@ from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
-from concord.graph.ops import OPS, Kind
-from concord.graph.passes.dtypes import Type, assign
+from concord.graph.ops import OPS, OperatorKind
+from concord.graph.passes.dtypes import Dtype, assign
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import attention, graph_of, residual
@@ -39,10 +39,10 @@ def decided(net, types, computed, tensor):
         for index, name in enumerate(node.inputs):
             if name != tensor:
                 continue
-            if OPS[node.op].kind is Kind.MOVING and node.name not in computed:
+            if OPS[node.op].kind is OperatorKind.MOVING and node.name not in computed:
                 seen |= {mem for result in node.outputs for mem in decided(net, types, computed, result)}
             else:
-                narrow = types.inputs[node.name, index] is Type.NARROW or (node.name, index) in own
+                narrow = types.inputs[node.name, index] is Dtype.NARROW or (node.name, index) in own
                 seen.add(Mem.NARROW if narrow else Mem.WIDE)
     return seen
 

@@ -6,14 +6,14 @@ from functools import wraps
 import numpy as np
 import pytest
 
-from concord.compiler.ir.layers import MfuOp
+from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.compiler.pipeline.states import Decided, Requested, Submitted
 from concord.graph.ir import Quantization
-from concord.graph.passes.dtypes import Type
+from concord.graph.passes.dtypes import Dtype
 from concord.image import Segment
 from concord.pipeline.instruments import PassError
 from concord.pipeline.manager import advance
@@ -149,7 +149,7 @@ def outside_parent(lowered):
 
 
 def too_many_steps(lowered):
-    lowered.layers[0].mfu_ops += [MfuOp(Op.V_RELU)] * 3
+    lowered.layers[0].mfu_ops += [MfuStep(Op.V_RELU)] * 3
 
 
 def lost_output(lowered):
@@ -290,7 +290,7 @@ def test_tensors_lie_in_the_memories_of_their_types():
 def test_types_keep_the_rules_of_the_pass():
     def damage(state):
         types = state.types
-        return replace(state, types=replace(types, inputs={**types.inputs, ("0 first", 0): Type.WIDE}))
+        return replace(state, types=replace(types, inputs={**types.inputs, ("0 first", 0): Dtype.WIDE}))
 
     refused("types: input 0 of 0 first (quantised) must not be wide", "data types", damage)
 
