@@ -88,10 +88,10 @@ class Compiled:
     def warnings(self) -> list[str]:
         """What a user should know before trusting the results, a line each."""
         measured = self.package.quantised_model
-        codes = [one.text for one in self.inexact] if measured is None else measured.warnings
-        found = [*codes, *(one.text for group in (self.assumptions, self.flag_diagnostics) for one in group)]
+        codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
+        warnings = [*codes, *(entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)]
         expected = self.package.expected_error
-        return found if expected is None else [*found, *expected.warnings]
+        return warnings if expected is None else [*warnings, *expected.warnings]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

@@ -143,11 +143,11 @@ class Context:
 
     def floats(self, name: str, what: str) -> FloatArray:
         """A constant operand as finite doubles."""
-        found = self.constant(name, what)
-        if np.iscomplexobj(found):
-            raise Refusal(f"{what} '{name}' must be real, not {found.dtype}", "correct the model")
+        constant = self.constant(name, what)
+        if np.iscomplexobj(constant):
+            raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}", "correct the model")
         with np.errstate(invalid="ignore"):
-            values = found.astype(np.float64)
+            values = constant.astype(np.float64)
         if name in self.refused:
             return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
         if not np.isfinite(values).all():

@@ -66,9 +66,9 @@ def gemm(ctx: Context, node: OnnxNode) -> str:
 def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
     """Add beta times C."""
     beta, shape = float(node.attrs.get("beta", 1.0)), ctx.shape(y)
-    given = ctx.constants[node.input(2)].shape if ctx.is_constant(node.input(2)) else ctx.shape(node.input(2))
-    if broadcast(given, shape) != shape:
-        reason = f"bias must be one that is broadcast to {list(shape)}, not of the shape {list(given)}"
+    bias_shape = ctx.constants[node.input(2)].shape if ctx.is_constant(node.input(2)) else ctx.shape(node.input(2))
+    if broadcast(bias_shape, shape) != shape:
+        reason = f"bias must be one that is broadcast to {list(shape)}, not of the shape {list(bias_shape)}"
         raise Refusal(reason, "correct the model")
     if ctx.is_constant(node.input(2)):
         return ctx.emit(node, "Add", [y], constant=beta * ctx.floats(node.input(2), "bias"))

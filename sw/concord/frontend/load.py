@@ -39,8 +39,8 @@ def _proto(model: Any) -> Any:
     for proto in (model, getattr(model, "model_proto", None)):
         if isinstance(proto, onnx.ModelProto):
             return proto
-    found = foreign.of_object(model)
-    raise TypeError(f"model must be an ONNX model, not {found}")
+    kind = foreign.of_object(model)
+    raise TypeError(f"model must be an ONNX model, not {kind}")
 
 
 def load(model: str | Path | bytes | Any) -> Any:
@@ -188,9 +188,9 @@ def _read(path: Path) -> Any:
     return proto
 
 
-def _check_kind(found: foreign.Foreign | None, what: str) -> None:
-    if found is not None:
-        raise ValueError(f"{what} must be an ONNX model, not {found}")
+def _check_kind(kind: foreign.Foreign | None, what: str) -> None:
+    if kind is not None:
+        raise ValueError(f"{what} must be an ONNX model, not {kind}")
 
 
 def _invalid(what: str | Path, error: Exception) -> ValueError:
@@ -217,7 +217,7 @@ def input_values(proto: Any) -> list[Any]:
     return [value for value in proto.graph.input if value.name not in constant]
 
 
-def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> tuple[dict[str, Shape], list[str]]:
+def input_shapes(values: Sequence[Any], wanted: Mapping[str, Sequence[int]]) -> tuple[dict[str, Shape], list[str]]:
     """Shapes for one sample, and why there are none for the other inputs.
 
     A symbolic first dimension is the batch, which is 1, as is every other dimension of the same name.
@@ -227,7 +227,7 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
     ValueError
         If a shape is given for what is no input, or does not fit.
     """
-    if unknown := sorted(set(given) - {value.name for value in values}):
+    if unknown := sorted(set(wanted) - {value.name for value in values}):
         raise ValueError(f"shapes must be of inputs {[value.name for value in values]}, not {unknown}")
     dims = {value.name: list(value.type.tensor_type.shape.dim) for value in values}
     batch = {d[0].dim_param for d in dims.values() if d and not _is_fixed(d[0])} - {""}
@@ -235,8 +235,8 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
     reasons = []
     for value in values:
         reason = _type_reason(value)
-        if reason is None and value.name in given:
-            shapes[value.name] = _given(value.name, given[value.name], dims[value.name])
+        if reason is None and value.name in wanted:
+            shapes[value.name] = _chosen_shape(value.name, wanted[value.name], dims[value.name])
         elif reason is None:
             sizes = [_size(dim, axis, batch) for axis, dim in enumerate(dims[value.name])]
             shapes[value.name] = tuple(size for size in sizes if isinstance(size, int))
@@ -284,7 +284,7 @@ def _is_fixed(dim: Any) -> bool:
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def _given(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
+def _chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
     fixed = [dim.dim_value if _is_fixed(dim) else None for dim in dims]
     fits = not dims or (len(shape) == len(fixed) and all(f in (None, s) for f, s in zip(fixed, shape, strict=True)))
     if not fits or any(size < 1 for size in shape):

@@ -146,13 +146,13 @@ def pad(ctx: Context, node: OnnxNode) -> str:
     """More elements at the ends, or fewer, which is a Slice."""
     x, mode = ctx.tensor(node.input(0)), node.attrs.get("mode", "constant")
     shape = ctx.shape(x)
-    rank, given = len(shape), ctx.integers(node, 1, "pads") or []
+    rank, amounts = len(shape), ctx.integers(node, 1, "pads") or []
     axes = ctx.axes(ctx.integers(node, 3, "axes") or range(rank), rank)
-    if mode not in ("constant", "reflect", "edge", "wrap") or len(given) != 2 * len(axes):
+    if mode not in ("constant", "reflect", "edge", "wrap") or len(amounts) != 2 * len(axes):
         raise Refusal(f"mode must be constant, reflect, edge or wrap with two pads per axis, not {mode}", "use Concat")
     pads = np.zeros(2 * rank, dtype=int)
     for k, axis in enumerate(axes):
-        pads[[axis, rank + axis]] = given[k], given[len(axes) + k]
+        pads[[axis, rank + axis]] = amounts[k], amounts[len(axes) + k]
     if pads.min() < 0:
         cut = np.minimum(pads, 0)
         x = _take(ctx, node, x, {k: range(-int(cut[k]), n + int(cut[rank + k])) for k, n in enumerate(shape)})

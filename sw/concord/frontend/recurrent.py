@@ -69,14 +69,14 @@ def _activations(node: OnnxNode) -> dict[str, Any]:
     count = 2 if node.attrs.get("direction") == "bidirectional" else 1
     defaults = _recurrence(node).functions
     names = node.attrs.get("activations") or [*defaults] * count
-    given = {key: list(node.attrs.get(f"activation_{key}", [])) for key in ("alpha", "beta")}
+    remaining = {key: list(node.attrs.get(f"activation_{key}", [])) for key in ("alpha", "beta")}
     known = {name.lower(): record for name, record in by_recurrent_name().items()}
     if len(names) != count * len(defaults) or any(name.lower() not in known for name in names):
         raise Refusal(f"activations must be of {sorted(by_recurrent_name())}, not {names}", "use another one")
     records = [known[name.lower()] for name in names]
     names = [record.recurrent for record in records]
     parameters = [
-        {key: given[key].pop(0) if given[key] else value for key, value in record.parameters.items()}
+        {key: remaining[key].pop(0) if remaining[key] else value for key, value in record.parameters.items()}
         for record in records
     ]
     part = len(names) // count

@@ -49,20 +49,20 @@ def channels(graph: Graph) -> Channels:
     """The channels of a network; elements that need the same factor have the same one."""
     walk = _Walk(graph)
     for name in graph.inputs:
-        walk.found.of[name] = walk.new(graph.shapes[name])
-        walk.found.sources[name] = walk.found.of[name]
+        walk.channels.of[name] = walk.new(graph.shapes[name])
+        walk.channels.sources[name] = walk.channels.of[name]
     for name in set(graph.inputs) & set(graph.quantization):
-        walk.fix(walk.found.of[name])
+        walk.fix(walk.channels.of[name])
     for node in graph.nodes:
-        given = [walk.found.of[name] if name else None for name in node.inputs]
-        made = _RULES.get(node.op, _rule_of(node))(walk, node, given)
+        inputs = [walk.channels.of[name] if name else None for name in node.inputs]
+        made = _RULES.get(node.op, _rule_of(node))(walk, node, inputs)
         for name, ids in zip(node.outputs, made, strict=True):
             if name:
-                walk.found.of[name] = np.asarray(ids)
+                walk.channels.of[name] = np.asarray(ids)
                 if name in graph.quantization:
-                    walk.fix(walk.found.of[name])
+                    walk.fix(walk.channels.of[name])
     for name in graph.outputs:
-        walk.fix(walk.found.of[name])
+        walk.fix(walk.channels.of[name])
     return walk.done()
 
 
@@ -70,14 +70,14 @@ class _Walk:
     """Channels as they are found, those that must be one as pairs."""
 
     def __init__(self, graph: Graph):
-        self.graph, self.found = graph, Channels()
+        self.graph, self.channels = graph, Channels()
         self._pairs: list[Ids] = []
 
     def new(self, shape: Sequence[int]) -> Ids:
         """A channel for every element."""
         count = int(np.prod(shape, dtype=int))
-        start = self.found.count
-        self.found.count += count
+        start = self.channels.count
+        self.channels.count += count
         return np.arange(start, start + count).reshape(tuple(shape))
 
     def same(self, a: Ids, b: Ids) -> Ids:
@@ -103,7 +103,7 @@ class _Walk:
 
     def done(self) -> Channels:
         """The channels, with one number each."""
-        root = np.arange(self.found.count)
+        root = np.arange(self.channels.count)
         pairs = np.concatenate(self._pairs) if self._pairs else np.zeros((0, 2), np.int64)
         while len(pairs):
             pairs = np.unique(np.sort(root[pairs], axis=1), axis=0)
@@ -118,7 +118,7 @@ class _Walk:
 
         of, columns, sources = (
             {name: renumbered(ids) for name, ids in part.items()}
-            for part in (self.found.of, self.found.columns, self.found.sources)
+            for part in (self.channels.of, self.channels.columns, self.channels.sources)
         )
         return Channels(of, columns, sources, int(number.max()) + 1)
 
@@ -132,28 +132,28 @@ def _rule_of(node: Node) -> _Rule:
     return _moved if operator_of(node).view or node.op == "PadCopy" else _others
 
 
-def _others(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
-    walk.fix(*given)
+def _others(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+    walk.fix(*inputs)
     return [np.full(walk.graph.shapes[name] if name else (), FIXED) for name in node.outputs]
 
 
-def _moved(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _moved(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """Padding with zeros has any factor, with other numbers none."""
     if "value" in node.attrs:
         node = node.with_attrs(value=FIXED if node.attrs["value"] else ZERO)
-    (made,) = operator_of(node).evaluate(node, [ids[None].astype(np.float64) for ids in given if ids is not None])
+    (made,) = operator_of(node).evaluate(node, [ids[None].astype(np.float64) for ids in inputs if ids is not None])
     return [np.asarray(made[0]).astype(np.int64)]
 
 
-def _product(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _product(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """A channel per row of the weights, one per index of the axis that is summed along; others of its inputs fixed."""
-    weights, (x, *more) = operator_of(node).weights, given
+    weights, (x, *more) = operator_of(node).weights, inputs
     assert weights is not None and x is not None
     if node.attrs.get("fixed"):  # a matrix such as an adjacency stays what it is, and mixes what has one factor
         return [np.broadcast_to(walk.along(x, [weights.inputs]), walk.graph.shapes[node.outputs[0]])]
     axis = weights.inputs % x.ndim
     columns = walk.along(x, [k for k in range(x.ndim) if k != axis]).reshape(-1)
-    walk.found.columns[node.name] = columns
+    walk.channels.columns[node.name] = columns
     walk.fix(*more)
     quantised = node.name in walk.graph.weight_quantization
     if quantised:
@@ -164,27 +164,27 @@ def _product(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
     channel = weights.channel(len(shape))
     rows = walk.new([shape[channel]]).reshape([-1 if k == channel else 1 for k in range(len(shape))])
     made = np.broadcast_to(rows, shape)
-    walk.found.sources[node.outputs[0]] = made
+    walk.channels.sources[node.outputs[0]] = made
     return [made]
 
 
-def _each(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _each(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """Functions of every element that are homogeneous."""
-    return [ids for ids in given if ids is not None]
+    return [ids for ids in inputs if ids is not None]
 
 
-def _sum(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _sum(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """Sums, maxima and minima; a constant is no longer zero where the other operand is."""
-    first, *more = (ids for ids in given if ids is not None)
+    first, *more = (ids for ids in inputs if ids is not None)
     if more:
         return [walk.same(*_aligned(first, more[0]))]
     shape = walk.graph.shapes[node.outputs[0]]
     return [np.broadcast_to(np.where(first == ZERO, FIXED, first), shape)]
 
 
-def _times(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _times(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """A product with a constant, or with what has the factor 1, such as a gate; of two others both have it."""
-    first, *more = (ids for ids in given if ids is not None)
+    first, *more = (ids for ids in inputs if ids is not None)
     shape = walk.graph.shapes[node.outputs[0]]
     if not more:
         return [np.broadcast_to(first, shape)]
@@ -200,16 +200,16 @@ def _aligned(a: Ids, b: Ids) -> tuple[Ids, Ids]:
     return a.reshape([1] * (rank - a.ndim) + list(a.shape)), b.reshape([1] * (rank - b.ndim) + list(b.shape))
 
 
-def _pool(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
+def _pool(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """One channel for all positions."""
-    (x,) = given
+    (x,) = inputs
     assert x is not None
     rank = len(node.attrs["kernel"])
     return [np.broadcast_to(walk.along(x, range(x.ndim - rank, x.ndim)), walk.graph.shapes[node.outputs[0]])]
 
 
-def _reduced(walk: _Walk, node: Node, given: list[Ids | None]) -> list[Ids]:
-    (x,) = given
+def _reduced(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+    (x,) = inputs
     assert x is not None
     return [walk.along(x, node.attrs["axes"]).reshape(walk.graph.shapes[node.outputs[0]])]
 

@@ -46,8 +46,8 @@ class ChannelScale:
         """From arrays in the shape of the tensor; axes along which nothing changes get the length 1."""
         both = [np.asarray(exponents)] + ([] if offsets is None else [np.asarray(offsets, dtype=np.float64)])
         for axis in range(both[0].ndim):
-            firsts = [one.take([0], axis=axis) for one in both]
-            if all((one == first).all() for one, first in zip(both, firsts, strict=True)):
+            firsts = [array.take([0], axis=axis) for array in both]
+            if all((array == first).all() for array, first in zip(both, firsts, strict=True)):
                 both = firsts
         numbers = () if offsets is None else tuple(both[1].reshape(-1).tolist())
         return cls(both[0].shape, tuple(both[0].reshape(-1).tolist()), numbers)
@@ -106,11 +106,11 @@ def equalised(graph: Graph, scales: Scales) -> Graph:
     if not scales:
         return graph
     made = _without_fronts(graph, scales)
-    found = channels(made)
-    powers = _powers(found, scales)
+    channel_map = channels(made)
+    powers = _powers(channel_map, scales)
     nodes: list[Node] = []
     for node in made.nodes:
-        nodes += _scaled(made, found, powers, node)
+        nodes += _scaled(made, channel_map, powers, node)
     made.nodes = nodes
     scales_pass.run(made)
     return made
@@ -183,31 +183,31 @@ def _readers(
     readers = graph.consumers(name)
     if not readers or name in graph.outputs:
         return None
-    found: list[Front] = []
+    input_fronts: list[Front] = []
     for node in readers:
-        record, behind, more = operator_of(node), node.outputs[0], between
+        record, result, more = operator_of(node), node.outputs[0], between
         arrays: tuple[Ids, FloatArray, FloatArray]
         if record.affine is not None:
             front = _front(graph, node, record.affine.inputs, elements, middle, factor, between)
             if front is None:
                 return None
-            found.append(front)
+            input_fronts.append(front)
             continue
-        if node.op in ("Add", "Sub", "Mul") and "constant" in node.attrs and graph.shapes[behind] == elements.shape:
+        if node.op in ("Add", "Sub", "Mul") and "constant" in node.attrs and graph.shapes[result] == elements.shape:
             affine = _affine(node, middle, factor)
-            if affine is None or behind in graph.quantization:
+            if affine is None or result in graph.quantization:
                 return None
             arrays, more = (elements, *affine), (*between, node.name)
         elif record.view and node.op in ("Reshape", "Transpose", "Slice"):
-            moved = [record.evaluate(node, [one[None].astype(float)])[0][0] for one in (elements, middle, factor)]
+            moved = [record.evaluate(node, [array[None].astype(float)])[0][0] for array in (elements, middle, factor)]
             arrays = (moved[0].astype(np.int64), moved[1], moved[2])
         else:
             return None
-        further = _readers(graph, behind, arrays[0], arrays[1], arrays[2], more)
+        further = _readers(graph, result, arrays[0], arrays[1], arrays[2], more)
         if further is None:
             return None
-        found += further
-    return found
+        input_fronts += further
+    return input_fronts
 
 
 def _affine(node: Node, middle: FloatArray, factor: FloatArray) -> tuple[FloatArray, FloatArray] | None:
@@ -231,8 +231,8 @@ def _front(
     """What a product reads, if that is the same everywhere but along the axis that it sums up along."""
     if node.name in graph.weight_quantization or node.attrs.get("fixed") or node.inputs.count(node.inputs[0]) > 1:
         return None
-    rows = [np.moveaxis(one, inputs, -1).reshape(-1, one.shape[inputs]) for one in (middle, factor)]
-    if any((one != one[0]).any() for one in rows):
+    rows = [np.moveaxis(array, inputs, -1).reshape(-1, array.shape[inputs]) for array in (middle, factor)]
+    if any((array != array[0]).any() for array in rows):
         return None
     return Front(node, between, rows[0][0], rows[1][0], elements)
 
@@ -243,13 +243,13 @@ def _without_fronts(graph: Graph, scales: Scales) -> Graph:
     for name in graph.inputs:
         if name not in scales or not scales[name].offsets:
             continue
-        found = fronts(made, name)
-        if found is None:
+        input_fronts = fronts(made, name)
+        if input_fronts is None:
             raise ValueError(f"offsets must be of an input that products read, not of {name!r}")
         taken = np.broadcast_to(np.array(scales[name].offsets).reshape(scales[name].shape), graph.shapes[name])
-        for front in found:
+        for front in input_fronts:
             made.nodes = [_merged(n, front, taken) if n.name == front.reader.name else n for n in made.nodes]
-        gone = {node for front in found for node in front.between}
+        gone = {node for front in input_fronts for node in front.between}
         names: dict[str, str] = {}
         for node in made.nodes:
             if node.name in gone:
@@ -288,40 +288,40 @@ def by_column(node: Node, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
 # Powers of two -----------------------------------------------------------------------------------
 
 
-def _powers(found: Channels, scales: Scales) -> Ids:
+def _powers(channel_map: Channels, scales: Scales) -> Ids:
     """The exponent of every channel."""
-    powers = np.zeros(found.count, dtype=np.int64)
+    powers = np.zeros(channel_map.count, dtype=np.int64)
     wanted = {}
     for name, scale in scales.items():
-        if name not in found.sources:
+        if name not in channel_map.sources:
             raise ValueError(f"scales must be of inputs and of tensors that products compute, not of {name!r}")
-        ids = found.sources[name]
+        ids = channel_map.sources[name]
         wanted[name] = np.broadcast_to(scale.powers(), ids.shape)
         powers[ids] = wanted[name]
-    if powers[0] or any((powers[found.sources[name]] != values).any() for name, values in wanted.items()):
+    if powers[0] or any((powers[channel_map.sources[name]] != values).any() for name, values in wanted.items()):
         raise ValueError(f"scales of {', '.join(scales)} must be the same where elements meet, and are not")
     return powers
 
 
-def _scaled(graph: Graph, found: Channels, powers: Ids, node: Node) -> list[Node]:
+def _scaled(graph: Graph, channel_map: Channels, powers: Ids, node: Node) -> list[Node]:
     """A node for channels that are divided by powers of two."""
 
     def of(ids: Ids) -> Ids:
         return np.where(ids == ZERO, 0, powers[ids])
 
     record = operator_of(node)
-    if record.weights is not None and node.name in found.columns:
+    if record.weights is not None and node.name in channel_map.columns:
         name = record.weights.names[0]
-        weight = np.ldexp(node.attrs[name], by_column(node, of(found.columns[node.name])))
+        weight = np.ldexp(node.attrs[name], by_column(node, of(channel_map.columns[node.name])))
         if record.affine is None:
             return [node.with_attrs(**{name: weight})]
-        result = of(found.of[node.outputs[0]])
+        result = of(channel_map.of[node.outputs[0]])
         channel = record.affine.channel(result.ndim)
         rows = np.moveaxis(result, channel, 0).reshape(len(weight), -1)[:, 0]
         weight = np.ldexp(weight, -rows.reshape(-1, *[1] * (weight.ndim - 1)))
         bias = np.ldexp(node.attrs[record.affine.bias], -rows)
         return [node.with_attrs(**{name: weight, record.affine.bias: bias})]
-    result = of(found.of[node.outputs[0]]) if node.outputs[0] else np.zeros((), np.int64)
+    result = of(channel_map.of[node.outputs[0]]) if node.outputs[0] else np.zeros((), np.int64)
     if not result.any():
         return [node]
     if node.op in ("Add", "Sub", "Max", "Min") and "constant" in node.attrs:

@@ -121,11 +121,11 @@ class Graph:
 
     def readers(self) -> dict[str, list[Node]]:
         """The nodes that read a tensor, for all tensors that any reads: for who asks for many of them."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.inputs):
-                found.setdefault(name, []).append(node)
-        return found
+                readers.setdefault(name, []).append(node)
+        return readers
 
     def sample_shape(self, tensor: str) -> Shape:
         """Shape of one sample in data files, without the batch axis."""

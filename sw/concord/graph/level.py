@@ -40,9 +40,9 @@ def _attribute(value: Any) -> str:
 
 def problems(graph: Graph) -> Iterator[str]:
     """What is inconsistent: names, order, tensors without a shape, shapes that the operators do not give."""
-    found = list(graph.problems())
-    yield from found
-    if not found:
+    lines = list(graph.problems())
+    yield from lines
+    if not lines:
         yield from (problem for node in graph.nodes for problem in _of_node(graph, node))
     yield from (f"{name!r} has a quantisation, but does not exist" for name in graph.quantization
                 if name not in graph.shapes)  # fmt: skip
@@ -56,8 +56,8 @@ def _of_node(graph: Graph, node: Node) -> Iterator[str]:
     if node.op not in OPS:
         yield f"{node.name} is of the operator {node.op!r}, which does not exist"
         return
-    if found := list(OPS[node.op].attribute_problems(node)):
-        yield from found
+    if lines := list(OPS[node.op].attribute_problems(node)):
+        yield from lines
         return
     try:
         shapes = OPS[node.op].shape(node, [graph.shapes[name] if name else None for name in node.inputs])

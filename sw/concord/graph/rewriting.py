@@ -14,18 +14,18 @@ Emit = Callable[..., str]
 
 def rewrite(graph: Graph, node: Node, rule: Callable[[Emit], object]) -> None:
     """Replace ``node``, which has one output, by the nodes that ``rule`` makes; the last one computes that output."""
-    found: list[Node] = []
+    nodes: list[Node] = []
 
     def emit(op: str, *inputs: str, **attrs: Any) -> str:
-        name = fresh(graph, f"{node.name}/{op.lower()}", [made.name for made in found])
+        name = fresh(graph, f"{node.name}/{op.lower()}", [made.name for made in nodes])
         made = Node(op, name, inputs, (name,), attrs)
         (graph.shapes[name],) = operator_of(made).shape(made, [graph.shapes[tensor] for tensor in inputs])
-        found.append(made)
+        nodes.append(made)
         return name
 
     rule(emit)
-    last = found.pop()
+    last = nodes.pop()
     del graph.shapes[last.outputs[0]]
-    found.append(last.replace(name=node.name, outputs=node.outputs))
+    nodes.append(last.replace(name=node.name, outputs=node.outputs))
     at = graph.nodes.index(node)
-    graph.nodes[at : at + 1] = found
+    graph.nodes[at : at + 1] = nodes

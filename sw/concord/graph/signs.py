@@ -20,7 +20,7 @@ def never_negative(graph: Graph, tensor: str, inputs: bool = False) -> bool:
     """
     known: dict[str, bool] = {}
 
-    def found(name: str) -> bool:
+    def holds(name: str) -> bool:
         if name not in known:
             known[name] = _by_producer(graph.producer(name))
         return known[name]
@@ -30,6 +30,6 @@ def never_negative(graph: Graph, tensor: str, inputs: bool = False) -> bool:
             return inputs
         rule, names = operator_of(node).never_negative, [name for name in node.inputs if name]
         whatever = rule(node, [False] * len(names))
-        return whatever or (rule(node, [True] * len(names)) and rule(node, [found(name) for name in names]))
+        return whatever or (rule(node, [True] * len(names)) and rule(node, [holds(name) for name in names]))
 
-    return found(tensor)
+    return holds(tensor)

@@ -270,10 +270,10 @@ def _run(step: Pass, state: Any, title: str, levels: tuple[Level, ...]) -> Any:
     seconds = time.perf_counter() - start
     if not isinstance(result, step.makes or type(None)):
         raise TypeError(f"pass {step.name} must make a {(step.makes or type(None)).__name__}, not {result!r}")
-    behind = state if step.makes is None else result
+    after = state if step.makes is None else result
     for instrument in instruments:
-        instrument.ran(PassRun(title, step, seconds, before, behind, levels))
-    return behind
+        instrument.ran(PassRun(title, step, seconds, before, after, levels))
+    return after
 
 
 def _size_before(step: Pass, state: Any, levels: tuple[Level, ...]) -> tuple[str, int] | None:

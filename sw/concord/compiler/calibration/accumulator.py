@@ -127,7 +127,7 @@ class AccumulatorChoice:
 def widths_line(config: NpuConfig, before: NpuConfig) -> str:
     """What accumulators two configurations have."""
     widths, others = (
-        f"{one.register_bits} bits in units of 2**{-one.acc_frac}, {one.acc_width} kept" for one in (config, before)
+        f"{npu.register_bits} bits in units of 2**{-npu.acc_frac}, {npu.acc_width} kept" for npu in (config, before)
     )
     return f"{config.name}: {widths}; {before.name} has {others}"
 
@@ -208,8 +208,8 @@ def choose_accumulator(
         count = count_unchanged(counter.compared(compiled, chosen), needs if raised else None, bits)
     if raised:
         needs, ranges = counter.required(graph, chosen)
-    found = AccumulatorChoice(chosen, before, needs, count, ranges)
-    return replace(found, compiled=with_lines(chosen, found.lines))
+    choice = AccumulatorChoice(chosen, before, needs, count, ranges)
+    return replace(choice, compiled=with_lines(chosen, choice.lines))
 
 
 def _weight_exponents(compiled: Compiled) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def exponents_of(values: FloatArray) -> Ids:
 
 def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
     """By tensor, the native vector that every element lies in, as far as that is known before layers are made."""
-    found: dict[str, Ids] = {}
+    blocks: dict[str, Ids] = {}
     start = 0
 
     def own(shape: Sequence[int], channel: int) -> Ids:
@@ -90,25 +90,29 @@ def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
     for name in graph.inputs:
         shape = graph.shapes[name]
         image = any(operator_of(node).windowed for node in graph.consumers(name))
-        found[name] = own(shape, 1 if image else max(len(shape) - 1, 0))
+        blocks[name] = own(shape, 1 if image else max(len(shape) - 1, 0))
     for node in graph.nodes:
         record = operator_of(node)
-        if (record.view or node.op == "PadCopy") and all(name in found for name in node.inputs):
+        if (record.view or node.op == "PadCopy") and all(name in blocks for name in node.inputs):
             padded = node.with_attrs(value=ZERO) if "value" in node.attrs else node
-            (made,) = record.evaluate(padded, [found[name][None].astype(np.float64) for name in node.inputs])
-            found[node.outputs[0]] = np.asarray(made[0]).astype(np.int64)
+            (made,) = record.evaluate(padded, [blocks[name][None].astype(np.float64) for name in node.inputs])
+            blocks[node.outputs[0]] = np.asarray(made[0]).astype(np.int64)
             continue
         for name in filter(None, node.outputs):
             shape, (first, *_) = graph.shapes[name], node.inputs
             if not record.windowed and record.weights is None and graph.shapes[first] == shape:
-                found[name] = found[first]
+                blocks[name] = blocks[first]
             else:
-                found[name] = own(shape, 1 if record.windowed else max(len(shape) - 1, 0))
-    return found
+                blocks[name] = own(shape, 1 if record.windowed else max(len(shape) - 1, 0))
+    return blocks
 
 
 def product_losses(
-    graph: Graph, found: Channels, config: NpuConfig, values: Mapping[str, FloatArray], mantissas: Mapping[str, int]
+    graph: Graph,
+    channel_map: Channels,
+    config: NpuConfig,
+    values: Mapping[str, FloatArray],
+    mantissas: Mapping[str, int],
 ) -> list[ProductLoss]:
     """Losses of all products with constants that sum up several elements of a block.
 
@@ -126,9 +130,9 @@ def product_losses(
     rng, places, readers = np.random.default_rng(_SEED), _blocks(graph, config.native), []
     for node in graph.nodes:
         record = operator_of(node)
-        if node.name not in found.columns or record.weights is None:
+        if node.name not in channel_map.columns or record.weights is None:
             continue
-        weight, channel = node.attrs[record.weights.names[0]], found.columns[node.name]
+        weight, channel = node.attrs[record.weights.names[0]], channel_map.columns[node.name]
         if node.op == "Conv" and node.attributes(ConvAttributes).group == len(weight) == len(channel):
             continue  # depthwise: an exponent per channel
         axis = record.weights.inputs % len(graph.shapes[node.inputs[0]])

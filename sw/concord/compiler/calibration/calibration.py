@@ -93,7 +93,7 @@ class FormatChoice:
     @property
     def flags_by_layer(self) -> frozenset[tuple[str, str]]:
         """Which layers raise which flags."""
-        return frozenset((one.where, one.flag) for one in self.flags)
+        return frozenset((diagnostic.where, diagnostic.flag) for diagnostic in self.flags)
 
     @property
     def bits(self) -> int:
@@ -119,15 +119,15 @@ def function_ranges(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str,
 
     Of a normalisation these are means and variances, or means of squares, of what it works on.
     """
-    found = {}
+    ranges = {}
     for node in graph.nodes:
         if node.op == "Normalise":
             for what, moment in moments(graph, node, values[node.inputs[0]]).items():
-                found[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
+                ranges[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
         if node.op == "Function" and depends(node.attributes(FunctionAttributes).spec):
             (name,) = node.inputs
-            found[name] = float(values[name].min()), float(values[name].max())
-    return dict(sorted(found.items()))
+            ranges[name] = float(values[name].min()), float(values[name].max())
+    return dict(sorted(ranges.items()))
 
 
 def product_means(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str, tuple[float, ...]]:
@@ -141,18 +141,18 @@ def product_means(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str, t
 
 def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """The network without the sigmoids at its end, and what they compute by what they read."""
-    found: dict[str, str] = {}
+    sigmoids: dict[str, str] = {}
     for node in graph.nodes:
         last = node.outputs[0] in graph.outputs and not graph.consumers(node.outputs[0])
         if last and node.op == "Function" and node.attributes(FunctionAttributes).names == ("sigmoid",):
-            if node.inputs[0] not in (*graph.inputs, *graph.outputs, *found):
-                found[node.inputs[0]] = node.outputs[0]
-    names = {computed: read for read, computed in found.items()}
+            if node.inputs[0] not in (*graph.inputs, *graph.outputs, *sigmoids):
+                sigmoids[node.inputs[0]] = node.outputs[0]
+    names = {computed: read for read, computed in sigmoids.items()}
     nodes = [node for node in graph.nodes if node.outputs[0] not in names]
-    batched = graph.batched | {read for read, computed in found.items() if computed in graph.batched}
+    batched = graph.batched | {read for read, computed in sigmoids.items() if computed in graph.batched}
     outputs = [names.get(name, name) for name in graph.outputs]
     shapes = {name: shape for name, shape in graph.shapes.items() if name not in names}
-    return replace(graph, nodes=nodes, outputs=outputs, shapes=shapes, batched=batched), found
+    return replace(graph, nodes=nodes, outputs=outputs, shapes=shapes, batched=batched), sigmoids
 
 
 def threshold(graph: Graph) -> float:
@@ -282,7 +282,7 @@ class Calibration:
         part.ranges, part.means = function_ranges(self.graph, part.values), product_means(self.graph, part.values)
         part.best = self.best[which]
         halved = (step, most) == (2, None) and start < step and self.rounder.divisible
-        part.rounder = self.rounder.half(start) if halved else Rounder(self.graph, part.values)
+        part.rounder = self.rounder.halved(start) if halved else Rounder(self.graph, part.values)
         part._found_offsets = {}
         return part
 

@@ -95,13 +95,13 @@ def for_samples(
     some = {name: x[:: max(1, count // _SAMPLES)][:_SAMPLES] for name, x in inputs.items()}
     as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODE_PAGE}
     offsets = {name: _offsets(graph, name, some[name]) for name in graph.inputs}
-    found = _chosen(graph, config, offsets, [some], mantissas or {})
-    if found.left > most:
+    choice = _chosen(graph, config, offsets, [some], mantissas or {})
+    if choice.left > most:
         return {}
-    if as_codes and found.left > CODES:
+    if as_codes and choice.left > CODES:
         offsets = {name: None if name in as_codes else values for name, values in offsets.items()}
-        found = _chosen(graph, config, offsets, [some], mantissas or {}, free=set(graph.shapes) - as_codes)
-    return found.scales if found.left <= most else {}
+        choice = _chosen(graph, config, offsets, [some], mantissas or {}, free=set(graph.shapes) - as_codes)
+    return choice.scales if choice.left <= most else {}
 
 
 def for_weights(
@@ -118,11 +118,11 @@ def for_weights(
     """
     offsets = {name: _network_offsets(graph, name) for name in graph.inputs}
     cases, widths = _hypotheses(graph, ranges), mantissas or {}
-    found = _chosen(graph, config, offsets, cases, widths, free=set(graph.inputs))
+    choice = _chosen(graph, config, offsets, cases, widths, free=set(graph.inputs))
     everywhere = _chosen(graph, config, offsets, cases, widths)
-    if everywhere.left <= BETWEEN * min(found.left, 1.0):
-        found = everywhere
-    return found.scales if found.left <= TAKEN else {}
+    if everywhere.left <= BETWEEN * min(choice.left, 1.0):
+        choice = everywhere
+    return choice.scales if choice.left <= TAKEN else {}
 
 
 def better(
@@ -172,10 +172,10 @@ def estimated(calibration: Calibration, config: NpuConfig, mantissas: Mapping[st
 # Inputs ------------------------------------------------------------------------------------------
 
 
-def _by_element(graph: Graph, name: str, found: Sequence[Front], what: str) -> FloatArray:
+def _by_element(graph: Graph, name: str, input_fronts: Sequence[Front], what: str) -> FloatArray:
     """A number of what products read, by element of the input; that of the first reader."""
     values = np.full(int(np.prod(graph.shapes[name], dtype=int)), 0.0 if what == "middle" else 1.0)
-    for front in reversed(found):
+    for front in reversed(input_fronts):
         weights = operator_of(front.reader).affine
         assert weights is not None
         row = getattr(front, what).reshape([-1 if k == weights.inputs % front.elements.ndim else 1
@@ -186,15 +186,15 @@ def _by_element(graph: Graph, name: str, found: Sequence[Front], what: str) -> F
 
 def _network_offsets(graph: Graph, name: str) -> FloatArray | None:
     """What the network itself takes off an input in front of products; ``None`` if it takes nothing."""
-    found = fronts(graph, name)
-    if found is None or not any(front.between for front in found):
+    input_fronts = fronts(graph, name)
+    if input_fronts is None or not any(front.between for front in input_fronts):
         return None
-    return _taken(graph, name, found, _by_element(graph, name, found, "middle"))
+    return _taken(graph, name, input_fronts, _by_element(graph, name, input_fronts, "middle"))
 
 
-def _taken(graph: Graph, name: str, found: Sequence[Front], values: FloatArray) -> FloatArray | None:
+def _taken(graph: Graph, name: str, input_fronts: Sequence[Front], values: FloatArray) -> FloatArray | None:
     """Offsets, if all readers can make up for them."""
-    for front in found:
+    for front in input_fronts:
         if front.padded and not np.array_equal(values, _by_element(graph, name, [front], "middle")):
             return None
     return values
@@ -202,10 +202,10 @@ def _taken(graph: Graph, name: str, found: Sequence[Front], values: FloatArray) 
 
 def _offsets(graph: Graph, name: str, x: FloatArray) -> FloatArray | None:
     """What the network takes off an input, else the mean of features that lie far from zero."""
-    found = fronts(graph, name)
-    if found is None:
+    input_fronts = fronts(graph, name)
+    if input_fronts is None:
         return None
-    if any(front.between for front in found):
+    if any(front.between for front in input_fronts):
         return _network_offsets(graph, name)
     ids = channels(graph).sources[name]
     flat, place = x.reshape(len(x), -1), ids.reshape(-1)
@@ -215,7 +215,7 @@ def _offsets(graph: Graph, name: str, x: FloatArray) -> FloatArray | None:
     far = np.abs(mean) > DEVIATIONS * spread
     step = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))) - 2)
     middle = np.where(far, np.where(spread > 0, np.rint(mean / step) * step, mean), 0.0)
-    return _taken(graph, name, found, middle[ids]) if far[place].any() else None
+    return _taken(graph, name, input_fronts, middle[ids]) if far[place].any() else None
 
 
 def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, FloatArray]]:
@@ -223,17 +223,17 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
     plain = synthetic_samples(graph, assumed(graph, ranges))
     other = dict(plain)
     for name, assumption in assumed(graph, ranges).items():
-        found = fronts(graph, name)
-        if not assumption.normal or found is None:
+        input_fronts = fronts(graph, name)
+        if not assumption.normal or input_fronts is None:
             continue
-        if any(front.between for front in found):
-            middle, factor = (_by_element(graph, name, found, what) for what in ("middle", "factor"))
+        if any(front.between for front in input_fronts):
+            middle, factor = (_by_element(graph, name, input_fronts, what) for what in ("middle", "factor"))
             shape = graph.sample_shape(name)
             plain[name] = other[name] = middle.reshape(shape) + plain[name] / np.abs(factor).reshape(shape)
             continue
         ids = channels(graph).sources[name]
         size = np.zeros(ids.max() + 1)
-        for front in found:
+        for front in input_fronts:
             weights = operator_of(front.reader).affine
             assert weights is not None
             columns = columns_of(front.reader, front.reader.attrs[weights.names[0]])
@@ -268,32 +268,32 @@ def _chosen(
     taken = {name: ChannelScale.of(none[name], o) for name, o in offsets.items() if o is not None}
     before = [_errors(graph, config, case, mantissas) for case in cases] if taken else []
     folded = equalised(graph, taken)
-    found = channels(folded)
+    channel_map = channels(folded)
     readers: list[ProductLoss] = []
-    peaks = np.full(found.count, NOTHING)
+    peaks = np.full(channel_map.count, NOTHING)
     for case in cases:
-        given = {name: _prepared(graph, name, x, taken) for name, x in case.items()}
+        prepared = {name: _prepared(graph, name, x, taken) for name, x in case.items()}
         with np.errstate(all="ignore"):
-            values = execute.run(folded, given, keep="all")
+            values = execute.run(folded, prepared, keep="all")
         if not all(np.isfinite(x).all() for x in values.values()):
             continue
-        readers += product_losses(folded, found, config, values, mantissas)
+        readers += product_losses(folded, channel_map, config, values, mantissas)
         for name in graph.inputs:
-            largest = exponents_of(np.abs(given[name]).max(axis=0)).reshape(-1)
-            np.maximum.at(peaks, found.sources[name].reshape(-1), largest)
+            largest = exponents_of(np.abs(prepared[name]).max(axis=0)).reshape(-1)
+            np.maximum.at(peaks, channel_map.sources[name].reshape(-1), largest)
     if not readers:
         return Chosen({})
-    low, high = _limits(folded, found, peaks)
-    for name, ids in found.sources.items():
+    low, high = _limits(folded, channel_map, peaks)
+    for name, ids in channel_map.sources.items():
         if free is not None and name not in free:
             low[ids] = high[ids] = 0
     low[FIXED] = high[FIXED] = 0
-    problem = _Problem(readers, found.count, low, high)
-    powers = problem.solved(list(found.sources.values()))
-    start = sum(before) if before else problem.total(np.zeros(found.count, np.int64))
+    problem = _Problem(readers, channel_map.count, low, high)
+    powers = problem.solved(list(channel_map.sources.values()))
+    start = sum(before) if before else problem.total(np.zeros(channel_map.count, np.int64))
     scales = {
         name: ChannelScale.of(powers[ids], offsets.get(name))
-        for name, ids in found.sources.items()
+        for name, ids in channel_map.sources.items()
         if powers[ids].any() or offsets.get(name) is not None
     }
     return Chosen(scales, problem.total(powers) / max(start, 1e-300))
@@ -310,9 +310,9 @@ def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], man
     """The expected error of a network as it is; inputs lose what binary16 does not hold."""
     with np.errstate(all="ignore"):
         values = execute.run(graph, case, keep="all")
-    found = channels(graph)
-    problem = _Problem(product_losses(graph, found, config, values, mantissas), found.count)
-    total = problem.total(np.zeros(found.count, np.int64))
+    channel_map = channels(graph)
+    problem = _Problem(product_losses(graph, channel_map, config, values, mantissas), channel_map.count)
+    total = problem.total(np.zeros(channel_map.count, np.int64))
     with np.errstate(all="ignore"):
         rounded = execute.run(graph, {name: x.astype(np.float16).astype(np.float64) for name, x in case.items()})
     lost = [np.square(rounded[name] - values[name]).mean() / max(float(values[name].var()), 1e-300)
@@ -320,14 +320,14 @@ def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], man
     return total + float(np.nan_to_num(max(lost), nan=1e30, posinf=1e30))
 
 
-def _limits(graph: Graph, found: Channels, peaks: Ids) -> tuple[Ids, Ids]:
+def _limits(graph: Graph, channel_map: Channels, peaks: Ids) -> tuple[Ids, Ids]:
     """Least and greatest power of every channel: weights and inputs stay what the NPU holds."""
-    low, high = np.full(found.count, NOTHING), np.full(found.count, -NOTHING)
+    low, high = np.full(channel_map.count, NOTHING), np.full(channel_map.count, -NOTHING)
     for node in graph.nodes:
         weights = operator_of(node).affine
-        if weights is None or node.outputs[0] not in found.sources:
+        if weights is None or node.outputs[0] not in channel_map.sources:
             continue
-        weight, ids = node.attrs[weights.names[0]], found.sources[node.outputs[0]]
+        weight, ids = node.attrs[weights.names[0]], channel_map.sources[node.outputs[0]]
         rows = np.moveaxis(ids, weights.channel(ids.ndim), 0).reshape(len(weight), -1)[:, 0]
         largest = exponents_of(np.abs(weight).reshape(len(weight), -1).max(axis=1))
         there = largest > NOTHING
@@ -387,30 +387,33 @@ class _Problem:
 
     def _starts(self) -> list[Ids]:
         """All activations of one size; all weights; half of each."""
-        found = []
+        starts = []
         for of_x, of_w in ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0)):
             total, times = np.zeros(self.count), np.zeros(self.count)
             for reader in self.readers:
                 there = (reader.channel > FIXED) & (reader.x_squares > 0)
                 read = reader.w_squares > 0
                 if (there & read).any():
-                    x, w = (np.log2(np.where(one > 0, one, 1.0)) / 2 for one in (reader.x_squares, reader.w_squares))
+                    x, w = (
+                        np.log2(np.where(squares > 0, squares, 1.0)) / 2
+                        for squares in (reader.x_squares, reader.w_squares)
+                    )
                     size = np.where(read, of_x * x - of_w * w, x)  # what nothing reads may be as small as it likes
                     np.add.at(total, reader.channel[there], (size - np.median(size[there & read]))[there])
                     np.add.at(times, reader.channel[there], 1)
-            found.append(np.rint(total / np.maximum(times, 1)).astype(np.int64))
-        return found
+            starts.append(np.rint(total / np.maximum(times, 1)).astype(np.int64))
+        return starts
 
     def _improved(self, channel: int, powers: Ids) -> bool:
         """Move the power of a channel in the direction that helps; whether one does."""
-        mine, now = self._of[channel], int(powers[channel])
-        if not mine:
+        readers, now = self._of[channel], int(powers[channel])
+        if not readers:
             return False
-        least = start = sum(self._cost(index, powers) for index in mine)
+        least = start = sum(self._cost(index, powers) for index in readers)
         for step in (1, -1):
             while self.low[channel] <= powers[channel] + step <= self.high[channel]:
                 powers[channel] += step
-                cost = sum(self._cost(index, powers) for index in mine)
+                cost = sum(self._cost(index, powers) for index in readers)
                 if cost >= least * (1 - 1e-6):
                     powers[channel] -= step
                     break
@@ -431,9 +434,9 @@ class _Problem:
             if np.array_equal(group, before):
                 break
         made = powers.copy()
-        for one in np.unique(group[group != group[FIXED]]):
-            mine = group == one
-            least, most = (powers - self.high)[mine].max(), (powers - self.low)[mine].min()
+        for number in np.unique(group[group != group[FIXED]]):
+            members = group == number
+            least, most = (powers - self.high)[members].max(), (powers - self.low)[members].min()
             if least <= most:
-                made[mine] -= int(np.clip(np.rint(np.median(powers[mine])), least, most))
+                made[members] -= int(np.clip(np.rint(np.median(powers[members])), least, most))
         return made

@@ -154,7 +154,7 @@ def static_exponents(
 
 def by_tables(calibration: Calibration, config: NpuConfig, best: FormatChoice, node: Node) -> list[FormatChoice]:
     """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
-    formats, found = best.compiled.package.formats, [best]
+    formats, candidates = best.compiled.package.formats, [best]
     (before, _), *more = _own_errors(calibration, config, best, node)
     for own, segments in more:
         if own > GAIN * before:
@@ -163,15 +163,15 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: FormatChoice, n
         calibration.attempts.expect(1)
         changed = replace(formats, table_segments={**formats.table_segments, node.name: segments})
         try:
-            one = calibration.measure(label, config, changed, best.follow)
+            candidate = calibration.measure(label, config, changed, best.follow)
         except CapacityError:
             break
-        last = found[-1].error
-        if one.error >= GAIN * last and not (one.error <= last and own <= TABLE_GAIN * before):
+        last = candidates[-1].error
+        if candidate.error >= GAIN * last and not (candidate.error <= last and own <= TABLE_GAIN * before):
             continue
-        found.append(one)
+        candidates.append(candidate)
         before = own
-    return found[1:]
+    return candidates[1:]
 
 
 def _own_errors(
@@ -185,12 +185,12 @@ def _own_errors(
         return [(0.0, ())]
     most, entries, plain = available(layers, spec, config)
     x = sample(calibration.values[node.inputs[0]])
-    found: list[tuple[float, tuple[TableSegment, ...]]] = [(table_error(functions, [plain], x), ())]
+    errors: list[tuple[float, tuple[TableSegment, ...]]] = [(table_error(functions, [plain], x), ())]
     for count in range(2, most + 1):
         segments = divided(functions, x, count, entries)
         if segments is not None:
-            found.append((table_error(functions, segments, x), segments))
-    return found
+            errors.append((table_error(functions, segments, x), segments))
+    return errors
 
 
 def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> FormatChoice:
@@ -200,23 +200,23 @@ def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     """
     calibration.attempts.expect(1)
     label, follow = "dynamic exponents, weights to the nearest", ALL & ~Follow.WEIGHTS
-    one = calibration.measure(label, config, Formats(mantissas=mantissas), follow)
+    candidate = calibration.measure(label, config, Formats(mantissas=mantissas), follow)
     chosen = {}
     for node in calibration.graph.nodes:
         if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
-            (before, _), *more = _own_errors(calibration, config, one, node)
+            (before, _), *more = _own_errors(calibration, config, candidate, node)
             own, segments = min(more, key=itemgetter(0), default=(math.inf, ()))
             if own <= TABLE_GAIN * before:
                 chosen[node.name] = segments
     if not chosen:
-        return one
+        return candidate
     calibration.attempts.expect(1)
     label += "".join(f", {name} by {len(segments)} tables" for name, segments in chosen.items())
     formats = Formats(mantissas=mantissas, table_segments=chosen)
     try:
         return calibration.measure(label, config, formats, follow)
     except CapacityError:
-        return one
+        return candidate
 
 
 def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
@@ -238,25 +238,25 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     if any(_follows(layer) for layer in dynamic.compiled.lowered.layers):
         others["tables as they are"] = ALL & ~Follow.TABLES
     calibration.attempts.expect(len(others) - 1)
-    found = [dynamic]
+    candidates = [dynamic]
     for what, follow in others.items():
-        found.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
-    with_tables = [candidate for candidate in found if Follow.TABLES in candidate.follow]
+        candidates.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
+    with_tables = [candidate for candidate in candidates if Follow.TABLES in candidate.follow]
     for node in calibration.graph.nodes:
         if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
             more = by_tables(calibration, config, preferred(with_tables), node)
-            found, with_tables = found + more, with_tables + more
-    best = preferred(found)
+            candidates, with_tables = candidates + more, with_tables + more
+    best = preferred(candidates)
     for margin, suffix in enumerate(_MARGINS):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         formats = replace(plain, exponents=exponents, table_segments=best.compiled.package.formats.table_segments)
         label = best.label.replace("dynamic", "static", 1) + suffix
-        found.append(calibration.measure(label, config, formats, best.follow))
-    ranked = sorted(found, key=rank)
+        candidates.append(calibration.measure(label, config, formats, best.follow))
+    ranked = sorted(candidates, key=rank)
     halves = _Halves(calibration, config)
-    worth = [one for one in ranked if worth_flags(one, found)]
-    chosen = next((one for one in worth if halves.hold(one, found)), worth[0])
-    order = (chosen, *(one for one in ranked if one is not chosen))
+    worth = [candidate for candidate in ranked if worth_flags(candidate, candidates)]
+    chosen = next((candidate for candidate in worth if halves.hold(candidate, candidates)), worth[0])
+    order = (chosen, *(candidate for candidate in ranked if candidate is not chosen))
     return Evidence(order, halves.errors, _notes(calibration), calibration.decides)
 
 
@@ -296,42 +296,42 @@ class _Halves:
         """Whether no candidate that takes less from the samples has less error on those it was not made with."""
         if self.calibration.count < 2 * _HELD_LEAST:
             return True
-        simpler = [one for one in others if one is not candidate and _takes_less(one, candidate)]
-        return all(self._error(candidate) <= self._error(one) for one in simpler)
+        simpler = [other for other in others if other is not candidate and _takes_less(other, candidate)]
+        return all(self._error(candidate) <= self._error(other) for other in simpler)
 
     def _error(self, candidate: FormatChoice) -> float:
         if candidate.label not in self.errors:
             if self._halves is None:
                 self._halves = self.calibration.some(0, 2), self.calibration.some(1, 2)
-            one, other = self._halves
+            first, second = self._halves
             self.calibration.attempts.expect(2)
-            found = [self._made(candidate, mine, on) for mine, on in ((one, other), (other, one))]
-            self.errors[candidate.label] = math.hypot(*found) / math.sqrt(2)
+            errors = [self._made(candidate, made_with, on) for made_with, on in ((first, second), (second, first))]
+            self.errors[candidate.label] = math.hypot(*errors) / math.sqrt(2)
         return self.errors[candidate.label]
 
-    def _made(self, candidate: FormatChoice, mine: Calibration, on: Calibration) -> float:
+    def _made(self, candidate: FormatChoice, made_with: Calibration, on: Calibration) -> float:
         """The error of a candidate of the same kind, made with some samples, on others."""
-        formats, functions = candidate.compiled.package.formats, {node.name: node for node in mine.graph.nodes}
+        formats, functions = candidate.compiled.package.formats, {node.name: node for node in made_with.graph.nodes}
         segments = {}
         for name, held in formats.table_segments.items():
             node = functions[name]
             spec = node.attributes(FunctionAttributes).spec
             entries = sum(segment.entries for segment in held)
-            segments[name] = divided(spec, sample(mine.values[node.inputs[0]]), len(held), entries) or held
+            segments[name] = divided(spec, sample(made_with.values[node.inputs[0]]), len(held), entries) or held
         exponents: Mapping[str, int] = {}
         if is_static(candidate):
             margin = int(candidate.label.endswith(_TIGHTER))
-            exponents = static_exponents(candidate.compiled, mine.values, margin)
+            exponents = static_exponents(candidate.compiled, made_with.values, margin)
         made = Formats(exponents, mantissas=formats.mantissas, table_segments=segments)
         label = f"{candidate.label}, made with half of the samples"
-        return mine.measure(label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
+        return made_with.measure(label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
 
 
-def _takes_less(one: FormatChoice, other: FormatChoice) -> bool:
+def _takes_less(candidate: FormatChoice, other: FormatChoice) -> bool:
     """Whether a candidate takes nothing from the samples that another one does not take, too."""
-    segments, others = one.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
+    segments, others = candidate.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
     fewer = all(len(held) <= len(others.get(name, ())) for name, held in segments.items())
-    return fewer and one.follow in other.follow and is_static(one) <= is_static(other)
+    return fewer and candidate.follow in other.follow and is_static(candidate) <= is_static(other)
 
 
 def choose_formats(

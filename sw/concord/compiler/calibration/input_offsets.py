@@ -34,7 +34,7 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[
     inputs : mapping of str to array
         Samples along the first axis.
     """
-    found, arrangement = {}, compiled.package.arrangement
+    chosen, arrangement = {}, compiled.package.arrangement
     for name in sorted(compiled.lowered.offsettable - set(arrangement.grids)):
         x = arrangement.prepared(name, inputs[name])
         low, high = float(x.min()), float(x.max())
@@ -44,12 +44,12 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[
         alone = replace(arrangement, inputs={name: arrangement.inputs[name]}, channel_scales={})
         best = min(offsets, key=lambda offset: _lost(alone, name, x, offset, compiled.image.config))
         if best:
-            found[name] = best
-    return found
+            chosen[name] = best
+    return chosen
 
 
 def _lost(arrangement: Arrangement, name: str, x: FloatArray, offset: float, config: NpuConfig) -> float:
     """Sum of the squares of what narrow vectors lose of an input."""
-    given = replace(arrangement, input_offsets={name: offset}).pack({name: x})[name]
-    blocks = quantize(binary16.encode(given), config.act)
-    return float(np.square(binary16.decode(to_binary16(blocks.mant, blocks.exp)) - given).sum())
+    packed = replace(arrangement, input_offsets={name: offset}).pack({name: x})[name]
+    blocks = quantize(binary16.encode(packed), config.act)
+    return float(np.square(binary16.decode(to_binary16(blocks.mant, blocks.exp)) - packed).sum())

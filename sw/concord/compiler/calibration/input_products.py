@@ -79,10 +79,10 @@ class InputSums:
         shift, middle = self._spread(mean - self.origin), self._spread(mean)
         crossed = self.total[:, :, None] * shift[:, None, :]
         squares = self.windows * shift[:, :, None] * shift[:, None, :]
-        found = self.products - crossed - crossed.swapaxes(1, 2) + squares
+        centred = self.products - crossed - crossed.swapaxes(1, 2) + squares
         terms = _diagonal(self.products) + 2 * np.abs(_diagonal(crossed)) + _diagonal(squares)
-        left = _diagonal(found) > _OF_TERMS * terms + _OF_SQUARE * self.windows * np.square(middle)
-        return np.asarray(np.where(left[:, :, None] & left[:, None, :], found, 0.0) / max(self.windows, 1))
+        left = _diagonal(centred) > _OF_TERMS * terms + _OF_SQUARE * self.windows * np.square(middle)
+        return np.asarray(np.where(left[:, :, None] & left[:, None, :], centred, 0.0) / max(self.windows, 1))
 
     def _spread(self, by_channel: FloatArray) -> FloatArray:
         """What there is by channel for every weight of an output."""
@@ -113,8 +113,8 @@ def input_sums(node: Node, x: FloatArray, origin: FloatArray, most: int | None =
     total, products, count = np.zeros((groups, inputs)), np.zeros((groups, inputs, inputs)), 0
     for columns in _columns(node, x, origin, most):
         total += columns.sum(axis=2)
-        for group, one in enumerate(columns):
-            products[group] += one @ one.T
+        for group, matrix in enumerate(columns):
+            products[group] += matrix @ matrix.T
         count += columns.shape[2]
     return InputSums(origin, len(x), len(x) * channel_means(node, x), count, total, products)
 

@@ -177,7 +177,7 @@ class _Search:
         layers = [layer for layer in self.base.compiled.lowered.layers if layer.weights]
         self.layers = {layer.name: layer for layer in layers if layer.name not in fixed}
         whole = replace(self.base, label=f"NPU of {config.wgt_mant} bits")
-        self.found: dict[tuple[int, tuple[tuple[str, int], ...]], FormatChoice] = {(config.wgt_mant, ()): whole}
+        self.measured: dict[tuple[int, tuple[tuple[str, int], ...]], FormatChoice] = {(config.wgt_mant, ()): whole}
 
     def run(self, free: bool) -> Choice:
         """Measure everything and choose."""
@@ -192,14 +192,14 @@ class _Search:
             for mant in range(self.config.wgt_mant - 1, MANT_MIN - 1, -1):
                 if not self._fits(self._measure(self.config.wgt_mant, dict.fromkeys(self.layers, mant))):
                     break
-        candidates = list(self.found.values())
+        candidates = list(self.measured.values())
         inside = [candidate for candidate in candidates if self._fits(candidate)]
         loss = partial(self.budget.loss, self.calibration)
         if inside:
-            worth = [one for one in inside if worth_flags(one, inside, lambda candidate: candidate.bits)]
+            worth = [choice for choice in inside if worth_flags(choice, inside, lambda candidate: candidate.bits)]
             chosen = min(worth, key=lambda candidate: (candidate.bits, candidate.error))
         else:
-            worth = [one for one in candidates if worth_flags(one, candidates, loss)]
+            worth = [choice for choice in candidates if worth_flags(choice, candidates, loss)]
             chosen = min(worth, key=lambda candidate: (loss(candidate), candidate.error))
         others = sorted((c for c in candidates if c is not chosen), key=lambda c: (c.bits, c.error))
         return Choice(self.calibration, self.budget, (observed(chosen, self.calibration), *others))
@@ -210,9 +210,9 @@ class _Search:
     def _measure(self, mant: int, widths: dict[str, int]) -> FormatChoice:
         """A candidate with mantissas of the NPU, and others in some layers."""
         key = mant, tuple(sorted(widths.items()))
-        if key not in self.found:
-            self.found[key] = self._candidate(mant, widths)
-        return self.found[key]
+        if key not in self.measured:
+            self.measured[key] = self._candidate(mant, widths)
+        return self.measured[key]
 
     def _candidate(self, mant: int, widths: dict[str, int]) -> FormatChoice:
         config = self.config if mant == self.config.wgt_mant else with_mantissas(self.config, mant)
@@ -244,8 +244,8 @@ class _Search:
         steps = []
         self.calibration.attempts.expect(len(self.layers))
         for index, (name, layer) in enumerate(self.layers.items()):
-            one = self._candidate(self.config.wgt_mant, {name: probe})
-            error = max(np.linalg.norm(one.outputs[out] - whole.outputs[out]) for out in one.outputs) / scale
+            narrowed = self._candidate(self.config.wgt_mant, {name: probe})
+            error = max(np.linalg.norm(narrowed.outputs[out] - whole.outputs[out]) for out in narrowed.outputs) / scale
             words = sum(whole.compiled.allocations[item].count for item in layer.weights)
             for mant in range(self.config.wgt_mant - 1, MANT_MIN - 1, -1):
                 steps.append((error**2 * 4.0 ** (probe - mant) / words, index, -mant, name))

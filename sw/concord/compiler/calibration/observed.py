@@ -48,7 +48,7 @@ def observed(candidate: FormatChoice, calibration: Calibration, advice: str = CH
     compiled = candidate.compiled
     outputs, records = calibration.complete(candidate)
     wrong = _not_finite(outputs, calibration.values)
-    overflowed = [one.text for one in records if one.flag in _OVERFLOW]
+    overflowed = [record.text for record in records if record.flag in _OVERFLOW]
     if overflowed and candidate.error > _SPOILT:
         wrong = wrong or [f"the error of the result is {100 * candidate.error:.0f} %, and layers overflow"]
     if wrong:
@@ -61,15 +61,15 @@ def observed(candidate: FormatChoice, calibration: Calibration, advice: str = CH
         records.append(
             FlagDiagnostic("result", None, "", "ERROR", meaning, "wider mantissas: --mantissa M, or another --preset")
         )
-    records = [replace(one, advice=advice) if one.flag in _WEIGHED else one for one in records]
+    records = [replace(record, advice=advice) if record.flag in _WEIGHED else record for record in records]
     return replace(candidate, compiled=replace(compiled, flag_diagnostics=tuple(records)))
 
 
 def _not_finite(outputs: Mapping[str, FloatArray], wanted: Mapping[str, FloatArray]) -> list[str]:
-    found = []
+    lines = []
     for name, values in outputs.items():
         reference = wanted[name].reshape(values.shape)
         bad = (~np.isfinite(values) & np.isfinite(reference)).reshape(len(values), -1).any(axis=1)
         if bad.any():
-            found.append(f"{name}: an infinity or NaN for {bad.sum()} of {len(values)} samples")
-    return found
+            lines.append(f"{name}: an infinity or NaN for {bad.sum()} of {len(values)} samples")
+    return lines

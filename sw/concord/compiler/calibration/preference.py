@@ -45,13 +45,13 @@ def worth_flags(
     cost : callable
         What is to be small: the error in proportion to what it may be, unless something else is asked for.
     """
-    quieter = [one for one in others if len(one.flags_by_layer) < len(candidate.flags_by_layer)]
-    return all(cost(candidate) < FLAGGED * cost(one) for one in quieter)
+    quieter = [other for other in others if len(other.flags_by_layer) < len(candidate.flags_by_layer)]
+    return all(cost(candidate) < FLAGGED * cost(other) for other in quieter)
 
 
 def preferred(candidates: Sequence[FormatChoice]) -> FormatChoice:
     """The candidate with the least error whose flags are worth it; one that raises as few as any always is."""
-    return min((one for one in candidates if worth_flags(one, candidates)), key=rank)
+    return min((candidate for candidate in candidates if worth_flags(candidate, candidates)), key=rank)
 
 
 def flags_text(candidate: FormatChoice) -> str:

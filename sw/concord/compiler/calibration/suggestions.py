@@ -66,14 +66,14 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
 
 def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
     """The other presets, with the same mantissas; those that compute most are first."""
-    found = []
+    presets = []
     for name, preset in PRESETS.items():
         if name == preset_of(config.name):
             continue
         with suppress(ValueError):  # there is none with these mantissas
             same = config.wgt_mant == config.act_mant
-            found.append((name, with_mantissas(preset, config.wgt_mant) if same else preset))
-    return sorted(found, key=lambda one: -one[1].macs * one[1].clock_hz)
+            presets.append((name, with_mantissas(preset, config.wgt_mant) if same else preset))
+    return sorted(presets, key=lambda named: -named[1].macs * named[1].clock_hz)
 
 
 def _places(names: list[str]) -> str:

@@ -88,8 +88,8 @@ class Trained:
     @property
     def weights(self) -> tuple[int, int]:
         """Least and greatest exponent of weights."""
-        found = [layer.weight_exp for layer in self.layers]
-        return min(found), max(found)
+        exponents = [layer.weight_exp for layer in self.layers]
+        return min(exponents), max(exponents)
 
     @property
     def least(self) -> int:
@@ -114,16 +114,16 @@ class Trained:
             if facts.pop("version") != _VERSION:
                 raise ValueError(f"it is not of version {_VERSION}")
             layers = tuple(TrainedLayer(**layer) for layer in facts.pop("layers"))
-            found = cls(**facts, layers=layers)
+            trained = cls(**facts, layers=layers)
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"it is damaged ({error})") from error
-        numbers = [found.accumulator_bits, found.input_bits, found.weight_bits, found.samples]
+        numbers = [trained.accumulator_bits, trained.input_bits, trained.weight_bits, trained.samples]
         numbers += [n for layer in layers for n in (layer.input_exp, layer.weight_exp, layer.observed, layer.bound)]
-        if not layers or not isinstance(found.exponents, dict) or not isinstance(found.network, str):
+        if not layers or not isinstance(trained.exponents, dict) or not isinstance(trained.network, str):
             raise ValueError("it is damaged (no layers)")
-        if any(type(n) is not int for n in [*numbers, *found.exponents.values()]):
+        if any(type(n) is not int for n in [*numbers, *trained.exponents.values()]):
             raise ValueError("it is damaged (a number is none)")
-        return found
+        return trained
 
 
 def evidence_path(network: Path) -> Path:
@@ -148,14 +148,14 @@ def read_trained(network: Path) -> Trained | None:
     if not path.exists():
         return None
     try:
-        found = Trained.from_json(path.read_text(encoding="utf-8"))
+        trained = Trained.from_json(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, ValueError) as error:
         raise ValueError(
             f"{path} must be evidence that `concord train` wrote: {error}; remove it to go without"
         ) from error
-    if found.network != network_digest(network.read_bytes()):
+    if trained.network != network_digest(network.read_bytes()):
         raise ValueError(f"{path} must belong to {network.name}, which has changed since; remove it to go without")
-    return found
+    return trained
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
         for node in graph.nodes
         if node.op in ROUNDED and node.name not in graph.weight_quantization
     }
-    found = {}
+    by_node = {}
     for layer, places in zip(compiled.lowered.layers, _places(compiled, set(sizes)), strict=True):
         if not isinstance(layer, Layer) or layer.weight is None or layer.nodes[0] not in sizes:
             continue
@@ -82,8 +82,8 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
             in_units = depthwise_units if layer.reduction is Reduction.DEPTHWISE else matrix_units
             unit = np.empty(count)
             unit[places[taken] - 1] = in_units(layer.weight, config, mant)[taken]
-            found[layer.nodes[0]] = Units(unit.reshape(shape), (1 << mant - 1) - 1)
-    return found
+            by_node[layer.nodes[0]] = Units(unit.reshape(shape), (1 << mant - 1) - 1)
+    return by_node
 
 
 def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
@@ -162,15 +162,15 @@ def best(weight: FloatArray, allowed: Units, halves: tuple[FloatArray, FloatArra
     halves : two arrays
         Mean products of inputs of two halves of the samples.
     """
-    one, other = halves
+    first, second = halves
     nearest = allowed.nearest(weight)
-    least, chosen = KEPT * (loss(weight, nearest, one) + loss(weight, nearest, other)), None
+    least, chosen = KEPT * (loss(weight, nearest, first) + loss(weight, nearest, second)), None
     for damping in DAMPINGS:
-        held = loss(weight, rounded(weight, allowed, one, damping), other)
-        held += loss(weight, rounded(weight, allowed, other, damping), one)
+        held = loss(weight, rounded(weight, allowed, first, damping), second)
+        held += loss(weight, rounded(weight, allowed, second, damping), first)
         if held < least:
             least, chosen = held, damping
-    return None if chosen is None else rounded(weight, allowed, (one + other) / 2, chosen)
+    return None if chosen is None else rounded(weight, allowed, (first + second) / 2, chosen)
 
 
 class _Sums:
@@ -211,21 +211,21 @@ class Rounder:
         """Whether it is one for all samples, of which there are halves."""
         return all(len(part) > 1 for part in self._parts)
 
-    def half(self, start: int) -> Rounder:
+    def halved(self, start: int) -> Rounder:
         """One for every other sample from ``start`` on, 0 or 1, if it is :attr:`divisible`."""
-        found = copy(self)
+        rounder = copy(self)
         first, second = self._parts[start]
-        found._parts, found._chosen = ((first,), (second,)), {}
-        return found
+        rounder._parts, rounder._chosen = ((first,), (second,)), {}
+        return rounder
 
     def weights(self, compiled: Compiled) -> dict[str, FloatArray]:
         """What the weights become, by node; those that are best rounded to the nearest are left out."""
-        allowed, found = units(self.graph, compiled), {}
+        allowed, weights = units(self.graph, compiled), {}
         with SINGLE_THREADED:  # the matrices are too small for more, and sums do not depend on the number of threads
             for node in self.graph.nodes:
                 if node.name in allowed and (weight := self._weight(node, allowed[node.name])) is not None:
-                    found[node.name] = weight
-        return found
+                    weights[node.name] = weight
+        return weights
 
     def _weight(self, node: Node, allowed: Units) -> FloatArray | None:
         key = node.name, allowed.largest, allowed.unit.tobytes()
@@ -240,5 +240,5 @@ class Rounder:
         tell one half about the other.
         """
         quarters, biased = self._sums.quarters(node), node.attrs["bias"].any()
-        one, other = (reduce(add, [quarters[k] for k in part]) for part in self._parts)
-        return one.about(one.mean * biased), other.about(other.mean * biased)
+        first, second = (reduce(add, [quarters[k] for k in part]) for part in self._parts)
+        return first.about(first.mean * biased), second.about(second.mean * biased)

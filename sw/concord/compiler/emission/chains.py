@@ -180,9 +180,9 @@ class Chains:
         """The same chain for every native vector of a position: in a loop, where registers are free for it."""
         registers = {0: 0}
         if count > 1 and not self.registers and not self.dropped_rows:
-            mine, self.builder = self.builder, ProgramBuilder()
+            program, self.builder = self.builder, ProgramBuilder()
             chain(_Tile(0, registers, down))
-            self.builder = mine
+            self.builder = program
         if not 1 < len(registers) <= ADDR_REGS:
             for number in range(count):
                 chain(_Tile(number, None, down))

@@ -49,7 +49,7 @@ class DataSection:
             if unnamed not in stored:  # of codes whose scales hardly differ
                 stored[unnamed] = self.allocator.table(f"table.{len(stored)}.{name}", table)
             slots[spec] = stored[unnamed]
-        self._tables = {spec: slots[one] for spec, one in held.items()}
+        self._tables = {spec: slots[stored_spec] for spec, stored_spec in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
         for index, layer in enumerate(layers):

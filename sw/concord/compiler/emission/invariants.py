@@ -22,7 +22,9 @@ def program_problems(program: Emitter) -> Iterator[str]:
     }
     for region, depth in depths.items():
         spans = [
-            (one.addr, one.count, one.name) for one in program.allocator.allocations.values() if one.region is region
+            (allocation.addr, allocation.count, allocation.name)
+            for allocation in program.allocator.allocations.values()
+            if allocation.region is region
         ]
         yield from _spans(spans, region.name.lower())
         if program.starts:  # before, what does not fit is still to be told

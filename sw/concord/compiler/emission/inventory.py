@@ -31,27 +31,27 @@ def inventory(
         :meth:`concord.program.allocator.Allocator.map`, and tensors with their live ranges.
     """
     lowered = emitter.plan.lowered
-    found: dict[str, Any] = {"name": graph.name, MACS: f"{sum(layer.macs for layer in lowered.layers):,}"}
+    entries: dict[str, Any] = {"name": graph.name, MACS: f"{sum(layer.macs for layer in lowered.layers):,}"}
     if emitter.row_tiling is not None:
-        found["row tiling"] = emitter.row_tiling.text
+        entries["row tiling"] = emitter.row_tiling.text
     if grids:
-        found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
+        entries["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
     if offsets := {name: c for name, c in emitter.formats.input_offsets.items() if name in lowered.offsettable}:
-        found["offset"] = [
+        entries["offset"] = [
             f"the host subtracts {c:g} from {name}, and a bias adds its part" for name, c in offsets.items()
         ]
     if scales := emitter.formats.channel_scales:
         prepared = {name: "by the host" if name in lowered.inputs else "by weights" for name in scales}
-        found["equalised"] = [f"{name}: {scale.text} {prepared[name]}" for name, scale in scales.items()]
+        entries["equalised"] = [f"{name}: {scale.text} {prepared[name]}" for name, scale in scales.items()]
     if lost:
-        found["not exact"] = [one.text for one in lost]
-    found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
+        entries["not exact"] = [inexact.text for inexact in lost]
+    entries["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
     starts = {pc: index for addresses in (*emitter.tile_starts, emitter.starts) for index, pc in enumerate(addresses)}
-    found["program"] = [[pc, index] for pc, index in sorted(starts.items())]
+    entries["program"] = [[pc, index] for pc, index in sorted(starts.items())]
     together = {all_tensors(mem) for mem in REGIONS}
     constants = [allocation for allocation in emitter.allocator.map() if allocation["name"] not in together]
-    found["map"] = [*constants, *_tensors(emitter)]
-    return found
+    entries["map"] = [*constants, *_tensors(emitter)]
+    return entries
 
 
 def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:

@@ -77,8 +77,8 @@ class Package:
     @property
     def warnings(self) -> list[str]:
         """What was measured when it was compiled and a user should know, a line each."""
-        found = [] if self.quantised_model is None else self.quantised_model.warnings
-        return found if self.expected_error is None else [*found, *self.expected_error.warnings]
+        warnings = [] if self.quantised_model is None else self.quantised_model.warnings
+        return warnings if self.expected_error is None else [*warnings, *self.expected_error.warnings]
 
     def input_flags(self, inputs: Mapping[str, npt.ArrayLike]) -> list[FlagDiagnostic]:
         """Inputs that are unlike what is known of them, each with what is so and what helps; empty if there are none.
@@ -93,21 +93,23 @@ class Package:
             If a name or a shape is wrong.
         """
         self.arrangement.check_names(inputs)
-        found = []
+        diagnostics = []
         for name, record in self.input_records.items():
             values = real_numbers(f"input {name!r}", inputs[name])
             self.arrangement.check_shape(name, values.shape)
             mismatch = record.mismatch(values, self.arrangement.grids.get(name))
             if mismatch is not None:
                 where = f"input {name}"
-                found.append(FlagDiagnostic(where, None, "", INPUT_RANGE, mismatch.meaning, mismatch.advice))
-        return found
+                diagnostics.append(FlagDiagnostic(where, None, "", INPUT_RANGE, mismatch.meaning, mismatch.advice))
+        return diagnostics
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""
         return self.host_outputs(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
-    def host_outputs(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    def host_outputs(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: dict[str, FloatArray]
+    ) -> dict[str, FloatArray]:
         """Results of a batch from the outputs of the NPU: what the host computes from them.
 
         A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
@@ -115,11 +117,13 @@ class Package:
         host computes is +0, for NumPy does not say which one a maximum is.
         """
         if self.host_graph is None:
-            return found
-        given = {
+            return outputs
+        direct = {
             name: self.arrangement.rounded(name, inputs[name]) for name in self.host_graph.inputs if name in inputs
         }
-        batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host_graph.inputs}
+        batch = {
+            name: np.ascontiguousarray((outputs | direct)[name], dtype=np.float64) for name in self.host_graph.inputs
+        }
         samples = range(max(len(values) for values in batch.values())) or (0,)
         single = [execute.run(self.host_graph, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
         computed = {name for node in self.host_graph.nodes for name in node.outputs}
@@ -154,9 +158,9 @@ class Package:
         known = self.arrangement.unpack(ports, samples)
         direct = [name for name in self.host_graph.inputs if name in inputs]
         known |= {name: self.arrangement.rounded(name, inputs[name]) for name in direct}
-        given = {name: known[name] for name in self.host_graph.inputs}
-        values = execute.run(self.host_graph, given, keep=[node.inputs[0] for node in limited])
-        found = []
+        host_inputs = {name: known[name] for name in self.host_graph.inputs}
+        values = execute.run(self.host_graph, host_inputs, keep=[node.inputs[0] for node in limited])
+        diagnostics = []
         for node in limited:
             x = values[node.inputs[0]]
             bad = int((x < 0).reshape(len(x), -1).any(axis=1).sum())
@@ -164,8 +168,8 @@ class Package:
                 name = read[node.name]
                 meaning = f"{name} reads negative numbers in {bad} of {len(x)} samples; floats have NaN there"
                 advice = "numbers that are not below zero in front of it, such as by a Relu; it is computed on the host"
-                found.append(FlagDiagnostic(node.name, None, "", DOMAIN, meaning, advice))
-        return found
+                diagnostics.append(FlagDiagnostic(node.name, None, "", DOMAIN, meaning, advice))
+        return diagnostics
 
     def run(self, device: PackageDevice, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded; clears the flags before.

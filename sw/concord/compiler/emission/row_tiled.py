@@ -143,12 +143,12 @@ class RowTiled:
     def _words(self, tile: int, first: int) -> tuple[list[int], tuple[int, ...]]:
         """Instructions of a row tile, with the addresses of tile ``first`` where registers count; starts of layers."""
         chains = self.chains
-        mine, chains.builder = chains.builder, ProgramBuilder()
+        program, chains.builder = chains.builder, ProgramBuilder()
         self._enter(tile, first)
         self._tile(tile)
         chains.builder.halt()
         words, starts = chains.builder.words(), tuple(self.starts)
-        chains.builder = mine
+        chains.builder = program
         self.starts.clear()
         return words, starts
 
@@ -169,7 +169,7 @@ class RowTiled:
         for index in range(self.tiling.layers):
             self.starts.append(len(self.chains.builder))
             if index == 0:
-                self.chains.narrow_inputs(self._given(tile))
+                self.chains.narrow_inputs(self._input_heights(tile))
             rows = self.tiling.tiles[tile][self.plan.layer(index).target]
             if rows.stop > rows.new:
                 self.chains.layer(index, rows.new, rows.stop - rows.new)
@@ -179,7 +179,7 @@ class RowTiled:
                     if copy is not None and copy.last_use == index:
                         self._move(maker, mem, tile)
 
-    def _given(self, tile: int) -> dict[Storage, int]:
+    def _input_heights(self, tile: int) -> dict[Storage, int]:
         """Rows of the inputs that the host writes before a row tile."""
         rows = self.tiling.tiles[tile][self.tiling.source]
         inputs = [] if tile else [storage for storage, _ in self.plan.lowered.inputs.values()]

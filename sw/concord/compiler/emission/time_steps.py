@@ -30,7 +30,7 @@ class StepBlock:
         builder.set_addr(X_REG, 0)
         builder.set_addr(STATE_REG, 0)
         self._shape(block.source.tiles)
-        for chain in cell.ahead(self):
+        for chain in cell.independent(self):
             chain()
         if block.time_steps > 1:
             builder.loop(block.time_steps - 1)
@@ -45,14 +45,14 @@ class StepBlock:
         self.chains.forget(Op.SET_SHAPE)
         for chain in cell.first(self):
             chain()
-        ahead = [] if last else cell.ahead(self)
+        independent = [] if last else cell.independent(self)
         if not last:
             self.builder.inc_addr(X_REG, -self.block.source.stride if self.block.backward else self.block.source.stride)
         # The first of them gives the last chain before the result time to leave the pipe.
-        for chain in ahead[:1]:
+        for chain in independent[:1]:
             chain()
         cell.result(self)
-        for chain in ahead[1:]:
+        for chain in independent[1:]:
             chain()
         if not last and self.move:
             target = self.block.target

@@ -59,7 +59,7 @@ def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:
             break
         *_, first, second = min(choices, key=lambda choice: choice[:2])
         both = _both(first, second)
-        held = {spec: both if one in (first, second) else one for spec, one in held.items()}
+        held = {spec: both if stored in (first, second) else stored for spec, stored in held.items()}
     return held
 
 

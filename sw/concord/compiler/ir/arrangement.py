@@ -177,14 +177,14 @@ class Arrangement:
             flat[:, :-2] = values.reshape(runs, -1)
             if offset:
                 flat[:, :-1] -= offset
-            found: npt.NDArray[Any] = np.moveaxis(_singles(flat)[order], -1, 0) if rounded else flat[:, order]
-            ports[name] = found
+            port: npt.NDArray[Any] = np.moveaxis(_singles(flat)[order], -1, 0) if rounded else flat[:, order]
+            ports[name] = port
         return ports
 
     def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, FloatArray]:
         """Outputs of ``samples`` samples from their ports."""
-        found = {}
+        outputs = {}
         for name, ids in self.outputs.items():
             values = np.asarray(ports[name], dtype=np.float64)
-            found[name] = values.reshape(len(values), -1)[:, ids].reshape(-1, *self.shapes[name])[:samples]
-        return found
+            outputs[name] = values.reshape(len(values), -1)[:, ids].reshape(-1, *self.shapes[name])[:samples]
+        return outputs

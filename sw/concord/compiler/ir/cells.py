@@ -1,7 +1,7 @@
 """The arithmetic of recurrent cells as chains.
 
 A cell gives the chains that wait for the state of the step before, and the chain that computes the new state. Between
-steps its *ahead* chains do what does not wait: the product of the next input with the weights of every gate.
+steps its *independent* chains do what does not wait: the product of the next input with the weights of every gate.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Cell(ABC):
     def result(self, block: CellWriter) -> None:
         """The chain that computes the new state."""
 
-    def ahead(self, block: CellWriter) -> list[Chain]:
+    def independent(self, block: CellWriter) -> list[Chain]:
         """Chains for the next step that do not wait for its state."""
         return [lambda gate=gate: block.input_part(gate) for gate in self.gates]  # type: ignore[misc]
 
@@ -156,7 +156,7 @@ class Lstm(Cell):
         else:
             block.read("zo").apply(f).mul("tc").write_state()
 
-    def ahead(self, block: CellWriter) -> list[Chain]:
+    def independent(self, block: CellWriter) -> list[Chain]:
         chains: list[Chain] = []
         for gate in self.gates:
             chains.append(lambda gate=gate: block.input_part(gate))  # type: ignore[misc]
@@ -180,8 +180,8 @@ class Gru(Cell):
     def __init__(self, node: Node, direction: int, hidden: int, spread: Spread, functions: Sequence[Functions]):
         super().__init__(node, direction, hidden, spread, functions)
         attributes = node.attributes(GruAttributes)
-        self.behind = bool(attributes.linear_before_reset)
-        if self.behind:
+        self.reset_after = bool(attributes.linear_before_reset)
+        if self.reset_after:
             bias_w, bias_r = (np.split(part, 3)[2] for part in np.split(attributes.B[direction], 2))
             self.bias["h"], self.inner["h"] = bias_w, bias_r
         else:
@@ -205,7 +205,7 @@ class Gru(Cell):
         def candidate_of_reset() -> None:
             block.product("h", "rh").add("p_h").apply(g).write("n")
 
-        return [gate_r, gate_z, candidate] if self.behind else [reset, gate_z, candidate_of_reset]
+        return [gate_r, gate_z, candidate] if self.reset_after else [reset, gate_z, candidate_of_reset]
 
     def result(self, block: CellWriter) -> None:
         block.read("n").rsub_state().mul("z").add("n").write_state()

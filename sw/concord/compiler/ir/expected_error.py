@@ -86,9 +86,9 @@ class ExpectedError:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ExpectedError:
         """Inverse of :meth:`to_dict`; ``TypeError``, ``ValueError`` or ``LookupError`` for anything else."""
-        errors = ((str(one["layer"]), _error(one["relative"]), _error(one["own"])) for one in values["layers"])
-        texts = ((str(one["layer"]), str(one["meaning"]), str(one["advice"])) for one in values["causes"])
-        layers, causes = tuple(LayerError(*one) for one in errors), tuple(Cause(*one) for one in texts)
+        errors = ((str(entry["layer"]), _error(entry["relative"]), _error(entry["own"])) for entry in values["layers"])
+        texts = ((str(entry["layer"]), str(entry["meaning"]), str(entry["advice"])) for entry in values["causes"])
+        layers, causes = tuple(LayerError(*error) for error in errors), tuple(Cause(*text) for text in texts)
         return cls(str(values["samples"]), _error(values["result"]), layers, causes)
 
 

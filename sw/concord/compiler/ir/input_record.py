@@ -92,12 +92,12 @@ def _magnitudes(x: FloatArray, floor: float) -> dict[str, FloatArray]:
         return {}
     zeros = (sizes == 0).sum(axis=1)
     places = zeros + np.floor(floor * (sizes.shape[1] - 1 - zeros)).astype(int)
-    found = {
+    magnitudes = {
         "root mean square": np.sqrt((sizes**2).mean(axis=1)),
         "peak": sizes[:, -1],
         "floor": sizes[np.arange(len(sizes)), places],
     }
-    return {name: np.log2(np.maximum(values, 1e-300)) for name, values in found.items()}
+    return {name: np.log2(np.maximum(values, 1e-300)) for name, values in magnitudes.items()}
 
 
 def _points(values: FloatArray) -> tuple[float, ...]:
@@ -161,12 +161,12 @@ class InputRecord:
         count, means = len(x), x.mean(axis=1)
         best: tuple[float, float, dict[str, FloatArray], dict[str, float]] | None = None
         for floor in _FLOORS:
-            found = _magnitudes(x, floor)
-            weights = {name: _weight(_Density(np.array(_points(y)), count), y) for name, y in found.items()}
+            magnitudes = _magnitudes(x, floor)
+            weights = {name: _weight(_Density(np.array(_points(y)), count), y) for name, y in magnitudes.items()}
             if best is None or weights.get("floor", 0.0) > best[0]:
-                best = weights.get("floor", 0.0), floor, found, weights
+                best = weights.get("floor", 0.0), floor, magnitudes, weights
         assert best is not None
-        _, floor, found, weights = best
+        _, floor, magnitudes, weights = best
         total = sum(weights.values())
         return cls(
             float(x.min()),
@@ -177,7 +177,7 @@ class InputRecord:
             (float(means.min()), float(means.max())),
             (_spread(x.min(axis=1)), _spread(x.max(axis=1))),
             floor,
-            {name: _points(y) for name, y in found.items()},
+            {name: _points(y) for name, y in magnitudes.items()},
             {name: weight / total for name, weight in weights.items()} if total else {},
             least,
         )
@@ -197,19 +197,19 @@ class InputRecord:
         low, high = float(x.min()), float(x.max())
         now = f"values from {low:g} to {high:g}"
         if self.count:
-            found = self._factor(x) or self._moved(x.mean(), len(x), now) or self._beyond(x)
+            meaning = self._factor(x) or self._moved(x.mean(), len(x), now) or self._beyond(x)
             rescale = "scale them as the samples were, or calibrate with samples that are like them"
         else:
             margin = _SLACK * (self.high - self.low)
             inside = low >= self.low - margin and high <= self.high + margin
-            found = None if inside else f"{now}; compiled for {self.text}"
+            meaning = None if inside else f"{now}; compiled for {self.text}"
             rescale = "give their --input-range, or samples of them (--calibrate)"
-        if found is None and grid is not None:
-            found, rescale = _limited(x, grid), "scale them as the inputs that the model was quantised for"
-        if found is None and (size := max(-low, high)) and size < self.least <= self._usual_size:
-            found = f"{now}; the format of the input holds them with less than {LEAST_BITS} bits"
+        if meaning is None and grid is not None:
+            meaning, rescale = _limited(x, grid), "scale them as the inputs that the model was quantised for"
+        if meaning is None and (size := max(-low, high)) and size < self.least <= self._usual_size:
+            meaning = f"{now}; the format of the input holds them with less than {LEAST_BITS} bits"
             rescale = "scale them up, and the weights that read them down"
-        return None if found is None else Mismatch(found, rescale)
+        return None if meaning is None else Mismatch(meaning, rescale)
 
     @property
     def _usual_size(self) -> float:
@@ -224,18 +224,18 @@ class InputRecord:
     def _factor(self, x: FloatArray) -> str | None:
         """By which factor inputs are larger or smaller than samples, if that is clear."""
         some = x[np.linspace(0, len(x) - 1, min(len(x), _LOOKED_AT)).astype(int)]
-        found = _magnitudes(some, self.floor)
-        if not found or not self.weights:
+        magnitudes = _magnitudes(some, self.floor)
+        if not magnitudes or not self.weights:
             return None
-        gains = {name: density.gain(found[name], _SHIFTS) for name, density in self._densities.items()}
+        gains = {name: density.gain(magnitudes[name], _SHIFTS) for name, density in self._densities.items()}
         total = sum((self.weights[name] * gain for name, gain in gains.items()), np.zeros(len(_SHIFTS)))
         total = np.where(np.minimum.reduce(list(gains.values())) >= _UNLIKE, total, -np.inf)
         best = int(total.argmax())
-        needed = min(_ODDS_ALONE, _ODDS + _ODDS_FEW / len(found["peak"]) ** _ODDS_FALL)
+        needed = min(_ODDS_ALONE, _ODDS + _ODDS_FEW / len(magnitudes["peak"]) ** _ODDS_FALL)
         if total[best] < needed:
             return None
         rms = "root mean square"
-        now, usual = (float(np.median(values)) for values in (found[rms], self.magnitudes[rms]))
+        now, usual = (float(np.median(values)) for values in (magnitudes[rms], self.magnitudes[rms]))
         factor = 2.0 ** -_SHIFTS[best]
         times = f"{factor:.2g} times as large as" if factor > 1 else f"{1 / factor:.2g} times as small as"
         return f"about {times} the samples: root mean square {2**now:.3g}, that of the samples {2**usual:.3g}"

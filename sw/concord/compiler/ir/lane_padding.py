@@ -19,9 +19,9 @@ def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
     places = np.arange(used.shape[-1])
     before = np.maximum.accumulate(np.where(used, places, -1), axis=-1)
     last = used.shape[-1]
-    behind = np.flip(np.minimum.accumulate(np.flip(np.where(used, places, last), -1), axis=-1), -1)
-    found = np.where(before >= 0, before, behind)
-    return np.asarray(np.where(found == last, places, found))
+    after = np.flip(np.minimum.accumulate(np.flip(np.where(used, places, last), -1), axis=-1), -1)
+    neighbours = np.where(before >= 0, before, after)
+    return np.asarray(np.where(neighbours == last, places, neighbours))
 
 
 def pad_lanes(values: FloatArray) -> FloatArray:

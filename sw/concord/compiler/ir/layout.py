@@ -182,9 +182,9 @@ class Storages:
         LayoutError
             As for :meth:`join`.
         """
-        found: list[Ids] = []
-        self._join(ids, what, found.append)
-        return found[0]
+        views: list[Ids] = []
+        self._join(ids, what, views.append)
+        return views[0]
 
     def join(self, ids: Ids, what: str) -> Walk:
         """Make the storages of a view parts of one new storage in which it can be walked.
@@ -194,9 +194,9 @@ class Storages:
         LayoutError
             If there is no such arrangement, or a part belongs to another storage already.
         """
-        found: list[Walk] = []
-        self._join(ids, what, lambda joined: found.append(self.walk(joined, what)))
-        return found[0]
+        walks: list[Walk] = []
+        self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)))
+        return walks[0]
 
     def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None]) -> None:
         """Place the parts of a view in the first arrangement that ``accept`` takes without a :class:`LayoutError`."""
@@ -228,11 +228,11 @@ class Storages:
         """A view of parts as one of the storage that they are to be placed in."""
         moved = ids.copy()
         for part, place in zip(parts, places, strict=False):
-            mine = (ids != PAD) & self.within(ids, part)
-            vector, lane = np.divmod(ids[mine] - part.base, self.native)
+            inside = (ids != PAD) & self.within(ids, part)
+            vector, lane = np.divmod(ids[inside] - part.base, self.native)
             position, tile = np.divmod(vector, part.tiles)
             y, x = np.divmod(position, part.width)
-            moved[mine] = parent.base + (place + (y * parent.width + x) * parent.tiles + tile) * self.native + lane
+            moved[inside] = parent.base + (place + (y * parent.width + x) * parent.tiles + tile) * self.native + lane
         return moved
 
     def walk(self, ids: Ids, what: str) -> Walk:

@@ -89,8 +89,8 @@ def static_exponent_of(quantization: Quantization, config: NpuConfig) -> int | N
 def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
     """Static exponents that an exporter chose, by tensor; inputs have dynamic ones, and :func:`grids_of`."""
     computed = {name: quantization for name, quantization in graph.quantization.items() if name not in graph.inputs}
-    found = {name: static_exponent_of(quantization, config) for name, quantization in computed.items()}
-    return {name: exponent for name, exponent in found.items() if exponent is not None}
+    exponents = {name: static_exponent_of(quantization, config) for name, quantization in computed.items()}
+    return {name: exponent for name, exponent in exponents.items() if exponent is not None}
 
 
 def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
@@ -99,14 +99,14 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
     The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
     elements of its block a bit.
     """
-    found = {}
+    grids = {}
     for name, quantization in graph.quantization.items():
         if name in graph.inputs and quantization.axis is None and powers_of_two(quantization.scale):
             least, greatest = _offsets(quantization)
             if -least == greatest and _bits(greatest + 1) <= config.act_mant:
                 least -= 1
-            found[name] = InputGrid(int(np.frexp(float(quantization.scale))[1]) - 1, least, greatest)
-    return found
+            grids[name] = InputGrid(int(np.frexp(float(quantization.scale))[1]) - 1, least, greatest)
+    return grids
 
 
 def inexact(
@@ -137,24 +137,24 @@ def inexact(
     narrow, wide = memories
     order = dict.fromkeys(name for name in (*narrow, *graph.quantization) if name in graph.quantization)
     rounded = {node.outputs[0] for node in graph.nodes if node.op == "FakeQuantize"} | grids_of(graph, config).keys()
-    found = []
+    losses = []
     for name in order:
-        one = None
+        loss = None
         if name in narrow:
-            one = _tensor(name, graph.quantization[name], config, exponents.get(name))
+            loss = _tensor(name, graph.quantization[name], config, exponents.get(name))
         elif name in rounded:
-            one = _in_binary16(name, graph.quantization[name])
-        if one is None and name not in rounded and (name in wide or name not in narrow):
-            one = _not_rounded(name, graph.quantization[name])
-        found.append(one)
+            loss = _in_binary16(name, graph.quantization[name])
+        if loss is None and name not in rounded and (name in wide or name not in narrow):
+            loss = _not_rounded(name, graph.quantization[name])
+        losses.append(loss)
     for layer in layers:
         nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
         weights = operator_of(nodes[0]).affine if nodes else None
         if isinstance(layer, Layer) and layer.weight is not None and weights is not None:
             quantization = graph.weight_quantization[nodes[0].name]
             largest = _largest_code(nodes[0].attrs[weights.names[0]], quantization)
-            found.append(_weights(layer, layer.weight, largest, quantization, config, formats.mantissa(layer, config)))
-    return tuple(one for one in found if one is not None)
+            losses.append(_weights(layer, layer.weight, largest, quantization, config, formats.mantissa(layer, config)))
+    return tuple(loss for loss in losses if loss is not None)
 
 
 def _tensor(name: str, quantization: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:

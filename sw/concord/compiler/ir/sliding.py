@@ -37,8 +37,8 @@ def slide_of(layer: Layer, config: NpuConfig, whole: bool = True) -> Slide | Non
     if layer.reduction is not Reduction.DEPTHWISE or window.taps > config.window_taps:
         return None
     directions = (False, True) if whole and _steps_down(layer) <= _MOST else (False,)
-    found = [slide for down in directions if (slide := _along(layer, down)) is not None]
-    best = min(found, key=lambda slide: slide.reads, default=None)
+    slides = [slide for down in directions if (slide := _along(layer, down)) is not None]
+    best = min(slides, key=lambda slide: slide.reads, default=None)
     plain = layer.out[0] * layer.out[1] * window.taps
     return best if best is not None and plain - best.reads > _ENTRY else None
 
@@ -46,9 +46,9 @@ def slide_of(layer: Layer, config: NpuConfig, whole: bool = True) -> Slide | Non
 def _steps_down(layer: Layer) -> int:
     """The greatest step from a row of positions to the next, which is one per position if windows slide down."""
     operands = [mfu_op.operand for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
-    storages = [layer.source.storage, layer.target, *(one.storage for one in operands if one.storage is not None)]
+    storages = [layer.source.storage, layer.target, *filter(None, (operand.storage for operand in operands))]
     steps = [storage.root.width * storage.root.tiles * layer.window.stride[0] for storage in storages]
-    return max(*steps, *(abs(one.outer) for one in operands))
+    return max(*steps, *(abs(operand.outer) for operand in operands))
 
 
 def _along(layer: Layer, down: bool) -> Slide | None:

@@ -61,7 +61,7 @@ def _direction(functions: Functions, greatest: float) -> int:
 
 def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: bool) -> tuple[TableSegment, ...] | None:
     """Segments with these scales, finest first, each with as many entries as possible; ``None`` if they do not fit."""
-    found: list[TableSegment] = []
+    segments: list[TableSegment] = []
     low, start = 0, None
     for scale, coarser in pairwise(scales):
         step = 1 << scale - coarser
@@ -71,12 +71,12 @@ def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: boo
         if border < 1 or high <= low:
             return None
         stop = (border + 0.5) * 2.0**-coarser
-        found.append(TableSegment(low, high + falling, scale, start, stop, falling))
+        segments.append(TableSegment(low, high + falling, scale, start, stop, falling))
         low, start = border + falling, stop
     high = int(np.ceil(np.ldexp(greatest, scales[-1])))
     if not low < high < low + entries:
         return None
-    return (*found, TableSegment(low, high, scales[-1], start, None, falling))
+    return (*segments, TableSegment(low, high, scales[-1], start, None, falling))
 
 
 def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tuple[TableSegment, ...] | None:
@@ -116,14 +116,14 @@ def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tu
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
 
 
-def available(layers: Sequence[AnyLayer], mine: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:
+def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:
     """What is left for a function in the place of its table.
 
     Parameters
     ----------
     layers : sequence of Layer
         Of the network, with the function as one table.
-    mine : TableSpec
+    own : TableSpec
         That table.
 
     Returns
@@ -142,7 +142,7 @@ def available(layers: Sequence[AnyLayer], mine: TableSpec, config: NpuConfig) ->
     def table(spec: TableSpec) -> TableSegment:
         return TableSegment(*codes_of(spec, config, share))
 
-    others = {held[spec] for spec in specs if spec != mine or used.count(mine) > 1}
+    others = {held[spec] for spec in specs if spec != own or used.count(own) > 1}
     largest = max((table(spec).entries for spec in others), default=0)
     taken = len(others) * largest + sum(fixed_entries(spec) or 0 for spec in fixed)
-    return config.table_slots - len(others) - len(fixed), config.table_depth - taken, table(held[mine])
+    return config.table_slots - len(others) - len(fixed), config.table_depth - taken, table(held[own])

@@ -109,7 +109,7 @@ class Formats:
             {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
         )
         means = {name: tuple(mean) for name, mean in values["means"].items()}
-        segments = {name: tuple(TableSegment(**one) for one in found) for name, found in values["parts"].items()}
+        segments = {name: tuple(TableSegment(**part) for part in parts) for name, parts in values["parts"].items()}
         exponents, mantissas, offsets = (dict(values[k].items()) for k in ("exponents", "mantissas", "centres"))
         plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
         scales = {name: ChannelScale.from_dict(scale) for name, scale in values["channel scales"].items()}

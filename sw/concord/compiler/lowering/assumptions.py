@@ -52,7 +52,7 @@ class Assumed:
 
 
 def assumptions(
-    graph: Graph, given: Formats, complete: Formats, lowered: Lowered, config: NpuConfig
+    graph: Graph, requested: Formats, complete: Formats, lowered: Lowered, config: NpuConfig
 ) -> tuple[Assumed, ...]:
     """What was assumed of inputs and tables; nothing if samples, or the network itself, say all of it.
 
@@ -69,32 +69,33 @@ def assumptions(
     """
     carried: set[TableSpec] = set()
     for node in graph.nodes:
-        if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in given.ranges:
+        if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in requested.ranges:
             functions = node.attributes(FunctionAttributes).spec
             carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
-    found = []
+    entries = []
     for layer in lowered.layers:
         for functions, domain in dict.fromkeys(layer.table_specs):
             if isinstance(domain, TableSegment | Proven | InputSpan) or not depends(functions):
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"
             if domain is None:
-                found.append(Assumed(layer.name, what, function(functions[0][0]).domain, "default"))
+                entries.append(Assumed(layer.name, what, function(functions[0][0]).domain, "default"))
             elif (functions, domain) in carried:
-                found.append(Assumed(layer.name, what, domain, "from the inputs"))
+                entries.append(Assumed(layer.name, what, domain, "from the inputs"))
     for node in graph.nodes:
         if node.op == "Normalise" and lowered.variance_range is not VarianceRange.ANY:
             covered = assumed_variances(node, lowered.variance_range, complete, config)
             if covered is not None:
-                found.append(Assumed(node.name, "the normalisation covers variances from", covered, _NO_ROOM))
-    if not any(one.reason in ("from the inputs", _NO_ROOM) for one in found):
-        return tuple(found)
-    inputs = assumed(graph, given.inputs).items()
+                entries.append(Assumed(node.name, "the normalisation covers variances from", covered, _NO_ROOM))
+    if not any(entry.reason in ("from the inputs", _NO_ROOM) for entry in entries):
+        return tuple(entries)
+    inputs = assumed(graph, requested.inputs).items()
     shape = {True: "normal, deviation 1, within", False: "values from"}
-    return (*(Assumed(name, shape[one.normal], (one.low, one.high), one.reason) for name, one in inputs), *found)
+    of_inputs = (Assumed(name, shape[it.normal], (it.low, it.high), it.reason) for name, it in inputs)
+    return (*of_inputs, *entries)
 
 
-def assumption_table(found: Sequence[Assumed]) -> Table:
+def assumption_table(entries: Sequence[Assumed]) -> Table:
     """Assumptions for a terminal."""
     shown = Table(
         title="Assumed, as no samples say it (--calibrate)",
@@ -106,6 +107,6 @@ def assumption_table(found: Sequence[Assumed]) -> Table:
     )
     for column in ("input or layer", "what", "range", "reason"):
         shown.add_column(column, overflow="fold")
-    for one in found:
-        shown.add_row(one.layer, one.what, f"{one.range[0]:g} to {one.range[1]:g}", one.reason)
+    for entry in entries:
+        shown.add_row(entry.layer, entry.what, f"{entry.range[0]:g} to {entry.range[1]:g}", entry.reason)
     return shown

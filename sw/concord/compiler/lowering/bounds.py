@@ -65,12 +65,12 @@ class Bound:
         return self.low, self.high
 
 
-def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Bound]:
+def bounds(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[str, Bound]:
     """Bounds on all tensors of a network.
 
     Parameters
     ----------
-    graph, given
+    graph, ranges
         As for :func:`assumed`.
 
     Raises
@@ -78,7 +78,7 @@ def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str,
     ValueError
         As :func:`assumed`.
     """
-    inputs = assumed(graph, given)
+    inputs = assumed(graph, ranges)
     return _bounds(graph, inputs, _values(graph, inputs))
 
 
@@ -106,15 +106,15 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
         node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges
     ]
     inputs = assumed(graph, formats.inputs)
-    known = not any(one.normal for one in inputs.values())
+    known = not any(assumption.normal for assumption in inputs.values())
     if not missing and not normalisations:
         return formats
     values = _values(graph, inputs)
-    found = _bounds(graph, inputs, values)
-    domains = {name: found[name].domain for name in missing}
+    computed = _bounds(graph, inputs, values)
+    domains = {name: computed[name].domain for name in missing}
     for name, node in missing.items():
         if not known and is_power(node) and node.name not in formats.plain:
-            domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(BINARY16_MAX), float(BINARY16_MAX)
+            domains[name] = 0.0 if computed[name].worst[0] >= 0 else -float(BINARY16_MAX), float(BINARY16_MAX)
     for node in normalisations:
         variances = np.nan_to_num(moments(graph, node, values[node.inputs[0]])["variance"], nan=0.0, posinf=_HUGE)
         low, high = np.quantile(variances, (0.5, 0.9))
@@ -142,20 +142,20 @@ Ends = tuple[FloatArray, FloatArray]
 
 def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
     """Ends of all tensors, for every input in its range."""
-    found: dict[str, Ends] = {}
+    worst: dict[str, Ends] = {}
     for name in graph.inputs:
         shape = (1, *graph.shapes[name])
-        found[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
+        worst[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
     for node in graph.nodes:
-        ends = [found[name] if name else None for name in node.inputs]
+        ends = [worst[name] if name else None for name in node.inputs]
         rule = _RULES.get(node.op, _rising if operator_of(node).rises else _unknown)
         for name, (low, high) in zip(node.outputs, rule(graph, node, ends), strict=True):
             if name:
-                found[name] = (
+                worst[name] = (
                     np.nan_to_num(low, nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE),
                     (np.nan_to_num(high, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE)),
                 )
-    return found
+    return worst
 
 
 def _evaluate(node: Node, *inputs: FloatArray) -> FloatArray:
@@ -165,7 +165,7 @@ def _evaluate(node: Node, *inputs: FloatArray) -> FloatArray:
 
 def _rising(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """No element falls when another one rises: the ends are the results of the ends."""
-    low, high = (operator_of(node).evaluate(node, [one[k] if one else None for one in ends]) for k in (0, 1))
+    low, high = (operator_of(node).evaluate(node, [pair[k] if pair else None for pair in ends]) for k in (0, 1))
     return list(zip(low, high, strict=True))
 
 
@@ -181,7 +181,7 @@ def _linear(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
 
 def _product(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """Products of two tensors."""
-    (a, b) = (((one[0] + one[1]) / 2, (one[1] - one[0]) / 2) for one in ends if one is not None)
+    (a, b) = (((pair[0] + pair[1]) / 2, (pair[1] - pair[0]) / 2) for pair in ends if pair is not None)
     middle = _evaluate(node, a[0], b[0])
     radius = _evaluate(node, np.abs(a[0]) + a[1], np.abs(b[0]) + b[1]) - _evaluate(node, np.abs(a[0]), np.abs(b[0]))
     return [(middle - radius, middle + radius)]
@@ -192,14 +192,14 @@ def _binary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     first = ends[0]
     assert first is not None
     if len(ends) == 1:
-        found = [_evaluate(node, end) for end in first]
+        results = [_evaluate(node, end) for end in first]
     elif node.inputs[0] == node.inputs[1]:
         points = _points(first)
         return [_everywhere(_evaluate(node, points, points), (1, *graph.shapes[node.outputs[0]]))]
     else:
         assert ends[1] is not None
-        found = [_evaluate(node, a, b) for a in first for b in ends[1]]
-    return [(np.minimum.reduce(found), np.maximum.reduce(found))]
+        results = [_evaluate(node, a, b) for a in first for b in ends[1]]
+    return [(np.minimum.reduce(results), np.maximum.reduce(results))]
 
 
 def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:

@@ -38,8 +38,8 @@ def _loops(choices: list[int], *streams: Ids) -> tuple[tuple[int, int, int], tup
         for outer in _divisors(count // rows):
             size = (outer, count // rows // outer, rows)
             strides = [_strides(stream.reshape(size)) for stream in streams]
-            if all(one is not None for one in strides):
-                return size, tuple(one for one in strides if one is not None)
+            if all(stride is not None for stride in strides):
+                return size, tuple(stride for stride in strides if stride is not None)
     raise LayoutError("vectors that meet must be at equal distances")
 
 

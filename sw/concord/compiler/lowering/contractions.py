@@ -21,7 +21,7 @@ from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Red
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reductions import form, group_alignment, masked
+from concord.compiler.lowering.reductions import choose_form, group_alignment, masked
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import ExpandAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
@@ -41,13 +41,13 @@ def expand(lowering: Lowering, node: Node) -> None:
     like, shape = attributes.like, attributes.shape
     storages = lowering.done.storages
     a, other = (broadcast(storages, lowering.whole(name), shape) for name in (tensor, like))
-    found = select_lanes(a, other, own_indices(shape, lowering.graph.shapes[like]))
-    height, width, rows = found.size
-    source = found.source
+    selection = select_lanes(a, other, own_indices(shape, lowering.graph.shapes[like]))
+    height, width, rows = selection.size
+    source = selection.source
     walk = Walk(a.storage, source.start, height, width, a.storage.tiles, source.outer, source.inner, np.arange(0))
     lowering.add(
-        node, walk, Reduction.DENSE, found.weight[:, None, None], LayerWindow(), (height, width, rows),
-        lambda target: _placed(found.places, target),
+        node, walk, Reduction.DENSE, selection.weight[:, None, None], LayerWindow(), (height, width, rows),
+        lambda target: _placed(selection.places, target),
     )  # fmt: skip
 
 
@@ -55,11 +55,17 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     """An element-wise operation of two tensors, both of which are broadcast."""
     shape, storages = lowering.graph.shapes[node.outputs[0]], lowering.done.storages
     a, b = (broadcast(storages, lowering.whole(name), shape) for name in node.inputs)
-    found = align(a, b)
-    first, second = found.first, found.second
-    walk = Walk(a.storage, first.start, *found.size, first.outer, first.inner, np.arange(0), first.row)
+    pairing = align(a, b)
+    first, second = pairing.first, pairing.second
+    walk = Walk(a.storage, first.start, *pairing.size, first.outer, first.inner, np.arange(0), first.row)
     layer = lowering.add(
-        node, walk, Reduction.NONE, None, LayerWindow(), found.size, lambda target: _placed(found.places, target)
+        node,
+        walk,
+        Reduction.NONE,
+        None,
+        LayerWindow(),
+        pairing.size,
+        lambda target: _placed(pairing.places, target),
     )
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
@@ -113,10 +119,12 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
     ways = []
     for k in (0, 1):
         try:
-            found = select_lanes(factors[k], factors[1 - k], own_indices(shape, graph.shapes[names[1 - k]]))
+            selection = select_lanes(factors[k], factors[1 - k], own_indices(shape, graph.shapes[names[1 - k]]))
             beats, steps = config.beats, factors[k].storage.tiles * config.native // config.lanes
-            if summable(shape, found.places[1], factors[k].position):
-                ways.append((math.prod(found.size) * (max(beats, steps) + (0 if found.same_loops else beats)), k))
+            if summable(shape, selection.places[1], factors[k].position):
+                ways.append(
+                    (math.prod(selection.size) * (max(beats, steps) + (0 if selection.same_loops else beats)), k)
+                )
         except LayoutError as error:
             reasons.append(str(error))
     if not ways:
@@ -132,11 +140,11 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
         return [moved, node.replace(inputs=moved.outputs)]
     reduced = {"axes": (axis,), "keepdims": True}
     size = lowering.graph.shapes[x][axis]
-    found = form(lowering, x, (axis,))
+    form = choose_form(lowering, x, (axis,))
     made: list[Node] = []
     # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
     compared = x
-    if found.inside and not found.walk.full:
+    if form.inside and not form.walk.full:
         made.append(masked(lowering, node, x))
         (compared,) = made[0].outputs
 
@@ -147,7 +155,7 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
     least = -_NEGLIGIBLE - math.log(size)
     top = add("ReduceMax", "maximum", compared, **reduced, masked=True)
     below = difference = add("Sub", "difference", x, top)
-    if not found.inside and not found.walk.full:
+    if not form.inside and not form.walk.full:
         # Their exponentials would be large, and the others lose bits in the same block.
         made.append(masked(lowering, node, below))
         (below,) = made[-1].outputs

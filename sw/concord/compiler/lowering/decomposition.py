@@ -144,7 +144,7 @@ def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: N
         Whose table memory all tables share.
     """
     tables = len({str(node.attributes(FunctionAttributes).functions) for node in graph.nodes if node.op == "Function"})
-    found = []
+    plain = []
     for node in graph.nodes:
         names = node.attributes(FunctionAttributes).names if node.op == "Function" else ()
         if len(names) == 1 and function(names[0]).decomposed and function(names[0]).constant_ends:
@@ -153,8 +153,8 @@ def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: N
             codes = np.clip(np.rint(np.ldexp(np.clip(x, -BINARY16_MAX, BINARY16_MAX), scale)), low, high)
             want, got = (function(names[0]).values(each) for each in (x, np.ldexp(codes, -scale)))
             if np.linalg.norm(got - want) <= _ENOUGH * np.linalg.norm(want):
-                found.append(node.name)
-    return tuple(found)
+                plain.append(node.name)
+    return tuple(plain)
 
 
 def _table(emit: Emit, x: str, name: str, domain: InputSpan, **parameters: float) -> str:
@@ -209,8 +209,8 @@ def _softsign(emit: Emit, x: str, config: NpuConfig) -> None:
     span = next(span for entries, span in _SOFTSIGNS if config.table_depth >= entries)
     x = emit("Clip", x, min=2.0 - span.high, max=span.high - 2.0)
     whole = _constant(emit, "Add", emit("Max", _constant(emit, "Mul", x, -1.0), x), 1.0)
-    found = _newton(emit, _newton(emit, _table(emit, whole, "reciprocal", span), whole), whole)
-    emit("Mul", found, x)
+    reciprocal = _newton(emit, _newton(emit, _table(emit, whole, "reciprocal", span), whole), whole)
+    emit("Mul", reciprocal, x)
 
 
 def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
@@ -243,14 +243,14 @@ def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]
         size = emit("Max", _constant(emit, "Mul", x, -1.0), x)
     if name != "sqrt":  # less than the first step is beyond the table, and a flag; not where there are no elements
         size = emit("Max", size, constant=np.asarray(0.0), beyond=1.0)
-    found = ""
+    estimate = ""
     for segment in segments:
-        one = emit("Function", size, functions=((name, {}),), segment=segment)
-        found = emit("Max", found, one) if found else one
+        part = emit("Function", size, functions=((name, {}),), segment=segment)
+        estimate = emit("Max", estimate, part) if estimate else part
     if name == "reciprocal":
-        found = _newton(emit, found, size)
+        estimate = _newton(emit, estimate, size)
         if domain[0] < 0:
-            emit("Mul", emit("Mul", found, x), found)
+            emit("Mul", emit("Mul", estimate, x), estimate)
 
 
 def _mish_gate(emit: Emit, x: str, config: NpuConfig) -> None:

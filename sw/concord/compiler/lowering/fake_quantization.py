@@ -87,7 +87,7 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
     """The tables that there is room for beside those of functions; those that are read most come first."""
     others = tables_of_functions(graph)
     slots, depth = config.table_slots - others, config.table_depth // (2 if others else 1)
-    found: set[TableSpec] = set()
+    specs: set[TableSpec] = set()
     codes = [node.attributes(FakeQuantizeAttributes).quantization for node in nodes]
     for spec, _ in Counter(table_of(each, config) for each in codes).most_common():
         if spec is None:
@@ -96,9 +96,9 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
         assert isinstance(domain, InputSpan) and domain.scale is not None
         entries = int(np.ldexp(domain.high - domain.low, domain.scale))
         if slots > 0 and entries <= depth:
-            found.add(spec)
+            specs.add(spec)
             slots, depth = slots - 1, depth - entries
-    return found
+    return specs
 
 
 def _rule(node: Node) -> Callable[..., None]:
@@ -122,8 +122,8 @@ def _times(emit: Emit, x: str, factor: FloatArray) -> str:
     exponents = np.frexp(factor)[1] - 1
     if BINARY16_EXP_MIN <= exponents.min() <= exponents.max() <= BINARY16_EXP_MAX:
         return emit("Mul", x, constant=factor)
-    half = np.ldexp(1.0, exponents // 2)
-    return emit("Mul", emit("Mul", x, constant=half), constant=factor / half)
+    root = np.ldexp(1.0, exponents // 2)
+    return emit("Mul", emit("Mul", x, constant=root), constant=factor / root)
 
 
 def _limit(emit: Emit, x: str, low: FloatArray, high: FloatArray) -> str:

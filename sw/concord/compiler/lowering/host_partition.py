@@ -29,11 +29,11 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
             host.add(node.name)
     if not host:
         return graph, None
-    mine = [node for node in graph.nodes if node.name not in host]
+    npu_nodes = [node for node in graph.nodes if node.name not in host]
     theirs = [node for node in graph.nodes if node.name in host]
-    computed = {name for node in mine for name in node.outputs} | set(graph.inputs)
+    computed = {name for node in npu_nodes for name in node.outputs} | set(graph.inputs)
     crossing = list(dict.fromkeys(name for node in theirs for name in node.inputs if name in computed))
     outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
-    npu = Graph(graph.name, mine, list(graph.inputs), outputs, graph.shapes, batched)
+    npu = Graph(graph.name, npu_nodes, list(graph.inputs), outputs, graph.shapes, batched)
     return npu, Graph(f"{graph.name} on the host", theirs, outputs, list(graph.outputs), graph.shapes, batched)

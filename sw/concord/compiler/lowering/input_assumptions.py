@@ -36,14 +36,14 @@ class Assumption:
         return f"{what} {self.low:g} to {self.high:g} ({self.reason})"
 
 
-def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
+def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
     """What is assumed of every input.
 
     Parameters
     ----------
     graph : Graph
         The network.
-    given : mapping of str to pair of floats, optional
+    ranges : mapping of str to pair of floats, optional
         Ranges of inputs that are known.
 
     Raises
@@ -51,22 +51,22 @@ def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str
     ValueError
         If a range is of no input, or its ends are not finite or not in order.
     """
-    given = given or {}
-    for name, (low, high) in given.items():
+    ranges = ranges or {}
+    for name, (low, high) in ranges.items():
         if name not in graph.inputs:
             raise ValueError(f"input with a range must be one of {', '.join(graph.inputs)}, not {name!r}")
         if not (np.isfinite([low, high]).all() and low < high):
             raise ValueError(f"range of {name} must be two finite numbers low < high, not {low!r}, {high!r}")
-    found = {}
+    assumptions = {}
     for name in graph.inputs:
-        if name in given:
-            found[name] = Assumption(float(given[name][0]), float(given[name][1]), False, "given")
+        if name in ranges:
+            assumptions[name] = Assumption(float(ranges[name][0]), float(ranges[name][1]), False, "given")
         elif codes := _codes(graph, name):
             low, high = (float(pick(end)) for pick, end in zip((np.min, np.max), zip(*codes, strict=True), strict=True))
-            found[name] = Assumption(low, high, False, "what its codes mean")
+            assumptions[name] = Assumption(low, high, False, "what its codes mean")
         else:
-            found[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
-    return found
+            assumptions[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
+    return assumptions
 
 
 def _codes(graph: Graph, name: str) -> list[tuple[float, float]]:
@@ -99,15 +99,15 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
     """
     rng = np.random.default_rng(_SEED)
     count = int(np.clip(_WORK // max(macs(graph), 1), 3, most))
-    found = {}
+    samples = {}
     for name, assumption in inputs.items():
         shape = graph.sample_shape(name)
         white, alike = rng.normal(size=(count, *shape)), rng.normal(size=(count, *[1] * len(shape)))
         common = np.array([0.0, 1.0, 0.5])[np.arange(count) % 3].reshape(-1, *[1] * len(shape))
         mixed = np.sqrt(1 - common) * white + np.sqrt(common) * alike
         if assumption.normal:
-            found[name] = np.clip(mixed, assumption.low, assumption.high)
+            samples[name] = np.clip(mixed, assumption.low, assumption.high)
         else:  # about uniform: the logistic function is near the distribution function of normal numbers
             share = 1 / (1 + np.exp(-1.702 * mixed))
-            found[name] = assumption.low + (assumption.high - assumption.low) * share
-    return found
+            samples[name] = assumption.low + (assumption.high - assumption.low) * share
+    return samples

@@ -51,7 +51,7 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
     known, waiting, readers_of = {tensor}, [(tensor, whole)], graph.readers()
     while waiting:
         name, ids = waiting.pop()
-        behind: list[tuple[str, Ids]] = []
+        results: list[tuple[str, Ids]] = []
         readers = readers_of.get(name, [])
         for node in readers:
             output, record = node.outputs[0], operator_of(node)
@@ -59,8 +59,8 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
                 wishes.append(_wish(graph, node, ids))
             elif output not in known:
                 known.add(output)
-                behind.append((output, moved(node, [ids]) if record.view else ids))
-        waiting += reversed(behind)
+                results.append((output, moved(node, [ids]) if record.view else ids))
+        waiting += reversed(results)
         if not readers:
             wishes.append((_Wish.NONE, _plain(ids)))
     return min(wishes, key=lambda wish: wish[0].value)[1]

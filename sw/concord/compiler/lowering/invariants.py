@@ -14,9 +14,9 @@ from concord.utils.arrays import Ids
 
 def problems(lowered: Lowered) -> Iterator[str]:
     """A line for everything that is inconsistent."""
-    found = [*_views(lowered), *_layers(lowered)]
-    yield from found
-    if not found:  # otherwise vectors may not even exist
+    lines = [*_views(lowered), *_layers(lowered)]
+    yield from lines
+    if not lines:  # otherwise vectors may not even exist
         yield from _order(lowered)
 
 
@@ -38,8 +38,8 @@ def _views(lowered: Lowered) -> Iterator[str]:
 
 
 def _beyond(lowered: Lowered, ids: Ids, storage: Storage) -> Iterator[str]:
-    mine = ids[(ids != PAD) & lowered.storages.within(ids, storage)] - storage.base
-    if mine.size and int(mine.max()) >= storage.vectors * storage.native:
+    elements = ids[(ids != PAD) & lowered.storages.within(ids, storage)] - storage.base
+    if elements.size and int(elements.max()) >= storage.vectors * storage.native:
         yield f"elements must lie within the {storage.vectors} vectors of {storage.name}"
 
 
@@ -130,7 +130,7 @@ def _walked(walk: Walk) -> Ids:
 
 def _loops(start: int, *loops: tuple[int, int]) -> Ids:
     """Vectors of nested loops, each with its size and its stride; every vector once."""
-    found: Ids = np.array([start])
+    vectors: Ids = np.array([start])
     for size, stride in loops:
-        found = np.add.outer(found, np.arange(size if stride else 1) * stride).reshape(-1)
-    return found
+        vectors = np.add.outer(vectors, np.arange(size if stride else 1) * stride).reshape(-1)
+    return vectors

@@ -156,10 +156,10 @@ def _halves(lowering: Lowering, node: Node, value: str, axis: int, reduced: Call
     size = lowering.graph.shapes[value][axis]
     nodes, halves = [], []
     for start, stop in ((0, size // 2), (size // 2, size)):
-        half = lowering.new_node(
+        part = lowering.new_node(
             node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,)
         )
-        nodes += [half, reduced(half.outputs[0], axis)]
+        nodes += [part, reduced(part.outputs[0], axis)]
         if node.op == "ReduceMean":
             share = np.asarray((stop - start) / size)
             nodes.append(lowering.new_node(node, "Mul", "share", nodes[-1].outputs, constant=share))

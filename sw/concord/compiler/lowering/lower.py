@@ -254,15 +254,15 @@ class Lowering:
         for storage in storages.of(ids):
             if storage.parent is None and not storage.fixed:
                 continue
-            mine = (ids != PAD) & storages.within(ids, storage)
-            walk = operands.box(storages, ids[mine])
+            own = (ids != PAD) & storages.within(ids, storage)
+            walk = operands.box(storages, ids[own])
             out = (walk.height, walk.width, walk.tiles)
             name = f"{storage.name}.copy{len(self.done.layers)}"
             target = storages.new(name, out[0], out[1], out[2] * self.config.native)
-            moved[mine] = operands.shifted(ids[mine], walk, target)
-            copy = Layer(name, walk, Reduction.NONE, None, LayerWindow(), out, name, target, moved[mine], storage.name)
+            moved[own] = operands.shifted(ids[own], walk, target)
+            copy = Layer(name, walk, Reduction.NONE, None, LayerWindow(), out, name, target, moved[own], storage.name)
             self.done.layers.append(copy)
-            self.done.copied[name] = ids[mine]
+            self.done.copied[name] = ids[own]
         return moved
 
     # Layers ------------------------------------------------------------------------------------
@@ -357,12 +357,12 @@ def _readers(graph: Graph, rules: LoweringRules) -> dict[str, list[str]]:
         readers[name].append("")
     for node in reversed(graph.nodes):
         if operator_of(node).view:
-            behind = [reader for name in node.outputs if name for reader in readers[name]]
+            successors = [reader for name in node.outputs if name for reader in readers[name]]
         else:
-            behind = [node.name]
+            successors = [node.name]
         for name in node.inputs:
             if name:
-                readers[name] += behind
+                readers[name] += successors
     return readers
 
 

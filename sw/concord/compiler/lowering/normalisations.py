@@ -15,7 +15,7 @@ import numpy as np
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowering, VarianceRange
-from concord.compiler.lowering.reductions import form
+from concord.compiler.lowering.reductions import choose_form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import NormaliseAttributes
@@ -150,15 +150,15 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
     """Mean, difference, squares, their mean, its root by a table, products."""
     build, attributes, config = _Nodes(lowering, node), node.attributes(NormaliseAttributes), lowering.config
     (x,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
-    found, count = form(lowering, x, attributes.axes), math.prod(shape[axis] for axis in attributes.axes)
+    form, count = choose_form(lowering, x, attributes.axes), math.prod(shape[axis] for axis in attributes.axes)
     formats, epsilon = lowering.formats, attributes.epsilon
-    alone = not found.inside or found.walk.full
+    alone = not form.inside or form.walk.full
     scale, offset = None, _UNKNOWN_OFFSET
     if variances := formats.ranges.get(f"{node.name}/variance"):
         scale = _for_range((variances[0] + epsilon) / _BELOW, (variances[1] + epsilon) * _ABOVE, config)
         offset = max(map(abs, formats.ranges[f"{node.name}/mean"])) / math.sqrt(variances[0] + epsilon)
     variance_range = lowering.done.variance_range
-    if variance_range is VarianceRange.ANY and found.inside and found.lanes:
+    if variance_range is VarianceRange.ANY and form.inside and form.lanes:
         variance_range = VarianceRange.TWO_LOOKUPS
     wanted = scale is None and variance_range is not VarianceRange.ANY
     if wanted and (expected := assumed_variances(node, variance_range, formats, config)):

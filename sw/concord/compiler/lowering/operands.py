@@ -112,12 +112,12 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
     vector, lane = local // target.native, local % target.native
     if not of[0].uniform and (lane != lanes).any():
         raise LayoutError(f"elements of operand {name} must be in the same lanes as those they meet")
-    start, found = int(vector[(rows + columns + tiles).argmin()]), []
+    start, strides = int(vector[(rows + columns + tiles).argmin()]), []
     for part in (tiles, columns, rows):
         at = np.flatnonzero(part == 1)
         alone = [k for k in at if rows[k] + columns[k] + tiles[k] == 1]
-        found.append(int(vector[alone[0]]) - start if alone else 0)
-    row, inner, outer = found
+        strides.append(int(vector[alone[0]]) - start if alone else 0)
+    row, inner, outer = strides
     if (vector != start + tiles * row + columns * inner + rows * outer).any():
         raise LayoutError(f"vectors of operand {name} must follow those they meet")
     return Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)

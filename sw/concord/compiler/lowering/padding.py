@@ -99,16 +99,16 @@ def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", 
     if mode == "constant":
         return [_Run(before, size, 0, 1)]
     taken = np.pad(where, (before, after), mode=mode).tolist()
-    found: list[_Run] = []
+    runs: list[_Run] = []
     for at, index in enumerate(taken):
-        last = found[-1] if found else None
+        last = runs[-1] if runs else None
         if last is not None and last.count == 1 and index - last.start in (-1, 0, 1):
-            found[-1] = _Run(last.at, 2, last.start, index - last.start)
+            runs[-1] = _Run(last.at, 2, last.start, index - last.start)
         elif last is not None and last.count > 1 and index == last.start + last.count * last.stride:
-            found[-1] = _Run(last.at, last.count + 1, last.start, last.stride)
+            runs[-1] = _Run(last.at, last.count + 1, last.start, last.stride)
         else:
-            found.append(_Run(at, 1, index, 0))
-    return found
+            runs.append(_Run(at, 1, index, 0))
+    return runs
 
 
 def _placed(lowering: Lowering, ids: Ids, padded: Sequence[int]) -> tuple[list[int], list[int], Walk]:
@@ -156,8 +156,8 @@ def pad_copy(lowering: Lowering, node: Node) -> None:
     first = int(vector.reshape(-1)[0])
     stride = [int(vector.take(1, axis).reshape(-1)[0]) - first if ids.shape[axis] > 1 else 0 for axis in outside]
     for box in _boxes(runs):
-        start = walk.start + sum(run.start * one for run, one in zip(box, stride, strict=True))
-        strides = [run.stride * one for run, one in zip(box, stride, strict=True)]
+        start = walk.start + sum(run.start * step for run, step in zip(box, stride, strict=True))
+        strides = [run.stride * step for run, step in zip(box, stride, strict=True)]
         height, row_stride = (box[-2].count, strides[-2]) if len(box) > 1 else (1, 0)
         source = Walk(walk.storage, start, height, box[-1].count, walk.tiles, row_stride, strides[-1], walk.lanes)
         frame.layer(source, tuple(slice(run.at, run.at + run.count) for run in box))

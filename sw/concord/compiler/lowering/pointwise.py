@@ -33,12 +33,12 @@ def clip(lowering: Lowering, node: Node) -> None:
     low, high = attributes.min, attributes.max
 
     def make(ids: Ids, target: Storage) -> list[MfuStep]:
-        found = []
+        steps = []
         if low > -BINARY16_MAX and low != 0:
-            found.append(MfuStep(Op.VV_MAX, operands.constant(np.array(low), ids, target)))
+            steps.append(MfuStep(Op.VV_MAX, operands.constant(np.array(low), ids, target)))
         if high < BINARY16_MAX:
-            found.append(MfuStep(Op.VV_MIN, operands.constant(np.array(high), ids, target)))
-        return [*found, MfuStep(Op.V_RELU)] if low == 0 else found
+            steps.append(MfuStep(Op.VV_MIN, operands.constant(np.array(high), ids, target)))
+        return [*steps, MfuStep(Op.V_RELU)] if low == 0 else steps
 
     lowering.elementwise(node, make, node.inputs[0])
 
@@ -60,16 +60,16 @@ def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
     attributes = node.attributes(FunctionAttributes)
     if node.name not in lowering.formats.table_segments or attributes.segment is not None:
         return None
-    found: list[Node] = []
+    nodes: list[Node] = []
     for k, segment in enumerate(lowering.formats.table_segments[node.name]):
         part = lowering.new_node(
             node, "Function", f"part {k}", node.inputs, functions=attributes.functions, segment=segment
         )
-        joined = [lowering.new_node(node, "Max", f"up to {k}", (*found[-1].outputs, *part.outputs))] if found else []
-        found += [part, *joined]
-    last = found.pop()
+        joined = [lowering.new_node(node, "Max", f"up to {k}", (*nodes[-1].outputs, *part.outputs))] if nodes else []
+        nodes += [part, *joined]
+    last = nodes.pop()
     del lowering.graph.shapes[last.outputs[0]]
-    return [*found, last.replace(name=node.name, outputs=node.outputs)]
+    return [*nodes, last.replace(name=node.name, outputs=node.outputs)]
 
 
 OPERATIONS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}

@@ -47,20 +47,20 @@ class OutputRun:
 
 def runs(weight: FloatArray, bias: FloatArray) -> Iterator[OutputRun]:
     """The windows for a matrix ``[O, K]`` and a bias ``[O]``."""
-    found: OutputRun | None = None
+    run: OutputRun | None = None
     for k, row in enumerate(weight):
         used = np.flatnonzero(row)
         begin, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
         taps = row[begin:end]
-        if found is not None:
-            goes_on = begin == found.begin + found.count and bias[k] == found.bias
-            if goes_on and np.array_equal(taps, found.weight):
-                found = OutputRun(found.first, found.count + 1, found.begin, found.weight, found.bias)
+        if run is not None:
+            goes_on = begin == run.begin + run.count and bias[k] == run.bias
+            if goes_on and np.array_equal(taps, run.weight):
+                run = OutputRun(run.first, run.count + 1, run.begin, run.weight, run.bias)
                 continue
-            yield found
-        found = OutputRun(k, 1, begin, taps, float(bias[k]))
-    if found is not None:
-        yield found
+            yield run
+        run = OutputRun(k, 1, begin, taps, float(bias[k]))
+    if run is not None:
+        yield run
 
 
 def folded(taps: int, begin: int, size: int) -> tuple[int, int, int]:
@@ -93,8 +93,8 @@ def product_along_positions(lowering: Lowering, node: Node) -> list[Node] | None
     ids, storages = lowering.view(tensor), lowering.done.storages
     if len(storages.of(ids)) != 1 or (ids == PAD).any() or _walkable(lowering, ids.reshape(1, -1, shape[-1])):
         return None
-    ahead, size = shape[:-1], shape[-1]
-    for lanes in (ahead[-1], prod(ahead)):
+    leading, size = shape[:-1], shape[-1]
+    for lanes in (leading[-1], prod(leading)):
         if _walkable(lowering, as_map(ids.reshape(-1, lanes, size).swapaxes(0, 1)[None])):
             return _windows(lowering, node, lanes)
     return None

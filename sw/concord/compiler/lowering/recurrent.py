@@ -33,8 +33,8 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         raise LayoutError("clip is not supported: leave it out, tables limit their inputs anyway")
     views = [[] for _ in node.outputs]  # type: list[list[Ids]]
     for d, backward in enumerate(directions(node)):
-        for found, view in zip(views, _direction(lowering, node, ids, d, backward), strict=False):
-            found.append(view)
+        for collected, view in zip(views, _direction(lowering, node, ids, d, backward), strict=False):
+            collected.append(view)
     for k, name in enumerate(node.outputs):
         if name:
             stacked = np.stack(views[k], axis=1 if k == 0 else 0)
@@ -61,9 +61,9 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     for index, (key, storage) in enumerate((("h", target), ("c", c)), 1):
         if storage is None:
             continue
-        given = node.inputs[index] if len(node.inputs) > index else ""
-        if given:
-            initial[key] = lowering.walk(lowering.view(given)[d].reshape(1, 1, -1), f"initial {key}")
+        tensor = node.inputs[index] if len(node.inputs) > index else ""
+        if tensor:
+            initial[key] = lowering.walk(lowering.view(tensor)[d].reshape(1, 1, -1), f"initial {key}")
             if (initial[key].lanes != np.arange(hidden)).any():
                 raise LayoutError(f"initial {key} must lie in whole vectors")
         elif node.attrs.get(f"initial_{key}") is not None:

@@ -59,7 +59,7 @@ class Form:
         return positions * rows * max(config.beats, self.walk.tiles * config.native // config.lanes)
 
 
-def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
+def choose_form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
     """The cheapest way to walk a tensor that is reduced over ``axes``; those ``together`` become lanes if they can.
 
     Raises
@@ -71,12 +71,12 @@ def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequenc
     forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
     if not forms:
         raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
-    wanted = [found for found in forms if together and set(found.lanes) == set(together)]
-    wanted = wanted or [found for found in forms if not found.inside]
+    wanted = [form for form in forms if together and set(form.lanes) == set(together)]
+    wanted = wanted or [form for form in forms if not form.inside]
     if not wanted:
-        least = min(len(found.lanes) for found in forms)  # what stays outside meets others, alone even in any lane
-        wanted = [found for found in forms if len(found.lanes) == least]
-    return min(wanted, key=lambda found: (found.cost(ids.shape, lowering.config), len(found.lanes)))
+        least = min(len(form.lanes) for form in forms)  # what stays outside meets others, alone even in any lane
+        wanted = [form for form in forms if len(form.lanes) == least]
+    return min(wanted, key=lambda form: (form.cost(ids.shape, lowering.config), len(form.lanes)))
 
 
 def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
@@ -111,44 +111,44 @@ def reduce(lowering: Lowering, node: Node) -> None:
     """A sum, mean or maximum."""
     tensor, axes = node.inputs[0], node.attributes(ReductionAttributes).axes
     shape = lowering.graph.shapes[tensor]
-    found = form(lowering, tensor, axes, node.attrs.get("together", ()))
+    form = choose_form(lowering, tensor, axes, node.attrs.get("together", ()))
     count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
     share = power_below(count, lowering.config)
-    layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
+    layer = (_inside if form.inside else _by_window)(lowering, node, form, shape, share)
     if share * count != 1:
         factor = np.full(layer.ids.shape, 1.0 / (share * count))
         layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factor, layer.ids, layer.target)))
 
 
-def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
+def _view(form: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
     """Elements of a result in the order of the axes that stay."""
     ids = target.view(target.tiles * target.native)[..., lanes]
-    order = (*found.outside, *found.lanes)
+    order = (*form.outside, *form.lanes)
     return np.asarray(ids.reshape([shape[axis] for axis in order]).transpose(np.argsort(order)))
 
 
-def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+def _by_window(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], share: float) -> Layer:
     """Reduced elements are in positions of their own, in the same lane: a depthwise product, or a maximum.
 
     The product is with ``share``, a power of two.
     """
-    walk = found.walk
-    rows, kernel = walk.height // found.kernel[0], found.kernel
+    walk = form.walk
+    rows, kernel = walk.height // form.kernel[0], form.kernel
     maximum = node.op == "ReduceMax"
     ones = None if maximum else placed(np.full((*kernel, len(walk.lanes)), share), walk).transpose(2, 0, 1)
     reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
     return lowering.add(
         node, walk, reduction, ones, LayerWindow(kernel=kernel), (rows, 1, walk.tiles),
-        lambda target: _view(found, shape, walk.lanes, target),
+        lambda target: _view(form, shape, walk.lanes, target),
     )  # fmt: skip
 
 
-def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+def _inside(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], share: float) -> Layer:
     """The reduced elements are lanes of one position: a product with ``share`` or zero, or a maximum over all lanes."""
-    walk = found.walk
-    groups = prod(shape[axis] for axis in found.lanes)
+    walk = form.walk
+    groups = prod(shape[axis] for axis in form.lanes)
     if node.op == "ReduceMax":
-        return _maximum_of_lanes(lowering, node, found, shape)
+        return _maximum_of_lanes(lowering, node, form, shape)
     ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     uniform = groups == 1
     rows: FloatArray = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
@@ -156,15 +156,15 @@ def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], s
     layer = lowering.add(
         node, walk, Reduction.DENSE, weight[:, None, None], LayerWindow(),
         (walk.height, walk.width, -(-len(weight) // lowering.config.native)),
-        lambda target: _view(found, shape, np.arange(groups), target),
+        lambda target: _view(form, shape, np.arange(groups), target),
     )  # fmt: skip
     layer.target.uniform = uniform
     return layer
 
 
-def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
-    walk = found.walk
-    if found.lanes:
+def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequence[int]) -> Layer:
+    walk = form.walk
+    if form.lanes:
         raise LayoutError("maximum must be over all elements of a position, not over some of them")
     if not walk.full and not node.attrs.get("masked"):
         raise LayoutError("maximum must be over whole native vectors")
@@ -179,7 +179,7 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
 
     def view(target: Storage) -> Ids:
         ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]
-        return np.asarray(ids.reshape([shape[axis] for axis in found.outside]))
+        return np.asarray(ids.reshape([shape[axis] for axis in form.outside]))
 
     layer = lowering.add(
         node, vectors, Reduction.LANES, None, LayerWindow(kernel=(1, walk.tiles)), (count, 1, 1), view,
@@ -199,8 +199,8 @@ def group_alignment(lowering: Lowering, node: Node, tensor: str, axes: Sequence[
     producer = lowering.graph.producer(tensor)
     if producer is not None and producer.op == "AlignGroups":
         return None
-    found = form(lowering, tensor, axes)
-    if not (found.inside and found.lanes):
+    form = choose_form(lowering, tensor, axes)
+    if not (form.inside and form.lanes):
         return None
     return lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
 
@@ -209,14 +209,14 @@ def align_groups(lowering: Lowering, node: Node) -> None:
     """A product with zeros and ones: every group of lanes begins with a native vector."""
     (tensor,), axes = node.inputs, node.attributes(AlignGroupsAttributes).axes
     shape, native = lowering.graph.shapes[tensor], lowering.config.native
-    found = form(lowering, tensor, axes)
-    walk, size = found.walk, prod(shape[axis] for axis in axes)
+    form = choose_form(lowering, tensor, axes)
+    walk, size = form.walk, prod(shape[axis] for axis in axes)
     tiles = -(-size // native)
     group, element = np.divmod(np.arange(len(walk.lanes)), size)
     places = group * tiles * native + element
     weight = np.zeros((int(group[-1] + 1) * tiles * native, len(walk.lanes)))
     weight[places, np.arange(len(places))] = 1.0
-    order = (*found.outside, *found.lanes, *axes)
+    order = (*form.outside, *form.lanes, *axes)
 
     def view(target: Storage) -> Ids:
         ids = target.view(target.tiles * native)[..., places]
@@ -233,11 +233,13 @@ def align_groups(lowering: Lowering, node: Node) -> None:
 def staged(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a sum, mean or maximum over more positions than a window has."""
     shape = lowering.graph.shapes[node.inputs[0]]
-    found = form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes, node.attrs.get("together", ()))
-    if large_windows.fits(node.op, found.kernel, lowering.config, found.inside):
+    form = choose_form(
+        lowering, node.inputs[0], node.attributes(ReductionAttributes).axes, node.attrs.get("together", ())
+    )
+    if large_windows.fits(node.op, form.kernel, lowering.config, form.inside):
         return None
     axes = [axis for axis in node.attributes(ReductionAttributes).axes if shape[axis] > 1]
-    return large_windows.reduction(lowering, node, axes, found.inside)
+    return large_windows.reduction(lowering, node, axes, form.inside)
 
 
 def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
@@ -248,8 +250,8 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
         moved := group_alignment(lowering, node, node.inputs[0], node.attributes(ReductionAttributes).axes)
     ) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
-    found = form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes)
-    if node.attrs.get("masked") or not found.inside or found.walk.full:
+    form = choose_form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes)
+    if node.attrs.get("masked") or not form.inside or form.walk.full:
         return None
     mask = masked(lowering, node, node.inputs[0])
     return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]

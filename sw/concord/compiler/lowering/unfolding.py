@@ -20,10 +20,10 @@ def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, I
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.
     """
-    found = graph_input(lowering, node)
-    if found is None or lowering.unfold is Unfold.NONE:
+    source = graph_input(lowering, node)
+    if source is None or lowering.unfold is Unfold.NONE:
         return None
-    tensor, order = found
+    tensor, order = source
     native = lowering.config.native
     height, _, channels = order.shape
     kh, kw = weight.shape[2:]

@@ -141,13 +141,13 @@ def _place(order: list[list[Copy]], start: int, room: int | None = None) -> int:
 
 def _above(ranges: list[LiveRange], addr: int, placed: list[LiveRange]) -> int | None:
     """The least address at which one of ``ranges`` is clear of something placed that it overlaps at ``addr``."""
-    found = (
+    addresses = (
         other.high - live.low
         for live in ranges
         for other in placed
         if addr + live.low < other.high and other.low < addr + live.high and live.overlaps(other)
     )
-    return min(found, default=None)
+    return min(addresses, default=None)
 
 
 def peak(copies: Iterable[Copy]) -> int:

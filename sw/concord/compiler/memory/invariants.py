@@ -64,13 +64,13 @@ def _reads(plan: Plan) -> Iterator[str]:
 
 def _types(plan: Plan, types: Types) -> Iterator[str]:
     """Tensors lie in the memories that the data-type pass says; streamed ones are narrow instead of wide."""
-    streamed = {one.operand.storage.root for one in plan.streamed.values() if one.operand.storage is not None}
+    streamed = {stream.operand.storage.root for stream in plan.streamed.values() if stream.operand.storage is not None}
     for storage, name in tensors(plan.lowered).items():
         wanted = {MEMORIES[kind] for kind in types.written.get(name, ())}
         wanted = {Mem.NARROW} if storage in streamed else wanted
-        found = {mem for mem in Mem if plan.copy(storage, mem) is not None}
-        if found != wanted:
-            listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, found))
+        memories = {mem for mem in Mem if plan.copy(storage, mem) is not None}
+        if memories != wanted:
+            listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, memories))
             yield "{} must be in {} memory, as its types say, not in {}".format(name, *listed)
 
 
@@ -96,11 +96,11 @@ def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:
             yield f"{_name(copy)} must lie within {first}..{depth - 1}, not {copy.addr}..{end}"
         if copy.over is not None and (copy.over.addr, copy.over.last_use) != (copy.addr, copy.first_use):
             yield f"{_name(copy)} must take the place of {copy.over.storage.name} when that is read for the last time"
-    for one, other in combinations(copies, 2):
-        if one.over is other or other.over is one:
+    for held, other in combinations(copies, 2):
+        if held.over is other or other.over is held:
             continue
-        if any(_overlap(a, b) for a in _ranges(one) for b in _ranges(other)):
-            yield f"{_name(one)} and {other.storage.name} must not share words while both live"
+        if any(_overlap(a, b) for a in _ranges(held) for b in _ranges(other)):
+            yield f"{_name(held)} and {other.storage.name} must not share words while both live"
 
 
 def _ranges(copy: Copy) -> list[LiveRange]:
@@ -111,5 +111,5 @@ def _ranges(copy: Copy) -> list[LiveRange]:
     ]
 
 
-def _overlap(one: LiveRange, other: LiveRange) -> bool:
-    return one.low < other.high and other.low < one.high and one.overlaps(other)
+def _overlap(live: LiveRange, other: LiveRange) -> bool:
+    return live.low < other.high and other.low < live.high and live.overlaps(other)

@@ -198,8 +198,8 @@ def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
         return False
     for index in copy.operands:
         layer = plan.layer(index)
-        mine = [s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage]
-        if len(mine) != 1 or index in plan.streamed or not (mine[0].inner and mine[0].outer):
+        operands = [s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage]
+        if len(operands) != 1 or index in plan.streamed or not (operands[0].inner and operands[0].outer):
             return False
     return True
 

@@ -160,10 +160,10 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
             return
         layers.append(layer)
         read, later = set().union(*map(_reads, layers)), outputs.union(*map(_roots, lowered.layers[count:]))
-        given = [storage for storage, _ in lowered.inputs.values() if storage in read]
+        inputs = [storage for storage, _ in lowered.inputs.values() if storage in read]
         whole = tuple(layer.target for layer in layers if layer.target in later)
-        if len(given) == 1 and given[0] not in later and read.isdisjoint(whole):
-            yield Prefix(tuple(layers), given[0], whole)
+        if len(inputs) == 1 and inputs[0] not in later and read.isdisjoint(whole):
+            yield Prefix(tuple(layers), inputs[0], whole)
 
 
 def _operands(layer: Layer) -> list[Operand]:

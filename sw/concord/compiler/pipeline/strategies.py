@@ -168,27 +168,29 @@ class Strategies(Instrument):
             caption_justify="left",
             padding=(0, 1, 0, 0),
         )
-        ranges = {one.strategy.variance_range for one in self.considered}
-        plain = {one.strategy.plain for one in self.considered}
+        ranges = {attempt.strategy.variance_range for attempt in self.considered}
+        plain = {attempt.strategy.plain for attempt in self.considered}
         words = [*(["variances"] if len(ranges) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
         for column in ("rows", "window", *words):
             shown.add_column(column)
         for column in _FIGURES:
             shown.add_column(column, justify="right")
         shown.add_column("outcome", overflow="fold")
-        for one, group in groupby(self.considered, lambda one: replace(one, strategy=one.strategy.any_window)):
+        for attempt, group in groupby(
+            self.considered, lambda attempt: replace(attempt, strategy=attempt.strategy.any_window)
+        ):
             windows = [_WINDOW[each.strategy.unfold] for each in group]
             cells = {
-                "variances": _VARIANCES[one.strategy.variance_range],
-                "tables": "one each" if one.strategy.plain else "several",
+                "variances": _VARIANCES[attempt.strategy.variance_range],
+                "tables": "one each" if attempt.strategy.plain else "several",
             }
-            figures = asdict(one.cost) if one.cost is not None else {}
+            figures = asdict(attempt.cost) if attempt.cost is not None else {}
             shown.add_row(
-                "tiles" if one.strategy.tiled else "all",
+                "tiles" if attempt.strategy.tiled else "all",
                 "any" if len(windows) == len(Unfold) else ", ".join(windows),
                 *(cells[word] for word in words),
                 *(f"{figures[name]:,}" if name in figures else "" for name in _FIGURES),
-                f"{one.outcome.value}{f': {one.reason}' if one.reason else ''}",
+                f"{attempt.outcome.value}{f': {attempt.reason}' if attempt.reason else ''}",
             )
         return shown
 
@@ -198,7 +200,7 @@ class Search:
 
     Parameters
     ----------
-    graph, config, given, batch
+    graph, config, requested, batch
         The network, the configuration, the formats that are asked for, and samples per run.
 
     Members
@@ -207,10 +209,10 @@ class Search:
         All strategies that have been decided on, in order.
     """
 
-    def __init__(self, graph: Graph, config: NpuConfig, given: Formats, batch: int):
+    def __init__(self, graph: Graph, config: NpuConfig, requested: Formats, batch: int):
         self.graph, self.config, self.batch = graph, config, batch
         self.considered: list[Considered] = []
-        self._given, self._all = {False: given}, list[Strategy]()
+        self._requested, self._all = {False: requested}, list[Strategy]()
         self._common: Prepared | None = None
         self._prepared: dict[bool, Batched] = {}
         self._lowered: dict[tuple[bool, VarianceRange, Unfold], Typed] = {}
@@ -223,12 +225,12 @@ class Search:
         CapacityError
             If no strategy fits, with what the first choice of tables lacks.
         """
-        given = self._given[False]
+        requested = self._requested[False]
         if names := decomposed_nodes(self.graph, self._prepare(False).formats):
-            self._given[True] = replace(given, plain=(*given.plain, *names))
+            self._requested[True] = replace(requested, plain=(*requested.plain, *names))
         self._all = strategies(self.graph, bool(names))
         errors: list[CapacityError] = []
-        for plain in self._given:
+        for plain in self._requested:
             try:
                 state = self._with_tables(plain)
             except CapacityError as error:
@@ -240,8 +242,8 @@ class Search:
 
     def _with_tables(self, plain: bool) -> Fed:
         """As :meth:`run`, for one choice of tables."""
-        mine = [one for one in self._all if one.plain is plain]
-        *first, last = dict.fromkeys(one.variance_range for one in mine)
+        strategies = [strategy for strategy in self._all if strategy.plain is plain]
+        *first, last = dict.fromkeys(strategy.variance_range for strategy in strategies)
         for variance_range in first:
             try:
                 return self._with_variance_range(plain, variance_range, give_up=True)
@@ -251,11 +253,13 @@ class Search:
 
     def _with_variance_range(self, plain: bool, variance_range: VarianceRange, give_up: bool) -> Fed:
         """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
-        mine = [one for one in self._all if (one.plain, one.variance_range) == (plain, variance_range)]
+        strategies = [
+            strategy for strategy in self._all if (strategy.plain, strategy.variance_range) == (plain, variance_range)
+        ]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
         decided: list[Considered] = []
         fitting: dict[int, tuple[int, Fed]] = {}
-        for choice in mine:
+        for choice in strategies:
             if self._is_skipped(choice):
                 reason = "the same layers as before: there is no more to unfold"
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason))
@@ -271,10 +275,10 @@ class Search:
                 failures[choice.tiled].append(error)
                 if give_up and not fitting and set(error.short) <= {RegionId.PROGRAM}:
                     self._note(decided)
-                    self._leave(self._all.index(mine[-1]) + 1, "the program would be as long")
+                    self._leave(self._all.index(strategies[-1]) + 1, "the program would be as long")
                     raise
                 continue
-            final = choice is mine[0] and not state.plan.streamed
+            final = choice is strategies[0] and not state.plan.streamed
             cost = None if final and not estimating() else cost_of(state.program)
             fitting[len(decided)] = cost.cycles if cost is not None else 0, state
             decided.append(Considered(choice, Outcome.CHOSEN, cost=cost if estimating() else None))
@@ -305,7 +309,9 @@ class Search:
             self._common = PREPARE.run(Submitted(self.graph, self.config, self.batch))
         if plain not in self._prepared:
             title = f"{TABLES.name}{', one per function' if plain else ''}"
-            self._prepared[plain] = TABLES.run(advance(self._common, Requested, requested=self._given[plain]), title)
+            self._prepared[plain] = TABLES.run(
+                advance(self._common, Requested, requested=self._requested[plain]), title
+            )
         return self._prepared[plain]
 
     def _layers(self, choice: Strategy) -> Typed:
@@ -336,8 +342,8 @@ class Search:
     def _note(self, decided: list[Considered]) -> None:
         """Note what has become of strategies."""
         self.considered.extend(decided)
-        for one in decided:
-            remark(one)
+        for attempt in decided:
+            remark(attempt)
 
 
 def _too_slow(layers: Typed, known: list[int]) -> str:

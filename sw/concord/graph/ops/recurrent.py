@@ -71,12 +71,14 @@ def _activations(node: Operation, direction: int) -> list[Activation]:
     limit = np.inf if node.attrs["clip"] is None else node.attrs["clip"]
     known = by_recurrent_name()
 
-    def one(name: str, parameters: dict[str, float], limit: float) -> Activation:
+    def activation(name: str, parameters: dict[str, float], limit: float) -> Activation:
         function = known[name]
         return lambda x: function.values(np.clip(x, -limit, limit) if limit < np.inf else x, **parameters)
 
     pairs = zip(node.attrs["activations"][direction], node.attrs["activation_parameters"][direction], strict=True)
-    return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]
+    return [
+        activation(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)
+    ]
 
 
 def _lstm_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:

@@ -69,18 +69,20 @@ def total(name: str, of: Iterable[DtypeTraffic]) -> DtypeTraffic:
 
 
 def _row(graph: Graph, types: Types, name: str, config: NpuConfig) -> DtypeTraffic:
-    readers = [(one, index) for one in types.flow.operations for index, read in enumerate(one.inputs) if read == name]
+    readers = [
+        (node, index) for node in types.flow.operations for index, read in enumerate(node.inputs) if read == name
+    ]
     elements = prod(graph.shapes[name])
     wide, narrow = (size(elements, kind, config) for kind in (Dtype.WIDE, Dtype.NARROW))
     type_of = types.tensors[name]
     shared = [conversion for conversion in types.conversions if conversion.tensor == name]
     own = [conversion for conversion in types.own if conversion.tensor == name]
-    read_after = sum(narrow if types.inputs[one.name, index] is Dtype.NARROW else wide for one, index in readers)
+    read_after = sum(narrow if types.inputs[node.name, index] is Dtype.NARROW else wide for node, index in readers)
     leaves = wide * graph.outputs.count(name)
     return DtypeTraffic(
         name,
         elements,
-        sum((one.name, index) in one.products for one, index in readers),
+        sum((node.name, index) in node.products for node, index in readers),
         len(shared) + len(own) + (name in graph.inputs and type_of is Dtype.NARROW),
         wide * (1 + len(readers)) + leaves,
         (narrow if type_of is Dtype.NARROW else wide) + read_after + leaves + len(shared) * (wide + narrow),

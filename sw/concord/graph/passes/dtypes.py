@@ -114,7 +114,7 @@ class Dataflow:
     @property
     def tensors(self) -> list[str]:
         """All tensors, each once."""
-        computed = (name for one in self.operations for name in one.outputs if name)
+        computed = (name for node in self.operations for name in node.outputs if name)
         return list(dict.fromkeys([*self.inputs, *computed]))
 
 
@@ -187,14 +187,14 @@ class Types:
         Narrow if an operation works with narrow numbers, wide if one works with wide ones; what leaves or is kept
         counts, too.
         """
-        found: dict[str, set[Dtype]] = {name: set() for name in self.tensors}
-        for name, factor in (*self.flow.outputs, *(pair for one in self.flow.operations for pair in one.keeps)):
-            found[name].add(Dtype.NARROW if factor else Dtype.WIDE)
-        for one in self.flow.operations:
-            for index, name in enumerate(one.inputs):
+        types: dict[str, set[Dtype]] = {name: set() for name in self.tensors}
+        for name, factor in (*self.flow.outputs, *(pair for node in self.flow.operations for pair in node.keeps)):
+            types[name].add(Dtype.NARROW if factor else Dtype.WIDE)
+        for node in self.flow.operations:
+            for index, name in enumerate(node.inputs):
                 if name:
-                    found[name].add(self.reads[one.name, index])
-        return found
+                    types[name].add(self.reads[node.name, index])
+        return types
 
 
 def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = None) -> Types:
@@ -220,9 +220,9 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
     flow = dataflow(network) if isinstance(network, Graph) else network
     demands = Demands(flow, factors or {})
     tensors = {name: narrow_or_wide(demands.entries[name]) for name in flow.inputs}
-    for one in flow.operations:
-        for name in filter(None, one.outputs):
-            kind = demands.written(one, name)
+    for node in flow.operations:
+        for name in filter(None, node.outputs):
+            kind = demands.written(node, name)
             tensors[name] = kind if tensors.get(name) is not Dtype.WIDE else Dtype.WIDE
     inputs = {key: tensors[name] for name, keys in demands.readers.items() for key in keys}
     conversions: list[Conversion] = []
@@ -233,7 +233,7 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
             (conversions if count > 1 else own).append(conversion)
             if count > 1:
                 inputs.update(dict.fromkeys(readers, Dtype.NARROW))
-    forms = {one.name: _form(one, tensors, inputs) for one in flow.operations if one.kind is OperatorKind.QUANTISED}
+    forms = {node.name: _form(node, tensors, inputs) for node in flow.operations if node.kind is OperatorKind.QUANTISED}
     return Types(flow, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
 
 
@@ -255,19 +255,19 @@ class Demands:
 
     def __init__(self, flow: Dataflow, factors: Mapping[Input, float]):
         self.flow = flow
-        self.factors = {key: 1.0 for one in flow.operations for key in one.products}
+        self.factors = {key: 1.0 for node in flow.operations for key in node.products}
         for key, factor in factors.items():
             if key not in self.factors:
                 raise ValueError(f"factors must be for inputs of quantised layers that a product reads, not {key!r}")
             if not (factor > 0 and math.isfinite(factor)):
                 raise ValueError(f"factor of input {key[1]} of {key[0]!r} must be > 0 and finite, not {factor!r}")
             self.factors[key] = float(factor)
-        self.operations = {one.name: one for one in flow.operations}
+        self.operations = {node.name: node for node in flow.operations}
         self.readers: dict[str, list[Input]] = {name: [] for name in flow.tensors}
-        for one in flow.operations:
-            for index, name in enumerate(one.inputs):
+        for node in flow.operations:
+            for index, name in enumerate(node.inputs):
                 if name:
-                    self.readers[name].append((one.name, index))
+                    self.readers[name].append((node.name, index))
         self.entries: dict[str, Entries] = {name: Counter() for name in self.readers}
         #: Entries of the outputs of every operation from those behind it.
         self.below: dict[str, Entries] = {}
@@ -277,33 +277,33 @@ class Demands:
         """All walks at once: what arrives at the outputs of an operation is complete when its turn comes."""
         for name, factor in self.flow.outputs:
             self.entries[name][factor] += 1
-        for one in reversed(self.flow.operations):
-            for name, factor in one.keeps:
+        for node in reversed(self.flow.operations):
+            for name, factor in node.keeps:
                 self.entries[name][factor] += 1
-            self.below[one.name] = sum((self.entries[name] for name in one.outputs if name), Counter())
-            for index, name in enumerate(one.inputs):
+            self.below[node.name] = sum((self.entries[name] for name in node.outputs if name), Counter())
+            for index, name in enumerate(node.inputs):
                 if name:
-                    self.entries[name].update(self.passed(one, index))
+                    self.entries[name].update(self.passed(node, index))
 
-    def passed(self, one: DataflowNode, index: int) -> Entries:
+    def passed(self, node: DataflowNode, index: int) -> Entries:
         """Entries that walks bring to the tensor that an input reads."""
-        match one.kind:
+        match node.kind:
             case OperatorKind.QUANTISED:
-                return Counter({self.factors.get((one.name, index), 0.0): 1})
+                return Counter({self.factors.get((node.name, index), 0.0): 1})
             case OperatorKind.PRECISE:
-                return Counter({0.0: 1 + self.below[one.name].total()})
+                return Counter({0.0: 1 + self.below[node.name].total()})
             case OperatorKind.MOVING:
-                return self.below[one.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network
+                return self.below[node.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network
 
     def wanted(self, reader: Input) -> Entries:
         """As :meth:`passed`, with zeros only where the reader reads wide."""
         entries = self.passed(self.operations[reader[0]], reader[1])
         return entries if narrow_or_wide(entries) is Dtype.NARROW else Counter({0.0: entries.total()})
 
-    def written(self, one: DataflowNode, tensor: str) -> Dtype:
+    def written(self, node: DataflowNode, tensor: str) -> Dtype:
         """Type of an output of an operation."""
-        if one.kind is OperatorKind.PRECISE or (
-            one.kind is OperatorKind.MOVING and narrow_or_wide(self.passed(one, 0)) is Dtype.WIDE
+        if node.kind is OperatorKind.PRECISE or (
+            node.kind is OperatorKind.MOVING and narrow_or_wide(self.passed(node, 0)) is Dtype.WIDE
         ):
             return Dtype.WIDE
         return narrow_or_wide(self.entries[tensor])
@@ -320,28 +320,28 @@ def _groups(demands: Demands, tensor: str) -> dict[float, tuple[int, list[Input]
     return groups
 
 
-def _form(one: DataflowNode, tensors: Mapping[str, Dtype], inputs: Mapping[Input, Dtype]) -> DtypeForm:
-    reads = all(inputs[key] is Dtype.NARROW for key in one.products)
-    writes = all(tensors[name] is Dtype.NARROW for name in one.outputs if name)
+def _form(node: DataflowNode, tensors: Mapping[str, Dtype], inputs: Mapping[Input, Dtype]) -> DtypeForm:
+    reads = all(inputs[key] is Dtype.NARROW for key in node.products)
+    writes = all(tensors[name] is Dtype.NARROW for name in node.outputs if name)
     return DtypeForm.of(reads, writes)
 
 
 def problems(types: Types) -> Iterator[str]:
     """A line for every rule of the pass that does not hold."""
     known = {*types.flow.inputs}
-    for one in types.flow.operations:
-        yield from (f"{one.name} reads {name!r}, which nothing has written" for name in one.inputs
+    for node in types.flow.operations:
+        yield from (f"{node.name} reads {name!r}, which nothing has written" for name in node.inputs
                     if name and name not in known)  # fmt: skip
-        known.update(one.outputs)
-        products = [index for _, index in one.products]
-        for index, name in enumerate(one.inputs):
-            reads = types.reads.get((one.name, index))
-            if name and reads is None:
-                yield f"input {index} of {one.name} must have a type"
-            elif name and one.kind is not OperatorKind.MOVING and (reads is Dtype.NARROW) is not (index in products):
-                yield f"input {index} of {one.name} ({one.kind.value}) must not be {types.reads[one.name, index].value}"
-        if one.kind is OperatorKind.PRECISE:
-            yield from (f"{name!r} is computed by {one.name} (precise) and must be wide" for name in one.outputs
+        known.update(node.outputs)
+        products = [index for _, index in node.products]
+        for index in (index for index, name in enumerate(node.inputs) if name):
+            reads = types.reads.get((node.name, index))
+            if reads is None:
+                yield f"input {index} of {node.name} must have a type"
+            elif node.kind is not OperatorKind.MOVING and (reads is Dtype.NARROW) is not (index in products):
+                yield f"input {index} of {node.name} ({node.kind.value}) must not be {reads.value}"
+        if node.kind is OperatorKind.PRECISE:
+            yield from (f"{name!r} is computed by {node.name} (precise) and must be wide" for name in node.outputs
                         if name and types.tensors.get(name) is Dtype.NARROW)  # fmt: skip
     for name in types.flow.tensors:
         if name not in types.tensors:
@@ -355,11 +355,11 @@ def text(types: Types) -> Iterator[str]:
     for name, kind in types.tensors.items():
         written = " and ".join(sorted(kind.value for kind in types.written[name]))
         yield f"{name}: {kind.value}, written {written or 'nowhere'}"
-        for conversion in (one for one in types.conversions if one.tensor == name):
-            yield f"  converted once for {', '.join(reader for reader, _ in conversion.readers)}"
-        for conversion in (one for one in types.own if one.tensor == name):
-            yield f"  converted by {conversion.readers[0][0]}"
-    for one in types.flow.operations:
-        reads = ", ".join(f"{name} {types.reads[one.name, k].value}" for k, name in enumerate(one.inputs) if name)
-        form = f", {types.forms[one.name].name.lower().replace('_', ' ')}" if one.name in types.forms else ""
-        yield f"operation {one.name} ({one.kind.value}{form}) reads {reads}"
+        shared = [conversion.readers for conversion in types.conversions if conversion.tensor == name]
+        yield from (f"  converted once for {', '.join(reader for reader, _ in readers)}" for readers in shared)
+        own = [conversion.readers for conversion in types.own if conversion.tensor == name]
+        yield from (f"  converted by {readers[0][0]}" for readers in own)
+    for node in types.flow.operations:
+        reads = ", ".join(f"{name} {types.reads[node.name, k].value}" for k, name in enumerate(node.inputs) if name)
+        form = f", {types.forms[node.name].name.lower().replace('_', ' ')}" if node.name in types.forms else ""
+        yield f"operation {node.name} ({node.kind.value}{form}) reads {reads}"

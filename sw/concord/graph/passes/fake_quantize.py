@@ -60,7 +60,7 @@ def _join_equal(graph: Graph) -> None:
     kept: list[Node] = []
     for node in _quantisers(graph):
         node = next(other for other in graph.nodes if other.name == node.name)  # its input may have another name
-        equal = (one for one in kept if one.inputs == node.inputs and _codes(one).same(_codes(node)))
+        equal = (other for other in kept if other.inputs == node.inputs and _codes(other).same(_codes(node)))
         first = next(equal, None)
         if first is None or node.outputs[0] in graph.outputs:
             kept.append(node)
@@ -68,7 +68,7 @@ def _join_equal(graph: Graph) -> None:
         graph.nodes.remove(node)
         if node.attributes(FakeQuantizeAttributes).stays:
             graph.nodes[graph.nodes.index(first)] = first = first.with_attrs(stays=True)
-            kept = [first if one.name == first.name else one for one in kept]
+            kept = [first if other.name == first.name else other for other in kept]
         graph.rename({node.outputs[0]: first.outputs[0]})
         del graph.shapes[node.outputs[0]]
 
@@ -91,8 +91,8 @@ def _movable(graph: Graph, node: Node) -> Node | None:
     if not _only_reader(graph, before.outputs[0]) or not all(_only_reader(graph, name) for name in before.inputs):
         return None
     above = [graph.producer(name) for name in before.inputs]
-    codes_above = [_codes(one) for one in above if one is not None and one.op == "FakeQuantize"]
-    if before.op == "Concat" and not all(one.same(codes) for one in codes_above):
+    codes_above = [_codes(producer) for producer in above if producer is not None and producer.op == "FakeQuantize"]
+    if before.op == "Concat" and not all(scheme.same(codes) for scheme in codes_above):
         return None
     return before
 
@@ -110,36 +110,40 @@ def _exchanged(graph: Graph, before: Node, node: Node) -> list[Node]:
     for name in before.inputs:
         tensor = fresh(graph, f"{name}/codes")
         graph.shapes[tensor] = graph.shapes[name]
-        label = fresh(graph, node.name, [one.name for one in made])
+        label = fresh(graph, node.name, [quantizer.name for quantizer in made])
         made.append(node.replace(name=label, inputs=(name,), outputs=(tensor,)))
     at = graph.nodes.index(before)
-    moved = before.replace(inputs=tuple(one.outputs[0] for one in made), outputs=node.outputs)
+    moved = before.replace(inputs=tuple(quantizer.outputs[0] for quantizer in made), outputs=node.outputs)
     graph.nodes[at : at + 1] = [*made, moved]
     return made
 
 
 def _staying(graph: Graph) -> set[str]:
     """Names of those that stay; with one of them those in front of it, whose codes may be halves of its steps."""
-    found: set[str] = set()
+    staying: set[str] = set()
     for node in reversed(_quantisers(graph)):
         codes, source = _codes(node), node.inputs[0]
         above = list(_above(graph, source))
-        directly = [one for one in above if one.outputs[0] == source]
-        if any(_codes(one).same(codes) for one in directly):
+        directly = [quantizer for quantizer in above if quantizer.outputs[0] == source]
+        if any(_codes(quantizer).same(codes) for quantizer in directly):
             continue  # changes nothing
-        others = [one for one in graph.consumers(source) if one.op != "FakeQuantize" or not _codes(one).same(codes)]
-        several = any(one.op == "FakeQuantize" for one in others)
+        others = [
+            reader
+            for reader in graph.consumers(source)
+            if reader.op != "FakeQuantize" or not _codes(reader).same(codes)
+        ]
+        several = any(reader.op == "FakeQuantize" for reader in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
-            found.add(node.name)
+            staying.add(node.name)
         if node.attributes(FakeQuantizeAttributes).stays or _leaves(graph, node.outputs[0]):
-            found.add(node.name)
-        for one in above:
-            first = _codes(one)
+            staying.add(node.name)
+        for quantizer in above:
+            first = _codes(quantizer)
             if not first.same(codes) and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
-                found.add(node.name)
-        if node.name in found:
-            found.update(one.name for one in above if not _codes(one).same(codes))
-    return found
+                staying.add(node.name)
+        if node.name in staying:
+            staying.update(quantizer.name for quantizer in above if not _codes(quantizer).same(codes))
+    return staying
 
 
 def _leaves(graph: Graph, tensor: str) -> bool:

@@ -15,11 +15,11 @@ _TOLERANCE = 1e-3
 def run(graph: Graph) -> None:
     """Put a Function in the place of the last product; what nothing reads any more goes."""
     for node in list(graph.nodes):
-        found = _last_product(graph, node) if node.op == "Function" else None
-        if found is not None:
-            last, x = found
+        match = _last_product(graph, node) if node.op == "Function" else None
+        if match is not None:
+            last, x = match
             gelu = Node("Function", last.name, (x,), last.outputs, {"functions": (("gelu", {}),)})
-            graph.nodes = [gelu if one.name == last.name else one for one in graph.nodes]
+            graph.nodes = [gelu if other.name == last.name else other for other in graph.nodes]
             dead.run(graph)
 
 
@@ -41,9 +41,9 @@ def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
             halved = True
         elif len(following.inputs) == 2 and not times:
             (other,) = {*following.inputs} - {value.outputs[0]} or {""}
-            half = graph.producer(other)
+            halving = graph.producer(other)
             if other != x:
-                if halved or half is None or not _constant(half, "Mul", 0.5) or half.inputs[0] != x:
+                if halved or halving is None or not _constant(halving, "Mul", 0.5) or halving.inputs[0] != x:
                     return None
                 halved = True
             times = True

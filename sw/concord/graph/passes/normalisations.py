@@ -28,15 +28,15 @@ def run(graph: Graph) -> None:
     """Put one node in the place of mean, difference, square, mean, root and product, and of a scale behind them."""
     for name in [node.name for node in graph.nodes]:
         node = next((node for node in graph.nodes if node.name == name), None)
-        if node is None or node.op != "Mul" or (found := _normalisation(graph, node)) is None:
+        if node is None or node.op != "Mul" or (match := _normalisation(graph, node)) is None:
             continue
-        gone = {each.name for each in found.nodes}
+        gone = {each.name for each in match.nodes}
         graph.nodes = [
-            found.joined if each.name == found.nodes[-1].name else each
+            match.joined if each.name == match.nodes[-1].name else each
             for each in graph.nodes
-            if each.name not in gone or each.name == found.nodes[-1].name
+            if each.name not in gone or each.name == match.nodes[-1].name
         ]
-        for each in found.nodes[:-1]:
+        for each in match.nodes[:-1]:
             del graph.shapes[each.outputs[0]]
 
 
@@ -59,13 +59,13 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         axes = mean.attributes(ReductionAttributes).axes
         centre = _centre(graph, x, axes, nodes)
         source = centre[0].inputs[0] if centre else x
-        behind = _scale(graph, product)
-        scale: FloatArray = behind.attrs["constant"] if behind is not None else np.ones(())
-        last = behind or product
+        scaling = _scale(graph, product)
+        scale: FloatArray = scaling.attrs["constant"] if scaling is not None else np.ones(())
+        last = scaling or product
         attrs = {
             "axes": axes, "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
         }  # fmt: skip
-        whole = (*centre, *nodes, *([behind] if behind is not None else []))
+        whole = (*centre, *nodes, *([scaling] if scaling is not None else []))
         return _Found(whole, Node("Normalise", product.name, (source,), last.outputs, attrs))
     return None
 

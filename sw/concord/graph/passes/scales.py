@@ -41,7 +41,7 @@ def _power(exponent: int) -> int:
     return min(max(exponent, -BINARY16_FRAC), BINARY16_MAX.bit_length() - 1)
 
 
-def _behind(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
+def _followed_by(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
     """A node, and another one that works on what it computes and has its output."""
     name = fresh(graph, f"{node.name}/scaled")
     graph.shapes[name] = graph.shapes[node.outputs[0]]
@@ -60,12 +60,12 @@ def _weights(graph: Graph, node: Node, weights: OperatorWeights) -> list[Node]:
     within = bool((np.abs(bias) < _BIAS).all())
     inside = bias if within else np.zeros_like(bias)
     scaled = node.with_attrs(**{key: weight, weights.bias: inside})
-    made = _behind(graph, scaled, "Mul", constant=np.asarray(2.0**back))
+    made = _followed_by(graph, scaled, "Mul", constant=np.asarray(2.0**back))
     if within:
         return made
     rank = len(graph.shapes[node.outputs[0]])
     shape = (-1, *[1] * (rank - 1 - weights.channel(rank)))
-    return [made[0], *_behind(graph, made[1], "Add", constant=node.attrs[weights.bias].reshape(shape))]
+    return [made[0], *_followed_by(graph, made[1], "Add", constant=node.attrs[weights.bias].reshape(shape))]
 
 
 def _factor(graph: Graph, node: Node) -> list[Node]:
@@ -76,4 +76,4 @@ def _factor(graph: Graph, node: Node) -> list[Node]:
     if not small and largest <= BINARY16_MAX:
         return []
     back = _power(math.frexp(largest)[1])
-    return _behind(graph, node.with_attrs(constant=constant * 2.0**-back), "Mul", constant=np.asarray(2.0**back))
+    return _followed_by(graph, node.with_attrs(constant=constant * 2.0**-back), "Mul", constant=np.asarray(2.0**back))

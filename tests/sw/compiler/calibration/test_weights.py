@@ -167,7 +167,7 @@ def test_halves_are_those_of_half_of_the_samples(make, start):
     x = rng.normal(2, 0.1, (42, *shape)) + rng.normal(0, 1, (42, *[1] * len(shape)))
     compiled = compile_graph(graph, ROOMY, Formats(mantissas={"last": 3}))
     whole, alone = (Rounder(graph, execute.run(graph, {"x": y}, keep="all")) for y in (x, x[start::2]))
-    half = whole.half(start)
+    half = whole.halved(start)
     assert whole.divisible and not half.divisible
     want = alone.weights(compiled)
     found = half.weights(compiled)
@@ -189,5 +189,5 @@ def test_inputs_without_any_variance_keep_the_nearest_weights(make):
     assert found is None or np.isfinite(found).all()
     compiled = compile_graph(graph, ROOMY, Formats(mantissas={"last": 3}))
     whole = Rounder(graph, execute.run(graph, {"x": x}, keep="all"))
-    for rounder in (whole, whole.half(0), whole.half(1)):
+    for rounder in (whole, whole.halved(0), whole.halved(1)):
         rounder.weights(compiled)
