@@ -57,11 +57,13 @@ lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
-pages: $(READY) ## write the generated tables and pages again
+pages: $(READY) ## write the generated tables, pages and pictures again
 	$(RUN) -m concord.spec.docs
+	$(RUN) -m concord_bench.pictures
 	$(VENV)/bin/python -m concord_bench.evidence --minutes 0 --docs docs --results docs/data/training.json
-docs: $(READY) ## build the documentation in build/site; a broken link, a page out of date or a failing notebook ends it
+docs: $(READY) ## build the documentation in build/site; a broken link, a page or picture out of date or a failing notebook ends it
 	$(RUN) -m concord.spec.docs --check
+	$(RUN) -m concord_bench.pictures --check
 	$(RUN) -m sphinx -W --keep-going -q docs build/site
 	@echo "The first page is build/site/index.html."
 clean: ## remove everything that was built, .venv included
