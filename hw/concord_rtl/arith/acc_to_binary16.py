@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_INF, BINARY16_PRECISION
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special, round_up
 from concord_rtl.parts.bits import leading_zeros
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import Stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
@@ -26,7 +25,7 @@ GROUP = 8
 FINE_BITS = (GROUP - 1).bit_length()
 
 
-class AccToBinary16(wiring.Component):
+class AccToBinary16(Component):
     """Final value of an accumulator: saturate to W bits, then round once, nearest even, to binary16.
 
     Does not stall. One value per cycle, ``LATENCY`` cycles later. An exact zero gives +0, a negative value that rounds
@@ -38,32 +37,19 @@ class AccToBinary16(wiring.Component):
         Gives the width of the register, W and F.
     held : bool
         Inputs are held for ``LATENCY`` cycles and until the result has been used.
-
-    Members
-    -------
-    acc : In(signed(config.acc_bits))
-        Sum on the grid, least bit ``2**-F``.
-    o : Out(16)
-        Result.
-    acc_overflow : Out(1)
-        The sum did not fit W bits.
-    half_overflow : Out(1)
-        The result is an infinity.
     """
 
-    acc: Signal
-    o: Signal
-    acc_overflow: Signal
-    half_overflow: Signal
+    acc = Input(lambda self: signed(self.config.acc_bits), "Sum on the grid, least bit ``2**-F``.")
+    o = Output(16, "Result.")
+    acc_overflow = Output(1, "The sum did not fit W bits.")
+    half_overflow = Output(1, "The result is an infinity.")
 
     LATENCY = timing.ACC_TO_BINARY16
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
         self.held = held
-        super().__init__(
-            {"acc": In(signed(config.acc_bits)), "o": Out(16), "acc_overflow": Out(1), "half_overflow": Out(1)}
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_nan, is_special, round_up, significand
 from concord_rtl.parts.bits import below, leading_zeros
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import AddOp
 from concord_rtl.parts.stages import register
 
@@ -21,35 +20,24 @@ TOP_FIELD = 2 * BINARY16_EXP_MAX
 GUARDS = 2
 
 
-class Binary16Add(wiring.Component):
+class Binary16Add(Component):
     """Sum, difference, maximum or minimum of two binary16 numbers, subnormals included, rounded once to nearest even.
 
     Does not stall; every NaN result is the canonical one. One result per cycle, ``LATENCY`` cycles later. Two paths:
     *far* aligns, adds and rounds; *near* serves cancellations, where exponents differ by at most one and the result is
     exact.
-
-    Members
-    -------
-    a, b : In(16)
-        Operands.
-    op : In(AddOp)
-        Operation; with ``AddOp.NONE`` the result is ``a``, bit by bit.
-    o : Out(16)
-        Result.
-    overflow : Out(1)
-        Finite operands gave an infinity.
     """
 
-    a: Signal
-    b: Signal
-    op: Any
-    o: Signal
-    overflow: Signal
+    a = Input(16, "First operand.")
+    b = Input(16, "Second operand.")
+    op = Input(AddOp, "Operation; with ``AddOp.NONE`` the result is ``a``, bit by bit.")
+    o = Output(16, "Result.")
+    overflow = Output(1, "Finite operands gave an infinity.")
 
     LATENCY = timing.BINARY16_ADD
 
     def __init__(self):
-        super().__init__({"a": In(16), "b": In(16), "op": In(AddOp), "o": Out(16), "overflow": Out(1)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
@@ -14,6 +12,7 @@ from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, exponent, is_
 from concord_rtl.arith.binary16_fields import significand as significand_of
 from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.parts.bits import below, leading_zeros
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import Stages
 
 #: Bits of the exact product of two significands.
@@ -27,7 +26,7 @@ LOWEST = NEUTRAL + PRODUCT - WINDOW
 INF_FIELD = 31
 
 
-class Binary16Mul(wiring.Component):
+class Binary16Mul(Component):
     """Product of two binary16 numbers, subnormals included, rounded once to nearest even.
 
     Does not stall; every NaN result is the canonical one. One product per cycle, ``LATENCY`` cycles later. The
@@ -38,30 +37,19 @@ class Binary16Mul(wiring.Component):
     ----------
     held : bool
         Inputs are held for ``LATENCY`` cycles and until the result has been used.
-
-    Members
-    -------
-    a, b : In(16)
-        Factors.
-    skip : In(1)
-        Leave the multiplication out: the result is ``a``, bit by bit.
-    o : Out(16)
-        Product.
-    overflow : Out(1)
-        Finite factors gave an infinity.
     """
 
-    a: Signal
-    b: Signal
-    skip: Signal
-    o: Signal
-    overflow: Signal
+    a = Input(16, "First factor.")
+    b = Input(16, "Second factor.")
+    skip = Input(1, "Leave the multiplication out: the result is ``a``, bit by bit.")
+    o = Output(16, "Product.")
+    overflow = Output(1, "Finite factors gave an infinity.")
 
     LATENCY = timing.BINARY16_MUL
 
     def __init__(self, *, held=False):
         self.held = held
-        super().__init__({"a": In(16), "b": In(16), "skip": In(1), "o": Out(16), "overflow": Out(1)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
@@ -14,10 +12,11 @@ from concord.spec.formats import BINARY16_EXP_MIN
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE
 from concord_rtl.arith.block_float import activations
 from concord_rtl.parts.bits import leading_zeros
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import Stages
 
 
-class NarrowToBinary16(wiring.Component):
+class NarrowToBinary16(Component):
     """The number ``mant * 2**exp`` as binary16: exact for every code of an activation format.
 
     Does not stall, and does not check that ``exp`` is within the format. One number per cycle, ``LATENCY`` cycles
@@ -29,27 +28,18 @@ class NarrowToBinary16(wiring.Component):
         Gives the activation format.
     held : bool
         Inputs are held for ``LATENCY`` cycles and until the result has been used.
-
-    Members
-    -------
-    mant : In(signed(config.act_mant))
-        Mantissa.
-    exp : In(signed(config.act_exp_width))
-        Exponent.
-    o : Out(16)
-        Result; a mantissa of zero gives +0.
     """
 
-    mant: Signal
-    exp: Signal
-    o: Signal
+    mant = Input(lambda self: activations(self.config).code, "Mantissa.")
+    exp = Input(lambda self: activations(self.config).exp, "Exponent.")
+    o = Output(16, "Result; a mantissa of zero gives +0.")
 
     LATENCY = timing.NARROW_TO_BINARY16
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
         self.held = held
-        super().__init__({"mant": In(activations(config).code), "exp": In(activations(config).exp), "o": Out(16)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

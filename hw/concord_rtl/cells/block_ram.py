@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord_rtl.families import primitives_of
 from concord_rtl.families.primitives import RamPorts
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class BlockRam(wiring.Component):
+class BlockRam(Component):
     """One read port, one write port, registered output.
 
     Does not forward: a read in the cycle of a write to the same address gives an undefined word. One word per cycle,
@@ -30,24 +29,13 @@ class BlockRam(wiring.Component):
         Words, 2 to ``MOST``.
     init : list
         Initial words, as integers; zeros beyond its end.
-
-    Members
-    -------
-    addr : In(range(depth))
-        Address to read.
-    data : Out(width)
-        Word read.
-    w_en : In(1)
-        Write ``w_data`` at the edge.
-    w_addr, w_data : In
-        Address and word to write.
     """
 
-    addr: Signal
-    data: Any
-    w_en: Signal
-    w_addr: Signal
-    w_data: Any
+    addr = Input(lambda self: range(self.depth), "Address to read.")
+    data = Output(lambda self: self.width, "Word read.")
+    w_en = Input(1, "Write ``w_data`` at the edge.")
+    w_addr = Input(lambda self: range(self.depth), "Address to write.")
+    w_data = Input(lambda self: self.width, "Word to write.")
 
     LATENCY = timing.BLOCK_RAM
     #: Greatest depth.
@@ -61,15 +49,7 @@ class BlockRam(wiring.Component):
         self.width = width
         self.depth = depth
         self.init = list(init)
-        super().__init__(
-            {
-                "addr": In(range(depth)),
-                "data": Out(width),
-                "w_en": In(1),
-                "w_addr": In(range(depth)),
-                "w_data": In(width),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.multipliers import PAIR_MOST_OTHER, PAIR_MOST_SHARED, pairs_take
 from concord_rtl.families import primitives_of
+from concord_rtl.parts.component import Component, Input, Output
 
 #: Greatest width of an operand of :class:`Multiplier` and :class:`DualMultiplier`.
 MOST_BITS = 18
@@ -23,7 +23,7 @@ def check_widths(a_width: int, b_width: int) -> None:
             raise ValueError(f"{name} must be in 1..{MOST_BITS}, not {width!r}")
 
 
-class Multiplier(wiring.Component):
+class Multiplier(Component):
     """Signed product with registered inputs and a registered output.
 
     Does not stall, and its registers have no reset: the product of a cycle is only worth as much as its operands.
@@ -34,26 +34,18 @@ class Multiplier(wiring.Component):
     ----------
     a_width, b_width : int
         Widths of the operands, 1 to :data:`MOST_BITS`.
-
-    Members
-    -------
-    a : In(signed(a_width))
-        First operand.
-    b : In(signed(b_width))
-        Second operand.
-    o : Out(signed(a_width + b_width))
-        Product.
     """
 
-    a: Signal
-    b: Signal
-    o: Signal
+    a = Input(lambda self: signed(self.a_width), "First operand.")
+    b = Input(lambda self: signed(self.b_width), "Second operand.")
+    o = Output(lambda self: signed(self.a_width + self.b_width), "Product.")
 
     LATENCY = timing.MULTIPLIER
 
     def __init__(self, a_width: int, b_width: int):
         check_widths(a_width, b_width)
-        super().__init__({"a": In(signed(a_width)), "b": In(signed(b_width)), "o": Out(signed(a_width + b_width))})
+        self.a_width, self.b_width = a_width, b_width
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -61,7 +53,7 @@ class Multiplier(wiring.Component):
         return m
 
 
-class PairMultiplier(wiring.Component):
+class PairMultiplier(Component):
     """Two signed products of one shared operand, registered.
 
     Does not stall, and its registers have no reset. One pair of products per cycle, ``LATENCY`` cycles later; operands
@@ -77,30 +69,24 @@ class PairMultiplier(wiring.Component):
         Widths of the shared operand and of the others, see :func:`concord.spec.multipliers.pairs_take`.
     in_logic : bool
         Make the products without a multiplier of the device.
-
-    Members
-    -------
-    a : In(signed(a_width))
-        The shared operand.
-    b : In(ArrayLayout(signed(b_width), 2))
-        The other operands.
-    o : Out(ArrayLayout(signed(a_width + b_width - 1), 2))
-        Products of ``a`` and each of ``b``.
     """
 
-    a: Signal
-    b: data.View
-    o: data.View
+    a = Input(lambda self: signed(self.a_width), "The shared operand.")
+    b = Input(lambda self: data.ArrayLayout(signed(self.b_width), 2), "The other operands.")
+    o = Output(
+        lambda self: data.ArrayLayout(signed(self.a_width + self.b_width - 1), 2),
+        "Products of ``a`` and each of ``b``.",
+    )
 
     LATENCY = timing.PAIR_MULTIPLIER
 
     def __init__(self, a_width: int, b_width: int, *, in_logic: bool = False):
+        self.a_width, self.b_width = a_width, b_width
         self.in_logic = in_logic
         if not pairs_take(a_width, b_width):
             most = f"2..{PAIR_MOST_SHARED} and 2..{PAIR_MOST_OTHER}"
             raise ValueError(f"widths must be in {most}, not {a_width!r} and {b_width!r}")
-        product = data.ArrayLayout(signed(a_width + b_width - 1), 2)
-        super().__init__({"a": In(signed(a_width)), "b": In(data.ArrayLayout(signed(b_width), 2)), "o": Out(product)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -110,7 +96,7 @@ class PairMultiplier(wiring.Component):
         return m
 
 
-class DualMultiplier(wiring.Component):
+class DualMultiplier(Component):
     """Two signed products, as late as one of :class:`Multiplier`.
 
     Does not stall, and its registers have no reset. One pair of products per cycle, ``LATENCY`` cycles later; operands
@@ -121,25 +107,21 @@ class DualMultiplier(wiring.Component):
     ----------
     a_width, b_width : int
         Widths of the first and of the second operands, 1 to :data:`MOST_BITS`.
-
-    Members
-    -------
-    a, b : In(ArrayLayout(signed(a_width), 2)), In(ArrayLayout(signed(b_width), 2))
-        Operands.
-    o : Out(ArrayLayout(signed(a_width + b_width), 2))
-        Products of each of ``a`` and the one of ``b`` beside it.
     """
 
-    a: data.View
-    b: data.View
-    o: data.View
+    a = Input(lambda self: data.ArrayLayout(signed(self.a_width), 2), "First operands.")
+    b = Input(lambda self: data.ArrayLayout(signed(self.b_width), 2), "Second operands.")
+    o = Output(
+        lambda self: data.ArrayLayout(signed(self.a_width + self.b_width), 2),
+        "Products of each of ``a`` and the one of ``b`` beside it.",
+    )
 
     LATENCY = Multiplier.LATENCY
 
     def __init__(self, a_width: int, b_width: int):
         check_widths(a_width, b_width)
-        a, b, o = (data.ArrayLayout(signed(width), 2) for width in (a_width, b_width, a_width + b_width))
-        super().__init__({"a": In(a), "b": In(b), "o": Out(o)})
+        self.a_width, self.b_width = a_width, b_width
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -147,7 +129,7 @@ class DualMultiplier(wiring.Component):
         return m
 
 
-class LeftShifter(wiring.Component):
+class LeftShifter(Component):
     """A signed value, shifted to the left by 0 to 15.
 
     Does not stall, and its registers have no reset. One value per cycle, ``LATENCY`` cycles later. On small devices
@@ -157,20 +139,11 @@ class LeftShifter(wiring.Component):
     ----------
     width : int
         Bits of the value.
-
-    Members
-    -------
-    i : In(signed(width))
-        The value.
-    shift : In(4)
-        Places to shift it.
-    o : Out(signed(width + 15))
-        The result.
     """
 
-    i: Signal
-    shift: Signal
-    o: Signal
+    i = Input(lambda self: signed(self.width), "The value.")
+    shift = Input(lambda self: self.SHIFT_BITS, "Places to shift it.")
+    o = Output(lambda self: signed(self.width + (1 << self.SHIFT_BITS) - 1), "The result.")
 
     LATENCY = 2
     #: Bits of ``shift``.
@@ -179,8 +152,8 @@ class LeftShifter(wiring.Component):
     def __init__(self, width: int):
         if not isinstance(width, int) or width < 1:
             raise ValueError(f"width must be an integer of at least 1, not {width!r}")
-        most = (1 << self.SHIFT_BITS) - 1
-        super().__init__({"i": In(signed(width)), "shift": In(self.SHIFT_BITS), "o": Out(signed(width + most))})
+        self.width = width
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

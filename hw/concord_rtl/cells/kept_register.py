@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord_rtl.families import primitives_of
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class KeptRegister(wiring.Component):
+class KeptRegister(Component):
     """A register without reset that synthesis does not join with others of the same contents.
 
     Copies of an address near their block RAMs, all over the device, would otherwise become one register with long wires
@@ -22,20 +21,16 @@ class KeptRegister(wiring.Component):
     ----------
     width : int
         Bits, at least 1.
-
-    Members
-    -------
-    i, o : In, Out
-        Value, and the value of the cycle before.
     """
 
-    i: Any
-    o: Any
+    i = Input(lambda self: self.width, "Value.")
+    o = Output(lambda self: self.width, "The value of the cycle before.")
 
     def __init__(self, width: int):
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
-        super().__init__({"i": In(width), "o": Out(width)})
+        self.width = width
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord_rtl.families import primitives_of
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class Spram(wiring.Component):
+class Spram(Component):
     """Words of 16 bits in one single-port memory of the device.
 
     Cannot be initialised: the contents are undefined until written. Reads and writes share the address; data appears
@@ -22,26 +21,13 @@ class Spram(wiring.Component):
     ----------
     registered : bool
         Whether there is an output register; without it ``r_en`` has no effect.
-
-    Members
-    -------
-    addr : In(14)
-        Word address.
-    r_en : In(1)
-        If not set, ``data`` is zero instead of the word at this cycle's address.
-    w_en : In(1)
-        Write ``w_data`` at the edge.
-    w_data : In(16)
-        Word to write.
-    data : Out(16)
-        Word read.
     """
 
-    addr: Signal
-    r_en: Signal
-    w_en: Signal
-    w_data: Signal
-    data: Signal
+    addr = Input(lambda self: range(self.DEPTH), "Word address.")
+    r_en = Input(1, "If not set, ``data`` is zero instead of the word at this cycle's address.", init=1)
+    w_en = Input(1, "Write ``w_data`` at the edge.")
+    w_data = Input(lambda self: self.WIDTH, "Word to write.")
+    data = Output(lambda self: self.WIDTH, "Word read.")
 
     LATENCY = 2
     WIDTH = 16
@@ -49,15 +35,7 @@ class Spram(wiring.Component):
 
     def __init__(self, *, registered=True):
         self.registered = registered
-        super().__init__(
-            {
-                "addr": In(range(self.DEPTH)),
-                "r_en": In(1, init=1),
-                "w_en": In(1),
-                "w_data": In(self.WIDTH),
-                "data": Out(self.WIDTH),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId
@@ -17,40 +16,11 @@ from concord_rtl.host.bus_register import BusRegister
 from concord_rtl.host.host_answer import HostAnswer
 from concord_rtl.host.host_port import HostPort
 from concord_rtl.host.registers import Registers
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.vector.table import TableBank
 
 
-class CorePort(wiring.Signature):
-    """A core, seen from what drives it.
-
-    Members
-    -------
-    bus : Out(HostBus)
-        Accesses of the host, checked by the message processor.
-    busy : In(1)
-        A program runs, or flags are being cleared.
-    status : In(32)
-        Register STATUS.
-    done, trapped : In(1)
-        Outcome of the last run.
-    link_errors : Out(32)
-        Shown in the register LINK_ERRORS.
-    """
-
-    def __init__(self, config: NpuConfig) -> None:
-        super().__init__(
-            {
-                "bus": Out(HostBus(config)),
-                "busy": In(1),
-                "status": In(32),
-                "done": In(1),
-                "trapped": In(1),
-                "link_errors": Out(32),
-            }
-        )
-
-
-class NpuCore(wiring.Component):
+class NpuCore(Component):
     """Executes programs on the memories that the host fills and reads.
 
     Parameters
@@ -58,21 +28,19 @@ class NpuCore(wiring.Component):
     config : NpuConfig
     contents : Contents
         Initial contents of the memories.
-
-    Its ports are those of :class:`CorePort`, flipped.
     """
 
-    bus: Any
-    busy: Signal
-    status: Signal
-    done: Signal
-    trapped: Signal
-    link_errors: Signal
+    bus = Input(lambda self: HostBus(self.config), "Accesses of the host, checked by the message processor.")
+    busy = Output(1, "A program runs, or flags are being cleared.")
+    status = Output(32, "Register STATUS.")
+    done = Output(1, "The last run came to its end.")
+    trapped = Output(1, "The last run ended with a trap.")
+    link_errors = Input(32, "Shown in the register LINK_ERRORS.")
 
     def __init__(self, config: NpuConfig, contents: Contents | None = None):
         self.config = config
         self.contents = contents or Contents()
-        super().__init__(CorePort(config).flip())
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

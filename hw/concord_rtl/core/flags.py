@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import Stages
 from concord_rtl.pipe.layouts import program_addr_bits
 from concord_rtl.pipe.ports import RetirePort
 
 
-class FlagMemory(wiring.Component):
+class FlagMemory(Component):
     """ORs the flags of retired vectors into one word per instruction address.
 
     Vectors must be at least two cycles apart, which N/P >= 2 guarantees.
@@ -26,50 +25,23 @@ class FlagMemory(wiring.Component):
     config : NpuConfig
     held : bool
         Vectors are four cycles apart, and ``pc`` and ``flags`` are held for three cycles.
-
-    Members
-    -------
-    retired : In(RetirePort)
-        Vectors that leave the pipe.
-    clear : In(1)
-        Set everything to zero; takes ``program_depth`` cycles.
-    clearing : Out(1)
-        That is going on.
-    union : Out
-        Union of all flags since the last clear.
-    host_en, host_addr, host_w_data : In
-        Write of the host, while nothing else happens.
-    host_data : Out
-        Word at ``host_addr``, ``HOST_LATENCY`` cycles later, while nothing else happens.
     """
 
-    retired: Any
-    clear: Signal
-    clearing: Signal
-    union: Signal
-    host_en: Signal
-    host_addr: Signal
-    host_w_data: Signal
-    host_data: Signal
+    retired = Input(lambda self: RetirePort(self.config), "Vectors that leave the pipe.")
+    clear = Input(1, "Set everything to zero; takes ``program_depth`` cycles.")
+    clearing = Output(1, "That is going on.")
+    union = Output(len(Flag), "Union of all flags since the last clear.")
+    host_en = Input(1, "The host writes, while nothing else happens.")
+    host_addr = Input(lambda self: program_addr_bits(self.config), "Address of its write.")
+    host_w_data = Input(len(Flag), "Word of its write.")
+    host_data = Output(len(Flag), "Word at ``host_addr``, ``HOST_LATENCY`` cycles later, while nothing else happens.")
 
     HOST_LATENCY = VectorMemory.LATENCY
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
         self.held = held
-        addr = program_addr_bits(config)
-        super().__init__(
-            {
-                "retired": In(RetirePort(config)),
-                "clear": In(1),
-                "clearing": Out(1),
-                "union": Out(len(Flag)),
-                "host_en": In(1),
-                "host_addr": In(addr),
-                "host_w_data": In(len(Flag)),
-                "host_data": Out(len(Flag)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

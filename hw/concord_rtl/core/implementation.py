@@ -46,7 +46,7 @@ class Units:
     sequencer : Sequencer or ElementSerialSequencer
         Members ``run``, ``addr``, ``data``, ``chains`` and ``drained``.
     pipe : ChainPipe or ElementSerialPipe
-        Members of :func:`concord_rtl.pipe.ports.pipe_ports`, ``narrow``, ``wide``, ``matrix_addr``, ``matrix_data``.
+        Members of :class:`concord_rtl.pipe.ports.PipePorts`, ``narrow``, ``wide``, ``matrix_addr``, ``matrix_data``.
     matrix : MatrixMemory or RowMemory
         Members ``read`` and ``host``.
     program, narrow, wide : VectorMemory or ColumnMemory

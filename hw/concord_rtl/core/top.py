@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord_rtl.core.core import NpuCore
 from concord_rtl.core.implementation import Contents, implementation_of
 from concord_rtl.feeder.feeder import Feeder
 from concord_rtl.link.message_processor import MessageProcessor
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if element-serial.
 REPLY_BYTES = 4
 
 
-class NpuTop(wiring.Component):
+class NpuTop(Component):
     """Message processor and core.
 
     Parameters
@@ -28,33 +28,18 @@ class NpuTop(wiring.Component):
     config : NpuConfig
     contents : Contents
         Initial contents of the memories.
-
-    Members
-    -------
-    rx, tx : In, Out(stream)
-        Bytes from and to the host, framed as in :mod:`concord.spec.link`.
-    busy, done, trapped : Out(1)
-        State of the core, for lights.
     """
 
-    rx: stream.Interface
-    tx: stream.Interface
-    busy: Signal
-    done: Signal
-    trapped: Signal
+    rx = Input(stream_of(8), "Bytes from the host, framed as in :mod:`concord.spec.link`.")
+    tx = Output(stream_of(8), "Bytes to the host, likewise.")
+    busy = Output(1, "A program runs, for a light.")
+    done = Output(1, "The last run came to its end, for a light.")
+    trapped = Output(1, "The last run ended with a trap, for a light.")
 
     def __init__(self, config: NpuConfig, contents: Contents | None = None):
         self.config = config
         self.contents = contents
-        super().__init__(
-            {
-                "rx": In(stream_of(8)),
-                "tx": Out(stream_of(8)),
-                "busy": Out(1),
-                "done": Out(1),
-                "trapped": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -6,11 +6,12 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.operations import ADDRESSED
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.layouts import vector_addr_bits
 
 
@@ -30,7 +31,7 @@ def book_port(config: NpuConfig) -> wiring.Signature:
     )
 
 
-class AddressBook(wiring.Component):
+class AddressBook(NpuUnit):
     """Keeps address and steps of every vector operand of a chain, and follows the outer loops.
 
     One operand at a time. Entries are made while no chain is walked.
@@ -38,40 +39,14 @@ class AddressBook(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    enter : In(book_port)
-        A new operand: its address is ``start + offset``.
-    port : In(range(len(ADDRESSED)))
-        The operand wanted.
-    addr : Out
-        Its address, one cycle after ``port``.
-    advance : In(1)
-        Go to the next vector; ``port`` the same in this cycle and in the one before.
-    last_row, last_inner : In(1)
-        The row (the inner iteration) of the vector is the last one.
     """
 
-    enter: Any
-    port: Signal
-    addr: Signal
-    advance: Signal
-    last_row: Signal
-    last_inner: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "enter": In(book_port(config)),
-                "port": In(range(len(ADDRESSED))),
-                "addr": Out(vector_addr_bits(config)),
-                "advance": In(1),
-                "last_row": In(1),
-                "last_inner": In(1),
-            }
-        )
+    enter = Input(lambda self: book_port(self.config), "A new operand: its address is ``start + offset``.")
+    port = Input(range(len(ADDRESSED)), "The operand wanted.")
+    addr = Output(lambda self: vector_addr_bits(self.config), "Its address, one cycle after ``port``.")
+    advance = Input(1, "Go to the next vector; ``port`` the same in this cycle and in the one before.")
+    last_row = Input(1, "The row of the vector is the last one.")
+    last_inner = Input(1, "The inner iteration of the vector is the last one.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.dsp import DualMultiplier
 from concord_rtl.element_serial.grid_shift import GridShift
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class DotProduct(wiring.Component):
+class DotProduct(Component):
     """For each of two rows L products, their sum, its place on the grid, an accumulator.
 
     Never stalls. A step is in both accumulators ``LATENCY`` cycles later, another term is in the first one
@@ -26,62 +26,28 @@ class DotProduct(wiring.Component):
     config : NpuConfig
     term, shift : shape
         Of terms that are not products.
-
-    Members
-    -------
-    valid : In(1)
-        A step to be added; the other inputs belong to it.
-    depthwise, lane, own, half : In
-        Whether ``lane`` alone takes ``own``, or every lane its element of part ``half``.
-    x : In(narrow_word)
-        Vector.
-    w : In(ArrayLayout(matrix_row, 2))
-        Two rows of weights.
-    term_valid, term, shift : In
-        Add ``term << shift`` to the first accumulator; no step is under way.
-    clear : In(2)
-        Begin a sum, one bit for each row; nothing is under way.
-    second : In(1)
-        The accumulator of the second row is wanted.
-    acc : Out(signed(acc_bits))
-        Sum.
     """
 
-    valid: Signal
-    depthwise: Signal
-    lane: Signal
-    half: Signal
-    own: Signal
-    x: data.View
-    w: data.View
-    term_valid: Signal
-    term: Any
-    shift: Any
-    clear: Signal
-    second: Signal
-    acc: Signal
+    valid = Input(1, "A step to be added; the other inputs belong to it.")
+    depthwise = Input(1, "``lane`` alone takes ``own``; else every lane takes its element of part ``half``.")
+    lane = Input(lambda self: clog2(self.config.lanes), "Lane of a depthwise product.")
+    half = Input(lambda self: clog2(self.config.steps), "Part of the tile of a dense product.")
+    own = Input(lambda self: activations(self.config).code, "Element of that lane.")
+    x = Input(lambda self: activations(self.config).word, "Vector.")
+    w = Input(lambda self: data.ArrayLayout(weights(self.config).word, SERIAL_ROWS), "Two rows of weights.")
+    term_valid = Input(1, "Add ``term << shift`` to the first accumulator; no step is under way.")
+    term = Input(lambda self: self.term_shape, "What is added.")
+    shift = Input(lambda self: self.shift_shape, "Places by which it is shifted to the left.")
+    clear = Input(SERIAL_ROWS, "Begin a sum, one bit for each row; nothing is under way.")
+    second = Input(1, "The accumulator of the second row is wanted.")
+    acc = Output(lambda self: signed(self.config.acc_bits), "Sum.")
 
     TERM_LATENCY, LATENCY = timing.SERIAL_TERM, timing.SERIAL_SUM
 
     def __init__(self, config: NpuConfig, *, term, shift):
         self.config = config
-        super().__init__(
-            {
-                "valid": In(1),
-                "depthwise": In(1),
-                "lane": In(clog2(config.lanes)),
-                "half": In(clog2(config.steps)),
-                "own": In(activations(config).code),
-                "x": In(activations(config).word),
-                "w": In(data.ArrayLayout(weights(config).word, SERIAL_ROWS)),
-                "term_valid": In(1),
-                "term": In(term),
-                "shift": In(shift),
-                "clear": In(SERIAL_ROWS),
-                "second": In(1),
-                "acc": Out(signed(config.acc_bits)),
-            }
-        )
+        self.term_shape, self.shift_shape = term, shift
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

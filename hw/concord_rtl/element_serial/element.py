@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import enum, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
@@ -15,6 +14,7 @@ from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.block_float import activations
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.element_serial.grid_adder import GridAdder
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import SLOT_BITS, AddOp
 from concord_rtl.vector.table import TableAccess, TableBank
 
@@ -34,7 +34,7 @@ class Take(enum.Enum, shape=3):
     TABLE = 6
 
 
-class ElementUnit(wiring.Component):
+class ElementUnit(Component):
     """One element in a register, and all operations that it can go through.
 
     All inputs are held for as many cycles before the cycle of ``en`` as the operation takes, the element is held too.
@@ -44,76 +44,32 @@ class ElementUnit(wiring.Component):
     config : NpuConfig
     table_init, slot_init : list of int
         Initial contents of the table memory and of the table descriptors.
-
-    Members
-    -------
-    en, take : In
-        The element becomes what ``take`` says.
-    acc : In(signed(acc_bits))
-        Sum of a product.
-    mant, exp : In
-        Element of a narrow vector.
-    other : In(16)
-        Element of a wide vector.
-    narrow : In(1)
-        The narrow element stands for ``other``.
-    add, second, term, shift : In, In, Out, Out
-        Operation of ``Take.ADD``, and its terms, as in :class:`concord_rtl.element_serial.grid_adder.GridAdder`.
-    slot : In
-        Table.
-    o : Out(16)
-        The element.
-    acc_overflow, half_overflow, nonfinite, table_clamped : Out(1)
-        Flags, in the cycle of ``en``.
-    tables : In(TableAccess)
-        As in :class:`concord_rtl.vector.table.TableBank`.
     """
 
-    en: Signal
-    take: Any
-    acc: Signal
-    mant: Signal
-    exp: Signal
-    other: Signal
-    narrow: Signal
-    add: Any
-    second: Signal
-    term: Any
-    shift: Any
-    slot: Signal
-    o: Signal
-    acc_overflow: Signal
-    half_overflow: Signal
-    nonfinite: Signal
-    table_clamped: Signal
-    tables: Any
+    en = Input(1, "The element becomes what ``take`` says.")
+    take = Input(Take, "Source of the element.")
+    acc = Input(lambda self: signed(self.config.acc_bits), "Sum of a product.")
+    mant = Input(lambda self: activations(self.config).code, "Mantissa of an element of a narrow vector.")
+    exp = Input(lambda self: activations(self.config).exp, "Exponent of its block.")
+    other = Input(BINARY16_WIDTH, "Element of a wide vector.")
+    narrow = Input(1, "The narrow element stands for ``other``.")
+    add = Input(AddOp, "Operation of ``Take.ADD``, as in :class:`concord_rtl.element_serial.grid_adder.GridAdder`.")
+    second = Input(1, "Second operand of the sum, likewise.")
+    term = Output(lambda self: self.adder.term.shape(), "Term for the accumulator, likewise.")
+    shift = Output(lambda self: self.adder.shift.shape(), "Places by which it is shifted, likewise.")
+    slot = Input(SLOT_BITS, "Table.")
+    o = Output(BINARY16_WIDTH, "The element.")
+    acc_overflow = Output(1, "A sum left the accumulator, in the cycle of ``en``.")
+    half_overflow = Output(1, "A result became infinite, in the cycle of ``en``.")
+    nonfinite = Output(1, "An element was not finite, in the cycle of ``en``.")
+    table_clamped = Output(1, "An element lay outside of its table, in the cycle of ``en``.")
+    tables = Input(lambda self: TableAccess(self.config), "As in :class:`concord_rtl.vector.table.TableBank`.")
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
         self.bank = TableBank(config, table_init, slot_init, held=True)
         self.adder = GridAdder(config)
-        super().__init__(
-            {
-                "en": In(1),
-                "take": In(Take),
-                "acc": In(signed(config.acc_bits)),
-                "mant": In(activations(config).code),
-                "exp": In(activations(config).exp),
-                "other": In(BINARY16_WIDTH),
-                "narrow": In(1),
-                "add": In(AddOp),
-                "second": In(1),
-                "term": Out(self.adder.term.shape()),
-                "shift": Out(self.adder.shift.shape()),
-                "slot": In(SLOT_BITS),
-                "o": Out(BINARY16_WIDTH),
-                "acc_overflow": Out(1),
-                "half_overflow": Out(1),
-                "nonfinite": Out(1),
-                "table_clamped": Out(1),
-                "tables": In(TableAccess(config)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

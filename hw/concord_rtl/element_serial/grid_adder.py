@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.binary16_fields import MAGNITUDE, exponent, is_nan, is_special, significand
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import AddOp
 
 
-class GridAdder(wiring.Component):
+class GridAdder(Component):
     """Sum, difference, maximum or minimum of two binary16 numbers, and the accumulator as binary16.
 
     Every binary16 number is on the grid of an element-serial configuration, so a sum is two terms in the accumulator,
@@ -25,63 +24,27 @@ class GridAdder(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    a, b : In(16)
-        Operands.
-    op : In(AddOp)
-        Operation, any but ``AddOp.NONE``.
-    second : In(1)
-        ``term`` is that of ``b``, not that of ``a``.
-    term, shift : Out
-        ``term << shift`` is to be added to the accumulator.
-    acc : In(signed(acc_bits))
-        Accumulator.
-    sum : Out(16)
-        The accumulator as binary16.
-    acc_overflow, half_overflow : Out(1)
-        Its flags.
-    o : Out(16)
-        Result of the operation.
-    overflow : Out(1)
-        Finite operands gave an infinity.
     """
 
-    a: Signal
-    b: Signal
-    op: Any
-    second: Signal
-    term: Signal
-    shift: Signal
-    acc: Signal
-    sum: Signal
-    acc_overflow: Signal
-    half_overflow: Signal
-    o: Signal
-    overflow: Signal
+    a = Input(BINARY16_WIDTH, "First operand.")
+    b = Input(BINARY16_WIDTH, "Second operand.")
+    op = Input(AddOp, "Operation, any but ``AddOp.NONE``.")
+    second = Input(1, "``term`` is that of ``b``, not that of ``a``.")
+    term = Output(signed(BINARY16_PRECISION + 1), "``term << shift`` is to be added to the accumulator.")
+    shift = Output(lambda self: range(self.max_shift + 1), "Places by which ``term`` is shifted.")
+    acc = Input(lambda self: signed(self.config.acc_bits), "Accumulator.")
+    sum = Output(BINARY16_WIDTH, "The accumulator as binary16.")
+    acc_overflow = Output(1, "The sum left the accumulator.")
+    half_overflow = Output(1, "The sum became infinite.")
+    o = Output(BINARY16_WIDTH, "Result of the operation.")
+    overflow = Output(1, "Finite operands gave an infinity.")
 
     LATENCY = AccToBinary16.LATENCY
 
     def __init__(self, config: NpuConfig):
         self.config = config
         self.max_shift = config.acc_frac - BINARY16_FRAC + 2 ** (MAGNITUDE - BINARY16_PRECISION + 1) - 2
-        super().__init__(
-            {
-                "a": In(BINARY16_WIDTH),
-                "b": In(BINARY16_WIDTH),
-                "op": In(AddOp),
-                "second": In(1),
-                "term": Out(signed(BINARY16_PRECISION + 1)),
-                "shift": Out(range(self.max_shift + 1)),
-                "acc": In(signed(config.acc_bits)),
-                "sum": Out(BINARY16_WIDTH),
-                "acc_overflow": Out(1),
-                "half_overflow": Out(1),
-                "o": Out(BINARY16_WIDTH),
-                "overflow": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

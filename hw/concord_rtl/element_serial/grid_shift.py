@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord_rtl.cells.dsp import LeftShifter
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class GridShift(wiring.Component):
+class GridShift(Component):
     """Shift left by ``shift``: the lower places in a :class:`concord_rtl.cells.dsp.LeftShifter`, the others behind it.
 
     Does not check the shift: one beyond ``max_shift`` gives an undefined value. One value per cycle, ``LATENCY``
@@ -24,29 +23,18 @@ class GridShift(wiring.Component):
         Bits of the value.
     max_shift : int
         Greatest shift.
-
-    Members
-    -------
-    i : In(signed(width))
-        Value.
-    shift : In(range(max_shift + 1))
-        Shift of this value.
-    o : Out(signed(width + max_shift))
-        ``i << shift``.
     """
 
-    i: Signal
-    shift: Signal
-    o: Signal
+    i = Input(lambda self: signed(self.width), "Value.")
+    shift = Input(lambda self: range(self.max_shift + 1), "Shift of this value.")
+    o = Output(lambda self: signed(self.width + self.max_shift), "``i << shift``.")
 
     LATENCY = timing.GRID_SHIFT
 
     def __init__(self, width: int, max_shift: int):
         self.width = width
         self.max_shift = max_shift
-        super().__init__(
-            {"i": In(signed(width)), "shift": In(range(max_shift + 1)), "o": Out(signed(width + max_shift))}
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

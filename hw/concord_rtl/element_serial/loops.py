@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
-from concord.spec.config import NpuConfig
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.layouts import chain_layout
 
 #: Bits of a coordinate of an image, and of the positions that are told apart: none further out ever comes back.
@@ -26,49 +24,22 @@ def is_far(position) -> Value:
     return ~position[IMAGE_BITS + 1] & position[IMAGE_BITS]
 
 
-class VectorLoops(wiring.Component):
+class VectorLoops(NpuUnit):
     """Counts rows, inner and outer iterations, and the position of the window in the image.
 
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    chain : In(chain_layout)
-        The chain, held while it is walked.
-    load : In(1)
-        Begin with its first vector.
-    step : In(1)
-        Go to the next vector.
-    last_row, last_inner, last : Out(1)
-        The vector is the last one of its row loop, of its inner loop, of the chain.
-    y, x : Out
-        Position of the first tap, exact as long as a tap may be inside.
     """
 
-    chain: data.View
-    load: Signal
-    step: Signal
-    last_row: Signal
-    last_inner: Signal
-    last: Signal
-    y: Signal
-    x: Signal
-
-    def __init__(self, config: NpuConfig):
-        super().__init__(
-            {
-                "chain": In(chain_layout(config)),
-                "load": In(1),
-                "step": In(1),
-                "last_row": Out(1),
-                "last_inner": Out(1),
-                "last": Out(1),
-                "y": Out(near_shape()),
-                "x": Out(near_shape()),
-            }
-        )
+    chain = Input(lambda self: chain_layout(self.config), "The chain, held while it is walked.")
+    load = Input(1, "Begin with its first vector.")
+    step = Input(1, "Go to the next vector.")
+    last_row = Output(1, "The vector is the last one of its row loop.")
+    last_inner = Output(1, "The vector is the last one of its inner loop.")
+    last = Output(1, "The vector is the last one of the chain.")
+    y = Output(near_shape(), "Row of the first tap, exact as long as a tap may be inside.")
+    x = Output(near_shape(), "Column of the first tap, likewise.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

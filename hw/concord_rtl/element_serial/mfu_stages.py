@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
 from concord.spec.operations import ADDRESSED
 from concord_rtl.element_serial.element import Take
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import SLOT_BITS, Act, AddOp
 from concord_rtl.pipe.layouts import chain_layout
 
@@ -18,51 +16,22 @@ from concord_rtl.pipe.layouts import chain_layout
 MFU_STAGES = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))
 
 
-class MfuStages(wiring.Component):
+class MfuStages(NpuUnit):
     """What a chain does at one stage after the other. The outputs are registers.
 
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    chain : In(chain_layout)
-        The chain.
-    step : In(1)
-        Go to the next stage; to the first one after the last one, and in the beginning.
-    last : Out(1)
-        The stage is the last one.
-    wanted : Out(1)
-        The chain uses it.
-    port : Out
-        Its operand, a number in ``ADDRESSED``, if it has one.
-    take, add, slot : Out
-        To the element unit.
     """
 
-    chain: data.View
-    step: Signal
-    last: Signal
-    wanted: Signal
-    port: Signal
-    take: Any
-    add: Any
-    slot: Signal
-
-    def __init__(self, config: NpuConfig):
-        super().__init__(
-            {
-                "chain": In(chain_layout(config)),
-                "step": In(1),
-                "last": Out(1),
-                "wanted": Out(1),
-                "port": Out(range(len(ADDRESSED))),
-                "take": Out(Take),
-                "add": Out(AddOp),
-                "slot": Out(SLOT_BITS),
-            }
-        )
+    chain = Input(lambda self: chain_layout(self.config), "The chain.")
+    step = Input(1, "Go to the next stage; to the first one after the last one, and in the beginning.")
+    last = Output(1, "The stage is the last one.")
+    wanted = Output(1, "The chain uses it.")
+    port = Output(range(len(ADDRESSED)), "Its operand, a number in ``ADDRESSED``, if it has one.")
+    take = Output(Take, "Source of the element, to the element unit.")
+    add = Output(AddOp, "Operation of ``Take.ADD``, likewise.")
+    slot = Output(SLOT_BITS, "Descriptor of the table, likewise.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

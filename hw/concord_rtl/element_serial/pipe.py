@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, wiring
 
 from concord.spec import timing
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
@@ -21,10 +20,11 @@ from concord_rtl.element_serial.loops import VectorLoops
 from concord_rtl.element_serial.mfu_stages import MfuStages
 from concord_rtl.element_serial.taps import TapLoops
 from concord_rtl.element_serial.vector_end import VectorEnd
+from concord_rtl.parts.component import Input, Output
 from concord_rtl.parts.control import AddOp
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
-from concord_rtl.pipe.ports import VectorPort, pipe_ports
+from concord_rtl.pipe.ports import PipePorts, VectorPort
 
 #: Cycles from the beginning of a stage of the multifunction units to the one in which the element changes.
 STATION_CYCLES = {
@@ -95,7 +95,7 @@ class _Parts:
                 m.d.sync += self.flags[flag].eq(1)
 
 
-class ElementSerialPipe(wiring.Component):
+class ElementSerialPipe(PipePorts):
     """Everything between chain descriptors and memories: one element after the other, from read to write.
 
     For each element of each vector the taps are walked, at one tile step per cycle in products; then follow the
@@ -108,48 +108,32 @@ class ElementSerialPipe(wiring.Component):
     config : NpuConfig
     table_init, slot_init : list of int
         Initial contents of table memory and table descriptors.
-
-    Members
-    -------
-    chains : In(stream)
-        Chain descriptors without addresses, taken when the last vector has been written.
-    enter : In(book_port)
-        Addresses of the chain to come.
-    narrow, wide : Out(VectorPort)
-        Vector memories; ``write.en`` has a bit per column.
-    matrix_addr, matrix_data : Out, In
-        Address of two rows of the matrix memory, and these.
-    drained, retired, events, tables
-        As in :class:`concord_rtl.pipe.pipe.ChainPipe`; nothing ever stalls.
     """
 
-    chains: stream.Interface
-    drained: Signal
-    retired: Any
-    events: Any
-    tables: Any
-    enter: Any
-    narrow: Any
-    wide: Any
-    matrix_addr: Signal
-    matrix_data: data.View
+    enter = Input(lambda self: book_port(self.config), "Addresses of the chain to come.")
+    narrow = Output(
+        lambda self: VectorPort(
+            vector_addr_bits(self.config), activations(self.config).word, columns=self.config.native + 1
+        ),
+        "Narrow vector memory; ``write.en`` has a bit per column.",
+    )
+    wide = Output(
+        lambda self: VectorPort(
+            vector_addr_bits(self.config), shape_of(self.config.wide_word), columns=self.config.native
+        ),
+        "Wide vector memory, likewise.",
+    )
+    matrix_addr = Output(
+        lambda self: matrix_addr_bits(self.config) + clog2(self.config.rows // SERIAL_ROWS),
+        "Address of two rows of the matrix memory.",
+    )
+    matrix_data = Input(lambda self: data.ArrayLayout(weights(self.config).word, SERIAL_ROWS), "The two rows.")
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
-        addr = vector_addr_bits(config)
         self.unit = ElementUnit(config, table_init=table_init, slot_init=slot_init)
         self.dot = DotProduct(config, term=self.unit.term.shape(), shift=self.unit.shift.shape())
-        narrow, wide = activations(config).word, shape_of(config.wide_word)
-        super().__init__(
-            {
-                **pipe_ports(config),
-                "enter": In(book_port(config)),
-                "narrow": Out(VectorPort(addr, narrow, columns=config.native + 1)),
-                "wide": Out(VectorPort(addr, wide, columns=config.native)),
-                "matrix_addr": Out(matrix_addr_bits(config) + clog2(config.rows // SERIAL_ROWS)),
-                "matrix_data": In(data.ArrayLayout(weights(config).word, SERIAL_ROWS)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib import memory, wiring
 
 from concord.spec import isa, timing
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Trap
 from concord.spec.operations import ADDRESSED
 from concord_rtl.element_serial.address_book import book_port
+from concord_rtl.parts.component import Output
 from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.decode import Decoder
-from concord_rtl.sequencer.interface import connect_units, sequencer_ports
+from concord_rtl.sequencer.interface import SequencerPorts, connect_units
 from concord_rtl.sequencer.loops import LoopStack
 
 #: Cycles from the address of a word to its execution: program memory, then address registers.
@@ -28,15 +27,12 @@ class ElementSerialBuilder(ChainBuilder):
 
     ``word`` must be there one cycle before ``execute``. The descriptors have no addresses but that of the matrix.
 
-    Members
-    -------
-    enter : Out(book_port)
-        To the address book.
+    Parameters
+    ----------
+    config : NpuConfig
     """
 
-    def __init__(self, config: NpuConfig):
-        super().__init__(config)
-        self.enter = book_port(config).create(path=("enter",))
+    enter = Output(lambda self: book_port(self.config), "To the address book.")
 
     def _address(self, m, name, op, register):
         fields = self._view(op)
@@ -71,7 +67,7 @@ class ElementSerialBuilder(ChainBuilder):
         return read.data
 
 
-class ElementSerialSequencer(wiring.Component):
+class ElementSerialSequencer(SequencerPorts):
     """Runs a program: an instruction every 3 cycles, none while a chain is walked.
 
     Behaves as :class:`concord_rtl.sequencer.sequencer.Sequencer` otherwise.
@@ -79,29 +75,9 @@ class ElementSerialSequencer(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    run, drained
-        As there.
-    addr, data : Out, In
-        Program memory, latency 1.
-    chains : Out(stream)
-        Chain descriptors without addresses, held until they are taken.
-    enter : Out(book_port)
-        Addresses of the chain that is being assembled.
     """
 
-    run: Any
-    addr: Signal
-    data: Signal
-    chains: stream.Interface
-    drained: Signal
-    enter: Any
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__({**sequencer_ports(config), "enter": Out(book_port(config))})
+    enter = Output(lambda self: book_port(self.config), "Addresses of the chain that is being assembled.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

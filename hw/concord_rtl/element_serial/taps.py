@@ -5,74 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import clog2
 from concord_rtl.element_serial.loops import IMAGE_BITS, near_shape
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
 
 
-class TapLoops(wiring.Component):
+class TapLoops(NpuUnit):
     """Walks window taps, column tiles and parts of a tile for one element of a vector.
 
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    chain : In(chain_layout)
-        The chain, held while it is walked.
-    start : In(1)
-        Begin the walk at ``source``, ``y``, ``x``.
-    source, y, x : In
-        Address and position of the first tap.
-    step : In(1)
-        Go to the next step.
-    rewind, proceed : In(1)
-        The weights of the walks to come are those at the beginning of the matrix, those behind the last walk.
-    addr, outside : Out
-        Vector address of the step, and whether the tap lies outside the image.
-    matrix, lane, half : Out
-        Word of the weights, lane of the tap in a depthwise product, part of the tile in a dense one.
-    last : Out(1)
-        The step is the last one.
     """
 
-    chain: data.View
-    start: Signal
-    step: Signal
-    rewind: Signal
-    proceed: Signal
-    source: Signal
-    y: Signal
-    x: Signal
-    addr: Signal
-    outside: Signal
-    matrix: Signal
-    lane: Signal
-    half: Signal
-    last: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        addr = vector_addr_bits(config)
-        super().__init__(
-            {
-                "chain": In(chain_layout(config)),
-                **{name: In(1) for name in ("start", "step", "rewind", "proceed")},
-                "source": In(addr),
-                "y": In(near_shape()),
-                "x": In(near_shape()),
-                "addr": Out(addr),
-                "outside": Out(1),
-                "matrix": Out(matrix_addr_bits(config)),
-                "lane": Out(clog2(config.lanes)),
-                "half": Out(clog2(config.steps)),
-                "last": Out(1),
-            }
-        )
+    chain = Input(lambda self: chain_layout(self.config), "The chain, held while it is walked.")
+    start = Input(1, "Begin the walk at ``source``, ``y``, ``x``.")
+    step = Input(1, "Go to the next step.")
+    rewind = Input(1, "The weights of the walks to come are those at the beginning of the matrix.")
+    proceed = Input(1, "The weights of the walks to come are those behind the last walk.")
+    source = Input(lambda self: vector_addr_bits(self.config), "Vector address of the first tap.")
+    y = Input(near_shape(), "Row of the first tap.")
+    x = Input(near_shape(), "Column of the first tap.")
+    addr = Output(lambda self: vector_addr_bits(self.config), "Vector address of the step.")
+    outside = Output(1, "The tap lies outside the image.")
+    matrix = Output(lambda self: matrix_addr_bits(self.config), "Word of the weights.")
+    lane = Output(lambda self: clog2(self.config.lanes), "Lane of the tap in a depthwise product.")
+    half = Output(lambda self: clog2(self.config.steps), "Part of the tile in a dense product.")
+    last = Output(1, "The step is the last one.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

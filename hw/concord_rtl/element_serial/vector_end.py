@@ -5,69 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, ExponentMode
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.stages import Stages
 
 
-class VectorEnd(wiring.Component):
+class VectorEnd(NpuUnit):
     """Stores the elements of a vector, and gives them back with their codes.
 
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    element : In(range(native))
-        Number of the element.
-    en, i : In
-        Store ``i``; elements are stored in order.
-    ctrl : In(QUANT_CTRL)
-        Conversion, held while codes are wanted.
-    wide : Out(16)
-        The element, one cycle after its number.
-    code, exp : Out
-        Its mantissa and the exponent of the block, ``LATENCY`` cycles after its number.
-    saturated, wild : Out(1)
-        Likewise: the mantissa was limited with a static exponent; the element was not finite.
     """
 
-    element: Signal
-    en: Signal
-    i: Signal
-    ctrl: Any
-    wide: Signal
-    code: Signal
-    exp: Signal
-    saturated: Signal
-    wild: Signal
+    element = Input(lambda self: range(self.config.native), "Number of the element.")
+    en = Input(1, "Store ``i``; elements are stored in order.")
+    i = Input(BINARY16_WIDTH, "Element.")
+    ctrl = Input(QUANT_CTRL, "Conversion, held while codes are wanted.")
+    wide = Output(BINARY16_WIDTH, "The element, one cycle after its number.")
+    code = Output(lambda self: activations(self.config).code, "Its mantissa, ``LATENCY`` cycles after its number.")
+    exp = Output(lambda self: activations(self.config).exp, "Exponent of the block, likewise.")
+    saturated = Output(1, "The mantissa was limited with a static exponent, likewise.")
+    wild = Output(1, "The element was not finite, likewise.")
 
     LATENCY = timing.SERIAL_VECTOR_END
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "element": In(range(config.native)),
-                "en": In(1),
-                "i": In(BINARY16_WIDTH),
-                "ctrl": In(QUANT_CTRL),
-                "wide": Out(BINARY16_WIDTH),
-                "code": Out(activations(config).code),
-                "exp": Out(activations(config).exp),
-                "saturated": Out(1),
-                "wild": Out(1),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from concord.spec.blocks import code_book_in_ram
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH
 from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay
 
 
-class CodeBook(wiring.Component):
+class CodeBook(Component):
     """Pages of ``CODE_PAGE`` numbers in binary16: one read port, one write port.
 
     In block RAM or in LUTs, as :func:`concord.spec.blocks.code_book_in_ram` says. One word per cycle, ``LATENCY``
@@ -26,34 +26,19 @@ class CodeBook(wiring.Component):
     ----------
     config : NpuConfig
         Says how many pages there are, and where the memory is.
-
-    Members
-    -------
-    addr, data : In, Out
-        Address, and its word ``LATENCY`` cycles later.
-    w_en, w_addr, w_data : In
-        Write ``w_data`` at the edge.
     """
 
-    addr: Any
-    data: Any
-    w_en: Signal
-    w_addr: Any
-    w_data: Any
+    addr = Input(lambda self: range(self.depth), "Address.")
+    data = Output(BINARY16_WIDTH, "Its word, ``LATENCY`` cycles later.")
+    w_en = Input(1, "Write ``w_data`` at the edge.")
+    w_addr = Input(lambda self: range(self.depth), "Address to write.")
+    w_data = Input(BINARY16_WIDTH, "Word to write.")
 
     LATENCY = BlockRam.LATENCY
 
     def __init__(self, config: NpuConfig):
         self.in_ram, self.depth = code_book_in_ram(config), config.code_pages * CODE_PAGE
-        super().__init__(
-            {
-                "addr": In(range(self.depth)),
-                "data": Out(BINARY16_WIDTH),
-                "w_en": In(1),
-                "w_addr": In(range(self.depth)),
-                "w_data": In(BINARY16_WIDTH),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

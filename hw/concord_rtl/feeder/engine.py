@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE, CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
@@ -16,6 +15,7 @@ from concord_rtl.arith.block_float import activations
 from concord_rtl.feeder.maker import VectorMaker
 from concord_rtl.feeder.walker import FeedWalker, pointer_bits
 from concord_rtl.host.bus import HostBus
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 
 #: Cycles from the write that starts a run until the core is surely busy.
@@ -60,7 +60,7 @@ class _Parts:
         return data.View(shape_of(FEED_LAYOUTS[op]), self.word.as_value())
 
 
-class FeedEngine(wiring.Component):
+class FeedEngine(NpuUnit):
     """Executes the words of a script, one after the other, again and again.
 
     Takes three cycles for an element that comes from the inbox, four if it has two bytes and five if it is looked up in
@@ -70,63 +70,24 @@ class FeedEngine(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    script_addr, script_word : Out, In
-        The script; its words follow their address at once.
-    tail : In
-        Behind the last byte of the inbox.
-    released : Out
-        First byte that is still needed.
-    inbox_addr, inbox_data : Out, In
-        A byte of the inbox, two cycles after its address.
-    code_addr, code : Out, In
-        A number of the code book, two cycles after its address.
-    results : Out(stream)
-        Bytes for the outbox.
-    bus : Out(HostBus)
-        Accesses to vector memories and to the register that starts a run.
-    core_busy, core_trapped : In(1)
-        State of the core.
-    busy : Out(1)
-        Something goes on that needs nothing from the host.
     """
 
-    script_addr: Signal
-    script_word: data.View
-    tail: Signal
-    released: Signal
-    inbox_addr: Signal
-    inbox_data: Signal
-    code_addr: Signal
-    code: Signal
-    results: stream.Interface
-    bus: Any
-    core_busy: Signal
-    core_trapped: Signal
-    busy: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        bits = pointer_bits(config)
-        super().__init__(
-            {
-                "script_addr": Out(range(SCRIPT_DEPTH)),
-                "script_word": In(shape_of(SCRIPT_WORD)),
-                "tail": In(bits),
-                "released": Out(bits),
-                "inbox_addr": Out(bits - 1),
-                "inbox_data": In(8),
-                "code_addr": Out(range(config.code_pages * CODE_PAGE)),
-                "code": In(16),
-                "results": Out(stream_of(8)),
-                "bus": Out(HostBus(config)),
-                "core_busy": In(1),
-                "core_trapped": In(1),
-                "busy": Out(1),
-            }
-        )
+    script_addr = Output(range(SCRIPT_DEPTH), "Address in the script.")
+    script_word = Input(shape_of(SCRIPT_WORD), "Its word, at once.")
+    tail = Input(lambda self: pointer_bits(self.config), "Behind the last byte of the inbox.")
+    released = Output(lambda self: pointer_bits(self.config), "First byte that is still needed.")
+    inbox_addr = Output(lambda self: pointer_bits(self.config) - 1, "Address in the inbox.")
+    inbox_data = Input(8, "Its byte, two cycles later.")
+    code_addr = Output(lambda self: range(self.config.code_pages * CODE_PAGE), "Address in the code book.")
+    code = Input(16, "Its number, two cycles later.")
+    results = Output(stream_of(8), "Bytes for the outbox.")
+    bus = Output(
+        lambda self: HostBus(self.config),
+        "Accesses to vector memories and to the register that starts a run.",
+    )
+    core_busy = Input(1, "A program runs.")
+    core_trapped = Input(1, "The last run ended with a trap.")
+    busy = Output(1, "Something goes on that needs nothing from the host.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

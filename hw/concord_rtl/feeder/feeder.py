@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
@@ -16,10 +15,11 @@ from concord_rtl.feeder.code_book import CodeBook
 from concord_rtl.feeder.engine import FeedEngine
 from concord_rtl.feeder.walker import pointer_bits, result_bits
 from concord_rtl.host.bus import HostBus
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 
-class Feeder(wiring.Component):
+class Feeder(Component):
     """Holds inbox, outbox, code book and script, and shares the bus of the core between host and engine.
 
     Does not check what the host asks for: the message processor has. The host goes first, an access at a time.
@@ -28,37 +28,18 @@ class Feeder(wiring.Component):
     ----------
     config : NpuConfig
         With an inbox.
-
-    Members
-    -------
-    bus : In(HostBus)
-        Accesses of the host, to all regions but the inbox.
-    raw : In(stream)
-        Bytes for the inbox, of which there must be ``room``; one per cycle.
-    room : Out
-        Bytes that the inbox can take.
-    produced : Out
-        Address in the outbox behind the last byte.
-    acknowledge, acknowledged : In
-        Strobe: bytes of the outbox in front of this address are not needed any more.
-    core : Out(HostBus)
-        To the core.
-    core_busy, core_trapped : In(1)
-        State of the core.
-    busy : Out(1)
-        Something goes on that needs nothing from the host.
     """
 
-    bus: Any
-    raw: stream.Interface
-    room: Any
-    produced: Signal
-    acknowledge: Signal
-    acknowledged: Signal
-    core: Any
-    core_busy: Signal
-    core_trapped: Signal
-    busy: Signal
+    bus = Input(lambda self: HostBus(self.config), "Accesses of the host, to all regions but the inbox.")
+    raw = Input(stream_of(8), "Bytes for the inbox, of which there must be ``room``; one per cycle.")
+    room = Output(lambda self: self.bits, "Bytes that the inbox can take.")
+    produced = Output(lambda self: self.out_bits, "Address in the outbox behind the last byte.")
+    acknowledge = Input(1, "Strobe: bytes of the outbox in front of ``acknowledged`` are not needed any more.")
+    acknowledged = Input(lambda self: self.out_bits, "Address in the outbox.")
+    core = Output(lambda self: HostBus(self.config), "To the core.")
+    core_busy = Input(1, "A program runs.")
+    core_trapped = Input(1, "The last run ended with a trap.")
+    busy = Output(1, "Something goes on that needs nothing from the host.")
 
     def __init__(self, config: NpuConfig):
         if not config.inbox:
@@ -66,20 +47,7 @@ class Feeder(wiring.Component):
         self.config = config
         self.bits = pointer_bits(config)
         self.out_bits = result_bits(config)
-        super().__init__(
-            {
-                "bus": In(HostBus(config)),
-                "raw": In(stream_of(8)),
-                "room": Out(self.bits),
-                "produced": Out(self.out_bits),
-                "acknowledge": In(1),
-                "acknowledged": In(self.out_bits),
-                "core": Out(HostBus(config)),
-                "core_busy": In(1),
-                "core_trapped": In(1),
-                "busy": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

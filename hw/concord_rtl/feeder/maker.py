@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord_rtl.host.bus import word_bits
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.vector.quantizer import Quantizer
 
@@ -21,7 +21,7 @@ def store_layout(config: NpuConfig) -> data.StructLayout:
     return data.StructLayout({"wide": 1, "addr": VECTOR_ADDR_BITS, "data": word_bits(config)})
 
 
-class VectorMaker(wiring.Component):
+class VectorMaker(NpuUnit):
     """Collects the elements of a vector, element 0 first, and makes a word of them; takes vectors apart as well.
 
     One element per cycle. A vector that is converted plays N cycles, in which no element may come, and is on ``o`` some
@@ -30,70 +30,28 @@ class VectorMaker(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    push : In(1)
-        Take ``element``.
-    element : In(16)
-        A binary16 number, or a mantissa.
-    finish : In(1)
-        N elements were pushed: make a word, as ``wide``, ``blocks`` and, with these, ``exp`` say; only if ``ready``.
-    addr : In
-        Where the word goes.
-    ready, playing, idle : Out(1)
-        A vector can be finished; no element may be pushed; nothing is left to do.
-    load, narrow : In(1)
-        Take the vector ``whole``, of wide memory, or of ``narrow`` memory: its mantissas.
-    shift : In(1)
-        Pass to its next element.
-    first, latest : Out(16)
-        The element; what was pushed last.
-    o : Out(stream)
-        Words.
     """
 
-    push: Signal
-    element: Signal
-    finish: Signal
-    wide: Signal
-    blocks: Signal
-    exp: Signal
-    addr: Signal
-    ready: Signal
-    playing: Signal
-    idle: Signal
-    load: Signal
-    narrow: Signal
-    whole: Signal
-    shift: Signal
-    first: Signal
-    latest: Signal
-    o: stream.Interface
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "push": In(1),
-                "element": In(BINARY16_WIDTH),
-                "finish": In(1),
-                "wide": In(1),
-                "blocks": In(1),
-                "exp": In(config.act_exp_width),
-                "addr": In(VECTOR_ADDR_BITS),
-                "ready": Out(1),
-                "playing": Out(1),
-                "idle": Out(1),
-                "load": In(1),
-                "narrow": In(1),
-                "whole": In(config.wide_word.width),
-                "shift": In(1),
-                "first": Out(BINARY16_WIDTH),
-                "latest": Out(BINARY16_WIDTH),
-                "o": Out(stream_of(store_layout(config))),
-            }
-        )
+    push = Input(1, "Take ``element``.")
+    element = Input(BINARY16_WIDTH, "A binary16 number, or a mantissa.")
+    finish = Input(
+        1,
+        "N elements were pushed: make a word, as ``wide``, ``blocks`` and ``exp`` say; only if ``ready``.",
+    )
+    wide = Input(1, "The word is of wide memory.")
+    blocks = Input(1, "The word of narrow memory is made of mantissas, with the exponent ``exp``; else of numbers.")
+    exp = Input(lambda self: self.config.act_exp_width, "Exponent of a word that is made of mantissas.")
+    addr = Input(VECTOR_ADDR_BITS, "Where the word goes.")
+    ready = Output(1, "A vector can be finished.")
+    playing = Output(1, "No element may be pushed.")
+    idle = Output(1, "Nothing is left to do.")
+    load = Input(1, "Take the vector ``whole``.")
+    narrow = Input(1, "``whole`` is of narrow memory: its mantissas are taken.")
+    whole = Input(lambda self: self.config.wide_word.width, "A vector to take apart.")
+    shift = Input(1, "Pass to its next element.")
+    first = Output(BINARY16_WIDTH, "The element.")
+    latest = Output(BINARY16_WIDTH, "The element that was pushed last.")
+    o = Output(lambda self: stream_of(store_layout(self.config)), "Words.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

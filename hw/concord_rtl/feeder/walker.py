@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
 
 #: Words of a script that describe the loops.
@@ -26,7 +25,7 @@ def result_bits(config: NpuConfig) -> int:
     return clog2(config.inbox // OUTBOX_SHARE) + 1
 
 
-class FeedWalker(wiring.Component):
+class FeedWalker(Component):
     """Walks over windows, taps and elements as :mod:`concord.spec.feeder` says.
 
     Does not know what is in the inbox. Every strobe takes effect in the next cycle; at most one of them at a time.
@@ -35,79 +34,34 @@ class FeedWalker(wiring.Component):
     ----------
     config : NpuConfig
         Gives the size of the inbox.
-
-    Members
-    -------
-    word : In
-        Word of a script.
-    set : In(1)
-        Keep ``word`` if it describes loops.
-    load : In(1)
-        Go to the first window of the input that begins at ``base``.
-    begin : In(1)
-        Go to the first element of the window.
-    step : In(1)
-        Go to the next element; ``double`` ones have two bytes. Not in the cycle behind ``begin`` or another one.
-    skip : In(1)
-        Pass over a byte.
-    proceed : In(1)
-        Go to the next window; ``begin`` must follow.
-    at : Out
-        Address of the element.
-    channel : Out
-        Number of the element in its position, modulo the pages that a code book can have; together with ``at``.
-    inside : Out(1)
-        Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.
-    ended : Out(1)
-        There was no element left.
-    last : Out(1)
-        The window is the last one.
-    needed : Out
-        Nothing in front of this address will be asked for.
-    border : Out(16)
-        What elements outside the image are.
     """
 
-    word: data.View
-    set: Signal
-    load: Signal
-    base: Signal
-    begin: Signal
-    step: Signal
-    double: Signal
-    skip: Signal
-    proceed: Signal
-    at: Signal
-    channel: Signal
-    inside: Signal
-    ended: Signal
-    last: Signal
-    needed: Signal
-    border: Signal
+    word = Input(shape_of(SCRIPT_WORD), "Word of a script.")
+    set = Input(1, "Keep ``word`` if it describes loops.")
+    load = Input(1, "Go to the first window of the input that begins at ``base``.")
+    base = Input(lambda self: self.bits, "Address of an input in the inbox.")
+    begin = Input(1, "Go to the first element of the window.")
+    step = Input(
+        1,
+        "Go to the next element. Not in the cycle behind ``begin`` or another one.",
+    )
+    double = Input(1, "Elements have two bytes.")
+    skip = Input(1, "Pass over a byte.")
+    proceed = Input(1, "Go to the next window; ``begin`` must follow.")
+    at = Output(lambda self: self.bits, "Address of the element.")
+    channel = Output(
+        CODE_PAGE_BITS,
+        "Number of the element in its position, modulo the pages that a code book can have; together with ``at``.",
+    )
+    inside = Output(1, "Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.")
+    ended = Output(1, "There was no element left.")
+    last = Output(1, "The window is the last one.")
+    needed = Output(lambda self: self.bits, "Nothing in front of this address will be asked for.")
+    border = Output(16, "What elements outside the image are.")
 
     def __init__(self, config: NpuConfig):
-        bits = pointer_bits(config)
-        self.bits = bits
-        super().__init__(
-            {
-                "word": In(shape_of(SCRIPT_WORD)),
-                "set": In(1),
-                "load": In(1),
-                "base": In(bits),
-                "begin": In(1),
-                "step": In(1),
-                "double": In(1),
-                "skip": In(1),
-                "proceed": In(1),
-                "at": Out(bits),
-                "channel": Out(CODE_PAGE_BITS),
-                "inside": Out(1),
-                "ended": Out(1),
-                "last": Out(1),
-                "needed": Out(bits),
-                "border": Out(16),
-            }
-        )
+        self.bits = pointer_bits(config)
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

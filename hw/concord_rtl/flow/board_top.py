@@ -10,6 +10,7 @@ from concord_rtl.families.family import Pll
 from concord_rtl.flow.clocking import Clocking, clock_of, tuning_of
 from concord_rtl.flow.meter import BitMeter
 from concord_rtl.link.uart import Uart
+from concord_rtl.parts.component import Component
 
 #: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
 BAUD_ERROR = 0.02
@@ -42,7 +43,7 @@ def reachable(board: Board, most_hz: float, baud: int) -> tuple[float, Pll | Non
             return hz, pll
 
 
-class BoardTop(wiring.Component):
+class BoardTop(Component):
     """Core, serial port, clock and LEDs on a board.
 
     Has no ports of its own: pins are requested from the platform. Where the clock can be changed after routing the
@@ -72,7 +73,7 @@ class BoardTop(wiring.Component):
         self.hz = self.clocking.hz
         self.baud = baud
         self.divisor = divisor_of(self.hz, baud)
-        super().__init__({})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

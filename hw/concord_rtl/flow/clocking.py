@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import cdc, io, wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib import cdc, io
 
 from concord_boards import Board
 from concord_rtl.families import family_named
 from concord_rtl.families.family import Pll, Tuning
+from concord_rtl.parts.component import Component, Output
 
 #: Net of the clock in the netlist where settings of the PLL can be replaced after routing.
 NET = "clocking.clk"
@@ -39,7 +39,7 @@ def tuning_of(board: Board) -> Tuning:
     return tuning
 
 
-class Clocking(wiring.Component):
+class Clocking(Component):
     """Makes clock and reset from the board's oscillator: directly if it has the frequency wanted, else with a PLL.
 
     Does not use a reset button. Until the PLL has locked, and for :data:`RESET_CYCLES` cycles more, the design is held
@@ -53,17 +53,6 @@ class Clocking(wiring.Component):
     wanted_hz : int
         Frequency wanted.
 
-    Members
-    -------
-    clk : Out(1)
-        The clock.
-    rst : Out(1)
-        Reset of its domain, synchronous to it, if ``has_reset``.
-    start_clk : Out(1)
-        The clock of the start: the oscillator itself unless its pin belongs to the PLL.
-    runs : Out(1)
-        ``clk`` runs and ``rst`` is over; synchronous to ``start_clk``.
-
     Attributes
     ----------
     hz : float
@@ -74,17 +63,17 @@ class Clocking(wiring.Component):
         As :func:`tunable`.
     """
 
-    clk: Signal
-    rst: Signal
-    start_clk: Signal
-    runs: Signal
+    clk = Output(1, "The clock.")
+    rst = Output(1, "Reset of its domain, synchronous to it, if ``has_reset``.")
+    start_clk = Output(1, "The clock of the start: the oscillator itself unless its pin belongs to the PLL.")
+    runs = Output(1, "``clk`` runs and ``rst`` is over; synchronous to ``start_clk``.")
 
     def __init__(self, board: Board, wanted_hz: float):
         self.board = board
         self.hz, self.pll = clock_of(board, wanted_hz)
         self.tunable = tunable(board, wanted_hz)
         self.has_reset = not self.tunable
-        super().__init__({name: Out(1) for name in ("clk", "rst", "start_clk", "runs")})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

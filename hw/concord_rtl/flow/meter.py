@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import cdc, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import cdc
+
+from concord_rtl.parts.component import Component, Input, Output
 
 #: Cycles of the oscillator that are measured, at the least: the window is a whole number of them.
 LEAST_WINDOW = 1000
 
 
-class BitMeter(wiring.Component):
+class BitMeter(Component):
     """Measures once, after the start, how many cycles of the clock a bit lasts.
 
     The PLL of a bitstream is set when place and route has told which clock it can have, so nothing in the netlist may
@@ -27,23 +28,20 @@ class BitMeter(wiring.Component):
         Bits per second.
     most : int
         Greatest divisor.
-
-    Members
-    -------
-    run : In(1)
-        The clock runs; synchronous to ``oscillator``.
-    divisor : Out
-        Cycles per bit; ``most`` until they have been measured.
     """
 
-    run: Signal
-    divisor: Signal
+    run = Input(1, "The clock runs; synchronous to ``oscillator``.")
+    divisor = Output(
+        lambda self: range(self.most + 1),
+        "Cycles per bit; ``most`` until they have been measured.",
+        init=lambda self: self.most,
+    )
 
     def __init__(self, oscillator_hz: int, baud: int, most: int):
         self.shift = max(0, (-(-LEAST_WINDOW * baud // oscillator_hz) - 1).bit_length())
         self.window = round((oscillator_hz << self.shift) / baud)
         self.most = most
-        super().__init__({"run": In(1), "divisor": Out(range(most + 1), init=most)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -10,7 +10,7 @@ from typing import Any
 from amaranth import *
 from amaranth.back import rtlil
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 from rich.console import Console
 
 from concord_boards import Board
@@ -19,6 +19,7 @@ from concord_rtl.flow.bitstream import PREPARE
 from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.report import MHZ, score
 from concord_rtl.flow.tools import Job, run_jobs, tool_version
+from concord_rtl.parts.component import Component, Input, Output
 
 #: Clock that place and route of a unit aims at, in hertz; the placer expects about as much.
 AIM_HZ = 140e6
@@ -26,7 +27,7 @@ AIM_HZ = 140e6
 GROUP = 4
 
 
-class OnPins(wiring.Component):
+class OnPins(Component):
     """A unit between registers, with one input and one output.
 
     Inputs of the unit are places of a shift register, its outputs are joined in steps of :data:`GROUP` bits by XOR,
@@ -36,19 +37,14 @@ class OnPins(wiring.Component):
     ----------
     unit : Component
         The unit.
-
-    Members
-    -------
-    i, o : In(1), Out(1)
-        The pins.
     """
 
-    i: Signal
-    o: Signal
+    i = Input(1, "Pin from which the inputs are shifted in.")
+    o = Output(1, "Pin to which the outputs are shifted.")
 
     def __init__(self, unit: wiring.Component):
         self.unit = unit
-        super().__init__({"i": In(1), "o": Out(1)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -6,13 +6,12 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
 from concord_rtl.host.bus import HostBus
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
-class BusRegister(wiring.Component):
+class BusRegister(NpuUnit):
     """Keeps a request while the core carries it out: neither request nor ``ready`` passes without a register.
 
     The memories that a request goes to are all over the device. A request arrives ``LATENCY`` cycles later and is
@@ -22,23 +21,12 @@ class BusRegister(wiring.Component):
     ----------
     config : NpuConfig
         Gives the widths.
-
-    Members
-    -------
-    i : In(HostBus)
-        From the message processor.
-    o : Out(HostBus)
-        To the core.
     """
 
-    i: Any
-    o: Any
+    i = Input(lambda self: HostBus(self.config), "From the message processor.")
+    o = Output(lambda self: HostBus(self.config), "To the core.")
 
     LATENCY = 1
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__({"i": In(HostBus(config)), "o": Out(HostBus(config))})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

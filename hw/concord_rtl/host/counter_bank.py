@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
+from amaranth.lib.wiring import In
+
+from concord_rtl.parts.component import Component, Input, Output
 
 #: Cycles in which one counter is read and written.
 TURN = 2
 
 
-class CounterBank(wiring.Component):
+class CounterBank(Component):
     """Counts events in words of 32 bits, one word after the other.
 
     Events wait in small counters for the turn of their word, so a word is up to ``settle`` cycles old.
+
+    Each event that is not in ``carries`` has a port of its name: it occurs in this cycle.
 
     Parameters
     ----------
@@ -23,25 +27,15 @@ class CounterBank(wiring.Component):
         Names of the events; the word of an event has its number.
     carries : dict
         Events that are the overflow of another one's word: name of the event to name of the other.
-
-    Members
-    -------
-    clear : In(1)
-        All words begin again at zero.
-    NAME : In(1)
-        The event occurs in this cycle; not for those in ``carries``.
-    addr : In
-        Word wanted.
-    data : Out(32)
-        A word.
-    valid : Out(1)
-        ``data`` is the word that was wanted in the cycle before: at most ``TURN`` cycles after ``addr``.
     """
 
-    clear: Signal
-    addr: Signal
-    data: Signal
-    valid: Signal
+    clear = Input(1, "All words begin again at zero.")
+    addr = Input(lambda self: range(self.words), "Word wanted.")
+    data = Output(32, "A word.")
+    valid = Output(
+        1,
+        "``data`` is the word that was wanted in the cycle before: at most ``TURN`` cycles after ``addr``.",
+    )
 
     def __init__(self, names, carries):
         self.names = list(names)
@@ -50,15 +44,7 @@ class CounterBank(wiring.Component):
         self.words = 1 << len(self.names).bit_length()
         attrs = {"ram_style": "block"}
         self.store = memory.Memory(shape=unsigned(32), depth=self.words, init=[], attrs=attrs)
-        super().__init__(
-            {
-                "clear": In(1),
-                **{name: In(1) for name in self.names if name not in self.carries},
-                "addr": In(range(self.words)),
-                "data": Out(32),
-                "valid": Out(1),
-            }
-        )
+        super().__init__({name: In(1) for name in self.names if name not in self.carries})
 
     @property
     def settle(self) -> int:

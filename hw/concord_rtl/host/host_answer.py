@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId, regions
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.host.bus import word_bits
 from concord_rtl.host.host_port import VECTOR_REGIONS
+from concord_rtl.parts.component import Component, Input, Output
 
 #: Bits of an answer that share the registers which choose them.
 GROUP = 32
@@ -27,36 +27,28 @@ def answer_bits(config: NpuConfig) -> dict[RegionId, int]:
     }
 
 
-class HostAnswer(wiring.Component):
+class HostAnswer(Component):
     """Chooses the word of a region, near the memories and with registers between them and the bus.
 
     The words of the vector memories are in ``o`` at once; those of other regions, which stay, ``LATENCY`` cycles later.
     ``region`` must be there ``LATENCY`` cycles before a word. Bits above the bytes of a word are undefined.
 
+    Each region that can be read has a port for its word, named by :meth:`name_of`.
+
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    region : In
-        Region of the access that is going on.
-    narrow_word, wide_word, ... : In
-        The word of each region that can be read, named as in :class:`concord.spec.memmap.RegionId` in lower case.
-    o : Out
-        The word of ``region``.
     """
 
-    region: Signal
-    o: Signal
+    region = Input(range(len(CORE_REGIONS)), "Region of the access that is going on.")
+    o = Output(lambda self: word_bits(self.config), "The word of ``region``.")
 
     LATENCY = 1
 
     def __init__(self, config: NpuConfig):
         self.config = config
         self.bits = answer_bits(config)
-        words = {self.name_of(key): In(bits) for key, bits in self.bits.items()}
-        super().__init__({"region": In(range(len(CORE_REGIONS))), **words, "o": Out(word_bits(config))})
+        super().__init__({self.name_of(key): In(bits) for key, bits in self.bits.items()})
 
     @staticmethod
     def name_of(region: RegionId) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId, regions
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class HostPort(wiring.Component):
+class HostPort(Component):
     """Turns bus requests into strobes and waits until the memory's port is free.
 
     One access at a time; a write takes three cycles. Regions are numbered by ``RegionId``.
@@ -25,34 +24,17 @@ class HostPort(wiring.Component):
         Cycles from the read to the word of a vector memory, which is there only then.
     settle : int
         Cycles from the read to the word, at the most, in the regions that keep it until the access is over.
-
-    Members
-    -------
-    bus : In(HostBus)
-        From the message processor.
-    region : Out
-        Region of the access that is going on.
-    chosen : Out
-        The same, one bit per region; none when there is no access.
-    addr, data : Out
-        Its address and, for a write, its word; stable until the access is over.
-    write : Out
-        One bit per region: the write takes place in this cycle.
-    write_free, read_free : In
-        One bit per region: the access may take place in this cycle.
-    answer : In
-        The word, as chosen by ``region``.
     """
 
-    bus: Any
-    region: Signal
-    chosen: Signal
-    addr: Signal
-    data: Signal
-    write: Signal
-    write_free: Signal
-    read_free: Signal
-    answer: Signal
+    bus = Input(lambda self: HostBus(self.config), "From the message processor.")
+    region = Output(range(len(CORE_REGIONS)), "Region of the access that is going on.")
+    chosen = Output(len(CORE_REGIONS), "The same, one bit per region; none when there is no access.")
+    addr = Output(ADDR_BITS, "Address of the access, stable until it is over.")
+    data = Output(lambda self: word_bits(self.config), "Word of a write, likewise.")
+    write = Output(len(CORE_REGIONS), "One bit per region: the write takes place in this cycle.")
+    write_free = Input(len(CORE_REGIONS), "One bit per region: a write may take place in this cycle.")
+    read_free = Input(len(CORE_REGIONS), "One bit per region: a read may take place in this cycle.")
+    answer = Input(lambda self: word_bits(self.config), "The word, as chosen by ``region``.")
 
     def __init__(self, config: NpuConfig, *, latency: int, settle: int):
         if settle < latency:
@@ -60,20 +42,7 @@ class HostPort(wiring.Component):
         self.config = config
         self.latency = latency
         self.settle = settle
-        count, bits = len(CORE_REGIONS), word_bits(config)
-        super().__init__(
-            {
-                "bus": In(HostBus(config)),
-                "region": Out(range(count)),
-                "chosen": Out(count),
-                "addr": Out(ADDR_BITS),
-                "data": Out(bits),
-                "write": Out(count),
-                "write_free": In(count),
-                "read_free": In(count),
-                "answer": In(bits),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
 from concord_rtl.host.counter_bank import TURN, CounterBank
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import register
 from concord_rtl.pipe.ports import EventPort, RunPort
@@ -25,7 +24,7 @@ COUNTERS = {
 }
 
 
-class Registers(wiring.Component):
+class Registers(Component):
     """The register region: identity, control, state and counters.
 
     Parameters
@@ -33,56 +32,25 @@ class Registers(wiring.Component):
     config : NpuConfig
     banked : bool
         Counters share a block RAM.
-
-    Members
-    -------
-    write : In(1)
-        Write ``w_data`` to the register at ``addr``; only CONTROL listens.
-    addr, w_data, r_data : In, In, Out
-        Register number and contents; ``r_data`` follows ``addr`` ``HOST_LATENCY`` cycles later.
-    run : Out(RunPort)
-        Start of a run, by a write to CONTROL, and its state, which the registers show.
-    clear_flags : Out(1)
-        Effect of a write to CONTROL.
-    clearing, flags, link_errors : In
-        What the registers show.
-    events : In(EventPort)
-        Events that are counted while a program runs.
-    status : Out(32)
-        The register STATUS.
     """
 
-    write: Signal
-    addr: Signal
-    w_data: Signal
-    r_data: Signal
-    run: Any
-    clear_flags: Signal
-    clearing: Signal
-    flags: Signal
-    link_errors: Signal
-    status: Signal
-    events: Any
+    write = Input(1, "Write ``w_data`` to the register at ``addr``; only CONTROL listens.")
+    addr = Input(range(len(REGISTERS)), "Register number.")
+    w_data = Input(32, "Word to write.")
+    r_data = Output(32, "Contents, ``HOST_LATENCY`` cycles after ``addr``.")
+    run = Output(RunPort(), "Start of a run, by a write to CONTROL, and its state, which the registers show.")
+    clear_flags = Output(1, "Effect of a write to CONTROL.")
+    clearing = Input(1, "Flags are being cleared, shown in a register.")
+    flags = Input(32, "Flags that the register shows.")
+    link_errors = Input(32, "Damaged frames, shown in a register.")
+    status = Output(32, "The register STATUS.")
+    events = Input(EventPort(), "Events that are counted while a program runs.")
 
     def __init__(self, config: NpuConfig, *, banked: bool = False):
         self.config = config
         self.banked = banked
         self.HOST_LATENCY = 1 + TURN if banked else 2
-        super().__init__(
-            {
-                "write": In(1),
-                "addr": In(range(len(REGISTERS))),
-                "w_data": In(32),
-                "r_data": Out(32),
-                "run": Out(RunPort()),
-                "clear_flags": Out(1),
-                "clearing": In(1),
-                "flags": In(32),
-                "link_errors": In(32),
-                "status": Out(32),
-                "events": In(EventPort()),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

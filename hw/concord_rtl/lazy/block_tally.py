@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import register
 
 
-class BlockTally(wiring.Component):
+class BlockTally(Component):
     """Counts the elements of a block with flags, and joins what they need.
 
     Does not stall. Beats come in any cycles, blocks back to back or with gaps; results are there ``LATENCY`` cycles
@@ -25,49 +24,23 @@ class BlockTally(wiring.Component):
         Greatest number of elements in a block.
     needs : int
         Bits of ``need``.
-
-    Members
-    -------
-    valid, last : In(1)
-        A beat is there; it is the last one of its block.
-    refused, vanished : In(lanes)
-        Flags of its elements.
-    need : In(needs)
-        Bits to be joined.
-    done : Out(1)
-        Strobe.
-    o_refused, o_vanished : Out(range(most + 1))
-        Elements with these flags.
-    o_need : Out(needs)
-        Bits that any beat has had.
     """
 
-    valid: Signal
-    last: Signal
-    refused: Any
-    vanished: Any
-    need: Any
-    done: Signal
-    o_refused: Signal
-    o_vanished: Signal
-    o_need: Any
+    valid = Input(1, "A beat is there.")
+    last = Input(1, "It is the last one of its block.")
+    refused = Input(lambda self: self.lanes, "Elements of which a part was refused.")
+    vanished = Input(lambda self: self.lanes, "Elements that were rounded to zero.")
+    need = Input(lambda self: self.needs, "Bits to be joined.")
+    done = Output(1, "Strobe.")
+    o_refused = Output(lambda self: range(self.most + 1), "Number of refused elements of the block.")
+    o_vanished = Output(lambda self: range(self.most + 1), "Number of vanished elements of the block.")
+    o_need = Output(lambda self: self.needs, "Bits that any beat has had.")
 
     LATENCY = 2
 
     def __init__(self, lanes, most, needs):
-        super().__init__(
-            {
-                "valid": In(1),
-                "last": In(1),
-                "refused": In(lanes),
-                "vanished": In(lanes),
-                "need": In(needs),
-                "done": Out(1),
-                "o_refused": Out(range(most + 1)),
-                "o_vanished": Out(range(most + 1)),
-                "o_need": Out(needs),
-            }
-        )
+        self.lanes, self.most, self.needs = lanes, most, needs
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

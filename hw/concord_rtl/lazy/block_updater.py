@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import clog2
 from concord.spec.training import TRAIN_EXP_MAX
 from concord_rtl.lazy.block_tally import BlockTally
 from concord_rtl.lazy.first_pass import FirstPass
 from concord_rtl.lazy.lazy_update import check_lanes
-from concord_rtl.lazy.ports import lanes_in_use, ports
+from concord_rtl.lazy.ports import lanes_in_use, read_port, write_port
 from concord_rtl.lazy.second_pass import SecondPass
 from concord_rtl.lazy.steps import raw_places
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import register
 
 
-class BlockUpdater(wiring.Component):
+class BlockUpdater(Component):
     """Updates blocks of weights where they are, over one read port and one write port of their memory.
 
     The first pass reads, updates and writes a word per cycle, one block after the other without a cycle in between. If
@@ -49,30 +49,48 @@ class BlockUpdater(wiring.Component):
         Words of the memory, at least 2.
     read_latency : int
         Cycles from the address to the word, at least 1.
-
-    Members
-    -------
-    command : In(stream)
-        A block: ``base``, its first word; ``final``, its elements less one; ``exp`` and ``change_exp``, the exponents
-        of its weights and of the update. What its last word has beyond is left alone.
-    increments : In(stream)
-        Updates, and their noise where they are rounded stochastically, a word at a time.
-    read : Out(addr, data)
-        Elements, weight and accumulator each, ``read_latency`` cycles after their address. The word that a write
-        changes in the same cycle is not used.
-    write : Out(en, addr, data, exp)
-        Elements to write, with a bit of ``en`` for each, and the exponent of their block for memories that keep it with
-        them: the old one in the first pass, the new one in the second.
-    result : Out(stream)
-        ``exp``, the new exponent; ``grown``, by how much it has grown; ``refused`` and ``vanished``, numbers of
-        elements whose updates were refused in part, or rounded to zero.
     """
 
-    command: stream.Interface
-    increments: stream.Interface
-    read: Any
-    write: Any
-    result: stream.Interface
+    command = Input(
+        lambda self: stream_of(
+            data.StructLayout(
+                {
+                    "base": range(self.depth),
+                    "final": range(self.depth * self.lanes),
+                    "exp": EXPONENT,
+                    "change_exp": EXPONENT,
+                }
+            )
+        ),
+        "A block: ``base``, its first word; ``final``, its elements less one; ``exp`` and ``change_exp``, the "
+        "exponents of its weights and of the update. What its last word has beyond is left alone.",
+    )
+    increments = Input(
+        lambda self: stream_of(data.ArrayLayout(self.widths.increment, self.lanes)),
+        "Updates, and their noise where they are rounded stochastically, a word at a time.",
+    )
+    read = Output(
+        read_port,
+        "``data``: elements, weight and accumulator each, ``read_latency`` cycles after ``addr``. The word that a "
+        "write changes in the same cycle is not used.",
+    )
+    write = Output(
+        write_port,
+        "Elements to write, with a bit of ``en`` for each, and ``exp``, the exponent of their block for memories that "
+        "keep it with them: the old one in the first pass, the new one in the second.",
+    )
+    result = Output(
+        lambda self: stream_of(
+            data.StructLayout(
+                {
+                    **{"exp": EXPONENT, "grown": range(self.widths.growth_max + 1)},
+                    **{"refused": range(self.depth * self.lanes + 1), "vanished": range(self.depth * self.lanes + 1)},
+                }
+            )
+        ),
+        "``exp``, the new exponent; ``grown``, by how much it has grown; ``refused`` and ``vanished``, numbers of "
+        "elements whose updates were refused in part, or rounded to zero.",
+    )
 
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int = VectorMemory.LATENCY):
         check_lanes(lanes)
@@ -91,15 +109,7 @@ class BlockUpdater(wiring.Component):
         growth = {"exp": EXPONENT, "grown": range(widths.growth_max + 1)}
         self._block = data.StructLayout({"base": addr, "final": final, "exp": EXPONENT})
         self._outcome = data.StructLayout({"base": addr, "final": final, "grows": 1, **growth, **counts})
-        command = {"base": addr, "final": final, "exp": EXPONENT, "change_exp": EXPONENT}
-        super().__init__(
-            {
-                "command": In(stream_of(data.StructLayout(command))),
-                "increments": In(stream_of(data.ArrayLayout(widths.increment, lanes))),
-                **ports(widths, lanes, depth),
-                "result": Out(stream_of(data.StructLayout({**growth, **counts}))),
-            }
-        )
+        super().__init__()
 
     def _pass(self, kind):
         return kind(self.widths, self.lanes, self.depth, self.read_latency)

@@ -7,18 +7,18 @@ from operator import or_
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord_rtl.lazy.block_tally import BlockTally
-from concord_rtl.lazy.ports import ports
+from concord_rtl.lazy.ports import read_port, write_port
 from concord_rtl.lazy.steps import growth_limit, limited_places, raw_places
 from concord_rtl.lazy.update_lane import UpdateLane
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay, register
 
 
-class FirstPass(wiring.Component):
+class FirstPass(Component):
     """Reads words, updates their elements and writes them back; sums up what has come of each block.
 
     Does not stall. One word per cycle; a word is written ``LATENCY`` cycles after its increments came. The next block
@@ -30,62 +30,33 @@ class FirstPass(wiring.Component):
         Formats.
     lanes, depth, read_latency : int
         Elements of a word, words of the memory, cycles from an address to its word.
-
-    Members
-    -------
-    step : In(1)
-        A word is to be updated.
-    addr, increments, active, last, exp : In
-        Its address, its updates, the lanes with elements, whether it is the last one of its block, whose exponent this
-        is.
-    raw : In
-        Places by which updates are shifted (:func:`concord_rtl.lazy.steps.raw_places`).
-    read, write : Out
-        Ports of the memory.
-    idle : Out(1)
-        Nothing is under way.
-    done, refused, vanished, need : Out
-        As of :class:`concord_rtl.lazy.block_tally.BlockTally`, after the last word has been written.
     """
 
-    step: Signal
-    addr: Signal
-    increments: data.View
-    active: Any
-    last: Signal
-    exp: Any
-    raw: Any
-    read: Any
-    write: Any
-    idle: Signal
-    done: Signal
-    refused: Signal
-    vanished: Signal
-    need: Any
+    step = Input(1, "A word is to be updated.")
+    addr = Input(lambda self: range(self.depth), "Address of the word.")
+    increments = Input(lambda self: data.ArrayLayout(self.widths.increment, self.lanes), "Its updates.")
+    active = Input(lambda self: self.lanes, "Lanes with elements.")
+    last = Input(1, "It is the last word of its block.")
+    exp = Input(EXPONENT, "Exponent of the block.")
+    raw = Input(
+        lambda self: raw_places(self.widths, Signal(EXPONENT), Signal(EXPONENT)).shape(),
+        "Places by which updates are shifted (:func:`concord_rtl.lazy.steps.raw_places`).",
+    )
+    read = Output(read_port, "Read port of the memory.")
+    write = Output(write_port, "Write port of the memory.")
+    idle = Output(1, "Nothing is under way.")
+    done = Output(1, "As of :class:`concord_rtl.lazy.block_tally.BlockTally`, after the last word has been written.")
+    refused = Output(lambda self: range(self._most + 1), "Likewise.")
+    vanished = Output(lambda self: range(self._most + 1), "Likewise.")
+    need = Output(lambda self: self.widths.growth_max, "Likewise.")
 
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
         self.widths = widths
         self.lanes = lanes
         self.read_latency = read_latency
+        self.depth = depth
         self._most = depth * lanes
-        raw = raw_places(widths, Signal(EXPONENT), Signal(EXPONENT)).shape()
-        super().__init__(
-            {
-                "step": In(1),
-                "addr": In(range(depth)),
-                "increments": In(data.ArrayLayout(widths.increment, lanes)),
-                "active": In(lanes),
-                "last": In(1),
-                "exp": In(EXPONENT),
-                "raw": In(raw),
-                **ports(widths, lanes, depth),
-                "idle": Out(1),
-                "done": Out(1),
-                "refused": Out(range(self._most + 1)),
-                "vanished": Out(range(self._most + 1)),
-                "need": Out(widths.growth_max),
-            }
-        )
+        super().__init__()
 
     @property
     def _wait(self):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord_rtl.lazy.steps import outside, split
 from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import register
 
 
-class GrowthLane(wiring.Component):
+class GrowthLane(Component):
     """A weight and its accumulator in units of a greater exponent.
 
     Takes what :class:`concord_rtl.lazy.update_lane.UpdateLane` gives, shifts both as one number, rounded to the nearest
@@ -25,35 +24,22 @@ class GrowthLane(wiring.Component):
     ----------
     widths : LazyWidths
         Formats.
-
-    Members
-    -------
-    weight, acc : In
-        Weight and accumulator.
-    places : In(range(growth_max + 1))
-        By how much the exponent grows; 0 divides anew only.
-    o_weight, o_acc : Out
-        New ones.
     """
 
-    places: Signal
-    weight: Signal
-    acc: Signal
-    o_weight: Signal
-    o_acc: Signal
+    weight = Input(lambda self: self.widths.element.members["weight"], "Weight.")
+    acc = Input(lambda self: self.widths.element.members["acc"], "Accumulator.")
+    places = Input(
+        lambda self: range(self.widths.growth_max + 1),
+        "By how much the exponent grows; 0 divides anew only.",
+    )
+    o_weight = Output(lambda self: self.widths.element.members["weight"], "New weight.")
+    o_acc = Output(lambda self: self.widths.element.members["acc"], "New accumulator.")
 
     LATENCY = 5
 
     def __init__(self, widths: LazyWidths):
         self.widths = widths
-        element = widths.element.members
-        super().__init__(
-            {
-                **{name: In(shape) for name, shape in element.items()},
-                "places": In(range(widths.growth_max + 1)),
-                **{f"o_{name}": Out(shape) for name, shape in element.items()},
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord_rtl.lazy.growth_lane import GrowthLane
 from concord_rtl.lazy.lazy_update import check_lanes
 from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import delay
 
 
-class LazyGrowth(wiring.Component):
+class LazyGrowth(Component):
     """Second pass of the lazy update, over the blocks whose exponent grows.
 
     One beat per cycle, ``LATENCY`` cycles later.
@@ -26,18 +26,24 @@ class LazyGrowth(wiring.Component):
         Formats.
     lanes : int
         Elements of a beat.
-
-    Members
-    -------
-    i : In(stream)
-        A beat: ``places``, by how much the exponent of its block grows; ``elements``, as they come from
-        :class:`concord_rtl.lazy.lazy_update.LazyUpdate`.
-    o : Out(stream)
-        Elements in units of the new exponent.
     """
 
-    i: stream.Interface
-    o: stream.Interface
+    i = Input(
+        lambda self: stream_of(
+            data.StructLayout(
+                {
+                    "places": range(self.widths.growth_max + 1),
+                    "elements": data.ArrayLayout(self.widths.element, self.lanes),
+                }
+            )
+        ),
+        "A beat: ``places``, by how much the exponent of its block grows; ``elements``, as they come from "
+        ":class:`concord_rtl.lazy.lazy_update.LazyUpdate`.",
+    )
+    o = Output(
+        lambda self: stream_of(data.ArrayLayout(self.widths.element, self.lanes)),
+        "Elements in units of the new exponent.",
+    )
 
     LATENCY = GrowthLane.LATENCY
 
@@ -45,11 +51,7 @@ class LazyGrowth(wiring.Component):
         check_lanes(lanes)
         self.widths = widths
         self.lanes = lanes
-        elements = data.ArrayLayout(widths.element, lanes)
-        beat = {"places": range(widths.growth_max + 1), "elements": elements}
-        super().__init__(
-            {"i": In(stream_of(data.StructLayout(beat))), "o": Out(stream_of(elements))},
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

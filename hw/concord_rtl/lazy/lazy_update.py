@@ -7,12 +7,12 @@ from operator import or_
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord_rtl.lazy.steps import growth_limit, limited_places, raw_places
 from concord_rtl.lazy.update_lane import UpdateLane
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import delay, register
 
@@ -23,7 +23,7 @@ def check_lanes(lanes):
         raise ValueError(f"lanes must be a positive integer, not {lanes!r}")
 
 
-class LazyUpdate(wiring.Component):
+class LazyUpdate(Component):
     """First pass of the lazy update over blocks of weights: the update itself.
 
     A block is done where the bits of ``need`` of all its beats together are zero. Otherwise its exponent grows by as
@@ -37,39 +37,44 @@ class LazyUpdate(wiring.Component):
         Formats.
     lanes : int
         Elements of a beat.
-
-    Members
-    -------
-    i : In(stream)
-        A beat: ``exp`` and ``change_exp``, the exponents of the weights and of the update; ``active``, a bit per lane
-        that holds an element; ``elements``, weights and accumulators; ``increments``, updates and their noise.
-    o : Out(stream)
-        ``elements``, the new ones; those of lanes that are not active mean nothing. ``refused``, ``vanished``: a bit
-        per lane. ``need``: bit k, that the block must grow by more than k for this beat.
     """
 
-    i: stream.Interface
-    o: stream.Interface
+    i = Input(
+        lambda self: stream_of(
+            data.StructLayout(
+                {
+                    "exp": EXPONENT,
+                    "change_exp": EXPONENT,
+                    "active": self.lanes,
+                    "elements": data.ArrayLayout(self.widths.element, self.lanes),
+                    "increments": data.ArrayLayout(self.widths.increment, self.lanes),
+                }
+            )
+        ),
+        "A beat: ``exp`` and ``change_exp``, the exponents of the weights and of the update; ``active``, a bit per "
+        "lane that holds an element; ``elements``, weights and accumulators; ``increments``, updates and their "
+        "noise.",
+    )
+    o = Output(
+        lambda self: stream_of(
+            data.StructLayout(
+                {
+                    "elements": data.ArrayLayout(self.widths.element, self.lanes),
+                    "refused": self.lanes,
+                    "vanished": self.lanes,
+                    "need": self.widths.growth_max,
+                }
+            )
+        ),
+        "``elements``, the new ones; those of lanes that are not active mean nothing. ``refused``, ``vanished``: a "
+        "bit per lane. ``need``: bit k, that the block must grow by more than k for this beat.",
+    )
 
     def __init__(self, widths: LazyWidths, lanes: int):
         check_lanes(lanes)
         self.widths = widths
         self.lanes = lanes
-        elements = data.ArrayLayout(widths.element, lanes)
-        beat = {
-            "exp": EXPONENT,
-            "change_exp": EXPONENT,
-            "active": lanes,
-            "elements": elements,
-            "increments": data.ArrayLayout(widths.increment, lanes),
-        }
-        result = {"elements": elements, "refused": lanes, "vanished": lanes, "need": widths.growth_max}
-        super().__init__(
-            {
-                "i": In(stream_of(data.StructLayout(beat))),
-                "o": Out(stream_of(data.StructLayout(result))),
-            }
-        )
+        super().__init__()
 
     @property
     def LATENCY(self):

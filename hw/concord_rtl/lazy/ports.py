@@ -11,14 +11,16 @@ def word(widths: LazyWidths, lanes: int) -> data.ArrayLayout:
     return data.ArrayLayout(widths.element, lanes)
 
 
-def ports(widths: LazyWidths, lanes: int, depth: int) -> dict[str, wiring.Member]:
-    """Members ``read`` and ``write`` of a unit that uses a memory."""
-    addr, elements = range(depth), word(widths, lanes)
-    write = {"en": Out(lanes), "addr": Out(addr), "data": Out(elements), "exp": Out(EXPONENT)}
-    return {
-        "read": Out(wiring.Signature({"addr": Out(addr), "data": In(elements)})),
-        "write": Out(wiring.Signature(write)),
-    }
+def read_port(unit):
+    """Signature of the read port of a unit that uses a memory."""
+    return wiring.Signature({"addr": Out(range(unit.depth)), "data": In(word(unit.widths, unit.lanes))})
+
+
+def write_port(unit):
+    """Signature of its write port."""
+    elements = word(unit.widths, unit.lanes)
+    members = {"en": Out(unit.lanes), "addr": Out(range(unit.depth)), "data": Out(elements), "exp": Out(EXPONENT)}
+    return wiring.Signature(members)
 
 
 def lanes_in_use(last, tail, lanes: int):

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord_rtl.lazy.growth_lane import GrowthLane
-from concord_rtl.lazy.ports import lanes_in_use, ports
+from concord_rtl.lazy.ports import lanes_in_use, read_port, write_port
 from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay
 
 
-class SecondPass(wiring.Component):
+class SecondPass(Component):
     """Reads the words of one block, moves their elements to a greater exponent and writes them back.
 
     Does not stall; one word per cycle, written ``LATENCY`` cycles after its address.
@@ -25,44 +24,26 @@ class SecondPass(wiring.Component):
         Formats.
     lanes, depth, read_latency : int
         Elements of a word, words of the memory, cycles from an address to its word.
-
-    Members
-    -------
-    start : In(1)
-        Begin; only while not ``busy``.
-    base, final, places, exp : In
-        First word of the block, its elements less one, by how much its exponent grows, and the new one. Held from
-        ``start`` to the end of ``busy``.
-    read, write : Out
-        Ports of the memory.
-    busy : Out(1)
-        From the cycle after ``start`` until the last word has been written.
     """
 
-    start: Signal
-    base: Signal
-    final: Signal
-    places: Signal
-    exp: Any
-    read: Any
-    write: Any
-    busy: Signal
+    start = Input(1, "Begin; only while not ``busy``.")
+    base = Input(
+        lambda self: range(self.depth),
+        "First word of the block. Held from ``start`` to the end of ``busy``, as the next three are.",
+    )
+    final = Input(lambda self: range(self.depth * self.lanes), "Elements of the block less one.")
+    places = Input(lambda self: range(self.widths.growth_max + 1), "By how much its exponent grows.")
+    exp = Input(EXPONENT, "The new exponent.")
+    read = Output(read_port, "Read port of the memory.")
+    write = Output(write_port, "Write port of the memory.")
+    busy = Output(1, "From the cycle after ``start`` until the last word has been written.")
 
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
         self.widths = widths
         self.lanes = lanes
+        self.depth = depth
         self.read_latency = read_latency
-        super().__init__(
-            {
-                "start": In(1),
-                "base": In(range(depth)),
-                "final": In(range(depth * lanes)),
-                "places": In(range(widths.growth_max + 1)),
-                "exp": In(EXPONENT),
-                **ports(widths, lanes, depth),
-                "busy": Out(1),
-            }
-        )
+        super().__init__()
 
     @staticmethod
     def latency(read_latency: int) -> int:

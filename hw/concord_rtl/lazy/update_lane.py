@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.formats import Rounding
 from concord_rtl.lazy.steps import outside, shifted, split
 from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay, register
 
 #: Bits of the shift that are left for the second of its two stages, and for the second step in that.
 FINE_BITS, FINEST_BITS = 4, 2
 
 
-class UpdateLane(wiring.Component):
+class UpdateLane(Component):
     """Lazy update of one element: steps 1 to 3, and whether the block has to grow for it.
 
     Does not stall and does not grow; mantissas must be in their symmetric ranges. One element per cycle, ``LATENCY``
@@ -32,54 +31,31 @@ class UpdateLane(wiring.Component):
     ----------
     widths : LazyWidths
         Formats.
-
-    Members
-    -------
-    change, noise, active : In
-        The update, 16 bits of noise if it is rounded stochastically, and whether the element counts.
-    places : In(range(places_max + 1))
-        How far the update is shifted (:func:`concord_rtl.lazy.steps.limited_places`); one cycle after the update.
-    weight, acc, limit : In
-        Weight, accumulator and by how much the block can grow; ``WAIT`` cycles after the update.
-    o_weight, o_acc : Out
-        New ones.
-    refused, vanished : Out(1)
-        A part of the update was refused, step 1 or the greatest exponent; it was rounded to zero.
-    need : Out(growth_max)
-        Bit k: the weight is out of range if the block grows by k.
     """
 
-    active: Signal
-    places: Signal
-    limit: Signal
-    refused: Signal
-    vanished: Signal
-    need: Any
-    change: Signal
-    noise: Signal
-    weight: Signal
-    acc: Signal
-    o_weight: Signal
-    o_acc: Signal
+    change = Input(lambda self: self.widths.increment.members["change"], "The update.")
+    noise = Input(
+        lambda self: self.widths.increment.members.get("noise"), "16 bits of noise, if it is rounded stochastically."
+    )
+    active = Input(1, "The element counts.")
+    places = Input(
+        lambda self: range(self.widths.places_max + 1),
+        "How far the update is shifted (:func:`concord_rtl.lazy.steps.limited_places`); one cycle after the update.",
+    )
+    weight = Input(lambda self: self.widths.element.members["weight"], "Weight, ``WAIT`` cycles after the update.")
+    acc = Input(lambda self: self.widths.element.members["acc"], "Accumulator, likewise.")
+    limit = Input(lambda self: range(self.widths.growth_max + 1), "By how much the block can grow, likewise.")
+    o_weight = Output(lambda self: self.widths.element.members["weight"], "New weight.")
+    o_acc = Output(lambda self: self.widths.element.members["acc"], "New accumulator.")
+    refused = Output(1, "A part of the update was refused, step 1 or the greatest exponent.")
+    vanished = Output(1, "The update was rounded to zero.")
+    need = Output(lambda self: self.widths.growth_max, "Bit k: the weight is out of range if the block grows by k.")
 
     WAIT = 4
 
     def __init__(self, widths: LazyWidths):
         self.widths = widths
-        element, increment = widths.element.members, widths.increment.members
-        super().__init__(
-            {
-                **{name: In(shape) for name, shape in increment.items()},
-                "active": In(1),
-                "places": In(range(widths.places_max + 1)),
-                **{name: In(shape) for name, shape in element.items()},
-                "limit": In(range(widths.growth_max + 1)),
-                **{f"o_{name}": Out(shape) for name, shape in element.items()},
-                "refused": Out(1),
-                "vanished": Out(1),
-                "need": Out(widths.growth_max),
-            }
-        )
+        super().__init__()
 
     @classmethod
     def latency(cls, widths: LazyWidths) -> int:

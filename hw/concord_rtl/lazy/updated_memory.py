@@ -12,9 +12,11 @@ from concord_rtl.lazy.block_updater import BlockUpdater
 from concord_rtl.lazy.ports import word
 from concord_rtl.lazy.widths import LazyWidths
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.shapes import stream_of
 
 
-class UpdatedMemory(wiring.Component):
+class UpdatedMemory(Component):
     """Weights and accumulators in block RAM, the updater of their blocks, and a port for whoever else uses them.
 
     Does not arbitrate: while ``host.sel`` is set the memory is the host's, and no command may be under way. A word per
@@ -26,20 +28,24 @@ class UpdatedMemory(wiring.Component):
         Formats.
     lanes, depth : int
         Elements of a word, a power of two, and words, at least 2.
-
-    Members
-    -------
-    command, increments, result : streams
-        As of :class:`concord_rtl.lazy.block_updater.BlockUpdater`.
-    host.sel : In(1)
-        The host has the memory in this cycle.
-    host.addr, host.en, host.w_data : In
-        Word wanted; a bit per element to write, and what to write.
-    host.data : Out
-        The word.
     """
 
-    host: Any
+    command = Input(lambda self: stream_of(self.updater.command.p.shape()), "As of :class:`BlockUpdater`.")
+    increments = Input(lambda self: stream_of(self.updater.increments.p.shape()), "Likewise.")
+    result = Output(lambda self: stream_of(self.updater.result.p.shape()), "Likewise.")
+    host = Input(
+        lambda self: wiring.Signature(
+            {
+                "sel": Out(1),
+                "addr": Out(range(self.depth)),
+                "en": Out(self.lanes),
+                "w_data": Out(word(self.widths, self.lanes)),
+                "data": In(word(self.widths, self.lanes)),
+            }
+        ),
+        "Port for whoever else uses the memory. ``sel``: it is the host's in this cycle; ``addr``: word wanted; "
+        "``en``: a bit per element to write; ``w_data``: what to write; ``data``: the word.",
+    )
 
     LATENCY = VectorMemory.LATENCY
 
@@ -48,16 +54,7 @@ class UpdatedMemory(wiring.Component):
         self.widths = widths
         self.lanes = lanes
         self.depth = depth
-        elements = word(widths, lanes)
-        host = {
-            "sel": Out(1),
-            "addr": Out(range(depth)),
-            "en": Out(lanes),
-            "w_data": Out(elements),
-            "data": In(elements),
-        }
-        streams = {name: self.updater.signature.members[name] for name in ("command", "increments", "result")}
-        super().__init__({**streams, "host": In(wiring.Signature(host))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import clog2
 from concord.spec.link import TARGET
 from concord.spec.memmap import regions
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
 from concord_rtl.link.words import WordAssembler, WordSplitter
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 
 
-class BusAccess(wiring.Component):
+class BusAccess(NpuUnit):
     """Write words from a byte stream, or read words into one.
 
     Does not check anything. Reads are not overlapped: a word is requested when the last byte of the previous has left.
@@ -27,54 +27,24 @@ class BusAccess(wiring.Component):
     ----------
     config : NpuConfig
         Gives the widths.
-
-    Members
-    -------
-    run : In(1)
-        Carry out what the other inputs say; low for at least one cycle before. They must not change while it is high.
-    write : In(1)
-        Direction.
-    target : In
-        Region and first address.
-    words : In
-        Number of words.
-    size : In
-        Bytes of one word.
-    i : In(stream)
-        Bytes to write.
-    o : Out(stream)
-        Bytes read.
-    bus : Out(HostBus)
-        The accesses.
-    done : Out(1)
-        All requests have been taken.
     """
 
-    run: Signal
-    write: Signal
-    target: data.View
-    words: Signal
-    size: Signal
-    i: stream.Interface
-    o: stream.Interface
-    bus: Any
-    done: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "run": In(1),
-                "write": In(1),
-                "target": In(shape_of(TARGET)),
-                "words": In(range(config.max_payload + 1)),
-                "size": In(range(max(region.nbytes for region in regions(config).values()) + 1)),
-                "i": In(stream_of(8)),
-                "o": Out(stream_of(8)),
-                "bus": Out(HostBus(config)),
-                "done": Out(1),
-            }
-        )
+    run = Input(
+        1,
+        "Carry out what the other inputs say; low for at least one cycle before. They must not change while it is "
+        "high.",
+    )
+    write = Input(1, "Direction.")
+    target = Input(shape_of(TARGET), "Region and first address.")
+    words = Input(lambda self: range(self.config.max_payload + 1), "Number of words.")
+    size = Input(
+        lambda self: range(max(region.nbytes for region in regions(self.config).values()) + 1),
+        "Bytes of one word.",
+    )
+    i = Input(stream_of(8), "Bytes to write.")
+    o = Output(stream_of(8), "Bytes read.")
+    bus = Output(lambda self: HostBus(self.config), "The accesses.")
+    done = Output(1, "All requests have been taken.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
-from concord.spec.config import NpuConfig
 from concord.spec.link import TARGET
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of
 
 
-class PayloadBuffer(wiring.Component):
+class PayloadBuffer(NpuUnit):
     """Keep one payload, then play back what follows the target.
 
     Does not know where a frame begins or ends, and ignores bytes beyond ``max_payload``.
@@ -24,38 +23,13 @@ class PayloadBuffer(wiring.Component):
     ----------
     config : NpuConfig
         Gives ``max_payload``.
-
-    Members
-    -------
-    write : In(1)
-        Store ``data`` at ``index``; only while ``play`` is low.
-    index : In
-        Position in the payload.
-    data : In(8)
-        Byte to store.
-    play : In(1)
-        Whether to play back; while low, playback is at its start.
-    o : Out(stream)
-        Bytes from ``TARGET.nbytes`` on. It is for the taker to know where the payload ends.
     """
 
-    write: Signal
-    index: Signal
-    data: Signal
-    play: Signal
-    o: stream.Interface
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "write": In(1),
-                "index": In(range(config.max_payload + 1)),
-                "data": In(8),
-                "play": In(1),
-                "o": Out(stream_of(8)),
-            }
-        )
+    write = Input(1, "Store ``data`` at ``index``; only while ``play`` is low.")
+    index = Input(lambda self: range(self.config.max_payload + 1), "Position in the payload.")
+    data = Input(8, "Byte to store.")
+    play = Input(1, "Whether to play back; while low, playback is at its start.")
+    o = Output(stream_of(8), "Bytes from ``TARGET.nbytes`` on. It is for the taker to know where the payload ends.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

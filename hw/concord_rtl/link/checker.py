@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
 from concord_rtl.feeder.walker import pointer_bits, result_bits
 from concord_rtl.link.receiver import frame_layout
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import register
 
@@ -20,7 +20,7 @@ from concord_rtl.parts.stages import register
 PING_WORDS = Reg.FINGERPRINT_HIGH + 1
 
 
-class RequestChecker(wiring.Component):
+class RequestChecker(Component):
     """Find the first reason to refuse a request, in the order of the numbers of :class:`concord.spec.link.Status`.
 
     One exception to the order: whether the payload holds whole words, or the reply would be too long, is only known
@@ -32,66 +32,34 @@ class RequestChecker(wiring.Component):
     ----------
     config : NpuConfig
         Gives the regions and ``max_payload``.
-
-    Members
-    -------
-    start : In(1)
-        Check ``frame``, which stays the same until ``done``.
-    frame : In
-        The request.
-    expected : In(8)
-        Expected sequence number.
-    busy : In(1)
-        Whether a program runs.
-    room, produced : In
-        Of the feeder, if the configuration has an inbox: bytes that it can take, end of the results.
-    done : Out(1)
-        High for one cycle; the other outputs are valid then, and all but ``status`` stay until the next ``start``.
-    status : Out(8)
-        The first octet of the reply after the number, :data:`concord.spec.link.UNSOLICITED` left out.
-    target : Out
-        Region and address to read or write.
-    words : Out
-        Words to read or write.
-    size : Out
-        Bytes of one word.
-    length : Out
-        Bytes of these words.
     """
 
-    room: Signal
-    produced: Signal
-    start: Signal
-    frame: data.View
-    expected: Signal
-    busy: Signal
-    done: Signal
-    status: Signal
-    target: data.View
-    words: Signal
-    size: Signal
-    length: Signal
+    start = Input(1, "Check ``frame``, which stays the same until ``done``.")
+    frame = Input(lambda self: frame_layout(self.config), "The request.")
+    expected = Input(8, "Expected sequence number.")
+    busy = Input(1, "Whether a program runs.")
+    room = Input(
+        lambda self: pointer_bits(self.config) if self.config.inbox else None,
+        "Bytes that the feeder can take, if the configuration has an inbox.",
+    )
+    produced = Input(
+        lambda self: result_bits(self.config) if self.config.inbox else None, "End of the feeder's results, likewise."
+    )
+    done = Output(
+        1,
+        "High for one cycle; the other outputs are valid then, and all but ``status`` stay until the next ``start``.",
+    )
+    status = Output(8, "The first octet of the reply after the number, :data:`concord.spec.link.UNSOLICITED` left out.")
+    target = Output(shape_of(TARGET), "Region and address to read or write.")
+    words = Output(lambda self: range(self.config.max_payload + 1), "Words to read or write.")
+    size = Output(lambda self: range(self.size_max + 1), "Bytes of one word.")
+    length = Output(lambda self: range(self.config.max_payload + 1), "Bytes of these words.")
 
     def __init__(self, config: NpuConfig):
         self.config = config
         self.regions = regions(config)
         self.size_max = max(region.nbytes for region in self.regions.values())
-        feeder = {"room": In(pointer_bits(config)), "produced": In(result_bits(config))} if config.inbox else {}
-        super().__init__(
-            {
-                **feeder,
-                "start": In(1),
-                "frame": In(frame_layout(config)),
-                "expected": In(8),
-                "busy": In(1),
-                "done": Out(1),
-                "status": Out(8),
-                "target": Out(shape_of(TARGET)),
-                "words": Out(range(config.max_payload + 1)),
-                "size": Out(range(self.size_max + 1)),
-                "length": Out(range(config.max_payload + 1)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

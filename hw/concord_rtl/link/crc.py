@@ -5,11 +5,10 @@ from operator import xor
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
 from amaranth.lib.crc import catalog
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.link import CRC_BYTES
+from concord_rtl.parts.component import Component, Input, Output
 
 #: CRC-32 of IEEE 802.3. ``PARAMETERS.compute(data)`` is the model.
 PARAMETERS = catalog.CRC32_ISO_HDLC(data_width=8)
@@ -27,35 +26,22 @@ def _after_byte() -> list[set[int]]:
     return state
 
 
-class Crc32(wiring.Component):
+class Crc32(Component):
     """Checksum of a sequence of bytes.
 
     Does not start anew in the same cycle in which it takes a byte (``clear`` wins), which keeps it half the size.
 
     One byte per cycle; the outputs are up to date in the next one.
-
-    Members
-    -------
-    clear : In(1)
-        Begin a new sequence.
-    valid : In(1)
-        Take ``data``.
-    data : In(8)
-        Next byte.
-    crc : Out(32)
-        Checksum of the bytes so far, to be sent low byte first.
-    match : Out(1)
-        The last four bytes are the checksum of those before.
     """
 
-    clear: Signal
-    valid: Signal
-    data: Signal
-    crc: Signal
-    match: Signal
+    clear = Input(1, "Begin a new sequence.")
+    valid = Input(1, "Take ``data``.")
+    data = Input(8, "Next byte.")
+    crc = Output(_BITS, "Checksum of the bytes so far, to be sent low byte first.")
+    match = Output(1, "The last four bytes are the checksum of those before.")
 
     def __init__(self):
-        super().__init__({"clear": In(1), "valid": In(1), "data": In(8), "crc": Out(_BITS), "match": Out(1)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

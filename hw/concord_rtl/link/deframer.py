@@ -5,37 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import link
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 #: A byte of a frame, or its end (``data`` then means nothing); ``damaged`` if it ended inside an escape sequence.
 CHUNK = data.StructLayout({"data": 8, "end": 1, "damaged": 1})
 
 
-class Deframer(wiring.Component):
+class Deframer(Component):
     """Remove flags and escape sequences.
 
     Does not look at the bytes between the flags: the receiver does. The line is taken to be inside a frame after reset,
     so bytes before the first flag are a (damaged) frame of their own. Empty frames leave no trace.
 
     One byte per cycle, latency 1.
-
-    Members
-    -------
-    i : In(stream)
-        Bytes as they come from the line.
-    o : Out(stream)
-        The bytes of each frame, and after each frame one chunk with ``end`` set.
     """
 
-    i: stream.Interface
-    o: stream.Interface
+    i = Input(stream_of(8), "Bytes as they come from the line.")
+    o = Output(stream_of(CHUNK), "The bytes of each frame, and after each frame one chunk with ``end`` set.")
 
     def __init__(self):
-        super().__init__({"i": In(stream_of(8)), "o": Out(stream_of(CHUNK))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,36 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import link
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 #: A byte of a frame and whether it is the last one.
 PIECE = data.StructLayout({"data": 8, "last": 1})
 
 
-class Framer(wiring.Component):
+class Framer(Component):
     """Put a flag before and after each frame and escape what must not appear inside.
 
     Does not add the checksum: the replier does.
 
     One byte on the line per cycle, latency 1.
-
-    Members
-    -------
-    i : In(stream)
-        Bytes of frames, none of them empty.
-    o : Out(stream)
-        Bytes for the line.
     """
 
-    i: stream.Interface
-    o: stream.Interface
+    i = Input(stream_of(PIECE), "Bytes of frames, none of them empty.")
+    o = Output(stream_of(8), "Bytes for the line.")
 
     def __init__(self):
-        super().__init__({"i": In(stream_of(PIECE)), "o": Out(stream_of(8))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
@@ -20,11 +19,12 @@ from concord_rtl.link.deframer import Deframer
 from concord_rtl.link.framer import Framer
 from concord_rtl.link.receiver import Receiver
 from concord_rtl.link.replier import Replier
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import register
 
 
-class MessageProcessor(wiring.Component):
+class MessageProcessor(Component):
     """The device side of :mod:`concord.spec.link`.
 
     One request at a time: bytes are not taken from ``rx`` between the end of a request and the end of its reply.
@@ -39,60 +39,33 @@ class MessageProcessor(wiring.Component):
         Gives the regions and ``max_payload``.
     buffered : bool
         Two bytes of a reply wait in front of ``tx``, where the way back of its handshake ends.
-
-    Members
-    -------
-    rx : In(stream)
-        Bytes from the host.
-    tx : Out(stream)
-        Bytes to the host.
-    bus : Out(HostBus)
-        Checked accesses. Of the word of a write only the bits of the region's word are meaningful.
-    busy : In(1)
-        Whether a program runs: regions that are not live are then refused, and ``WAIT`` waits.
-    status : In(32)
-        The register STATUS, for ``WAIT``; read byte by byte, so only bits of one byte belong together.
-    errors : Out(32)
-        The register LINK_ERRORS: frames answered with an error since reset.
-    raw, room, produced, acknowledge, acknowledged
-        Those of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.
     """
 
-    raw: stream.Interface
-    room: Signal
-    produced: Signal
-    acknowledge: Signal
-    acknowledged: Signal
-    rx: stream.Interface
-    tx: stream.Interface
-    bus: Any
-    busy: Signal
-    status: Signal
-    errors: Signal
+    raw = Output(
+        lambda self: stream_of(8) if self.config.inbox else None,
+        "As of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+    )
+    room = Input(lambda self: pointer_bits(self.config) if self.config.inbox else None, "Likewise.")
+    produced = Input(lambda self: result_bits(self.config) if self.config.inbox else None, "Likewise.")
+    acknowledge = Output(lambda self: 1 if self.config.inbox else None, "Likewise.")
+    acknowledged = Output(lambda self: result_bits(self.config) if self.config.inbox else None, "Likewise.")
+    rx = Input(stream_of(8), "Bytes from the host.")
+    tx = Output(stream_of(8), "Bytes to the host.")
+    bus = Output(
+        lambda self: HostBus(self.config),
+        "Checked accesses. Of the word of a write only the bits of the region's word are meaningful.",
+    )
+    busy = Input(1, "Whether a program runs: regions that are not live are then refused, and ``WAIT`` waits.")
+    status = Input(
+        32,
+        "The register STATUS, for ``WAIT``; read byte by byte, so only bits of one byte belong together.",
+    )
+    errors = Output(32, "The register LINK_ERRORS: frames answered with an error since reset.")
 
     def __init__(self, config: NpuConfig, *, buffered: bool = True):
         self.config = config
         self.buffered = buffered
-        feeder = {}
-        if config.inbox:
-            feeder = {
-                "raw": Out(stream_of(8)),
-                "room": In(pointer_bits(config)),
-                "produced": In(result_bits(config)),
-                "acknowledge": Out(1),
-                "acknowledged": Out(result_bits(config)),
-            }
-        super().__init__(
-            {
-                **feeder,
-                "rx": In(stream_of(8)),
-                "tx": Out(stream_of(8)),
-                "bus": Out(HostBus(config)),
-                "busy": In(1),
-                "status": In(32),
-                "errors": Out(32),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, wiring
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import COUNT, CRC_BYTES, HEADER, TARGET
@@ -14,6 +13,7 @@ from concord.spec.memmap import regions
 from concord_rtl.link.buffer import PayloadBuffer
 from concord_rtl.link.crc import Crc32
 from concord_rtl.link.deframer import CHUNK
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 
 
@@ -48,7 +48,7 @@ def frame_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class Receiver(wiring.Component):
+class Receiver(NpuUnit):
     """Take one frame apart and hold it until it is consumed.
 
     Does not judge the request. While a frame is held nothing more is taken from the line.
@@ -59,30 +59,17 @@ class Receiver(wiring.Component):
     ----------
     config : NpuConfig
         Gives ``max_payload`` and the sizes of words.
-
-    Members
-    -------
-    i : In(stream)
-        From the deframer.
-    frame : Out(stream)
-        One item per frame, good or not. ``words`` and ``partial`` may be wrong if the payload is too long.
-    body : Out(stream)
-        The payload after the target, played back anew for every frame. Goes on beyond the end with old bytes.
     """
 
-    i: stream.Interface
-    frame: stream.Interface
-    body: stream.Interface
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "i": In(stream_of(CHUNK)),
-                "frame": Out(stream_of(frame_layout(config))),
-                "body": Out(stream_of(8)),
-            }
-        )
+    i = Input(stream_of(CHUNK), "From the deframer.")
+    frame = Output(
+        lambda self: stream_of(frame_layout(self.config)),
+        "One item per frame, good or not. ``words`` and ``partial`` may be wrong if the payload is too long.",
+    )
+    body = Output(
+        stream_of(8),
+        "The payload after the target, played back anew for every frame. Goes on beyond the end with old bytes.",
+    )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

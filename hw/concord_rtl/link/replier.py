@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
 from concord.spec.link import CRC_BYTES, HEADER
 from concord_rtl.link.crc import Crc32
 from concord_rtl.link.framer import PIECE
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 
 
-class Replier(wiring.Component):
+class Replier(NpuUnit):
     """Send header, payload and checksum of one reply.
 
     One byte per cycle while the payload keeps up, and three cycles more per reply.
@@ -24,38 +22,13 @@ class Replier(wiring.Component):
     ----------
     config : NpuConfig
         Gives ``max_payload``.
-
-    Members
-    -------
-    start : In(1)
-        Begin a reply with ``header``; only while no reply is being sent.
-    header : In
-        Header, needed while ``start`` only. ``length`` is at most ``max_payload``.
-    i : In(stream)
-        Payload; ``header.length`` bytes are taken.
-    o : Out(stream)
-        To the framer.
-    done : Out(1)
-        The last byte has left but for one register: the next reply may start in the next cycle.
     """
 
-    start: Signal
-    header: data.View
-    i: stream.Interface
-    o: stream.Interface
-    done: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "header": In(shape_of(HEADER)),
-                "i": In(stream_of(8)),
-                "o": Out(stream_of(PIECE)),
-                "done": Out(1),
-            }
-        )
+    start = Input(1, "Begin a reply with ``header``; only while no reply is being sent.")
+    header = Input(shape_of(HEADER), "Header, needed while ``start`` only. ``length`` is at most ``max_payload``.")
+    i = Input(stream_of(8), "Payload; ``header.length`` bytes are taken.")
+    o = Output(stream_of(PIECE), "To the framer.")
+    done = Output(1, "The last byte has left but for one register: the next reply may start in the next cycle.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

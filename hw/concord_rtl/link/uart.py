@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import cdc, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import cdc, wiring
 
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 DATA_BITS = 8
 
 
-class _Transmitter(wiring.Component):
+class _Transmitter(Component):
     """Send bytes as start bit, eight bits (the least significant first) and stop bit. Ten bit times per byte."""
 
-    i: stream.Interface
-    tx: Signal
-    divisor: Signal
+    i = Input(stream_of(DATA_BITS), "Bytes to send.")
+    tx = Output(1, "Pin.", init=1)
+    divisor = Input(lambda self: range(self.most + 1), "Clock cycles per bit.")
 
     def __init__(self, most):
         self.most = most
-        super().__init__({"i": In(stream_of(DATA_BITS)), "tx": Out(1, init=1), "divisor": In(range(most + 1))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -46,24 +46,17 @@ class _Transmitter(wiring.Component):
         return m
 
 
-class _Receiver(wiring.Component):
+class _Receiver(Component):
     """Receive bytes, each bit sampled in its middle. Drops bytes without stop bit and those that find ``o`` full."""
 
-    o: stream.Interface
-    rx: Signal
-    dropped: Signal
-    divisor: Signal
+    o = Output(stream_of(DATA_BITS), "Bytes received.")
+    rx = Input(1, "Pin, synchronised.")
+    dropped = Output(1, "A byte was dropped.")
+    divisor = Input(lambda self: range(self.most + 1), "Clock cycles per bit.")
 
     def __init__(self, most):
         self.most = most
-        super().__init__(
-            {
-                "o": Out(stream_of(DATA_BITS)),
-                "rx": In(1),
-                "dropped": Out(1),
-                "divisor": In(range(most + 1)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -109,7 +102,7 @@ class _Receiver(wiring.Component):
         return m
 
 
-class Uart(wiring.Component):
+class Uart(Component):
     """Asynchronous serial port: 8 data bits, no parity, 1 stop bit.
 
     Has no flow control and no buffer: a byte must be taken within ten bit times, or the next one is dropped. The
@@ -121,45 +114,26 @@ class Uart(wiring.Component):
     ----------
     divisor : int
         Clock cycles per bit, at least ``LEAST_DIVISOR``; the greatest number of them if they are set by the member.
-
-    Members
-    -------
-    divisor : In
-        Clock cycles per bit, at least ``LEAST_DIVISOR``; those of the parameter unless driven.
-    rx : In(1)
-        Pin; synchronised here.
-    tx : Out(1)
-        Pin.
-    i : In(stream)
-        Bytes to send.
-    o : Out(stream)
-        Bytes received.
-    dropped : Out(1)
-        A received byte was dropped: it had no stop bit, or the one before it had not been taken.
     """
 
-    divisor: Signal
-    rx: Signal
-    tx: Signal
-    i: stream.Interface
-    o: stream.Interface
-    dropped: Signal
+    divisor = Input(
+        lambda self: range(self.most + 1),
+        "Clock cycles per bit, at least ``LEAST_DIVISOR``; those of the parameter unless driven.",
+        init=lambda self: self.most,
+    )
+    rx = Input(1, "Pin; synchronised here.", init=1)
+    tx = Output(1, "Pin.", init=1)
+    i = Input(stream_of(DATA_BITS), "Bytes to send.")
+    o = Output(stream_of(DATA_BITS), "Bytes received.")
+    dropped = Output(1, "A received byte was dropped: it had no stop bit, or the one before it had not been taken.")
 
     LEAST_DIVISOR = 4
 
     def __init__(self, divisor: int):
         if not isinstance(divisor, int) or divisor < self.LEAST_DIVISOR:
             raise ValueError(f"divisor must be an integer of at least {self.LEAST_DIVISOR}, not {divisor!r}")
-        super().__init__(
-            {
-                "divisor": In(range(divisor + 1), init=divisor),
-                "rx": In(1, init=1),
-                "tx": Out(1, init=1),
-                "i": In(stream_of(DATA_BITS)),
-                "o": Out(stream_of(DATA_BITS)),
-                "dropped": Out(1),
-            }
-        )
+        self.most = divisor
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

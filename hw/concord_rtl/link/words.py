@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 
-class _Words(wiring.Component):
+class _Words(Component):
     """What both directions have in common: streams from ``i`` to ``o``, and the number of bytes of a word."""
 
-    size: Signal
-    i: stream.Interface
-    o: stream.Interface
+    size = Input(lambda self: range(self.nbytes + 1), "Bytes of a word, constant while one is under way.")
+    i = Input(lambda self: stream_of(self.i_bits), "Bytes or words in.")
+    o = Output(lambda self: stream_of(self.o_bits), "Words or bytes out.")
 
     def __init__(self, width: int, i: int, o: int):
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
-        self.width = width
+        self.width, self.i_bits, self.o_bits = width, i, o
         self.nbytes = (width + 7) // 8
-        super().__init__({"size": In(range(self.nbytes + 1)), "i": In(stream_of(i)), "o": Out(stream_of(o))})
+        super().__init__()
 
 
 class WordAssembler(_Words):
@@ -35,15 +34,6 @@ class WordAssembler(_Words):
     ----------
     width : int
         Bits of the widest word.
-
-    Members
-    -------
-    size : In
-        Bytes of a word, constant while a word is being collected.
-    i : In(stream)
-        Bytes.
-    o : Out(stream)
-        Words.
     """
 
     def __init__(self, width: int):
@@ -82,15 +72,6 @@ class WordSplitter(_Words):
     ----------
     width : int
         Bits of the widest word.
-
-    Members
-    -------
-    size : In
-        Bytes of a word, constant while a word is being sent.
-    i : In(stream)
-        Words.
-    o : Out(stream)
-        Bytes.
     """
 
     def __init__(self, width: int):

@@ -9,9 +9,10 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
+from concord_rtl.parts.component import Component, Input
 
 
-class ColumnMemory(wiring.Component):
+class ColumnMemory(Component):
     """Words of several columns in block RAM without output registers: one read port, one write port.
 
     Does not forward: a read in the cycle of a write to the same address gives an undefined word. Data appears
@@ -25,17 +26,18 @@ class ColumnMemory(wiring.Component):
         Words.
     init : list
         Initial words, as integers; zeros beyond its end.
-
-    Members
-    -------
-    read : In(addr, data)
-        Address, and the word ``LATENCY`` cycle later.
-    write : In(en, addr, data)
-        Writes the columns of ``data`` whose bit of ``en`` is set at the edge.
     """
 
-    read: Any
-    write: Any
+    read = Input(
+        lambda self: wiring.Signature({"addr": Out(range(self.depth)), "data": In(sum(self.columns))}),
+        "Address, and the word ``LATENCY`` cycle later.",
+    )
+    write = Input(
+        lambda self: wiring.Signature(
+            {"en": Out(len(self.columns)), "addr": Out(range(self.depth)), "data": Out(sum(self.columns))}
+        ),
+        "Writes the columns of ``data`` whose bit of ``en`` is set at the edge.",
+    )
 
     LATENCY = timing.COLUMN_MEMORY
 
@@ -45,13 +47,7 @@ class ColumnMemory(wiring.Component):
         self.columns = list(columns)
         self.depth = depth
         self.init = [int(word) for word in init]
-        width, addr = sum(self.columns), range(depth)
-        super().__init__(
-            {
-                "read": In(wiring.Signature({"addr": Out(addr), "data": In(width)})),
-                "write": In(wiring.Signature({"en": Out(len(self.columns)), "addr": Out(addr), "data": Out(width)})),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

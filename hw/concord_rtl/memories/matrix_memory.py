@@ -18,10 +18,11 @@ from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.component import Component, Input
 from concord_rtl.parts.stages import delay, register
 
 
-class MatrixMemory(wiring.Component):
+class MatrixMemory(Component):
     """Words of T*N rows: L mantissas and an exponent each.
 
     Does not arbitrate: while ``host.sel`` is set the address of the host is used and ``read.data`` belongs to the host.
@@ -38,29 +39,34 @@ class MatrixMemory(wiring.Component):
         Configuration.
     init : list
         Rows as in the matrix region of the memory map: address = word * T*N + row.
-
-    Members
-    -------
-    read.addr : In(range(matrix_depth))
-        Word address of the tile engines.
-    read.data : Out(ArrayLayout(matrix_row, T*N))
-        The word; anything while the host has the memory.
-    host.sel : In(1)
-        The host has the memory in this cycle.
-    host.addr, host.row : In
-        Word and row the host wants.
-    host.en : In(1)
-        Write ``host.w_data`` to the row; only with ``host.sel`` and ``host.ready``.
-    host.w_data : In(matrix_row.width)
-        Row to write, the same as long as ``host.sel`` has been set.
-    host.data : Out(matrix_row.width)
-        Row read.
-    host.ready : Out(1)
-        The row to write has come to the memory.
     """
 
-    read: Any
-    host: Any
+    read = Input(
+        lambda self: wiring.Signature(
+            {
+                "addr": Out(range(self.config.matrix_depth)),
+                "data": In(data.ArrayLayout(weights(self.config).word, self.config.rows)),
+            }
+        ),
+        "Port of the tile engines. ``addr``: word address; ``data``: the word, or anything while the host has the "
+        "memory.",
+    )
+    host = Input(
+        lambda self: wiring.Signature(
+            {
+                "sel": Out(1),
+                "addr": Out(range(self.config.matrix_depth)),
+                "row": Out(range(self.config.rows)),
+                "en": Out(1),
+                "w_data": Out(self.config.matrix_row.width),
+                "data": In(self.config.matrix_row.width),
+                "ready": In(1),
+            }
+        ),
+        "Port of the host. ``sel``: it has the memory in this cycle; ``addr``, ``row``: word and row wanted; "
+        "``en``: write ``w_data`` to the row, only with ``sel`` and ``ready``; ``w_data``: row to write, the same "
+        "as long as ``sel`` has been set; ``data``: row read; ``ready``: the row to write has come to the memory.",
+    )
 
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
     LATENCY = 2 + VectorMemory.LATENCY
@@ -74,24 +80,7 @@ class MatrixMemory(wiring.Component):
         self.init = [int(row) for row in init]
         if len(self.init) > config.matrix_depth * config.rows:
             raise ValueError(f"init must have at most {config.matrix_depth * config.rows} rows, not {len(self.init)}")
-        addr = range(config.matrix_depth)
-        width = config.matrix_row.width
-        word = data.ArrayLayout(weights(config).word, config.rows)
-        host = {
-            "sel": Out(1),
-            "addr": Out(addr),
-            "row": Out(range(config.rows)),
-            "en": Out(1),
-            "w_data": Out(width),
-            "data": In(width),
-            "ready": In(1),
-        }
-        super().__init__(
-            {
-                "read": In(wiring.Signature({"addr": Out(addr), "data": In(word)})),
-                "host": In(wiring.Signature(host)),
-            }
-        )
+        super().__init__()
 
     @property
     def parts(self) -> int:

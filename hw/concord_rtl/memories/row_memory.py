@@ -13,9 +13,10 @@ from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.parts.component import Component, Input
 
 
-class RowMemory(wiring.Component):
+class RowMemory(Component):
     """Rows of L mantissas and an exponent, in the order of the matrix region of the memory map.
 
     Does not arbitrate: while ``host.sel`` is set the address of the host is used. Two neighbouring rows per cycle,
@@ -28,19 +29,27 @@ class RowMemory(wiring.Component):
         Configuration.
     init : list
         Initial rows.
-
-    Members
-    -------
-    read.addr : In(range(matrix_depth * rows // 2))
-        Address of a pair of rows.
-    read.data : Out(ArrayLayout(matrix_row, 2))
-        The rows.
-    host : In
-        As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.
     """
 
-    read: Any
-    host: Any
+    read = Input(
+        lambda self: wiring.Signature(
+            {"addr": Out(range(self.depth)), "data": In(data.ArrayLayout(weights(self.config).word, SERIAL_ROWS))}
+        ),
+        "``addr``: address of a pair of rows; ``data``: the rows.",
+    )
+    host = Input(
+        lambda self: wiring.Signature(
+            {
+                "sel": Out(1),
+                "addr": Out(range(self.config.matrix_depth)),
+                "row": Out(range(self.config.rows)),
+                "en": Out(1),
+                "w_data": Out(self.config.matrix_row.width),
+                "data": In(self.config.matrix_row.width),
+            }
+        ),
+        "As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.",
+    )
 
     LATENCY = 1
     HOST_LATENCY = LATENCY
@@ -49,22 +58,7 @@ class RowMemory(wiring.Component):
         self.config = config
         self.depth = config.matrix_depth * config.rows // SERIAL_ROWS
         self.init = [int(row) for row in init]
-        width = config.matrix_row.width
-        pair = data.ArrayLayout(weights(config).word, SERIAL_ROWS)
-        host = {
-            "sel": Out(1),
-            "addr": Out(range(config.matrix_depth)),
-            "row": Out(range(config.rows)),
-            "en": Out(1),
-            "w_data": Out(width),
-            "data": In(width),
-        }
-        super().__init__(
-            {
-                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(pair)})),
-                "host": In(wiring.Signature(host)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         width = self.config.matrix_row.width

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord_rtl.cells.block_ram import BlockRam
+from concord_rtl.parts.component import Component, Input
 
 
 def bank_depths(depth, least, most) -> list[int]:
@@ -35,7 +36,7 @@ def port_signature(shape, depth):
     )
 
 
-class VectorMemory(wiring.Component):
+class VectorMemory(Component):
     """Words of one shape in block RAM: one read port, one write port.
 
     Does not forward: a read in the cycle of a write to the same address gives an undefined word. Data appears
@@ -51,18 +52,14 @@ class VectorMemory(wiring.Component):
         Words, at least 2.
     init : list
         Initial words, as integers; zeros beyond its end.
-
-    Members
-    -------
-    read : In(addr, en, data)
-        Address, and the word ``LATENCY`` cycles later; zero instead of the word if not ``en``, which is 1 where it is
-        left unconnected.
-    write : In(en, addr, data)
-        Writes ``data`` at the edge if ``en``.
     """
 
-    read: Any
-    write: Any
+    read = Input(
+        lambda self: port_signature(self.shape, self.depth)[0],
+        "Address, and the word ``LATENCY`` cycles later; zero instead of the word if not ``en``, which is 1 where "
+        "it is left unconnected.",
+    )
+    write = Input(lambda self: port_signature(self.shape, self.depth)[1], "Writes ``data`` at the edge if ``en``.")
 
     LATENCY = BlockRam.LATENCY
     #: Words of the shallowest block RAM shape of ECP5.
@@ -77,8 +74,7 @@ class VectorMemory(wiring.Component):
         self.depth = depth
         self.init = [int(word) for word in init]
         self.banks = bank_depths(depth, self.LEAST_BANK, BlockRam.MOST)
-        read, write = port_signature(shape, depth)
-        super().__init__({"read": In(read), "write": In(write)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

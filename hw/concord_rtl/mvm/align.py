@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class Align(wiring.Component):
+class Align(Component):
     """Shift left by ``shift``, in two stages.
 
     Does not check the shift: one beyond ``max_shift`` gives an undefined value. One value per cycle, ``LATENCY``
@@ -25,24 +24,16 @@ class Align(wiring.Component):
         Greatest shift.
     keep : int or None
         Bits of the result, sign included, at least ``width``; by default as many as it can need, and no check.
-
-    Members
-    -------
-    i : In(signed(width))
-        Value.
-    shift : In(range(max_shift + 1))
-        Shift of this value.
-    o : Out(signed(keep))
-        ``i << shift``, its low bits if it does not fit.
-    over, negative : Out(1)
-        One cycle after ``o``: that it did not fit, and its sign if it had. Only with ``keep``.
     """
 
-    over: Signal
-    negative: Signal
-    i: Signal
-    shift: Signal
-    o: Signal
+    i = Input(lambda self: signed(self.width), "Value.")
+    shift = Input(lambda self: range(self.max_shift + 1), "Shift of this value.")
+    o = Output(lambda self: signed(self.keep), "``i << shift``, its low bits if it does not fit.")
+    over = Output(lambda self: 1 if self.checked else None, "One cycle after ``o``: it did not fit. With ``keep``.")
+    negative = Output(
+        lambda self: 1 if self.checked else None,
+        "One cycle after ``o``: its sign, if it had fitted. With ``keep``.",
+    )
 
     LATENCY = timing.ALIGN
 
@@ -53,14 +44,7 @@ class Align(wiring.Component):
         if self.keep < width:
             raise ValueError(f"keep must be at least width={width}, not {keep!r}")
         self.checked = keep is not None
-        super().__init__(
-            {
-                "i": In(signed(width)),
-                "shift": In(range(max_shift + 1)),
-                "o": Out(signed(self.keep)),
-                **({"over": Out(1), "negative": Out(1)} if self.checked else {}),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

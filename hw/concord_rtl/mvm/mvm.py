@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
@@ -16,9 +15,10 @@ from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row, clear_delay, exp_delay, exponent_shape, window_ports
+from concord_rtl.mvm.row import Row, WindowPorts, clear_delay, exp_delay, exponent_shape
 from concord_rtl.mvm.row_pair import RowPair
 from concord_rtl.mvm.window import pass_layout
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay
 
 
@@ -46,7 +46,7 @@ def window_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class Mvm(wiring.Component):
+class Mvm(Component):
     """Dense and depthwise products of matrix words with narrow vectors, accumulated exactly.
 
     Does not fetch and never stalls: one step per cycle, jobs following one another without a gap. Whoever issues jobs
@@ -60,41 +60,29 @@ class Mvm(wiring.Component):
         Configuration.
     slots : int or None
         Jobs the result queue holds; by default :func:`concord.spec.timing.result_places`.
-
-    Members
-    -------
-    step : In(control_layout)
-        Control of the step of the next cycle.
-    x : In(narrow_word)
-        The vector of a step.
-    window : In(window_layout)
-        Steps of sliding products, never in the cycle of another step, and what they work on. Only with ``window_taps``.
-    w : In(ArrayLayout(matrix_row, T*N))
-        The matrix word of a step, ``W_DELAY`` cycles after the vector. In depthwise modes the rows of engine 0 count.
-    ready : Out(1)
-        A result vector waits.
-    launch : In(1)
-        Take it, in the cycle of ``ready`` or later; not again for N/P cycles.
-    beat : Out(ArrayLayout(16, P))
-        Elements of a result vector, binary16.
-    acc_overflow : Out(1)
-        An accumulator of this beat was saturated to W bits.
-    half_overflow : Out(1)
-        An element of this beat became an infinity.
-    free : Out(1)
-        A job has left the queue.
     """
 
-    step: data.View
-    x: data.View
-    window: data.View
-    w: data.View
-    ready: Signal
-    launch: Signal
-    beat: data.View
-    acc_overflow: Signal
-    half_overflow: Signal
-    free: Signal
+    step = Input(lambda self: control_layout(self.config), "Control of the step of the next cycle.")
+    x = Input(lambda self: activations(self.config).word, "The vector of a step.")
+    window = Input(
+        lambda self: window_layout(self.config) if self.config.window_taps else None,
+        "Steps of sliding products, never in the cycle of another step, and what they work on. Only with "
+        "``window_taps``.",
+    )
+    w = Input(
+        lambda self: data.ArrayLayout(weights(self.config).word, self.config.rows),
+        "The matrix word of a step, ``W_DELAY`` cycles after the vector. In depthwise modes the rows of engine 0 "
+        "count.",
+    )
+    ready = Output(1, "A result vector waits.")
+    launch = Input(1, "Take it, in the cycle of ``ready`` or later; not again for N/P cycles.")
+    beat = Output(
+        lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes),
+        "Elements of a result vector, binary16.",
+    )
+    acc_overflow = Output(1, "An accumulator of this beat was saturated to W bits.")
+    half_overflow = Output(1, "An element of this beat became an infinity.")
+    free = Output(1, "A job has left the queue.")
 
     #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
     W_DELAY = timing.MATRIX_DELAY
@@ -107,20 +95,7 @@ class Mvm(wiring.Component):
         if not isinstance(slots, int) or slots < 1:
             raise ValueError(f"slots must be an integer of at least 1, not {slots!r}")
         self.slots = slots
-        super().__init__(
-            {
-                "step": In(control_layout(config)),
-                "x": In(activations(config).word),
-                "w": In(data.ArrayLayout(weights(config).word, config.rows)),
-                "ready": Out(1),
-                "launch": In(1),
-                "beat": Out(data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)),
-                "acc_overflow": Out(1),
-                "half_overflow": Out(1),
-                "free": Out(1),
-                **({"window": In(window_layout(config))} if config.window_taps else {}),
-            }
-        )
+        super().__init__()
 
     @property
     def RESULT_SLOTS(self) -> int:
@@ -136,6 +111,11 @@ class Mvm(wiring.Component):
     def LAUNCH_LATENCY(self) -> int:
         """Cycles from ``launch`` to the first beat."""
         return timing.launch_latency()
+
+    @property
+    def _window_names(self) -> list[str]:
+        """Names of the ports by which rows learn of windows."""
+        return list(WindowPorts.ports()) if self.config.window_taps else []
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -167,7 +147,7 @@ class Mvm(wiring.Component):
         dense, own, pick, *window = selected
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
-            ports = [getattr(row, name) for name in window_ports(self.config)]
+            ports = [getattr(row, name) for name in self._window_names]
             inputs = Cat(row.dense, row.own, row.pick, *ports, row.exp, row.clear)
             m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
@@ -182,7 +162,7 @@ class Mvm(wiring.Component):
         half = self.config.native // 2
         for k in range(self.config.rows // 2):
             m.submodules[f"pair{k}"] = pair = RowPair(self.config)
-            ports = [getattr(pair, name) for name in window_ports(self.config)]
+            ports = [getattr(pair, name) for name in self._window_names]
             inputs = Cat(pair.dense, pair.own, pair.pick, pair.depthwise, pair.odd, *ports, pair.exp, pair.clear)
             m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
@@ -247,8 +227,8 @@ class Mvm(wiring.Component):
         )
 
     def _select_window(self, m):
-        """Register what the rows must know of windows, in the order of :func:`window_ports`."""
-        for name in window_ports(self.config):
+        """Register what the rows must know of windows, in the order of :class:`WindowPorts`."""
+        for name in self._window_names:
             value = self.window.step.take if name == "take" else self.window[name]
             register = Signal(len(value), name=f"window_{name}", reset_less=name == "take")
             m.d.sync += register.eq(value)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, memory
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class ResultQueue(wiring.Component):
+class ResultQueue(Component):
     """Takes the T*N accumulators of a job at once, gives them out by vectors of N, P at a time.
 
     Never stalls: whoever issues jobs keeps no more than ``slots`` of them between their first step and ``free``.
@@ -27,50 +27,28 @@ class ResultQueue(wiring.Component):
         Configuration.
     slots : int
         Jobs it holds, at least 1.
-
-    Members
-    -------
-    coming : In(1)
-        A job enters in the next cycle.
-    acc : In(ArrayLayout(signed(acc_bits), T*N))
-        Its accumulators, in the cycle in which it enters.
-    vectors : In
-        Number of its vectors minus 1, likewise.
-    ready : Out(1)
-        A vector waits.
-    launch : In(1)
-        Take the vector that waits; not again for N/P cycles.
-    o : Out(ArrayLayout(signed(acc_bits), P))
-        Accumulators of a beat.
-    free : Out(1)
-        The last beat of a job has been read: its slot is free.
     """
 
-    coming: Signal
-    acc: data.View
-    vectors: Signal
-    ready: Signal
-    launch: Signal
-    o: data.View
-    free: Signal
+    coming = Input(1, "A job enters in the next cycle.")
+    acc = Input(
+        lambda self: data.ArrayLayout(signed(self.config.acc_bits), self.config.rows),
+        "Its accumulators, in the cycle in which it enters.",
+    )
+    vectors = Input(lambda self: max(1, clog2(self.config.engines)), "Number of its vectors minus 1, likewise.")
+    ready = Output(1, "A vector waits.")
+    launch = Input(1, "Take the vector that waits; not again for N/P cycles.")
+    o = Output(
+        lambda self: data.ArrayLayout(signed(self.config.acc_bits), self.config.mfu_lanes),
+        "Accumulators of a beat.",
+    )
+    free = Output(1, "The last beat of a job has been read: its slot is free.")
 
     LATENCY = timing.RESULT_QUEUE
 
     def __init__(self, config: NpuConfig, slots: int):
         self.config = config
         self.slots = slots
-        acc = signed(config.acc_bits)
-        super().__init__(
-            {
-                "coming": In(1),
-                "acc": In(data.ArrayLayout(acc, config.rows)),
-                "vectors": In(max(1, clog2(config.engines))),
-                "ready": Out(1),
-                "launch": In(1),
-                "o": Out(data.ArrayLayout(acc, config.mfu_lanes)),
-                "free": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
@@ -15,6 +14,7 @@ from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.mvm.align import Align
 from concord_rtl.mvm.window_registers import WindowRegisters
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.stages import delay
 
 
@@ -23,13 +23,12 @@ def exponent_shape(config: NpuConfig):
     return range(config.act.exp_max - config.act_exp_min + 1)
 
 
-def window_ports(config: NpuConfig) -> dict[str, Any]:
-    """Ports of rows that have registers of windows: the element comes in by ``own``.
+class WindowPorts(NpuUnit):
+    """Ports of rows that have registers of windows, with ``window_taps`` only: the element comes in by ``own``."""
 
-    ``push`` and ``copy`` as in :class:`WindowRegisters`; ``take``: places whose copied elements are multiplied.
-    """
-    taps = config.window_taps
-    return {"push": In(1), "copy": In(1), "take": In(taps)} if taps else {}
+    push = Input(lambda self: 1 if self.config.window_taps else None, "As in :class:`WindowRegisters`.")
+    copy = Input(lambda self: 1 if self.config.window_taps else None, "Likewise.")
+    take = Input(lambda self: self.config.window_taps or None, "Places whose copied elements are multiplied.")
 
 
 def exp_delay(config: NpuConfig) -> int:
@@ -42,16 +41,27 @@ def clear_delay(config: NpuConfig) -> int:
     return timing.sum_latency(config) - 2
 
 
-class RowSum(wiring.Component):
+class RowSum(NpuUnit):
     """What every row has behind its multipliers: adder tree, alignment, accumulator.
 
-    Derived classes have the members ``exp``, ``clear`` and ``acc`` of :class:`Row`, and say what there is to add.
+    Derived classes say what there is to add.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration.
     """
 
-    config: NpuConfig
-    exp: Signal
-    clear: Signal
-    acc: Signal
+    exp = Input(
+        lambda self: exponent_shape(self.config),
+        "Exponent of the vector minus ``act_exp_min``, ``exp_delay(config)`` cycles after the rest.",
+    )
+    clear = Input(1, "The sum begins again with the step presented ``clear_delay(config)`` cycles before.")
+    acc = Output(
+        lambda self: signed(self.config.acc_bits),
+        "Sum so far. With a register of R bits beyond R bits once a term or a sum did not fit, on the side where it "
+        "left.",
+    )
 
     def _exponent(self) -> Value:
         """Exponent of the weights, with the operands."""
@@ -111,7 +121,7 @@ class RowSum(wiring.Component):
         return terms[0]
 
 
-class Row(RowSum):
+class Row(WindowPorts, RowSum):
     """L multipliers, adder tree, alignment, accumulator.
 
     Never stalls and keeps no count of steps: every cycle adds a product, idle cycles must bring zeros. One step per
@@ -121,49 +131,15 @@ class Row(RowSum):
     ----------
     config : NpuConfig
         Configuration.
-
-    Members
-    -------
-    dense : In(ArrayLayout(signed(act_mant), L))
-        Elements for the lanes; zeros in depthwise mode.
-    own : In(signed(act_mant))
-        The element with the number of this row.
-    pick : In(L)
-        The lane that takes ``own`` in depthwise mode; zero in dense mode.
-    push, copy, take : In
-        As in :func:`window_ports`; only with ``window_taps``.
-    w : In(matrix_row)
-        Weights and their exponent.
-    exp : In(range)
-        Exponent of the vector minus ``act_exp_min``, ``exp_delay(config)`` cycles after the rest.
-    clear : In(1)
-        The sum begins again with the step presented ``clear_delay(config)`` cycles before.
-    acc : Out(signed(acc_bits))
-        Sum so far. With a register of R bits beyond R bits once a term or a sum did not fit, on the side where it left.
     """
 
-    dense: data.View
-    own: Signal
-    pick: Any
-    push: Signal
-    copy: Signal
-    take: Any
-    w: data.View
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "dense": In(data.ArrayLayout(activations(config).code, config.lanes)),
-                "own": In(activations(config).code),
-                "pick": In(config.lanes),
-                "w": In(weights(config).word),
-                "exp": In(exponent_shape(config)),
-                "clear": In(1),
-                "acc": Out(signed(config.acc_bits)),
-                **window_ports(config),
-            }
-        )
+    dense = Input(
+        lambda self: data.ArrayLayout(activations(self.config).code, self.config.lanes),
+        "Elements for the lanes; zeros in depthwise mode.",
+    )
+    own = Input(lambda self: activations(self.config).code, "The element with the number of this row.")
+    pick = Input(lambda self: self.config.lanes, "The lane that takes ``own`` in depthwise mode; zero in dense mode.")
+    w = Input(lambda self: weights(self.config).word, "Weights and their exponent.")
 
     def _exponent(self) -> Value:
         return self.w.exp

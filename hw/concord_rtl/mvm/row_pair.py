@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
-from concord.spec.config import NpuConfig
 from concord.spec.multipliers import lanes_in_logic
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.dsp import PairMultiplier
-from concord_rtl.mvm.row import RowSum, exponent_shape, window_ports
+from concord_rtl.mvm.row import RowSum, WindowPorts, exponent_shape
 from concord_rtl.mvm.window_registers import WindowRegisters
+from concord_rtl.parts.component import Input, Output
 
 
 class ProductRow(RowSum):
@@ -23,31 +22,15 @@ class ProductRow(RowSum):
     ----------
     config : NpuConfig
         Configuration.
-
-    Members
-    -------
-    products : In(ArrayLayout(signed(act_mant + wgt_mant - 1), L))
-        Products of the lanes.
-    wgt_exp : In
-        Exponent of the weights, as early as the operands of the products.
-    exp, clear, acc
-        As in :class:`concord_rtl.mvm.row.Row`.
     """
 
-    products: data.View
-    wgt_exp: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "products": In(data.ArrayLayout(signed(config.act_mant + config.wgt_mant - 1), config.lanes)),
-                "wgt_exp": In(weights(config).exp),
-                "exp": In(exponent_shape(config)),
-                "clear": In(1),
-                "acc": Out(signed(config.acc_bits)),
-            }
-        )
+    products = Input(
+        lambda self: data.ArrayLayout(signed(self.config.act_mant + self.config.wgt_mant - 1), self.config.lanes),
+        "Products of the lanes.",
+    )
+    wgt_exp = Input(
+        lambda self: weights(self.config).exp, "Exponent of the weights, as early as the operands of the products."
+    )
 
     def _exponent(self) -> Value:
         return self.wgt_exp
@@ -56,7 +39,7 @@ class ProductRow(RowSum):
         return list(self.products)
 
 
-class RowPair(wiring.Component):
+class RowPair(WindowPorts):
     """Two rows whose lanes multiply the same element by a weight of each.
 
     In depthwise mode the elements differ. There two neighbouring lanes work for the tap: the lane that has its weights
@@ -67,59 +50,24 @@ class RowPair(wiring.Component):
     ----------
     config : NpuConfig
         Configuration with an even number of lanes.
-
-    Members
-    -------
-    dense : In(ArrayLayout(signed(act_mant), L))
-        Elements for the lanes; zeros in depthwise mode.
-    own : In(ArrayLayout(signed(act_mant), 2))
-        In depthwise mode the element for the even lanes and the one for the odd lanes: those with the numbers of the
-        rows, exchanged with ``odd``.
-    pick : In(L / 2)
-        The two lanes that take ``own``; zero in dense mode.
-    depthwise, odd : In(1)
-        The mode, and, in depthwise mode only, that the weights of the tap are in an odd lane.
-    push, copy, take : In
-        As in :func:`concord_rtl.mvm.row.window_ports`; only with ``window_taps``. Of the places of two neighbouring
-        lanes only one is taken at a time, with ``depthwise`` and without ``odd``.
-    w : In(ArrayLayout(matrix_row, 2))
-        Weights and exponents of both rows.
-    exp, clear
-        As in :class:`concord_rtl.mvm.row.Row`.
-    acc : Out(ArrayLayout(signed(acc_bits), 2))
-        Sums of both rows.
     """
 
-    dense: data.View
-    own: data.View
-    pick: Any
-    depthwise: Signal
-    odd: Signal
-    push: Signal
-    copy: Signal
-    take: Any
-    w: data.View
-    exp: Signal
-    clear: Signal
-    acc: data.View
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        code = activations(config).code
-        super().__init__(
-            {
-                "dense": In(data.ArrayLayout(code, config.lanes)),
-                "own": In(data.ArrayLayout(code, 2)),
-                "pick": In(config.lanes // 2),
-                "depthwise": In(1),
-                "odd": In(1),
-                "w": In(data.ArrayLayout(weights(config).word, 2)),
-                "exp": In(exponent_shape(config)),
-                "clear": In(1),
-                "acc": Out(data.ArrayLayout(signed(config.acc_bits), 2)),
-                **window_ports(config),
-            }
-        )
+    dense = Input(
+        lambda self: data.ArrayLayout(activations(self.config).code, self.config.lanes),
+        "Elements for the lanes; zeros in depthwise mode.",
+    )
+    own = Input(
+        lambda self: data.ArrayLayout(activations(self.config).code, 2),
+        "In depthwise mode the element for the even lanes and the one for the odd lanes: those with the numbers of "
+        "the rows, exchanged with ``odd``.",
+    )
+    pick = Input(lambda self: self.config.lanes // 2, "The two lanes that take ``own``; zero in dense mode.")
+    depthwise = Input(1, "Depthwise mode.")
+    odd = Input(1, "In depthwise mode only: the weights of the tap are in an odd lane.")
+    w = Input(lambda self: data.ArrayLayout(weights(self.config).word, 2), "Weights and exponents of both rows.")
+    exp = Input(lambda self: exponent_shape(self.config), "As in :class:`concord_rtl.mvm.row.Row`.")
+    clear = Input(1, "Likewise.")
+    acc = Output(lambda self: data.ArrayLayout(signed(self.config.acc_bits), 2), "Sums of both rows.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

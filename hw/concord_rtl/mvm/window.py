@@ -7,15 +7,15 @@ from operator import or_
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import paired
 from concord_rtl.arith.block_float import activations
 from concord_rtl.mvm.row import exponent_shape
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
 def push_layout(config: NpuConfig) -> data.StructLayout:
@@ -45,7 +45,7 @@ def pass_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class WindowUnit(wiring.Component):
+class WindowUnit(NpuUnit):
     """Control of the registers in :class:`concord_rtl.mvm.window_registers.WindowRegisters`.
 
     Vectors wait in a queue of ``DEPTH``. One per cycle goes into place 0 and moves the others one place on; when a
@@ -60,51 +60,19 @@ class WindowUnit(wiring.Component):
     ----------
     config : NpuConfig
         Configuration with ``window_taps``.
-
-    Members
-    -------
-    valid : In(1)
-        ``i`` enters the queue; only if there is room.
-    i : In(push_layout)
-        A vector.
-    taken : Out(1)
-        A vector leaves the queue.
-    push : Out(1)
-        ``mant`` goes into place 0, all others move on.
-    mant : Out
-        Mantissas of the vector.
-    copy : Out(1)
-        The places, as they are before this cycle, are copied.
-    o : Out(pass_layout)
-        A step.
     """
 
-    valid: Signal
-    i: data.View
-    taken: Signal
-    push: Signal
-    mant: data.View
-    copy: Signal
-    o: data.View
+    valid = Input(1, "``i`` enters the queue; only if there is room.")
+    i = Input(lambda self: push_layout(self.config), "A vector.")
+    taken = Output(1, "A vector leaves the queue.")
+    push = Output(1, "``mant`` goes into place 0, all others move on.")
+    mant = Output(lambda self: push_layout(self.config)["mant"].shape, "Mantissas of the vector.")
+    copy = Output(1, "The places, as they are before this cycle, are copied.")
+    o = Output(lambda self: pass_layout(self.config), "A step.")
 
     #: Vectors that the queue holds.
     DEPTH = timing.WINDOW_PLACES
     LATENCY = 3
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        layout = push_layout(config)
-        super().__init__(
-            {
-                "valid": In(1),
-                "i": In(layout),
-                "taken": Out(1),
-                "push": Out(1),
-                "mant": Out(layout["mant"].shape),
-                "copy": Out(1),
-                "o": Out(pass_layout(config)),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

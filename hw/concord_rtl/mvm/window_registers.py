@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
-from concord.spec.config import NpuConfig
 from concord_rtl.arith.block_float import activations
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
-class WindowRegisters(wiring.Component):
+class WindowRegisters(NpuUnit):
     """The last elements of one channel, and a copy of them that stays while others come in.
 
     Latency 1 from ``copy`` to ``o``.
@@ -21,30 +20,12 @@ class WindowRegisters(wiring.Component):
     ----------
     config : NpuConfig
         Configuration with ``window_taps``.
-
-    Members
-    -------
-    i : In(signed(act_mant))
-        Element.
-    push : In(1)
-        ``i`` goes into place 0, all others move on.
-    copy : In(1)
-        The places, as they are before this cycle, are copied.
-    o : Out(ArrayLayout(signed(act_mant), window_taps))
-        The copy.
     """
 
-    i: Signal
-    push: Signal
-    copy: Signal
-    o: data.View
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        code = activations(config).code
-        super().__init__(
-            {"i": In(code), "push": In(1), "copy": In(1), "o": Out(data.ArrayLayout(code, config.window_taps))}
-        )
+    i = Input(lambda self: activations(self.config).code, "Element.")
+    push = Input(1, "``i`` goes into place 0, all others move on.")
+    copy = Input(1, "The places, as they are before this cycle, are copied.")
+    o = Output(lambda self: data.ArrayLayout(activations(self.config).code, self.config.window_taps), "The copy.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.formats import NOISE_BITS, NOISE_SEED, NOISE_SHIFTS, NOISE_STATE_BITS
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class Noise(wiring.Component):
+class Noise(Component):
     """One xorshift register per lane, as :mod:`concord.spec.formats` defines it.
 
     Reproducible, and not for cryptography. One step per cycle; the period is 2**32 - 1 steps.
@@ -20,26 +20,17 @@ class Noise(wiring.Component):
     ----------
     lanes : int
         Number of registers.
-
-    Members
-    -------
-    step : In(1)
-        Advance all registers; the new noise is there in the next cycle.
-    reset : In(1)
-        Return to the start; goes before ``step``.
-    noise : Out(ArrayLayout(16, lanes))
-        Low half of each register.
     """
 
-    step: Signal
-    reset: Signal
-    noise: data.View
+    step = Input(1, "Advance all registers; the new noise is there in the next cycle.")
+    reset = Input(1, "Return to the start; goes before ``step``.")
+    noise = Output(lambda self: data.ArrayLayout(NOISE_BITS, self.lanes), "Low half of each register.")
 
     def __init__(self, lanes: int):
         if not isinstance(lanes, int) or lanes < 1:
             raise ValueError(f"lanes must be a positive integer, not {lanes!r}")
         self.lanes = lanes
-        super().__init__({"step": In(1), "reset": In(1), "noise": Out(data.ArrayLayout(NOISE_BITS, lanes))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 
-class RegisterSlice(wiring.Component):
+class RegisterSlice(Component):
     """Cuts a stream: nothing of one side reaches the other in the same cycle, neither payload nor ``ready``.
 
     Throughput one transfer per cycle, latency 1. Holds two transfers: the one that was on its way when the receiver
@@ -22,21 +21,16 @@ class RegisterSlice(wiring.Component):
     ----------
     shape : shape
         Payload.
-
-    Members
-    -------
-    i, o : In(stream), Out(stream)
-        The two sides.
     """
 
-    i: stream.Interface
-    o: stream.Interface
+    i = Input(lambda self: stream_of(self.shape), "Side of the producer.")
+    o = Output(lambda self: stream_of(self.shape), "Side of the consumer.")
 
     LATENCY = timing.REGISTER_SLICE
 
     def __init__(self, shape):
         self.shape = shape
-        super().__init__({"i": In(stream_of(shape)), "o": Out(stream_of(shape))})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

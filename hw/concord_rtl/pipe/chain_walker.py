@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import clog2
 from concord.spec.operations import ADDRESSED, OPERANDS
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import Act, AddOp
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
@@ -39,7 +38,7 @@ class _State(NamedTuple):
     last: Value
 
 
-class ChainWalker(wiring.Component):
+class ChainWalker(NpuUnit):
     """Walks outer iterations, inner iterations and rows, and issues one vector per cycle at most.
 
     Issuing a vector sends a launch token, a retire token and its operand reads, enters its writes in the hazard
@@ -53,65 +52,29 @@ class ChainWalker(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    chains : In(stream)
-        Chain descriptors.
-    enable : In(1)
-        A vector may be issued in this cycle.
-    job, launch, retire, fetch : Out
-        What the vector needs in the other units, valid with ``issued``, the job only ``with_job``.
-    wide_tail, narrow_tail : In
-        From the hazard trackers.
-    push_wide, push_narrow : Out(1)
-        Enter a write.
-    wide_addr, narrow_addr : Out
-        Its addresses.
-    issued, with_job : Out(1)
-        A vector is issued in this cycle, and it starts a job.
-    active : Out(1)
-        A chain is being walked.
     """
 
-    chains: stream.Interface
-    enable: Signal
-    job: data.View
-    launch: data.View
-    retire: data.View
-    fetch: data.View
-    wide_tail: Signal
-    narrow_tail: Signal
-    push_wide: Signal
-    push_narrow: Signal
-    wide_addr: Signal
-    narrow_addr: Signal
-    issued: Signal
-    with_job: Signal
-    active: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        addr, count = vector_addr_bits(config), count_shape(config)
-        super().__init__(
-            {
-                "chains": In(stream_of(chain_layout(config))),
-                "enable": In(1),
-                "job": Out(job_layout(config)),
-                "launch": Out(launch_layout(config)),
-                "retire": Out(retire_layout(config)),
-                "fetch": Out(fetch_layout(config)),
-                "wide_tail": In(count),
-                "narrow_tail": In(count),
-                "push_wide": Out(1),
-                "push_narrow": Out(1),
-                "wide_addr": Out(addr),
-                "narrow_addr": Out(addr),
-                "issued": Out(1),
-                "with_job": Out(1),
-                "active": Out(1),
-            }
-        )
+    chains = Input(lambda self: stream_of(chain_layout(self.config)), "Chain descriptors.")
+    enable = Input(1, "A vector may be issued in this cycle.")
+    job = Output(
+        lambda self: job_layout(self.config),
+        "What the vector needs from the tile engines, valid with ``issued`` only where ``with_job`` is set.",
+    )
+    launch = Output(
+        lambda self: launch_layout(self.config),
+        "What it needs in front of the vector units, valid with ``issued``.",
+    )
+    retire = Output(lambda self: retire_layout(self.config), "What it needs at the end, valid with ``issued``.")
+    fetch = Output(lambda self: fetch_layout(self.config), "Its operands, valid with ``issued``.")
+    wide_tail = Input(lambda self: count_shape(self.config), "From the hazard tracker of the wide memory.")
+    narrow_tail = Input(lambda self: count_shape(self.config), "From the hazard tracker of the narrow memory.")
+    push_wide = Output(1, "Enter a write of the wide memory.")
+    push_narrow = Output(1, "Enter a write of the narrow memory.")
+    wide_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the wide memory.")
+    narrow_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the narrow memory.")
+    issued = Output(1, "A vector is issued in this cycle.")
+    with_job = Output(1, "It starts a job.")
+    active = Output(1, "A chain is being walked.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

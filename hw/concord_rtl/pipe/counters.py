@@ -5,43 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class Countdown(wiring.Component):
+class Countdown(Component):
     """Turns of a loop that starts again after its last turn.
 
     Parameters
     ----------
     width : int
         Bits of the number of turns.
-
-    Members
-    -------
-    load : In(1)
-        A loop of ``turns`` turns, or of one if ``once``, begins in the next cycle.
-    turns, once : In
-        See ``load``.
-    step : In(1)
-        A turn is over.
-    left : Out
-        Turns left, this one included, unless ``once``.
-    last : Out(1)
-        This is the last turn.
     """
 
-    load: Signal
-    turns: Any
-    once: Signal
-    step: Signal
-    left: Any
-    last: Signal
+    load = Input(1, "A loop of ``turns`` turns, or of one if ``once``, begins in the next cycle.")
+    turns = Input(lambda self: self.width, "See ``load``.")
+    once = Input(1, "See ``load``.")
+    step = Input(1, "A turn is over.")
+    left = Output(lambda self: self.width, "Turns left, this one included, unless ``once``.")
+    last = Output(1, "This is the last turn.")
 
     def __init__(self, width: int):
-        super().__init__(
-            {"load": In(1), "turns": In(width), "once": In(1), "step": In(1), "left": Out(width), "last": Out(1)}
-        )
+        self.width = width
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -57,31 +43,22 @@ class Countdown(wiring.Component):
         return m
 
 
-class Credits(wiring.Component):
+class Credits(Component):
     """Places at a receiver that are left.
 
     Parameters
     ----------
     places : int
         Places in all.
-
-    Members
-    -------
-    take : In(1)
-        A place is taken; only if there is ``room``.
-    give : In(1)
-        A place becomes free.
-    room : Out(1)
-        A place is left.
     """
 
-    take: Signal
-    give: Signal
-    room: Signal
+    take = Input(1, "A place is taken; only if there is ``room``.")
+    give = Input(1, "A place becomes free.")
+    room = Output(1, "A place is left.", init=1)
 
     def __init__(self, places: int):
         self.places = places
-        super().__init__({"take": In(1), "give": In(1), "room": Out(1, init=1)})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
+from concord_rtl.parts.component import Component, Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import count_shape, vector_addr_bits
 
 
-class HazardTracker(wiring.Component):
+class HazardTracker(NpuUnit):
     """In-order queue of the addresses still to be written to one vector memory.
 
     It does not compare anything itself: :class:`HazardGate` does, once per read port. Writes retire in the order of
@@ -23,49 +23,25 @@ class HazardTracker(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    push : In(1)
-        A write to ``addr`` has been issued; only if ``room`` was set in this cycle or the one before.
-    addr : In
-        Address of the write.
-    room : Out(1)
-        There is room for two more entries.
-    pop : In(1)
-        The oldest write is done in this cycle: a read issued in the next cycle sees it. It was not pushed in the cycle
-        before.
-    tail : Out
-        Running count of entries ever pushed, modulo twice the capacity: what a read has to carry.
-    head : Out
-        Running count of entries ever popped.
-    entries : Out
-        Addresses, oldest first; those beyond ``tail - head`` are meaningless.
     """
 
-    push: Signal
-    addr: Signal
-    room: Signal
-    pop: Signal
-    tail: Signal
-    head: Signal
-    entries: data.View
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        count = count_shape(config)
-        addr = vector_addr_bits(config)
-        super().__init__(
-            {
-                "push": In(1),
-                "addr": In(addr),
-                "room": Out(1),
-                "pop": In(1),
-                "tail": Out(count),
-                "head": Out(count),
-                "entries": Out(data.ArrayLayout(addr, config.inflight)),
-            }
-        )
+    push = Input(1, "A write to ``addr`` has been issued; only if ``room`` was set in this cycle or the one before.")
+    addr = Input(lambda self: vector_addr_bits(self.config), "Address of the write.")
+    room = Output(1, "There is room for two more entries.")
+    pop = Input(
+        1,
+        "The oldest write is done in this cycle: a read issued in the next cycle sees it. It was not pushed in the "
+        "cycle before.",
+    )
+    tail = Output(
+        lambda self: count_shape(self.config),
+        "Running count of entries ever pushed, modulo twice the capacity: what a read has to carry.",
+    )
+    head = Output(lambda self: count_shape(self.config), "Running count of entries ever popped.")
+    entries = Output(
+        lambda self: data.ArrayLayout(vector_addr_bits(self.config), self.config.inflight),
+        "Addresses, oldest first; those beyond ``tail - head`` are meaningless.",
+    )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -98,7 +74,7 @@ def request_layout(config: NpuConfig, *, memories: int, payload) -> data.StructL
     return data.StructLayout({"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload})
 
 
-class HazardGate(wiring.Component):
+class HazardGate(Component):
     """Holds a read back until every older write to its address is done.
 
     Requests pass in order, at most one per cycle, after ``LATENCY`` cycles when nothing is in the way. ``before`` of a
@@ -112,43 +88,38 @@ class HazardGate(wiring.Component):
         Number of trackers; a request says which one in ``memory``.
     payload : shape
         Shape of what travels along.
-
-    Members
-    -------
-    i : In(stream)
-        Requests: ``addr``, ``memory``, ``before``, ``check`` (0: needs no check) and ``payload``.
-    o : Out(stream)
-        The requests that may go.
-    entries, head, pop : In
-        From the trackers, one of each per memory.
-    stalled : Out(1)
-        A request is waiting for a write.
     """
 
-    i: stream.Interface
-    o: stream.Interface
-    entries: data.View
-    head: data.View
-    pop: Any
-    stalled: Signal
+    i = Input(
+        lambda self: stream_of(self.request),
+        "Requests: ``addr``, ``memory``, ``before``, ``check`` (0: needs no check) and ``payload``.",
+    )
+    o = Output(
+        lambda self: stream_of(
+            data.StructLayout(
+                {"addr": vector_addr_bits(self.config), "memory": range(self.memories), "payload": self.payload}
+            )
+        ),
+        "The requests that may go.",
+    )
+    entries = Input(
+        lambda self: data.ArrayLayout(
+            data.ArrayLayout(vector_addr_bits(self.config), self.config.inflight), self.memories
+        ),
+        "From the trackers, one per memory.",
+    )
+    head = Input(lambda self: data.ArrayLayout(count_shape(self.config), self.memories), "Likewise.")
+    pop = Input(lambda self: self.memories, "Likewise.")
+    stalled = Output(1, "A request is waiting for a write.")
 
     LATENCY = 3
 
     def __init__(self, config: NpuConfig, *, memories: int, payload):
         self.config = config
         self.memories = memories
-        addr, count = vector_addr_bits(config), count_shape(config)
+        self.payload = payload
         self.request = request_layout(config, memories=memories, payload=payload)
-        super().__init__(
-            {
-                "i": In(stream_of(self.request)),
-                "o": Out(stream_of(data.StructLayout({"addr": addr, "memory": range(memories), "payload": payload}))),
-                "entries": In(data.ArrayLayout(data.ArrayLayout(addr, config.inflight), memories)),
-                "head": In(data.ArrayLayout(count, memories)),
-                "pop": In(memories),
-                "stalled": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import ReduceMode
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import delay
@@ -36,7 +36,7 @@ def beat_layout() -> data.StructLayout:
     )
 
 
-class Launcher(wiring.Component):
+class Launcher(Component):
     """Sends vectors into the pipe, in order, as soon as source and operands are there.
 
     Throughput: one vector of N/P beats every N/P cycles, which are two at least: a vector that has come to the head of
@@ -50,60 +50,26 @@ class Launcher(wiring.Component):
     latency : int
         Cycles from ``result_launch`` to the first beat on ``result``; the other sources are delayed to match, so
         beats leave ``latency`` cycles after their launch.
-
-    Members
-    -------
-    tokens : In(stream)
-        Vectors, in order.
-    result_ready, result_launch, result : In, Out, In
-        Result queue of the tile engines.
-    queue, queue_soon : In(stream), Out
-        Vectors that skip the tile engines; ``queue.ready`` of the next cycle.
-    available, reserve : In, Out
-        Operands, one bit per port.
-    emitted : Out(1)
-        A vector that will leave the pipe is launched; ``token`` is valid.
-    token : Out
-        Its controls.
-    coming, control, beat : Out
-        To the reduction unit: controls of the next cycle, of this one, and P elements.
     """
 
-    tokens: stream.Interface
-    result_ready: Signal
-    result_launch: Signal
-    result: data.View
-    queue: stream.Interface
-    queue_soon: Signal
-    available: Signal
-    reserve: Signal
-    emitted: Signal
-    token: data.View
-    coming: data.View
-    control: data.View
-    beat: data.View
+    tokens = Input(lambda self: stream_of(launch_layout(self.config)), "Vectors, in order.")
+    result_ready = Input(1, "The result queue of the tile engines has a vector.")
+    result_launch = Output(1, "Take it.")
+    result = Input(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "Beat of the result queue.")
+    queue = Input(lambda self: stream_of(source_layout(self.config)), "Vectors that skip the tile engines.")
+    queue_soon = Output(1, "``queue.ready`` of the next cycle.")
+    available = Input(len(OPERANDS), "Operands that are there, one bit per port.")
+    reserve = Output(len(OPERANDS), "Operands that are taken, one bit per port.")
+    emitted = Output(1, "A vector that will leave the pipe is launched; ``token`` is valid.")
+    token = Output(lambda self: launch_layout(self.config), "Its controls.")
+    coming = Output(beat_layout(), "To the reduction unit: controls of the next cycle.")
+    control = Output(beat_layout(), "To the reduction unit: controls of this cycle.")
+    beat = Output(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "To the reduction unit: P elements.")
 
     def __init__(self, config: NpuConfig, *, latency: int):
         self.config = config
         self.latency = latency
-        lanes = data.ArrayLayout(16, config.mfu_lanes)
-        super().__init__(
-            {
-                "tokens": In(stream_of(launch_layout(config))),
-                "result_ready": In(1),
-                "result_launch": Out(1),
-                "result": In(lanes),
-                "queue": In(stream_of(source_layout(config))),
-                "queue_soon": Out(1),
-                "available": In(len(OPERANDS)),
-                "reserve": Out(len(OPERANDS)),
-                "emitted": Out(1),
-                "token": Out(launch_layout(config)),
-                "coming": Out(beat_layout()),
-                "control": Out(beat_layout()),
-                "beat": Out(lanes),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -7,11 +7,10 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.register_slice import RegisterSlice
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import delay
@@ -21,7 +20,7 @@ from concord_rtl.pipe.layouts import count_shape, fetch_layout, vector_addr_bits
 from concord_rtl.pipe.wide_queue import WideQueue
 
 
-class OperandPort(wiring.Component):
+class OperandPort(NpuUnit):
     """Queue of operand vectors of one port, handed out in beats.
 
     A vector that arrives in cycle t can be on ``beat`` in t + 2; one beat per cycle.
@@ -29,46 +28,15 @@ class OperandPort(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    coming : In(1)
-        ``vector`` arrives in the next cycle.
-    vector : In
-        A wide vector.
-    reserve : In(1)
-        A vector of the pipe that will take the next unreserved operand has been launched.
-    available : Out(1)
-        An operand is here that has not been reserved.
-    soon : In(1)
-        The beat on ``beat`` is consumed in the next cycle.
-    beat : Out
-        P elements.
-    freed : Out(1)
-        The last beat of a vector has left the queue: its place is free.
     """
 
-    coming: Signal
-    vector: data.View
-    reserve: Signal
-    available: Signal
-    soon: Signal
-    beat: data.View
-    freed: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "coming": In(1),
-                "vector": In(shape_of(config.wide_word)),
-                "reserve": In(1),
-                "available": Out(1),
-                "soon": In(1),
-                "beat": Out(data.ArrayLayout(16, config.mfu_lanes)),
-                "freed": Out(1),
-            }
-        )
+    coming = Input(1, "``vector`` arrives in the next cycle.")
+    vector = Input(lambda self: shape_of(self.config.wide_word), "A wide vector.")
+    reserve = Input(1, "A vector of the pipe that will take the next unreserved operand has been launched.")
+    available = Output(1, "An operand is here that has not been reserved.")
+    soon = Input(1, "The beat on ``beat`` is consumed in the next cycle.")
+    beat = Output(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "P elements.")
+    freed = Output(1, "The last beat of a vector has left the queue: its place is free.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -90,7 +58,7 @@ class OperandPort(wiring.Component):
         return m
 
 
-class OperandFetch(wiring.Component):
+class OperandFetch(NpuUnit):
     """Reads the operands of each vector, one per cycle, in the order of the vectors.
 
     Because reads never overtake those of an older vector, a read that waits for a write can only wait for a vector
@@ -99,70 +67,29 @@ class OperandFetch(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    push, i : In
-        Operand reads of one vector; only if ``room`` was set in this cycle or the one before.
-    room : Out(1)
-        There is room for two more vectors.
-    entries, head, pop : In
-        From the tracker of the wide memory.
-    grant : In(1)
-        The wide memory's read port is free in this cycle.
-    read : Out(1)
-        A read of ``addr`` takes place.
-    addr : Out
-        Its address.
-    wide_data : In
-        Data of the read ``VECTOR_READ`` cycles ago.
-    reserve, available, soon : In, Out, In
-        One bit per port, as in :class:`OperandPort`.
-    beat : Out
-        P elements per port.
-    stalled : Out(1)
-        A read is waiting for a write.
     """
 
-    push: Signal
-    i: data.View
-    room: Signal
-    entries: data.View
-    head: Signal
-    pop: Signal
-    grant: Signal
-    read: Signal
-    addr: Signal
-    wide_data: data.View
-    reserve: Signal
-    available: Signal
-    soon: Signal
-    beat: data.View
-    stalled: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        ports = len(OPERANDS)
-        addr, count = vector_addr_bits(config), count_shape(config)
-        super().__init__(
-            {
-                "push": In(1),
-                "i": In(fetch_layout(config)),
-                "room": Out(1),
-                "entries": In(data.ArrayLayout(addr, config.inflight)),
-                "head": In(count),
-                "pop": In(1),
-                "grant": In(1),
-                "read": Out(1),
-                "addr": Out(addr),
-                "wide_data": In(shape_of(config.wide_word)),
-                "reserve": In(ports),
-                "available": Out(ports),
-                "soon": In(ports),
-                "beat": Out(data.ArrayLayout(data.ArrayLayout(16, config.mfu_lanes), ports)),
-                "stalled": Out(1),
-            }
-        )
+    push = Input(1, "The reads of ``i`` are entered; only if ``room`` was set in this cycle or the one before.")
+    i = Input(lambda self: fetch_layout(self.config), "Operand reads of one vector.")
+    room = Output(1, "There is room for two more vectors.")
+    entries = Input(
+        lambda self: data.ArrayLayout(vector_addr_bits(self.config), self.config.inflight),
+        "From the tracker of the wide memory.",
+    )
+    head = Input(lambda self: count_shape(self.config), "Likewise.")
+    pop = Input(1, "Likewise.")
+    grant = Input(1, "The wide memory's read port is free in this cycle.")
+    read = Output(1, "A read of ``addr`` takes place.")
+    addr = Output(lambda self: vector_addr_bits(self.config), "Its address.")
+    wide_data = Input(lambda self: shape_of(self.config.wide_word), "Data of the read ``VECTOR_READ`` cycles ago.")
+    reserve = Input(len(OPERANDS), "One bit per port, as in :class:`OperandPort`.")
+    available = Output(len(OPERANDS), "Likewise.")
+    soon = Input(len(OPERANDS), "Likewise.")
+    beat = Output(
+        lambda self: data.ArrayLayout(data.ArrayLayout(16, self.config.mfu_lanes), len(OPERANDS)),
+        "P elements per port.",
+    )
+    stalled = Output(1, "A read is waiting for a write.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
@@ -15,6 +14,7 @@ from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.mvm.mvm import Mvm
 from concord_rtl.mvm.window import WindowUnit
+from concord_rtl.parts.component import Input, Output
 from concord_rtl.parts.control import MFU_CTRL
 from concord_rtl.parts.register_slice import RegisterSlice
 from concord_rtl.parts.shapes import shape_of
@@ -24,7 +24,7 @@ from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 from concord_rtl.pipe.launch import Launcher
 from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.operands import OperandFetch
-from concord_rtl.pipe.ports import VectorPort, pipe_ports
+from concord_rtl.pipe.ports import PipePorts, VectorPort
 from concord_rtl.pipe.source import SourceReader
 from concord_rtl.pipe.tap_walker import TapWalker, step_layout
 from concord_rtl.pipe.writeback import Writeback
@@ -32,7 +32,7 @@ from concord_rtl.vector.mfu import Mfu
 from concord_rtl.vector.reduce import Reduce
 
 
-class ChainPipe(wiring.Component):
+class ChainPipe(PipePorts):
     """Everything between chain descriptors and memories.
 
     Parameters
@@ -40,52 +40,27 @@ class ChainPipe(wiring.Component):
     config : NpuConfig
     table_init, slot_init : list of int
         Initial contents of table memory and table descriptors.
-
-    Members
-    -------
-    chains : In(stream)
-        Chain descriptors; the next one is taken as soon as the last vector of the one before has been issued.
-    narrow, wide : Out(VectorPort)
-        Vector memories with registered outputs.
-    matrix_addr, matrix_data : Out, In
-        Matrix memory with registered outputs.
-    drained : Out(1)
-        No chain is under way or was offered in the cycle before.
-    retired : Out(RetirePort)
-        Vectors that have been written.
-    reset_noise : In(1)
-        Start of a run.
-    events : Out(EventPort)
-        Events for the counters.
-    tables : In(TableAccess)
-        Accesses of the host to tables.
     """
 
-    chains: stream.Interface
-    drained: Signal
-    retired: Any
-    events: Any
-    tables: Any
-    narrow: Any
-    wide: Any
-    matrix_addr: Signal
-    matrix_data: data.View
-    reset_noise: Signal
+    narrow = Output(
+        lambda self: VectorPort(vector_addr_bits(self.config), activations(self.config).word),
+        "Narrow vector memory, with registered outputs.",
+    )
+    wide = Output(
+        lambda self: VectorPort(vector_addr_bits(self.config), shape_of(self.config.wide_word)),
+        "Wide vector memory, with registered outputs.",
+    )
+    matrix_addr = Output(lambda self: matrix_addr_bits(self.config), "Address in the matrix memory.")
+    matrix_data = Input(
+        lambda self: data.ArrayLayout(weights(self.config).word, self.config.rows),
+        "Its word, from registered outputs.",
+    )
+    reset_noise = Input(1, "Start of a run.")
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
-        addr = vector_addr_bits(config)
         self.units = [Mfu(config, unit, table_init=table_init, slot_init=slot_init) for unit in range(2)]
-        super().__init__(
-            {
-                **pipe_ports(config),
-                "narrow": Out(VectorPort(addr, activations(config).word)),
-                "wide": Out(VectorPort(addr, shape_of(config.wide_word))),
-                "matrix_addr": Out(matrix_addr_bits(config)),
-                "matrix_data": In(data.ArrayLayout(weights(config).word, config.rows)),
-                "reset_noise": In(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
 from concord_rtl.vector.table import TableAccess
@@ -105,12 +106,16 @@ class EventPort(wiring.Signature):
         super().__init__({name: Out(1) for name in ("dense_step", "depthwise_step", "chain", "vector", "stalled")})
 
 
-def pipe_ports(config: NpuConfig) -> dict[str, wiring.Member]:
-    """Members of a chain pipe beside the memories, as described in :class:`concord_rtl.pipe.pipe.ChainPipe`."""
-    return {
-        "chains": In(stream_of(chain_layout(config))),
-        "drained": Out(1),
-        "retired": Out(RetirePort(config)),
-        "events": Out(EventPort()),
-        "tables": In(TableAccess(config)),
-    }
+class PipePorts(Component):
+    """Ports of the chain pipe of any configuration, beside its memories."""
+
+    config: NpuConfig
+
+    chains = Input(
+        lambda self: stream_of(chain_layout(self.config)),
+        "Chain descriptors; the next one is taken as soon as the last vector of the one before has been issued.",
+    )
+    drained = Output(1, "No chain is under way or was offered in the cycle before.")
+    retired = Output(lambda self: RetirePort(self.config), "Vectors that have been written.")
+    events = Output(EventPort(), "Events for the counters.")
+    tables = Input(lambda self: TableAccess(self.config), "Accesses of the host to tables.")

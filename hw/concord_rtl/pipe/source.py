@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord_rtl.arith.block_float import activations
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.counters import Credits
@@ -33,7 +33,7 @@ def source_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class SourceReader(wiring.Component):
+class SourceReader(Component):
     """Issues one source read per cycle when the receiver of its data has room.
 
     Products need a free job slot behind the tile engines at their first step; other reads need a place in the source
@@ -50,76 +50,43 @@ class SourceReader(wiring.Component):
         Vectors that the window unit holds; only with ``window_taps``.
     request : shape
         Payload of the hazard gate in front.
-
-    Members
-    -------
-    i : In(stream)
-        Reads that may go.
-    free : In(1)
-        The tile engines have released a job.
-    wide_read, narrow_read : Out(1)
-        The read port of that memory is used in this cycle.
-    vector_addr, matrix_addr : Out
-        Addresses of the reads of this cycle.
-    narrow_data, wide_data : In
-        Data of the read ``VECTOR_READ`` cycles ago.
-    coming_valid, coming : Out
-        Control of the tile step whose data arrive in the next cycle; ``outside`` is its zero flag.
-    step : Out
-        Control of the data that arrive in this cycle.
-    push : Out(1)
-        The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:
-    taken, done : In(1)
-        A vector has left the queue of the window unit; it has made the last step of a window.
-    queue, soon : Out(stream), In
-        Vectors that skip the tile engines; ``queue.ready`` of the next cycle.
-    dense_step, depthwise_step : Out(1)
-        Strobes for the counters.
     """
 
-    i: stream.Interface
-    free: Signal
-    wide_read: Signal
-    narrow_read: Signal
-    vector_addr: Signal
-    matrix_addr: Signal
-    narrow_data: data.View
-    wide_data: data.View
-    coming_valid: Signal
-    coming: data.View
-    step: data.View
-    push: Signal
-    taken: Signal
-    done: Signal
-    queue: stream.Interface
-    soon: Signal
-    dense_step: Signal
-    depthwise_step: Signal
+    i = Input(lambda self: stream_of(self.request), "Reads that may go.")
+    free = Input(1, "The tile engines have released a job.")
+    wide_read = Output(1, "The read port of the wide memory is used in this cycle.")
+    narrow_read = Output(1, "The read port of the narrow memory is used in this cycle.")
+    vector_addr = Output(
+        lambda self: vector_addr_bits(self.config),
+        "Address of the vector that is read in this cycle.",
+    )
+    matrix_addr = Output(lambda self: matrix_addr_bits(self.config), "Address of the tile that is read in this cycle.")
+    narrow_data = Input(lambda self: activations(self.config).word, "Data of the read ``VECTOR_READ`` cycles ago.")
+    wide_data = Input(lambda self: shape_of(self.config.wide_word), "Likewise.")
+    coming_valid = Output(1, "A tile step has its data in the next cycle.")
+    coming = Output(lambda self: step_layout(self.config), "Control of that step; ``outside`` is its zero flag.")
+    step = Output(lambda self: step_layout(self.config), "Control of the data that arrive in this cycle.")
+    push = Output(
+        lambda self: 1 if self.config.window_taps else None,
+        "The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:",
+    )
+    taken = Input(
+        lambda self: 1 if self.config.window_taps else None, "A vector has left the queue of the window unit."
+    )
+    done = Input(
+        lambda self: 1 if self.config.window_taps else None, "The window unit has made the last step of a window."
+    )
+    queue = Output(lambda self: stream_of(source_layout(self.config)), "Vectors that skip the tile engines.")
+    soon = Input(1, "``queue.ready`` of the next cycle.")
+    dense_step = Output(1, "Strobe of a dense step, for a counter.")
+    depthwise_step = Output(1, "Strobe of a depthwise step, for a counter.")
 
     def __init__(self, config: NpuConfig, *, slots: int, request, places: int = 0):
         self.config = config
         self.slots = slots
         self.places = places
-        super().__init__(
-            {
-                "i": In(stream_of(request)),
-                "free": In(1),
-                "wide_read": Out(1),
-                "narrow_read": Out(1),
-                "vector_addr": Out(vector_addr_bits(config)),
-                "matrix_addr": Out(matrix_addr_bits(config)),
-                "narrow_data": In(activations(config).word),
-                "wide_data": In(shape_of(config.wide_word)),
-                "coming_valid": Out(1),
-                "coming": Out(step_layout(config)),
-                "step": Out(step_layout(config)),
-                "queue": Out(stream_of(source_layout(config))),
-                "soon": In(1),
-                "dense_step": Out(1),
-                "depthwise_step": Out(1),
-                **({"push": Out(1), "taken": In(1), "done": In(1)} if config.window_taps else {}),
-            }
-        )
+        self.request = request
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

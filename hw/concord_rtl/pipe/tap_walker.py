@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig, clog2
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
@@ -33,7 +33,7 @@ def step_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class TapWalker(wiring.Component):
+class TapWalker(Component):
     """Walks the taps of each job: one step per cycle, jobs following one another without a gap.
 
     A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read
@@ -43,23 +43,18 @@ class TapWalker(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    jobs : In(stream)
-        Jobs of the chain walker.
-    o : Out(stream)
-        Source reads: request of a :class:`HazardGate` with the narrow memory as 0 and the wide memory as 1.
     """
 
-    jobs: stream.Interface
-    o: stream.Interface
+    jobs = Input(lambda self: stream_of(job_layout(self.config)), "Jobs of the chain walker.")
+    o = Output(
+        lambda self: stream_of(self.request),
+        "Source reads: request of a :class:`HazardGate` with the narrow memory as 0 and the wide memory as 1.",
+    )
 
     def __init__(self, config: NpuConfig, request: data.StructLayout):
         self.config = config
-        super().__init__(
-            {"jobs": In(stream_of(job_layout(config))), "o": Out(stream_of(request))},
-        )
+        self.request = request
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory
 
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Component, Input, Output
 
 
-class WideQueue(wiring.Component):
+class WideQueue(Component):
     """Queue in distributed memory with a register behind it, which hands a word out in parts.
 
     What moves the words is known a cycle before, and is in registers of its own for every ``GROUP`` bits of a part. A
@@ -25,32 +25,15 @@ class WideQueue(wiring.Component):
         Words in the memory, at least 2; the one on ``o`` is not among them.
     parts : int
         Parts of a word, a power of two; the lowest bits leave first.
-
-    Members
-    -------
-    coming : In(1)
-        ``word`` arrives in the next cycle.
-    word : In(width)
-        A word.
-    soon : In(1)
-        The part on ``o`` is consumed in the next cycle.
-    arrives : Out(1)
-        ``word`` arrives in this cycle.
-    valid : Out(1)
-        There is a part on ``o``.
-    o : Out(width / parts)
-        A part.
-    freed : Out(1)
-        The last part of a word leaves the memory in this cycle.
     """
 
-    coming: Signal
-    word: Any
-    soon: Signal
-    arrives: Signal
-    valid: Signal
-    o: Any
-    freed: Signal
+    coming = Input(1, "``word`` arrives in the next cycle.")
+    word = Input(lambda self: self.width, "A word.")
+    soon = Input(1, "The part on ``o`` is consumed in the next cycle.")
+    arrives = Output(1, "``word`` arrives in this cycle.")
+    valid = Output(1, "There is a part on ``o``.")
+    o = Output(lambda self: self.width // self.parts, "A part.")
+    freed = Output(1, "The last part of a word leaves the memory in this cycle.")
 
     #: Bits of a part that share their registers of control.
     GROUP = 32
@@ -63,17 +46,7 @@ class WideQueue(wiring.Component):
         self.width = width
         self.depth = depth
         self.parts = parts
-        super().__init__(
-            {
-                "coming": In(1),
-                "word": In(width),
-                "soon": In(1),
-                "arrives": Out(1),
-                "valid": Out(1),
-                "o": Out(width // parts),
-                "freed": Out(1),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

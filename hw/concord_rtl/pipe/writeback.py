@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord_rtl.arith.block_float import activations
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of
 from concord_rtl.parts.stages import delay
 from concord_rtl.pipe.layouts import program_addr_bits, retire_layout, vector_addr_bits
@@ -20,7 +19,7 @@ from concord_rtl.pipe.ports import RetirePort, WritePort
 from concord_rtl.vector.quantizer import Quantizer
 
 
-class Writeback(wiring.Component):
+class Writeback(NpuUnit):
     """Writes each vector to its wide and narrow destinations and retires it.
 
     The wide write takes place one cycle after the last beat, the narrow write one after the quantiser is done; both
@@ -30,66 +29,38 @@ class Writeback(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    tokens : In(stream)
-        Vectors in order, there before their first beat.
-    valid, head, beat : In
-        Beats of the second multifunction unit.
-    half_overflow, acc_overflow, nonfinite, table_clamped : In(1)
-        Flags of the beat, from the units before.
-    wide : Out(WritePort)
-        Write to the wide memory.
-    narrow : Out(WritePort)
-        Write to the narrow memory.
-    wide_done, narrow_done : Out(TAKERS)
-        The same strobes for hazard trackers and gates, from a register for each: these and the memories lie far apart.
-    retired : Out(RetirePort)
-        Vectors that leave the pipe.
-    reset_noise : In(1)
-        Start of a run.
     """
 
-    tokens: stream.Interface
-    valid: Signal
-    head: Signal
-    beat: data.View
-    half_overflow: Signal
-    acc_overflow: Signal
-    nonfinite: Signal
-    table_clamped: Signal
-    wide: Any
-    narrow: Any
-    wide_done: Signal
-    narrow_done: Signal
-    retired: Any
-    reset_noise: Signal
+    tokens = Input(
+        lambda self: stream_of(retire_layout(self.config)),
+        "Vectors in order, there before their first beat.",
+    )
+    valid = Input(1, "A beat of the second multifunction unit is there.")
+    head = Input(1, "It is the first of its vector.")
+    beat = Input(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "Its elements.")
+    half_overflow = Input(1, "Flag of the beat, from the units before.")
+    acc_overflow = Input(1, "Likewise.")
+    nonfinite = Input(1, "Likewise.")
+    table_clamped = Input(1, "Likewise.")
+    wide = Output(
+        lambda self: WritePort(vector_addr_bits(self.config), shape_of(self.config.wide_word)),
+        "Write to the wide memory.",
+    )
+    narrow = Output(
+        lambda self: WritePort(vector_addr_bits(self.config), activations(self.config).word),
+        "Write to the narrow memory.",
+    )
+    wide_done = Output(
+        lambda self: self.TAKERS,
+        "As ``done`` of the wide memory, for hazard trackers and gates, from a register for each: these and the "
+        "memories lie far apart.",
+    )
+    narrow_done = Output(lambda self: self.TAKERS, "Likewise, of the narrow memory.")
+    retired = Output(lambda self: RetirePort(self.config), "Vectors that leave the pipe.")
+    reset_noise = Input(1, "Start of a run.")
 
     #: Units that must know of a write: a tracker, the gate of sources and the one of operands.
     TAKERS = 3
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        addr = vector_addr_bits(config)
-        super().__init__(
-            {
-                "tokens": In(stream_of(retire_layout(config))),
-                "valid": In(1),
-                "head": In(1),
-                "beat": In(data.ArrayLayout(16, config.mfu_lanes)),
-                "half_overflow": In(1),
-                "acc_overflow": In(1),
-                "nonfinite": In(1),
-                "table_clamped": In(1),
-                "wide": Out(WritePort(addr, shape_of(config.wide_word))),
-                "narrow": Out(WritePort(addr, activations(config).word)),
-                "wide_done": Out(self.TAKERS),
-                "narrow_done": Out(self.TAKERS),
-                "retired": Out(RetirePort(config)),
-                "reset_noise": In(1),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, PipelineStage
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import Act, AddOp
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import Reduction, chain_layout
@@ -29,7 +27,7 @@ REDUCTIONS = {Op.MV_MUL: Reduction.PRODUCT, Op.V_MAX: Reduction.MAX, Op.V_REDMAX
 STATE_OPS = (Op.SET_SHAPE, Op.SET_ITERS, Op.SET_WINDOW, Op.SET_PAD, Op.SET_QUANT)
 
 
-class ChainBuilder(wiring.Component):
+class ChainBuilder(NpuUnit):
     """Takes one legal instruction per cycle and presents the descriptor after the last one of a chain.
 
     The descriptor itself holds shapes, iterations, window, padding and conversion from one chain to the next, so no
@@ -38,42 +36,17 @@ class ChainBuilder(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    clear : In(1)
-        Start of a run: initial state.
-    execute : In(1)
-        ``word`` takes effect in this cycle.
-    legal : In(1)
-        It is a legal word. What an illegal one changes does not matter, as long as no chain is dispatched.
-    word : In(decoded_layout())
-        Instruction.
-    misplaced : Out(1)
-        ``word`` cannot stand here: trap ``CHAIN_ORDER``.
-    chains : Out(stream)
-        Finished descriptors.
     """
 
-    clear: Signal
-    execute: Signal
-    legal: Signal
-    word: data.View
-    misplaced: Signal
-    chains: stream.Interface
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "clear": In(1),
-                "execute": In(1),
-                "legal": In(1),
-                "word": In(decoded_layout()),
-                "misplaced": Out(1),
-                "chains": Out(stream_of(chain_layout(config))),
-            }
-        )
+    clear = Input(1, "Start of a run: initial state.")
+    execute = Input(1, "``word`` takes effect in this cycle.")
+    legal = Input(
+        1,
+        "It is a legal word. What an illegal one changes does not matter, as long as no chain is dispatched.",
+    )
+    word = Input(decoded_layout(), "Instruction.")
+    misplaced = Output(1, "``word`` cannot stand here: trap ``CHAIN_ORDER``.")
+    chains = Output(lambda self: stream_of(chain_layout(self.config)), "Finished descriptors.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
 from concord_rtl.parts.bits import at_least
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import register
 
@@ -53,7 +53,7 @@ def decoded_layout() -> data.StructLayout:
     )
 
 
-class Decoder(wiring.Component):
+class Decoder(Component):
     """Check of one word against the instruction table. It does not know about open chains or loops.
 
     One word per cycle.
@@ -63,25 +63,18 @@ class Decoder(wiring.Component):
     config : NpuConfig
     registered : bool
         The output comes ``LATENCY`` cycles after the word; in the same cycle if not.
-
-    Members
-    -------
-    pc, word : In
-        Instruction word and its address, which may lie beyond the program memory.
-    o : Out(decoded_layout())
-        What follows.
     """
 
-    pc: Signal
-    word: Signal
-    o: data.View
+    pc = Input(16, "Address of the instruction word, which may lie beyond the program memory.")
+    word = Input(isa.WORD_BITS, "Instruction word.")
+    o = Output(decoded_layout(), "What follows.")
 
     LATENCY = timing.DECODER
 
     def __init__(self, config: NpuConfig, *, registered: bool = True):
         self.config = config
         self.registered = registered
-        super().__init__({"pc": In(16), "word": In(isa.WORD_BITS), "o": Out(decoded_layout())})
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

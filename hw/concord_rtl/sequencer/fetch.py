@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa, timing
-from concord.spec.config import NpuConfig
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.sequencer.decode import Decoder, decoded_layout
 
@@ -19,7 +17,7 @@ from concord_rtl.sequencer.decode import Decoder, decoded_layout
 DEPTH = 8
 
 
-class Fetch(wiring.Component):
+class Fetch(NpuUnit):
     """Reads words one after the other, from ``target`` on after a ``jump``.
 
     Throughput: one word per cycle. The first word after a jump is there ``JUMP_LATENCY`` cycles later.
@@ -27,44 +25,16 @@ class Fetch(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    enable : In(1)
-        Fetch; when low, nothing new is read.
-    jump : In(1)
-        Drop everything and go on at ``target``.
-    target : In(16)
-        Instruction address.
-    addr : Out
-        Address of the program memory.
-    data : In
-        Its word, ``VectorMemory.LATENCY`` cycles later.
-    o : Out(stream)
-        Decoded words in order, from a register.
     """
 
-    enable: Signal
-    jump: Signal
-    target: Signal
-    addr: Signal
-    data: Signal
-    o: stream.Interface
+    enable = Input(1, "Fetch; when low, nothing new is read.")
+    jump = Input(1, "Drop everything and go on at ``target``.")
+    target = Input(16, "Instruction address.")
+    addr = Output(lambda self: range(self.config.program_depth), "Address of the program memory.")
+    data = Input(isa.WORD_BITS, "Its word, ``VectorMemory.LATENCY`` cycles later.")
+    o = Output(stream_of(decoded_layout()), "Decoded words in order, from a register.")
 
     JUMP_LATENCY = timing.FETCH_JUMP
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "enable": In(1),
-                "jump": In(1),
-                "target": In(16),
-                "addr": Out(range(config.program_depth)),
-                "data": In(isa.WORD_BITS),
-                "o": Out(stream_of(decoded_layout())),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

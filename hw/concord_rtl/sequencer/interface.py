@@ -1,11 +1,9 @@
 """What the sequencers of all configurations have in common."""
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
 from concord.spec.isa import WORD_BITS, Op, Trap
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import register
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
@@ -13,15 +11,19 @@ from concord_rtl.pipe.ports import RunPort
 from concord_rtl.sequencer.decode import view
 
 
-def sequencer_ports(config: NpuConfig) -> dict[str, wiring.Member]:
-    """Members of a sequencer, as described in :class:`concord_rtl.sequencer.sequencer.Sequencer`."""
-    return {
-        "run": In(RunPort()),
-        "addr": Out(program_addr_bits(config)),
-        "data": In(WORD_BITS),
-        "chains": Out(stream_of(chain_layout(config))),
-        "drained": In(1),
-    }
+class SequencerPorts(NpuUnit):
+    """Ports of the sequencer of any configuration.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    """
+
+    run = Input(RunPort(), "Start and state of a run.")
+    addr = Output(lambda self: program_addr_bits(self.config), "Address in the program memory.")
+    data = Input(WORD_BITS, "Its word.")
+    chains = Output(lambda self: stream_of(chain_layout(self.config)), "Chain descriptors, held until they are taken.")
+    drained = Input(1, "Everything that has been handed over has been written.")
 
 
 def connect_units(m, word, builder, loops, *, start, step, held=False) -> Signal:

@@ -5,63 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
-from concord.spec.config import NpuConfig
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
-class LoopStack(wiring.Component):
+class LoopStack(NpuUnit):
     """Start addresses and remaining turns of the loops that are open.
 
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    clear : In(1)
-        Forget all loops.
-    open : In(1)
-        A loop of ``count`` turns begins, its body at ``after``; only when not ``full``.
-    close : In(1)
-        The end of the innermost body is reached; only when not ``empty``.
-    count, after : In
-        See ``open``.
-    again : Out(1)
-        The innermost loop has another turn to go after this one.
-    target : Out(16)
-        Start of its body.
-    full, empty : Out(1)
-        State of the stack.
     """
 
-    clear: Signal
-    open: Signal
-    close: Signal
-    count: Signal
-    after: Signal
-    again: Signal
-    target: Signal
-    full: Signal
-    empty: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(
-            {
-                "clear": In(1),
-                "open": In(1),
-                "close": In(1),
-                "count": In(isa.FORMS[isa.Op.LOOP].fields["count"].width),
-                "after": In(16),
-                "again": Out(1),
-                "target": Out(16),
-                "full": Out(1),
-                "empty": Out(1),
-            }
-        )
+    clear = Input(1, "Forget all loops.")
+    open = Input(1, "A loop of ``count`` turns begins, its body at ``after``; only when not ``full``.")
+    close = Input(1, "The end of the innermost body is reached; only when not ``empty``.")
+    count = Input(isa.FORMS[isa.Op.LOOP].fields["count"].width, "See ``open``.")
+    after = Input(16, "See ``open``.")
+    again = Output(1, "The innermost loop has another turn to go after this one.")
+    target = Output(16, "Start of its body.")
+    full = Output(1, "The stack is full.")
+    empty = Output(1, "The stack is empty.")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

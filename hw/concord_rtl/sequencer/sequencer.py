@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.fetch import Fetch
-from concord_rtl.sequencer.interface import connect_units, sequencer_ports
+from concord_rtl.sequencer.interface import SequencerPorts, connect_units
 from concord_rtl.sequencer.loops import LoopStack
 
 
-class Sequencer(wiring.Component):
+class Sequencer(SequencerPorts):
     """Runs a program: one instruction per cycle; a taken ``end_loop`` takes ``LOOP_CYCLES``.
 
     Chain descriptors are handed over while the next chain is assembled. An illegal word stops the program: chains
@@ -25,30 +24,9 @@ class Sequencer(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-
-    Members
-    -------
-    run : In(RunPort)
-        Start and state of a run.
-    addr, data : Out, In
-        Program memory, latency 2.
-    chains : Out(stream)
-        Chain descriptors.
-    drained : In(1)
-        Everything that has been handed over has been written.
     """
 
-    run: Any
-    addr: Signal
-    data: Signal
-    chains: stream.Interface
-    drained: Signal
-
     LOOP_CYCLES = timing.LOOP_JUMP
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__(sequencer_ports(config))
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

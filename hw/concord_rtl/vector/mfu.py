@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
@@ -15,6 +14,7 @@ from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_fields import is_nan
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import MFU_CTRL, Act, AddOp
 from concord_rtl.parts.stages import delay
 from concord_rtl.vector.table import TableAccess, TableBank
@@ -22,7 +22,12 @@ from concord_rtl.vector.table import TableAccess, TableBank
 UNITS = 2
 
 
-class Mfu(wiring.Component):
+def beat_of(unit) -> data.ArrayLayout:
+    """P elements in binary16."""
+    return data.ArrayLayout(BINARY16_WIDTH, unit.config.mfu_lanes)
+
+
+class Mfu(Component):
     """Multiplies by an operand, then adds, subtracts or compares another, then applies ReLU or a table.
 
     Does not stall; operands must be there when they are taken. P elements per cycle, always ``LATENCY`` cycles later.
@@ -37,57 +42,46 @@ class Mfu(wiring.Component):
         Number of the unit in the chain, 0 or 1. All units are alike.
     table_init, slot_init : list of int
         Initial contents of the table memories and descriptors.
-
-    Members
-    -------
-    i : In(ArrayLayout(16, P))
-        One beat.
-    valid, first : In(1)
-        A beat is there; it is the first of its vector.
-    ctrl : In(MFU_CTRL)
-        Operations; held during all beats of a vector.
-    leaves : In(1)
-        The vector leaves early: its beats are in ``early``, and none comes out of ``o``. Held like ``ctrl``.
-    mul_operand, add_operand : In(ArrayLayout(16, P))
-        Beats of the operands.
-        The one of the product is used with its beat, if ``ctrl.mul``, the other one ``ADD_OFFSET`` cycles later.
-    add_soon : Out(1)
-        ``add_operand`` is used in the next cycle.
-    o : Out(ArrayLayout(16, P))
-        One beat.
-    o_valid, o_first : Out(1)
-        Likewise.
-    valid_soon, first_soon : Out(1)
-        ``o_valid`` and ``o_first`` of the next cycle.
-    half_overflow, nonfinite, table_clamped : Out(1)
-        Flags of the beat.
-    early : Out
-        A beat that leaves early: ``valid``, ``first``, ``half_overflow`` and ``values``.
-    early_soon : Out(1)
-        ``early.valid`` of the next cycle.
-    tables : In(TableAccess)
-        As in :class:`concord_rtl.vector.table.TableBank`.
     """
 
-    i: data.View
-    mul_operand: data.View
-    add_operand: data.View
-    valid: Signal
-    first: Signal
-    ctrl: Any
-    leaves: Signal
-    early: data.View
-    early_soon: Signal
-    o: data.View
-    add_soon: Signal
-    o_valid: Signal
-    o_first: Signal
-    valid_soon: Signal
-    first_soon: Signal
-    half_overflow: Signal
-    nonfinite: Signal
-    table_clamped: Signal
-    tables: Any
+    i = Input(beat_of, "One beat.")
+    mul_operand = Input(
+        beat_of,
+        "Beat of the factor, used with its beat if ``ctrl.mul``.",
+    )
+    add_operand = Input(
+        beat_of,
+        "Beat of the second operand, used ``ADD_OFFSET`` cycles later.",
+    )
+    valid = Input(1, "A beat is there.")
+    first = Input(1, "It is the first of its vector.")
+    ctrl = Input(MFU_CTRL, "Operations; held during all beats of a vector.")
+    leaves = Input(
+        1,
+        "The vector leaves early: its beats are in ``early``, and none comes out of ``o``. Held like ``ctrl``.",
+    )
+    early = Output(
+        lambda self: data.StructLayout(
+            {
+                "valid": 1,
+                "first": 1,
+                "half_overflow": 1,
+                "values": beat_of(self),
+            }
+        ),
+        "A beat that leaves early: ``valid``, ``first``, ``half_overflow`` and ``values``.",
+    )
+    early_soon = Output(1, "``early.valid`` of the next cycle.")
+    o = Output(beat_of, "One beat.")
+    add_soon = Output(1, "``add_operand`` is used in the next cycle.")
+    o_valid = Output(1, "A beat is there.")
+    o_first = Output(1, "It is the first of its vector.")
+    valid_soon = Output(1, "``o_valid`` of the next cycle.")
+    first_soon = Output(1, "``o_first`` of the next cycle.")
+    half_overflow = Output(1, "A result of the beat became infinite.")
+    nonfinite = Output(1, "An element of the beat is not finite.")
+    table_clamped = Output(1, "An element of the beat lay outside of its table.")
+    tables = Input(lambda self: TableAccess(self.config), "As in :class:`concord_rtl.vector.table.TableBank`.")
 
     ADD_OFFSET, ACT_OFFSET = timing.ADD_OFFSET, timing.ACT_OFFSET
     LATENCY, EARLY = timing.MFU, timing.MFU_EARLY
@@ -99,22 +93,7 @@ class Mfu(wiring.Component):
         self.unit = unit
         self.table_init = table_init
         self.slot_init = slot_init
-        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
-        strobes = ("add_soon", "o_valid", "o_first", "valid_soon", "first_soon")
-        flags = (*strobes, "half_overflow", "nonfinite", "table_clamped")
-        super().__init__(
-            {
-                **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
-                **{name: In(1) for name in ("valid", "first")},
-                "ctrl": In(MFU_CTRL),
-                "leaves": In(1),
-                "early": Out(data.StructLayout({"valid": 1, "first": 1, "half_overflow": 1, "values": beat})),
-                "early_soon": Out(1),
-                "o": Out(beat),
-                **{name: Out(1) for name in flags},
-                "tables": In(TableAccess(config)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, NOISE_BITS, ExponentMode, Rounding
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.noise import Noise
 from concord_rtl.parts.stages import Stages, delay, max_tree, register
 
 
-class Quantizer(wiring.Component):
+class Quantizer(Component):
     """Converts native vectors of binary16 numbers to blocks with one exponent.
 
     Does not stall, and does not check that a static exponent is within the activation format. The beats of a vector
@@ -30,53 +30,22 @@ class Quantizer(wiring.Component):
     ----------
     config : NpuConfig
         Gives N, P and the activation format.
-
-    Members
-    -------
-    i : In(ArrayLayout(16, P))
-        One beat.
-    valid : In(1)
-        A beat is there.
-    first : In(1)
-        It is the first of its vector.
-    ctrl : In(QUANT_CTRL)
-        Exponent mode, static exponent and rounding; held during all beats of a vector.
-    reset_noise : In(1)
-        Return the noise to the start of a run.
-    word : Out(shape_of(config.narrow_word))
-        The block, valid in the cycle of ``done`` only.
-    done : Out(1)
-        Strobe.
-    nonfinite, saturated : Out(1)
-        Flags of the vector, valid with ``done``.
     """
 
-    i: Any
-    valid: Signal
-    first: Signal
-    ctrl: Any
-    reset_noise: Signal
-    word: data.View
-    done: Signal
-    nonfinite: Signal
-    saturated: Signal
+    i = Input(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "One beat.")
+    valid = Input(1, "A beat is there.")
+    first = Input(1, "It is the first of its vector.")
+    ctrl = Input(QUANT_CTRL, "Exponent mode, static exponent and rounding; held during all beats of a vector.")
+    reset_noise = Input(1, "Return the noise to the start of a run.")
+    word = Output(lambda self: activations(self.config).word, "The block, valid in the cycle of ``done`` only.")
+    done = Output(1, "Strobe.")
+    nonfinite = Output(1, "An element of the vector was not finite, valid with ``done``.")
+    saturated = Output(1, "A mantissa was limited with a static exponent, valid with ``done``.")
 
     def __init__(self, config: NpuConfig):
         self.config = config
         self.format = activations(config)
-        super().__init__(
-            {
-                "i": In(data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)),
-                "valid": In(1),
-                "first": In(1),
-                "ctrl": In(QUANT_CTRL),
-                "reset_noise": In(1),
-                "word": Out(activations(config).word),
-                "done": Out(1),
-                "nonfinite": Out(1),
-                "saturated": Out(1),
-            }
-        )
+        super().__init__()
 
     @property
     def LATENCY(self):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_WIDTH
 from concord_rtl.arith.binary16_fields import from_order_key, order_key, quiet
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import REDUCE_CTRL, ReduceMode
 from concord_rtl.parts.stages import delay, max_tree, register
 
@@ -20,7 +19,7 @@ from concord_rtl.parts.stages import delay, max_tree, register
 LEAST = BINARY16_INF ^ ((1 << BINARY16_WIDTH - 1) - 1)
 
 
-class Reduce(wiring.Component):
+class Reduce(NpuUnit):
     """Passes native vectors on, or takes maxima of several of them.
 
     Does not stall. The beats of a vector arrive in successive cycles, vectors back to back or with gaps; what leaves
@@ -34,45 +33,15 @@ class Reduce(wiring.Component):
     ----------
     config : NpuConfig
         Gives N and P.
-
-    Members
-    -------
-    i : In(ArrayLayout(16, P))
-        One beat.
-    valid : In(1)
-        A beat will be there in the next cycle.
-    first : In(1)
-        It is the first of its vector.
-    ctrl : In(REDUCE_CTRL)
-        What to do with it; the same for all beats of a vector.
-    o : Out(ArrayLayout(16, P))
-        One beat.
-    o_valid, o_first : Out(1)
-        Likewise; beats of maxima without ``emit`` do not leave.
     """
 
-    i: data.View
-    valid: Signal
-    first: Signal
-    ctrl: Any
-    o: data.View
-    o_valid: Signal
-    o_first: Signal
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
-        super().__init__(
-            {
-                "i": In(beat),
-                "valid": In(1),
-                "first": In(1),
-                "ctrl": In(REDUCE_CTRL),
-                "o": Out(beat),
-                "o_valid": Out(1),
-                "o_first": Out(1),
-            }
-        )
+    i = Input(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "One beat.")
+    valid = Input(1, "A beat will be there in the next cycle.")
+    first = Input(1, "It is the first of its vector.")
+    ctrl = Input(REDUCE_CTRL, "What to do with it; the same for all beats of a vector.")
+    o = Output(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "One beat.")
+    o_valid = Output(1, "A beat is there; beats of maxima without ``emit`` do not leave.")
+    o_first = Output(1, "It is the first of its vector.")
 
     @property
     def LATENCY(self):

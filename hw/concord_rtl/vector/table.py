@@ -15,6 +15,7 @@ from concord_rtl.arith.binary16_fields import MAGNITUDE, exponent, is_nan, is_sp
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.bits import below
+from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import SLOT_BITS
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import Stages
@@ -61,7 +62,7 @@ class TableAccess(wiring.Signature):
         )
 
 
-class TableBank(wiring.Component):
+class TableBank(Component):
     """P independent look-ups ``memory[offset + clamp(rne(x * 2**scale), low, high)]`` per cycle.
 
     Does not stall, and does not check that a descriptor stays inside the memory. One beat per cycle, ``LATENCY`` cycles
@@ -77,29 +78,18 @@ class TableBank(wiring.Component):
     held : bool
         Slot and arguments are held for ``SLOT_LEAD + LATENCY + 1`` cycles and until the entries have been used. The
         descriptors are in block RAM then.
-
-    Members
-    -------
-    slot : In(4)
-        Slot of the beat that comes ``SLOT_LEAD`` cycles later.
-    i : In(ArrayLayout(16, P))
-        Arguments.
-    o : Out(ArrayLayout(16, P))
-        Entries.
-    nonfinite : Out(1)
-        An argument was not finite; with ``o``.
-    clamped : Out(1)
-        A code was beyond an end that is not constant; with ``o``.
-    tables : In(TableAccess)
-        Accesses of the host. While ``sel`` is set the memory of lane 0 is read for it; a look-up in this lane is lost.
     """
 
-    slot: Signal
-    i: Any
-    o: data.View
-    nonfinite: Signal
-    clamped: Signal
-    tables: Any
+    slot = Input(SLOT_BITS, "Slot of the beat that comes ``SLOT_LEAD`` cycles later.")
+    i = Input(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "Arguments.")
+    o = Output(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "Entries.")
+    nonfinite = Output(1, "An argument was not finite; with ``o``.")
+    clamped = Output(1, "A code was beyond an end that is not constant; with ``o``.")
+    tables = Input(
+        lambda self: TableAccess(self.config),
+        "Accesses of the host. While ``sel`` is set the memory of lane 0 is read for it; a look-up in this lane is "
+        "lost.",
+    )
 
     LATENCY = timing.TABLE
     SLOT_LEAD = timing.TABLE_SLOT_LEAD
@@ -113,17 +103,7 @@ class TableBank(wiring.Component):
         for name, limit in [("table_init", config.table_depth), ("slot_init", config.table_slots)]:
             if len(getattr(self, name)) > limit:
                 raise ValueError(f"{name} must have at most {limit} items, not {len(getattr(self, name))!r}")
-        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
-        super().__init__(
-            {
-                "slot": In(SLOT_BITS),
-                "i": In(beat),
-                "o": Out(beat),
-                "nonfinite": Out(1),
-                "clamped": Out(1),
-                "tables": In(TableAccess(config)),
-            }
-        )
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

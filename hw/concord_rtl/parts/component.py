@@ -1,0 +1,108 @@
+"""Components whose ports are stated in one table: direction, shape, initial value and meaning."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Flow, In, Member, Out
+
+from concord.spec.config import NpuConfig
+
+
+class Port:
+    """One port of a :class:`Component`, an attribute of its class.
+
+    Instances of the component have the signal, view or interface under the same name.
+
+    Parameters
+    ----------
+    flow : Flow
+        ``In`` or ``Out``.
+    shape : ShapeLike, Signature, or function of the component
+        Width, layout or interface. A function gets the component with the attributes that were set before
+        ``super().__init__()``; the component has no such port where it gives ``None``.
+    text : str
+        What it means, for the documentation of the class.
+    init : int
+        Initial value, or a function likewise.
+    """
+
+    def __init__(self, flow: Flow, shape: Any, text: str, *, init: Any = None):
+        self.flow = flow
+        self.shape = shape
+        self.text = text
+        self.init = init
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, component: Any, owner: type | None = None) -> Any:
+        """Return the port itself; a component that has it holds its signal in an attribute, which comes first."""
+        if component is None:
+            return self
+        raise AttributeError(f"{type(component).__name__} has no port {self.name!r} in this configuration")
+
+    def member(self, component: Any) -> Member | None:
+        """Return the member of the signature of a component, ``None`` if it has none."""
+        shape, init = (
+            value(component) if isinstance(value, FunctionType) else value for value in (self.shape, self.init)
+        )
+        if shape is None:
+            return None
+        return self.flow(shape) if init is None else self.flow(shape, init=init)
+
+
+def Input(shape: Any, text: str, *, init: Any = None) -> Any:
+    """Return a :class:`Port` into a component."""
+    return Port(In, shape, text, init=init)
+
+
+def Output(shape: Any, text: str, *, init: Any = None) -> Any:
+    """Return a :class:`Port` out of a component."""
+    return Port(Out, shape, text, init=init)
+
+
+class Component(wiring.Component):
+    """A component with the ports that its class, and the classes it is derived from, have as attributes.
+
+    The documentation of the class gets a section with them. ``super().__init__()`` comes last in a constructor, behind
+    the attributes that shapes depend on.
+
+    Parameters
+    ----------
+    more : Mapping of str to Member
+        Ports whose names depend on the configuration.
+    """
+
+    def __init__(self, more: Mapping[str, Member] | None = None):
+        members = {name: port.member(self) for name, port in type(self).ports().items()}
+        super().__init__({name: member for name, member in members.items() if member is not None} | dict(more or {}))
+
+    def __init_subclass__(cls) -> None:
+        if cls.ports():
+            lines = [f"{name} : {port.flow}\n    {port.text}" for name, port in cls.ports().items()]
+            cls.__doc__ = "\n".join([inspect.cleandoc(cls.__doc__ or ""), "", "Members", "-------", *lines])
+
+    @classmethod
+    def ports(cls) -> dict[str, Port]:
+        """Return the ports by name, those of base classes first."""
+        classes = reversed(cls.__mro__)
+        return {name: port for base in classes for name, port in vars(base).items() if isinstance(port, Port)}
+
+
+class NpuUnit(Component):
+    """A component that the configuration of the NPU determines.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The configuration.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__()
