@@ -1,6 +1,7 @@
 """Pictures made from data show all of it as it is now, and their texts stay in their places."""
 
 import re
+from collections import Counter
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -9,14 +10,27 @@ from click.testing import CliRunner
 from matplotlib import get_data_path
 from PIL import ImageFont
 
+from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
+from concord.frontend.importer import IMPORT
 from concord.spec import docs
 from concord.spec.isa import PipelineStage
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
-from concord_bench.pictures.kit import Picture, text_width, wrapped
+from concord_bench.pictures.kit import Line, Picture, text_width, wrapped
 
+PIPELINES = (IMPORT, PREPARE, TABLES, LOWER, ONE_PIECE, ROW_TILING)
 #: What must stand in a picture, by its name.
 NAMES = {
+    "passes": [
+        name
+        for pipeline in PIPELINES
+        for name in (
+            pipeline.name,
+            pipeline.takes.__name__,
+            *(step.makes.__name__ for step in pipeline.passes if step.makes),
+            *(value for step in pipeline.passes for value in step.values),
+        )
+    ],
     "pipe": [stage.name for stage in PipelineStage],
 }
 #: Least size of letters, and least contrast of a text and its ground [WCAG 2.2, 1.4.3].
@@ -85,6 +99,14 @@ def test_a_picture_shows_all_of_its_data(name):
     assert missing((FOLDER / f"{name}.svg").read_text(encoding="utf-8"), NAMES[name]) == []
 
 
+def test_every_pass_is_drawn_as_often_as_it_runs():
+    boxes = parsed((FOLDER / "passes.svg").read_text(encoding="utf-8")).iter(f"{{{kit.SVG}}}g")
+    drawn = Counter(box[1].text for box in boxes if "bold" not in box[1].get("class"))  # bold are the pipelines
+    both = Counter(step.name for step in ONE_PIECE.passes) | Counter(step.name for step in ROW_TILING.passes)
+    column = (IMPORT, PREPARE, TABLES, LOWER)
+    assert drawn == Counter(step.name for pipeline in column for step in pipeline.passes) + both
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_texts_stay_in_their_places(name):
     svg = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
@@ -124,6 +146,11 @@ def test_texts_are_legible_on_every_ground(colours):
         assert min(ratios) >= LEAST_CONTRAST
 
 
+def test_the_readme_shows_pictures_that_are_there():
+    shown = re.findall(r'src="([^"]+)"', (docs.ROOT.parent / "README.md").read_text())
+    assert shown and all((docs.ROOT.parent / path).exists() for path in shown)
+
+
 def test_old_pictures_are_noticed_and_drawn_again(tmp_path):
     run = CliRunner().invoke
     assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
@@ -139,17 +166,17 @@ def test_old_pictures_are_noticed_and_drawn_again(tmp_path):
 def test_what_does_not_fit_is_refused_and_noticed():
     picture = Picture("Title", "About")
     with pytest.raises(ValueError, match=r"width of a box must be enough for 'a long name', not 40"):
-        picture.box(0, 0, 40, 40, "grey", [("a long name", kit.BODY, True)])
+        picture.box(0, 0, 40, 40, "grey", [Line("a long name", bold=True)])
     with pytest.raises(ValueError, match=r"height of a box must be enough for \['name'\], not 10"):
-        picture.box(0, 0, 90, 10, "grey", [("name", kit.BODY, True)])
+        picture.box(0, 0, 90, 10, "grey", [Line("name", bold=True)])
     picture = Picture("Title", "About")
-    picture.box(100, 100, 90, 40, "grey", [("name", kit.BODY, True)])
+    picture.box(100, 100, 90, 40, "grey", [Line("name", bold=True)])
     assert list(misplaced(picture.svg())) == ["name"]  # below the end
     picture.y = 200
     assert list(misplaced(picture.svg())) == []
-    picture.text(120, 90, "above", kit.SMALL)
-    picture.text(120, 112, "over", kit.SMALL)
-    picture.text(750, 60, "beyond", kit.SMALL)
+    picture.text(120, 90, Line("above"))
+    picture.text(120, 112, Line("over"))
+    picture.text(750, 60, Line("beyond"))
     assert sorted(set(misplaced(picture.svg()))) == ["above", "beyond", "name", "over"]
     assert missing(picture.svg(), ["name", "nam", "other"]) == ["nam", "other"]
 

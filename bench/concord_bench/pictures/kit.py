@@ -7,6 +7,7 @@ a ground of its own and follows the reader's choice of light or dark, so it is l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 #: Of every picture, and between its edge and what is drawn.
@@ -40,17 +41,32 @@ DARK = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line of text: its words, the size of its letters, and whether they are bold, or quieter than others."""
+
+    words: str
+    size: float = SMALL
+    bold: bool = False
+    quiet: bool = False
+
+    @property
+    def width(self) -> float:
+        """How wide it is at most, with the space beside it in a box."""
+        return text_width(self.words, self.size, self.bold) + PADDING
+
+
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """Estimate how wide a text is at most, in any font of a system."""
     return sum(_WIDTHS.get(letter, _WIDTH) for letter in text) * size * (_BOLD if bold else 1)
 
 
-def wrapped(text: str, width: float, size: float) -> list[str]:
+def wrapped(text: str, width: float, size: float, bold: bool = False) -> list[str]:
     """Lines of a text that are at most so wide; a longer word has a line of its own."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and text_width(longer, size) > width:
+        if lines[-1] and text_width(longer, size, bold) > width:
             lines.append(word)
         else:
             lines[-1] = longer
@@ -94,32 +110,18 @@ class Picture:
         )
         self._panel = ElementTree.SubElement(self._root, "rect", {"class": "panel", "x": "0.5", "y": "0.5", "rx": "8"})
         self.y: float = MARGIN
-        self.line(title, HEAD, bold=True)
+        self.paragraph(Line(title, HEAD, bold=True))
         self.y += 8
 
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        size: float = BODY,
-        *,
-        anchor: str = "start",
-        bold: bool = False,
-        quiet: bool = False,
-        parent: ElementTree.Element | None = None,
-    ) -> None:
-        """Write one line whose top is at ``y``."""
-        kind = ("quiet" if quiet else "ink") + (" bold" if bold else "")
-        place = {"x": f"{x:g}", "y": f"{y + BASELINE * size:g}", "font-size": f"{size:g}", "text-anchor": anchor}
-        element = ElementTree.SubElement(self._root if parent is None else parent, "text", {"class": kind, **place})
-        element.text = words
+    def text(self, x: float, y: float, line: Line, anchor: str = "start") -> None:
+        """Write a line whose top is at ``y``, and whose start, middle or end is at ``x``."""
+        self._write(x, y, line, anchor, self._root)
 
-    def line(self, words: str, size: float = BODY, *, bold: bool = False, quiet: bool = False) -> None:
-        """Write a paragraph over the whole width, and go on below it."""
-        for part in wrapped(words, WIDTH - 2 * MARGIN, size * (_BOLD if bold else 1)):
-            self.text(MARGIN, self.y, part, size, bold=bold, quiet=quiet)
-            self.y += LEADING * size
+    def paragraph(self, line: Line) -> None:
+        """Write a line over the whole width, or several, and go on below."""
+        for words in wrapped(line.words, WIDTH - 2 * MARGIN, line.size, line.bold):
+            self.text(MARGIN, self.y, replace(line, words=words))
+            self.y += LEADING * line.size
 
     def bar(self, x: float, y: float, width: float, height: float, colour: str) -> None:
         """Draw a box without text."""
@@ -132,11 +134,11 @@ class Picture:
         width: float,
         height: float,
         colour: str,
-        lines: Sequence[tuple[str, float, bool]],
+        lines: Sequence[Line],
         *,
         centred: bool = True,
     ) -> None:
-        """Draw a box with lines of text in its middle: words, size, and whether they are bold or else quiet.
+        """Draw a box with lines of text in its middle.
 
         Raises
         ------
@@ -145,16 +147,15 @@ class Picture:
         """
         group = ElementTree.SubElement(self._root, "g", {"class": "box"})
         self._rectangle(group, x, y, width, height, colour)
-        top = y + (height - LEADING * sum(size for _, size, _ in lines)) / 2
+        top = y + (height - LEADING * sum(line.size for line in lines)) / 2
         if top < y:
-            raise ValueError(f"height of a box must be enough for {[words for words, _, _ in lines]}, not {height!r}")
-        for words, size, bold in lines:
-            if text_width(words, size, bold) + PADDING > width:
-                raise ValueError(f"width of a box must be enough for {words!r}, not {width!r}")
+            raise ValueError(f"height of a box must be enough for {[line.words for line in lines]}, not {height!r}")
+        for line in lines:
+            if line.width > width:
+                raise ValueError(f"width of a box must be enough for {line.words!r}, not {width!r}")
             place = x + (width / 2 if centred else PADDING / 2)
-            anchor = "middle" if centred else "start"
-            self.text(place, top + 0.1 * size, words, size, anchor=anchor, bold=bold, quiet=not bold, parent=group)
-            top += LEADING * size
+            self._write(place, top + 0.05 * line.size, line, "middle" if centred else "start", group)
+            top += LEADING * line.size
 
     def path(self, *points: tuple[float, float], tip: bool = False, faint: bool = False) -> None:
         """Draw a line through points; its last part is straight down or to the right where it has a tip."""
@@ -173,6 +174,13 @@ class Picture:
         self._panel.attrib |= {"width": f"{WIDTH - 1}", "height": f"{height - 1:g}"}
         ElementTree.indent(self._root, " ")
         return ElementTree.tostring(self._root, encoding="unicode") + "\n"
+
+    @staticmethod
+    def _write(x: float, y: float, line: Line, anchor: str, parent: ElementTree.Element) -> None:
+        kind = ("quiet" if line.quiet else "ink") + (" bold" if line.bold else "")
+        place = {"x": f"{x:g}", "y": f"{y + BASELINE * line.size:g}", "text-anchor": anchor}
+        element = ElementTree.SubElement(parent, "text", {"class": kind, **place, "font-size": f"{line.size:g}"})
+        element.text = line.words
 
     @staticmethod
     def _rectangle(parent: ElementTree.Element, x: float, y: float, width: float, height: float, colour: str) -> None:

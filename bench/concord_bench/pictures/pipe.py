@@ -6,10 +6,10 @@ from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.isa import PipelineStage
 from concord.spec.presets import ECP5_85F_256
-from concord_bench.pictures.kit import BODY, HEAD, MARGIN, PADDING, SMALL, WIDTH, Picture, text_width
+from concord_bench.pictures.kit import BODY, HEAD, MARGIN, PADDING, WIDTH, Line, Picture
 
 #: Height of a row, between two units, and between two marks of the axis in cycles.
-_ROW, _GAP, _MARKS = 27, 9, 10
+_ROW, _GAP, _MARKS = 28, 9, 10
 
 
 def units(config: NpuConfig) -> list[tuple[str, str, list[tuple[str, int]]]]:
@@ -69,34 +69,33 @@ def pipe() -> Picture:
         f"A vector on its way through the pipe of {config.name}",
         f"Stages of the chain pipe in order, from top to bottom, each as a bar as long as its latency; {total} cycles.",
     )
-    pace = f"A vector starts every {config.beats} cycles at best."
-    picture.line(f"The latencies of the units: {total} cycles. {pace}", quiet=True)
-    picture.y += 10
-    name_width = max(text_width(name, BODY, True) for name, _, _ in stages) + 2 * PADDING
-    said = max(text_width(what, SMALL) for _, _, rows in stages for what, _ in rows)
-    left = MARGIN + name_width + PADDING + said + PADDING
-    cycle = (WIDTH - MARGIN - left - text_width("00", SMALL) - PADDING) / total
+    pace = f"The units take {total} cycles; a vector can start every {config.beats}."
+    picture.paragraph(Line(pace, BODY, quiet=True))
+    picture.y += PADDING
+    names = max(Line(name, BODY, bold=True).width for name, _, _ in stages) + PADDING
+    said = max(Line(what).width for _, _, rows in stages for what, _ in rows)
+    left = MARGIN + names + PADDING + said
+    cycle = (WIDTH - MARGIN - left - Line(str(total), bold=True).width) / total
     top, at = picture.y, 0
-    height = sum(_ROW * len(rows) + _GAP for _, _, rows in stages)
+    bottom = top + sum(_ROW * len(rows) + _GAP for _, _, rows in stages)
     for mark in range(0, total + 1, _MARKS):
-        picture.path((left + mark * cycle, top - 6), (left + mark * cycle, top + height), faint=True)
-        picture.text(left + mark * cycle, top + height, str(mark), SMALL, anchor="middle", quiet=True)
+        picture.path((left + mark * cycle, top - PADDING), (left + mark * cycle, bottom), faint=True)
+        picture.text(left + mark * cycle, bottom, Line(str(mark), quiet=True), "middle")
     for name, colour, rows in stages:
-        picture.box(MARGIN, picture.y, name_width, _ROW * len(rows), colour, [(name, BODY, True)])
+        picture.box(MARGIN, picture.y, names, _ROW * len(rows), colour, [Line(name, BODY, bold=True)])
         for what, cycles in rows:
             x = left + at * cycle
-            picture.text(MARGIN + name_width + PADDING, picture.y + 3, what, SMALL)
-            picture.bar(x, picture.y + 4, cycles * cycle, _ROW - 8, colour)
-            picture.text(x + cycles * cycle + PADDING / 2, picture.y + 3, str(cycles), SMALL, bold=True)
+            picture.text(MARGIN + names + PADDING, picture.y + 3, Line(what))
+            picture.bar(x, picture.y + 5, cycles * cycle, _ROW - 10, colour)
+            picture.text(x + cycles * cycle + PADDING / 2, picture.y + 3, Line(str(cycles), bold=True))
             picture.y += _ROW
             at += cycles
         picture.y += _GAP
     picture.y += HEAD + PADDING
     sooner = timing.mfu_latency(early=False) - timing.mfu_latency(early=True)
-    picture.line(
+    notes = (
         f"A vector that needs neither a table nor MFU 1 leaves MFU 0 in front of its tables, {sooner} cycles earlier."
-        " Registers between the units are not drawn.",
-        SMALL,
-        quiet=True,
+        " Registers between the units are not drawn."
     )
+    picture.paragraph(Line(notes, quiet=True))
     return picture

@@ -34,15 +34,6 @@ def test_the_page_has_every_pass_in_order():
     assert [row for row in rows if row[0] in names] == passes
 
 
-def test_the_drawing_has_every_pass():
-    drawing = PAGE.read_text().partition("```\n")[2].partition("```")[0]
-    behind_rewrites = [
-        one for one in IMPORT.passes if one.name in ("parse", "import", "dead nodes", "no-ops", "scales")
-    ]
-    passes = [*behind_rewrites, *(one for pipeline in PIPELINES[1:] for one in pipeline.passes)]
-    assert [one.name for one in passes if one.name not in drawing] == []
-
-
 def test_passes_say_what_they_do():
     for pipeline in PIPELINES:
         assert all(re.fullmatch(r"[A-Z].*\.", one.does) for one in pipeline.passes), pipeline.name
