@@ -1,10 +1,10 @@
 """The bus between message processor and core: one request at a time, reads answered in order."""
 
-from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.memmap import RegionId, regions
+from concord_rtl.parts.component import Input, Interface, Output
 from concord_rtl.parts.shapes import stream_of
 
 ADDR_BITS = 24
@@ -22,22 +22,23 @@ def request_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class HostBus(wiring.Signature):
+class HostBus(Interface):
     """Word accesses of the host, seen from the message processor.
 
-    Members
-    -------
-    req : Out(stream)
-        A request. The initiator has checked region, address and access rights.
-    rsp : In(stream)
-        The word read, one per read request, in order. Writes have no response.
+    Parameters
+    ----------
+    config : NpuConfig
     """
+
+    req = Output(
+        lambda self: stream_of(request_layout(self.config)),
+        "A request. The initiator has checked region, address and access rights.",
+    )
+    rsp = Input(
+        lambda self: stream_of(word_bits(self.config)),
+        "The word read, one per read request, in order. Writes have no response.",
+    )
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        super().__init__(
-            {
-                "req": Out(stream_of(request_layout(config))),
-                "rsp": In(stream_of(word_bits(config))),
-            }
-        )
+        super().__init__()

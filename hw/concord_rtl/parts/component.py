@@ -1,4 +1,4 @@
-"""Components whose ports are stated in one table: direction, shape, initial value and meaning."""
+"""Components and interfaces whose ports are stated in one table: direction, shape, initial value and meaning."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from concord.spec.config import NpuConfig
 
 
 class Port:
-    """One port of a :class:`Component`, an attribute of its class.
+    """One port of a :class:`Component` or an :class:`Interface`, an attribute of its class.
 
-    Instances of the component have the signal, view or interface under the same name.
+    Instances of a component have the signal, view or interface under the same name.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Port:
         ``In`` or ``Out``.
     shape : ShapeLike, Signature, or function of the component
         Width, layout or interface. A function gets the component with the attributes that were set before
-        ``super().__init__()``; the component has no such port where it gives ``None``.
+        ``super().__init__()``; there is no such port where it gives ``None``.
     text : str
         What it means, for the documentation of the class.
     init : int
@@ -66,21 +66,11 @@ def Output(shape: Any, text: str, *, init: Any = None) -> Any:
     return Port(Out, shape, text, init=init)
 
 
-class Component(wiring.Component):
-    """A component with the ports that its class, and the classes it is derived from, have as attributes.
+class PortTable:
+    """What has the ports that its class, and the classes it is derived from, have as attributes.
 
-    The documentation of the class gets a section with them. ``super().__init__()`` comes last in a constructor, behind
-    the attributes that shapes depend on.
-
-    Parameters
-    ----------
-    more : Mapping of str to Member
-        Ports whose names depend on the configuration.
+    The documentation of the class gets a section with them.
     """
-
-    def __init__(self, more: Mapping[str, Member] | None = None):
-        members = {name: port.member(self) for name, port in type(self).ports().items()}
-        super().__init__({name: member for name, member in members.items() if member is not None} | dict(more or {}))
 
     def __init_subclass__(cls) -> None:
         if cls.ports():
@@ -92,6 +82,33 @@ class Component(wiring.Component):
         """Return the ports by name, those of base classes first."""
         classes = reversed(cls.__mro__)
         return {name: port for base in classes for name, port in vars(base).items() if isinstance(port, Port)}
+
+    def _members(self) -> dict[str, Member]:
+        """Return the members of the signature, for the attributes that are set."""
+        members = {name: port.member(self) for name, port in self.ports().items()}
+        return {name: member for name, member in members.items() if member is not None}
+
+
+class Interface(PortTable, wiring.Signature):
+    """A signature whose ports are stated as those of a :class:`Component`, seen from the side that its text names."""
+
+    def __init__(self) -> None:
+        super().__init__(self._members())
+
+
+class Component(PortTable, wiring.Component):
+    """A component whose ports are stated in its class.
+
+    ``super().__init__()`` comes last in a constructor, behind the attributes that shapes depend on.
+
+    Parameters
+    ----------
+    more : Mapping of str to Member
+        Ports whose names depend on the configuration.
+    """
+
+    def __init__(self, more: Mapping[str, Member] | None = None):
+        super().__init__(self._members() | dict(more or {}))
 
 
 class NpuUnit(Component):

@@ -1,109 +1,106 @@
 """Connections of the pipe with memories, registers and counters, each defined once."""
 
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
-
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Component, Input, Interface, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
 from concord_rtl.vector.table import TableAccess
 
 
-class WritePort(wiring.Signature):
+class WritePort(Interface):
     """Writes to a vector memory, seen from where the vectors come from.
 
-    Members
-    -------
-    en : Out(columns)
-        One bit per column of a word: it is written at the edge.
-    addr, data : Out
-        Address and word.
+    Parameters
+    ----------
+    addr, word : ShapeLike
+        Shapes of address and word.
+    columns : int
+        Parts of a word that are written on their own.
     """
 
+    en = Output(lambda self: self.columns, "One bit per column of a word: it is written at the edge.")
+    addr = Output(lambda self: self.addr_shape, "Address.")
+    data = Output(lambda self: self.word, "Word.")
+
     def __init__(self, addr, word, columns=1):
-        super().__init__({"en": Out(columns), "addr": Out(addr), "data": Out(word)})
+        self.addr_shape, self.word, self.columns = addr, word, columns
+        super().__init__()
 
 
-class VectorPort(wiring.Signature):
+class ReadPort(Interface):
+    """Reads of a vector memory, seen from the pipe.
+
+    Parameters
+    ----------
+    addr, word : ShapeLike
+        Shapes of address and word.
+    """
+
+    en = Output(1, "A word is read.")
+    addr = Output(lambda self: self.addr_shape, "Address.")
+    data = Input(lambda self: self.word, "The word, when the memory has it.")
+
+    def __init__(self, addr, word):
+        self.addr_shape, self.word = addr, word
+        super().__init__()
+
+
+class VectorPort(Interface):
     """One read and one write per cycle of a vector memory, seen from the pipe.
 
-    Members
-    -------
-    read : Out(en, addr, data)
-        Address, and the word when the memory has it.
-    write : Out(WritePort)
-        A write.
+    Parameters
+    ----------
+    addr, word, columns
+        As of :class:`WritePort`.
     """
+
+    read = Output(lambda self: ReadPort(self.addr_shape, self.word), "A read.")
+    write = Output(lambda self: WritePort(self.addr_shape, self.word, self.columns), "A write.")
 
     def __init__(self, addr, word, columns=1):
-        read = wiring.Signature({"en": Out(1), "addr": Out(addr), "data": In(word)})
-        super().__init__({"read": Out(read), "write": Out(WritePort(addr, word, columns))})
+        self.addr_shape, self.word, self.columns = addr, word, columns
+        super().__init__()
 
 
-class RunPort(wiring.Signature):
-    """A run of a program, seen from the registers.
+class RunPort(Interface):
+    """A run of a program, seen from the registers."""
 
-    Members
-    -------
-    start : Out(1)
-        Begin at ``pc``; only when not ``busy``.
-    pc : Out(16)
-        First instruction.
-    busy, done, trapped : In(1)
-        State; ``done`` and ``trapped`` of the last run.
-    trap, trap_pc : In
-        Why and where the last run trapped.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(
-            {
-                "start": Out(1),
-                "pc": Out(16),
-                "busy": In(1),
-                "done": In(1),
-                "trapped": In(1),
-                "trap": In(range(max(Trap) + 1)),
-                "trap_pc": In(16),
-            }
-        )
+    start = Output(1, "Begin at ``pc``; only when not ``busy``.")
+    pc = Output(16, "First instruction.")
+    busy = Input(1, "A program runs.")
+    done = Input(1, "The last run came to its end.")
+    trapped = Input(1, "The last run ended with a trap.")
+    trap = Input(range(max(Trap) + 1), "Why the last run trapped.")
+    trap_pc = Input(16, "Where the last run trapped.")
 
 
-class RetirePort(wiring.Signature):
+class RetirePort(Interface):
     """Vectors that leave the pipe, seen from there.
 
-    Members
-    -------
-    valid : Out(1)
-        A vector has been written.
-    pc, flags : Out
-        Address of its chain and its sticky flags.
+    Parameters
+    ----------
+    config : NpuConfig
     """
+
+    valid = Output(1, "A vector has been written.")
+    pc = Output(lambda self: program_addr_bits(self.config), "Address of its chain.")
+    flags = Output(len(Flag), "Its sticky flags.")
 
     def __init__(self, config: NpuConfig) -> None:
-        super().__init__({"valid": Out(1), "pc": Out(program_addr_bits(config)), "flags": Out(len(Flag))})
+        self.config = config
+        super().__init__()
 
 
-class EventPort(wiring.Signature):
-    """Events that are counted while a program runs, seen from the pipe.
+class EventPort(Interface):
+    """Events that are counted while a program runs, seen from the pipe."""
 
-    Members
-    -------
-    dense_step, depthwise_step : Out(1)
-        A tile step of a dense (depthwise) product.
-    chain : Out(1)
-        A chain is taken.
-    vector : Out(1)
-        A vector has been written.
-    stalled : Out(1)
-        A vector waits for another one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__({name: Out(1) for name in ("dense_step", "depthwise_step", "chain", "vector", "stalled")})
+    dense_step = Output(1, "A tile step of a dense product.")
+    depthwise_step = Output(1, "A tile step of a depthwise product.")
+    chain = Output(1, "A chain is taken.")
+    vector = Output(1, "A vector has been written.")
+    stalled = Output(1, "A vector waits for another one.")
 
 
 class PipePorts(Component):

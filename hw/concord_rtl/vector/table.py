@@ -6,7 +6,7 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
@@ -15,7 +15,7 @@ from concord_rtl.arith.binary16_fields import MAGNITUDE, exponent, is_nan, is_sp
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.bits import below
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Component, Input, Interface, Output
 from concord_rtl.parts.control import SLOT_BITS
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import Stages
@@ -35,31 +35,26 @@ def write_port(addr_bits: int, data_shape) -> wiring.Signature:
     return wiring.Signature({"en": Out(1), "addr": Out(addr_bits), "data": Out(data_shape)})
 
 
-class TableAccess(wiring.Signature):
+class TableAccess(Interface):
     """Accesses of the host to tables, seen from the host.
 
-    Members
-    -------
-    write : Out(write_port(config.table_addr_bits, 16))
-        Write of an entry.
-    slot_write : Out(write_port(clog2(config.table_slots), shape_of(config.table_slot)))
-        Write of a descriptor.
-    sel : Out(1)
-        The host reads: the address of the host is used.
-    addr, data : Out, In
-        Address, and its entry ``TableBank.HOST_LATENCY`` cycles later.
+    Parameters
+    ----------
+    config : NpuConfig
     """
 
+    write = Output(lambda self: write_port(self.config.table_addr_bits, BINARY16_WIDTH), "Write of an entry.")
+    slot_write = Output(
+        lambda self: write_port(clog2(self.config.table_slots), shape_of(self.config.table_slot)),
+        "Write of a descriptor.",
+    )
+    sel = Output(1, "The host reads: the address of the host is used.")
+    addr = Output(lambda self: self.config.table_addr_bits, "Address.")
+    data = Input(BINARY16_WIDTH, "Its entry, ``TableBank.HOST_LATENCY`` cycles later.")
+
     def __init__(self, config: NpuConfig) -> None:
-        super().__init__(
-            {
-                "write": Out(write_port(config.table_addr_bits, BINARY16_WIDTH)),
-                "slot_write": Out(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
-                "sel": Out(1),
-                "addr": Out(config.table_addr_bits),
-                "data": In(BINARY16_WIDTH),
-            }
-        )
+        self.config = config
+        super().__init__()
 
 
 class TableBank(Component):
