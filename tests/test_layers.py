@@ -3,40 +3,15 @@
 The stages of the compiler import in one direction, without a circle between files; imports for type checkers count.
 """
 
-import ast
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from concord_bench.pictures.sources import PACKAGES, ROOMS, ROOT, imported, imports, layers, modules, packages
+
 #: Rooms of the compiler, each of which may import from those in front of it alone.
 STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
-#: Packages of the software, each of which may import from those in front of it alone.
-PACKAGES = (
-    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
-    "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
-    "overflow", "train", "api", "demo", "cli", "__main__",
-)  # fmt: skip
 #: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
 WITHOUT_EMULATOR = ("derive", "overflow")
-#: Rooms of the hardware, each of which may import from those in front of it alone.
-ROOMS = (
-    "parts", "netlists", "families", "cells", "arith", "memories", "mvm", "vector", "lazy", "pipe", "host", "sequencer",
-    "element_serial", "feeder", "link", "core", "flow", "build",
-)  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
-
-
-def imported(path, package):
-    """Absolute names of everything a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = [*above, *([node.module] if node.module else [])]
-            yield ".".join(base)
-            yield from (".".join([*base, name.name]) for name in node.names)
 
 
 def sources(folder):
@@ -66,21 +41,6 @@ def test_definitions_need_only_the_standard_library(path, package):
     roots = {name.partition(".")[0] for name in imported(path, own)}
     assert not roots & (HARDWARE | {"numpy"})
     assert all(name.startswith("concord.spec") for name in imported(path, own) if name.startswith("concord"))
-
-
-def modules(folder):
-    """Files by the name of the module."""
-    paths = {path.relative_to(folder.parent).with_suffix("").parts: path for path in sorted(folder.rglob("*.py"))}
-    return {".".join(parts).removesuffix(".__init__"): path for parts, path in paths.items()}
-
-
-def imports(files):
-    """Modules that each module imports, of those that are there."""
-    found = {}
-    for name, path in files.items():
-        package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-        found[name] = {one for one in imported(path, package) if one in files} - {name}
-    return found
 
 
 def circle(graph):
@@ -126,15 +86,6 @@ def test_the_compiler_has_no_circle():
     assert circle(compiler()) == []
 
 
-def packages(files):
-    """What the packages in a folder import of each other, imports inside functions and for type checkers too."""
-    graph = {}
-    for name, others in imports(files).items():
-        if "." in name:
-            graph.setdefault(name.split(".")[1], set()).update(other.split(".")[1] for other in others if "." in other)
-    return {name: others - {name} for name, others in graph.items()}
-
-
 def up_the_list(graph, order):
     """Pairs of packages of which the first stands in front of the second, which it imports."""
     return [(name, other) for name in graph for other in graph[name] if order.index(other) > order.index(name)]
@@ -152,6 +103,15 @@ def test_packages_import_in_one_direction():
         graph = packages(modules(ROOT / folder))
         assert set(graph) == set(order)
         assert up_the_list(graph, order) == []
+
+
+def test_layers_are_as_low_as_possible():
+    graph = {"a": set(), "b": {"a"}, "c": set(), "d": {"a", "b"}, "e": {"a"}}
+    assert layers(graph, "abcde") == [["a", "c"], ["b", "e"], ["d"]]
+    with pytest.raises(ValueError, match=r"order must have the packages \['a', .*'e'\], not \['a', 'b'\]"):
+        layers(graph, "ab")
+    with pytest.raises(ValueError, match="b must stand behind what it imports, a"):
+        layers(graph, "bacde")
 
 
 def test_an_import_up_the_list_is_noticed(tmp_path):

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from functools import cache
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -17,10 +18,12 @@ from concord.spec.isa import PipelineStage
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
 from concord_bench.pictures.kit import Line, Picture, text_width, wrapped
+from concord_bench.pictures.sources import PACKAGES, ROOMS
 
 PIPELINES = (IMPORT, PREPARE, TABLES, LOWER, ONE_PIECE, ROW_TILING)
 #: What must stand in a picture, by its name.
 NAMES = {
+    "layers": [*PACKAGES, *ROOMS],
     "passes": [
         name
         for pipeline in PIPELINES
@@ -39,6 +42,11 @@ LEAST_SIZE, LEAST_CONTRAST = 12, 4.5
 
 def parsed(svg):
     return ElementTree.fromstring(svg)
+
+
+@cache
+def drawn(name):
+    return PICTURES[name]().svg()
 
 
 def texts(root):
@@ -70,14 +78,14 @@ def misplaced(svg):
     places = list(texts(root))
     view = [float(number) for number in root.get("viewBox").split()]
     yield from (text.text for text, place in places if not within(place, (0, 0, *view[2:])))
-    boxes = [(rectangle(bar), []) for bar in root.findall(f"{{{kit.SVG}}}rect") if "full" in bar.get("class")]
+    areas = [(rectangle(bar), []) for bar in root.findall(f"{{{kit.SVG}}}rect") if "full" in bar.get("class")]
     for group in root.iter(f"{{{kit.SVG}}}g"):
         box = rectangle(group.find(f"{{{kit.SVG}}}rect"))
         own = [text for text in group if text.tag.endswith("text")]
-        boxes.append((box, own))
+        areas.append((box, own))
         yield from (text.text for text, place in places if text in own and not within(place, box))
     for text, place in places:
-        yield from (text.text for box, own in boxes if text not in own and not apart(place, box))
+        yield from (text.text for box, own in areas if text not in own and not apart(place, box))
     yield from (a.text for (a, first), (_, second) in combinations(places, 2) if not apart(first, second))
 
 
@@ -90,7 +98,7 @@ def missing(svg, names):
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_as_it_is_drawn_now(name):
     svg = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    assert svg == PICTURES[name]().svg(), "run: make pages"
+    assert svg == drawn(name), "run: make pages"
     assert parsed(svg).get("viewBox").startswith(f"0 0 {kit.WIDTH} ")
 
 
@@ -99,12 +107,22 @@ def test_a_picture_shows_all_of_its_data(name):
     assert missing((FOLDER / f"{name}.svg").read_text(encoding="utf-8"), NAMES[name]) == []
 
 
+def boxes(name):
+    """Lines of the texts in every box of a picture."""
+    for group in parsed((FOLDER / f"{name}.svg").read_text(encoding="utf-8")).iter(f"{{{kit.SVG}}}g"):
+        yield [text for text in group if text.tag.endswith("text")]
+
+
+def test_every_package_and_room_is_drawn_once():
+    packages = Counter(line.text for (line,) in boxes("layers"))
+    assert packages == Counter((*PACKAGES, *ROOMS, "concord.spec"))
+
+
 def test_every_pass_is_drawn_as_often_as_it_runs():
-    boxes = parsed((FOLDER / "passes.svg").read_text(encoding="utf-8")).iter(f"{{{kit.SVG}}}g")
-    drawn = Counter(box[1].text for box in boxes if "bold" not in box[1].get("class"))  # bold are the pipelines
+    passes = Counter(line.text for line, *_ in boxes("passes") if "bold" not in line.get("class"))  # bold: pipelines
     both = Counter(step.name for step in ONE_PIECE.passes) | Counter(step.name for step in ROW_TILING.passes)
     column = (IMPORT, PREPARE, TABLES, LOWER)
-    assert drawn == Counter(step.name for pipeline in column for step in pipeline.passes) + both
+    assert passes == Counter(step.name for pipeline in column for step in pipeline.passes) + both
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -118,7 +136,7 @@ def test_texts_stay_in_their_places(name):
 def test_a_picture_stands_on_a_page_and_is_described(name):
     pages = [docs.ROOT.parent / "README.md", *docs.ROOT.rglob("*.md")]
     assert any(re.search(rf"!\[[^\]]{{20,}}\]\([\w/]*pictures/{name}\.svg\)", page.read_text()) for page in pages)
-    words = [parsed(PICTURES[name]().svg()).findtext(f"{{{kit.SVG}}}{tag}") for tag in ("title", "desc")]
+    words = [parsed(drawn(name)).findtext(f"{{{kit.SVG}}}{tag}") for tag in ("title", "desc")]
     assert all(words)
 
 
@@ -127,7 +145,7 @@ def test_texts_are_no_wider_than_estimated(bold):
     """DejaVu Sans is among the widest fonts of systems."""
     path = f"{get_data_path()}/fonts/ttf/DejaVuSans{'-Bold' if bold else ''}.ttf"
     font = ImageFont.truetype(path, 100)
-    shown = {text.text for name in PICTURES for text, _ in texts(parsed(PICTURES[name]().svg()))}
+    shown = {text.text for name in PICTURES for text, _ in texts(parsed(drawn(name)))}
     assert [words for words in shown if font.getlength(words) > text_width(words, 100, bold)] == []
 
 
@@ -151,11 +169,12 @@ def test_the_readme_shows_pictures_that_are_there():
     assert shown and all((docs.ROOT.parent / path).exists() for path in shown)
 
 
-def test_old_pictures_are_noticed_and_drawn_again(tmp_path):
+def test_old_pictures_are_noticed_and_drawn_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(main.callback.__globals__, "PICTURES", {"pipe": PICTURES["pipe"]})
     run = CliRunner().invoke
     assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
     assert run(main, ["--check", "--folder", str(tmp_path)]).exit_code == 0
-    path = tmp_path / f"{next(iter(PICTURES))}.svg"
+    path = tmp_path / "pipe.svg"
     path.write_text(path.read_text().replace("</svg>", " </svg>"))
     result = run(main, ["--check", "--folder", str(tmp_path)])
     assert (result.exit_code, f"{path.name}: out of date" in result.output) == (1, True)

@@ -1,0 +1,79 @@
+"""Packages of the software and rooms of the hardware in their order, and what modules import of each other.
+
+``tests/test_layers.py`` checks that the sources follow the order.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+#: Packages of the software, each of which may import from those in front of it alone.
+PACKAGES = (
+    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
+    "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
+    "overflow", "train", "api", "demo", "cli", "__main__",
+)  # fmt: skip
+#: Rooms of the hardware, each of which may import from those in front of it alone.
+ROOMS = (
+    "parts", "netlists", "families", "cells", "arith", "memories", "mvm", "vector", "lazy", "pipe", "host", "sequencer",
+    "element_serial", "feeder", "link", "core", "flow", "build",
+)  # fmt: skip
+#: Folders with an order.
+SOFTWARE, HARDWARE = ROOT / "sw" / "concord", ROOT / "hw" / "concord_rtl"
+
+
+def imported(path: Path, package: Sequence[str]) -> Iterator[str]:
+    """Absolute names of everything that a file imports, also in functions and for type checkers."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = [*above, *([node.module] if node.module else [])]
+            yield ".".join(base)
+            yield from (".".join([*base, name.name]) for name in node.names)
+
+
+def modules(folder: Path) -> dict[str, Path]:
+    """Files in the folder of a package by the name of the module."""
+    paths = {path.relative_to(folder.parent).with_suffix("").parts: path for path in sorted(folder.rglob("*.py"))}
+    return {".".join(parts).removesuffix(".__init__"): path for parts, path in paths.items()}
+
+
+def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Modules that each module imports, of those that are there."""
+    graph = {}
+    for name, path in files.items():
+        package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+        graph[name] = {other for other in imported(path, package) if other in files} - {name}
+    return graph
+
+
+def packages(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """What the packages in a folder import of each other."""
+    graph: dict[str, set[str]] = {}
+    for name, others in imports(files).items():
+        if "." in name:
+            graph.setdefault(name.split(".")[1], set()).update(other.split(".")[1] for other in others if "." in other)
+    return {name: others - {name} for name, others in graph.items()}
+
+
+def layers(graph: Mapping[str, set[str]], order: Sequence[str]) -> list[list[str]]:
+    """Packages by layer, from the lowest up: each stands as low as possible above all that it imports.
+
+    Raises
+    ------
+    ValueError
+        If a package is missing in the order, or stands in front of what it imports.
+    """
+    if set(graph) != set(order):
+        raise ValueError(f"order must have the packages {sorted(graph)}, not {sorted(order)}")
+    heights: dict[str, int] = {}
+    for name in order:
+        if later := sorted(graph[name] - set(heights)):
+            raise ValueError(f"{name} must stand behind what it imports, {', '.join(later)}")
+        heights[name] = 1 + max((heights[other] for other in graph[name]), default=-1)
+    return [[name for name in order if heights[name] == height] for height in range(1 + max(heights.values()))]
