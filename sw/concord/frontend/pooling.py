@@ -7,7 +7,7 @@ from typing import Any
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.volumes import pool_volume
+from concord.frontend.volumes import pool_volume, window_of
 from concord.graph.ops import window_counts
 
 
@@ -70,7 +70,9 @@ def _pool(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) 
         return ctx.emit(node, op, [x], **attrs)
     else:
         y = ctx.emit(node, op, [one_image(ctx, node, x)], **attrs)
-    return ctx.emit(node, "Reshape", [y], shape=(images, channels, *window_counts(attrs, attrs["kernel"], spatial)))
+    return ctx.emit(
+        node, "Reshape", [y], shape=(images, channels, *window_counts(window_of(op, attrs), attrs["kernel"], spatial))
+    )
 
 
 def max_pool(ctx: Context, node: OnnxNode) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
-from concord.graph.ir import Node
-from concord.graph.ops import divisors, windows
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, divisors, windows
 from concord.utils.arrays import FloatArray
 
 
@@ -22,18 +21,23 @@ def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, 
     maps = images * channels
     flat = ctx.emit(node, "Reshape", [x], shape=(1, maps * depth, *plane))
     planes = ctx.emit(node, op, [flat], **_along(attrs, (1, 2)))
-    along = _along(attrs, (0,))
-    taps = windows(along, along["kernel"], np.arange(depth, dtype=np.float64), -1.0).astype(np.int64)
-    if op == "MaxPool":
+    along = window_of(op, _along(attrs, (0,)))
+    taps = windows(along, along.kernel, np.arange(depth, dtype=np.float64), -1.0).astype(np.int64)
+    if not isinstance(along, AveragePoolAttributes):
         taps = np.where(taps < 0, taps.max(axis=1, keepdims=True), taps)  # padding counts for nothing
         y, *others = (_product(ctx, node, planes, np.eye(depth)[tap], maps) for tap in taps.T)
         for other in others:
             y = ctx.emit(node, "Max", [y, other])
         return y
     members = (taps[..., None] == np.arange(depth)).any(axis=1).astype(np.float64)
-    shares = 1 / divisors(Node(op, node.name, (), (), along), [depth])
+    shares = 1 / divisors(along, [depth])
     sums = _product(ctx, node, planes, members, maps)
     return ctx.emit(node, "Mul", [sums], constant=np.tile(shares, maps).reshape(-1, 1, 1))
+
+
+def window_of(op: str, attrs: dict[str, Any]) -> PoolAttributes:
+    """The attributes of a pooling as the record of its operator."""
+    return (AveragePoolAttributes if op == "AveragePool" else PoolAttributes)(**attrs)
 
 
 def _along(attrs: dict[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:

@@ -17,6 +17,10 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import ReductionAttributes
+from concord.graph.ops.linear import is_fixed
+from concord.graph.ops.moving import PadAttributes
+from concord.graph.ops.windows import PoolAttributes
 from concord.utils.arrays import Ids
 
 #: The channel of elements whose factor is 1, and of elements that are zero whatever their factor is.
@@ -139,8 +143,8 @@ def _others(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
 
 def _moved(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """Padding with zeros has any factor, with other numbers none."""
-    if "value" in node.attrs:
-        node = node.with_attrs(value=FIXED if node.attrs["value"] else ZERO)
+    if operator_of(node).record is PadAttributes:
+        node = node.with_attrs(value=FIXED if node.attributes(PadAttributes).value else ZERO)
     (made,) = operator_of(node).evaluate(node, [ids[None].astype(np.float64) for ids in inputs if ids is not None])
     return [np.asarray(made[0]).astype(np.int64)]
 
@@ -149,7 +153,7 @@ def _product(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """A channel per row of the weights, one per index of the axis that is summed along; others of its inputs fixed."""
     weights, (x, *more) = operator_of(node).weights, inputs
     assert weights is not None and x is not None
-    if node.attrs.get("fixed"):  # a matrix such as an adjacency stays what it is, and mixes what has one factor
+    if is_fixed(node):  # a matrix such as an adjacency stays what it is, and mixes what has one factor
         return [np.broadcast_to(walk.along(x, [weights.inputs]), walk.graph.shapes[node.outputs[0]])]
     axis = weights.inputs % x.ndim
     columns = walk.along(x, [k for k in range(x.ndim) if k != axis]).reshape(-1)
@@ -204,14 +208,14 @@ def _pool(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     """One channel for all positions."""
     (x,) = inputs
     assert x is not None
-    rank = len(node.attrs["kernel"])
+    rank = len(node.attributes(PoolAttributes).kernel)
     return [np.broadcast_to(walk.along(x, range(x.ndim - rank, x.ndim)), walk.graph.shapes[node.outputs[0]])]
 
 
 def _reduced(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     (x,) = inputs
     assert x is not None
-    return [walk.along(x, node.attrs["axes"]).reshape(walk.graph.shapes[node.outputs[0]])]
+    return [walk.along(x, node.attributes(ReductionAttributes).axes).reshape(walk.graph.shapes[node.outputs[0]])]
 
 
 _RULES: dict[str, _Rule] = {

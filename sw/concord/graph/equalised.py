@@ -18,6 +18,10 @@ import numpy.typing as npt
 from concord.graph.channels import ZERO, Channels, channels
 from concord.graph.ir import Graph, Node, Shape, fresh
 from concord.graph.ops import operator_of
+from concord.graph.ops.attributes import NoAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, constant_of
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, is_fixed
+from concord.graph.ops.windows import WindowAttributes
 from concord.graph.passes import scales as scales_pass
 from concord.utils.arrays import FloatArray, Ids
 
@@ -165,7 +169,8 @@ class Front:
     @property
     def padded(self) -> bool:
         """Whether the reader adds elements that are zero behind the constants."""
-        return any(self.reader.attrs.get("pads", ()))
+        attributes = self.reader.attributes(NoAttributes)
+        return isinstance(attributes, WindowAttributes) and any(attributes.pads)
 
 
 def fronts(graph: Graph, name: str) -> list[Front] | None:
@@ -193,8 +198,9 @@ def _readers(
                 return None
             input_fronts.append(front)
             continue
-        if node.op in ("Add", "Sub", "Mul") and "constant" in node.attrs and graph.shapes[result] == elements.shape:
-            affine = _affine(node, middle, factor)
+        constant = constant_of(node, "Add", "Sub", "Mul")
+        if constant is not None and graph.shapes[result] == elements.shape:
+            affine = _affine(node, constant, middle, factor)
             if affine is None or result in graph.quantization:
                 return None
             arrays, more = (elements, *affine), (*between, node.name)
@@ -210,13 +216,15 @@ def _readers(
     return input_fronts
 
 
-def _affine(node: Node, middle: FloatArray, factor: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+def _affine(
+    node: Node, constant: FloatArray, middle: FloatArray, factor: FloatArray
+) -> tuple[FloatArray, FloatArray] | None:
     """Middle and factor behind a constant; ``None`` if it makes everything the same."""
-    constant = np.broadcast_to(node.attrs["constant"], middle.shape)
+    constant = np.broadcast_to(constant, middle.shape)
     if node.op == "Mul":
         return (middle, factor * constant) if constant.all() else None
     sign = 1.0 if node.op == "Sub" else -1.0
-    return middle + sign * constant / factor, -factor if node.attrs.get("reversed") else factor
+    return middle + sign * constant / factor, -factor if node.attributes(BinaryAttributes).constant_first else factor
 
 
 def _front(
@@ -229,7 +237,7 @@ def _front(
     between: tuple[str, ...],
 ) -> Front | None:
     """What a product reads, if that is the same everywhere but along the axis that it sums up along."""
-    if node.name in graph.weight_quantization or node.attrs.get("fixed") or node.inputs.count(node.inputs[0]) > 1:
+    if node.name in graph.weight_quantization or is_fixed(node) or node.inputs.count(node.inputs[0]) > 1:
         return None
     rows = [np.moveaxis(array, inputs, -1).reshape(-1, array.shape[inputs]) for array in (middle, factor)]
     if any((array != array[0]).any() for array in rows):
@@ -269,9 +277,10 @@ def _merged(node: Node, front: Front, taken: FloatArray) -> Node:
     rest = rows[0] - front.middle
     if (rows != rows[0]).any() or (front.padded and rest.any()):
         raise ValueError(f"offsets must be ones that {node.name} makes up for, and are not")
-    weight = node.attrs["weight"] * by_column(node, front.factor)
+    attributes = node.attributes(AffineAttributes)
+    weight = attributes.weight * by_column(node, front.factor)
     by_row = (weight * by_column(node, rest)).reshape(len(weight), -1).sum(axis=1)
-    return node.with_attrs(**{"weight": weight, weights.bias: node.attrs[weights.bias] + by_row})
+    return node.with_attrs(weight=weight, bias=attributes.bias + by_row)
 
 
 def by_column(node: Node, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -280,7 +289,8 @@ def by_column(node: Node, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
         weights = operator_of(node).weights
         assert weights is not None
         return values.reshape([1] * (node.attrs[weights.names[0]].ndim - 1) + [-1])
-    weight, group = node.attrs["weight"], node.attrs["group"]
+    attributes = node.attributes(ConvAttributes)
+    weight, group = attributes.weight, attributes.group
     by_group = np.repeat(values.reshape(group, 1, -1), len(weight) // group, axis=1)
     return by_group.reshape(len(weight), -1, *[1] * (weight.ndim - 2))
 
@@ -324,8 +334,8 @@ def _scaled(graph: Graph, channel_map: Channels, powers: Ids, node: Node) -> lis
     result = of(channel_map.of[node.outputs[0]]) if node.outputs[0] else np.zeros((), np.int64)
     if not result.any():
         return [node]
-    if node.op in ("Add", "Sub", "Max", "Min") and "constant" in node.attrs:
-        return [node.with_attrs(constant=_short(np.ldexp(*np.broadcast_arrays(node.attrs["constant"], -result))))]
+    if (constant := constant_of(node, "Add", "Sub", "Max", "Min")) is not None:
+        return [node.with_attrs(constant=_short(np.ldexp(*np.broadcast_arrays(constant, -result))))]
     if node.op == "Clip":
         return _clip(graph, node, result)
     return [node]
@@ -333,7 +343,8 @@ def _scaled(graph: Graph, channel_map: Channels, powers: Ids, node: Node) -> lis
 
 def _clip(graph: Graph, node: Node, result: Ids) -> list[Node]:
     """Limits for every channel."""
-    low, high = (np.ldexp(float(node.attrs[end]), -result) for end in ("min", "max"))
+    limits = node.attributes(ClipAttributes)
+    low, high = (np.ldexp(float(end), -result) for end in (limits.min, limits.max))
     if (result == result.flat[0]).all() or not (np.isfinite(low).all() or np.isfinite(high).all()):
         return [node.with_attrs(min=float(low.flat[0]), max=float(high.flat[0]))]
     steps: list[tuple[str, dict[str, Any]]] = []

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from concord.graph.operation import Shape
 from concord.graph.ops import OPS, operator_of
-from concord.graph.ops.attributes import NoAttributes
+from concord.graph.ops.attributes import Record
+from concord.graph.ops.base import Shape
 from concord.graph.quantization import Quantization
 
 __all__ = ["Graph", "Node", "Quantization", "Shape", "fresh"]
-
-Record = TypeVar("Record", bound=NoAttributes)
 
 
 @dataclass(frozen=True)

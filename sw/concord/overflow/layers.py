@@ -21,6 +21,7 @@ from concord.graph.cost import node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.base import aligned
+from concord.graph.ops.linear import ConvAttributes
 from concord.graph.ops.recurrent import directions
 from concord.graph.ops.windows import windows
 from concord.overflow.counting import Block
@@ -95,7 +96,8 @@ def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:
 
 
 def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
-    weight, group = node.attrs["weight"], node.attrs["group"]
+    attributes = node.attributes(ConvAttributes)
+    weight, group = attributes.weight, attributes.group
     rank = weight.ndim - 2
 
     def rows(w: Ints) -> Ints:
@@ -107,14 +109,14 @@ def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
         bias = None if bias is None else bias.reshape(group, -1)
         step = max(1, _ELEMENTS // (prod(x.shape[2:]) * prod(weight.shape[2:])))
         for first in range(0, len(images), step):
-            view = windows(node.attrs, weight.shape[2:], images[first : first + step], 0)
+            view = windows(attributes, weight.shape[2:], images[first : first + step], 0)
             kernel, counts = tuple(range(2 + rank, 2 + 2 * rank)), tuple(range(2, 2 + rank))
             ordered = view.transpose(*kernel, 1, 0, *counts)
             taps, channels = prod(weight.shape[2:]), view.shape[1] // group
             columns = ordered.reshape(taps, group, channels, -1).swapaxes(0, 1)
             yield Block(columns.reshape(group, taps * channels, -1), by_group, bias)
 
-    yield LayerProduct(node.name, node.op, given[0], weight, _bias(node.attrs["bias"]), source, arrange, rows)
+    yield LayerProduct(node.name, node.op, given[0], weight, _bias(attributes.bias), source, arrange, rows)
 
 
 def _dense(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:

@@ -23,7 +23,7 @@ from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Operator, OperatorKind, OperatorWeights, operator_of
 from concord.graph.ops.attributes import ARRAY, AXIS, Attribute, NoAttributes
-from concord.graph.ops.base import no_macs, present, present_shape
+from concord.graph.ops.base import no_macs, present
 from concord.graph.passes import dtypes
 from concord.graph.passes.batch import BatchError, with_batch
 from concord.graph.passes.fold_affine import run as fold_affine
@@ -370,7 +370,7 @@ def softshrink(node, inputs):
 
 
 def same_shape(node, inputs):
-    return [present_shape(inputs[0])]
+    return [present(inputs[0])]
 
 
 def shrunk(lowering, node):
@@ -408,7 +408,7 @@ def weighed(node, inputs):
 WEIGHED = Operator(
     OperatorKind.QUANTISED,
     WeighedAttributes,
-    lambda node, inputs: [(*present_shape(inputs[0])[:-1], len(node.attrs["matrix"]))],
+    lambda node, inputs: [(*present(inputs[0])[:-1], len(node.attrs["matrix"]))],
     weighed,
     macs=lambda node, inputs, outputs: int(np.prod(outputs[0])) * node.attrs["matrix"].shape[1],
     weights=OperatorWeights(("matrix",), "offset", inputs=-1, outputs=-1),

@@ -5,6 +5,7 @@ import pytest
 
 from concord.graph.cost import macs
 from concord.graph.ops import divisors
+from concord.graph.ops.windows import AveragePoolAttributes
 from support.onnx_models import agrees, floats, ints, model, node, ops, unary
 
 
@@ -156,7 +157,7 @@ def test_averages_divide_by_what_counts():
     attrs = {"kernel_shape": [3], "strides": [2], "pads": [1, 1], "ceil_mode": 1}
     for include, want in ((1, [3, 3, 3, 2]), (0, [2, 3, 3, 1])):
         graph = agrees(unary("AveragePool", 19, (1, 1, 6), count_include_pad=include, **attrs))
-        assert divisors(graph.nodes[0], [6]).tolist() == want
+        assert divisors(graph.nodes[0].attributes(AveragePoolAttributes), [6]).tolist() == want
 
 
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])

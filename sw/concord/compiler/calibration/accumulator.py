@@ -152,11 +152,7 @@ def with_lines(compiled: Compiled, lines: Sequence[str]) -> Compiled:
 
 
 def choose_accumulator(
-    graph: Graph,
-    compiled: Compiled,
-    bits: int | None,
-    counter: WidthCounter,
-    guard: int = GUARD,
+    graph: Graph, compiled: Compiled, bits: int | None, counter: WidthCounter, guard: int = GUARD
 ) -> AccumulatorChoice:
     """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
 

@@ -11,25 +11,10 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from concord.compiler.calibration.calibration import (
-    ALL,
-    Calibration,
-    Follow,
-    FormatChoice,
-    before_sigmoids,
-    threshold,
-)
+from concord.compiler.calibration.calibration import ALL, Calibration, Follow, FormatChoice, before_sigmoids, threshold
 from concord.compiler.calibration.equalisation import better, estimated
 from concord.compiler.calibration.observed import observed
-from concord.compiler.calibration.preference import (
-    FLAGGED,
-    GAIN,
-    flags_text,
-    is_static,
-    preferred,
-    rank,
-    worth_flags,
-)
+from concord.compiler.calibration.preference import FLAGGED, GAIN, flags_text, is_static, preferred, rank, worth_flags
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.table_segments import available, divided, sample, table_error

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Node
-from concord.graph.ops.linear import ConvAttributes
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes
 from concord.graph.ops.windows import windows
 from concord.utils.arrays import FloatArray
 
@@ -25,7 +25,7 @@ _OF_TERMS, _OF_SQUARE = 1e-12, 1e-28
 
 def channel_means(node: Node, x: FloatArray) -> FloatArray:
     """Mean of every input channel of a convolution or product; zeros without samples."""
-    channel = -1 if node.op == "Dense" else 1 - node.attrs["weight"].ndim
+    channel = -1 if node.op == "Dense" else 1 - node.attributes(ConvAttributes).weight.ndim
     rows = np.moveaxis(x, channel, -1).reshape(-1, x.shape[channel])
     return np.asarray(rows.sum(axis=0) / max(len(rows), 1))
 
@@ -107,7 +107,7 @@ def input_sums(node: Node, x: FloatArray, origin: FloatArray, most: int | None =
     most : int, optional
         About so many windows, or rows, are taken, at least one of every image. They are spread evenly.
     """
-    weight = node.attrs["weight"]
+    weight = node.attributes(AffineAttributes).weight
     groups = 1 if node.op == "Dense" else node.attributes(ConvAttributes).group
     inputs = int(np.prod(weight.shape[1:]))
     total, products, count = np.zeros((groups, inputs)), np.zeros((groups, inputs, inputs)), 0
@@ -134,15 +134,16 @@ def moments(node: Node, x: FloatArray, mean: FloatArray) -> FloatArray:
 
 def _columns(node: Node, x: FloatArray, origin: FloatArray, most: int | None) -> Iterator[FloatArray]:
     """What weights are multiplied with, less the origin: ``[groups, D, windows]``, in pieces."""
-    weight = node.attrs["weight"]
     if node.op == "Dense":
         rows = x.reshape(-1, x.shape[-1])
         rows = rows[:: _step(len(rows), most)] - origin
         yield rows.T[None]
         return
+    attributes = node.attributes(ConvAttributes)
+    weight, group = attributes.weight, attributes.group
     rank, inputs = weight.ndim - 2, weight[0].size
-    images, group = x.reshape(-1, *x.shape[-rank - 1 :]), node.attributes(ConvAttributes).group
-    counts = windows(node.attrs, weight.shape[2:], images[:1], 0.0).shape[2 : 2 + rank]
+    images = x.reshape(-1, *x.shape[-rank - 1 :])
+    counts = windows(attributes, weight.shape[2:], images[:1], 0.0).shape[2 : 2 + rank]
     positions = int(np.prod(counts))
     step = min(_step(len(images) * positions, most), positions)
     size = max(1, _BLOCK // (group * inputs * -(-positions // step)))
@@ -150,7 +151,7 @@ def _columns(node: Node, x: FloatArray, origin: FloatArray, most: int | None) ->
         which = np.unravel_index(np.arange(first, positions, step), counts)
         chosen = images[first::step]
         for start in range(0, len(chosen), size):
-            view = windows(node.attrs, weight.shape[2:], chosen[start : start + size], 0.0)
+            view = windows(attributes, weight.shape[2:], chosen[start : start + size], 0.0)
             index: tuple[Any, ...] = (slice(None), slice(None), *which)
             order = (1, *range(3, 3 + rank), 0, 2)
             columns = view[index].transpose(order).reshape(len(origin), int(np.prod(weight.shape[2:])), -1)

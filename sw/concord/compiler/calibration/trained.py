@@ -177,11 +177,7 @@ class ForTrained:
 
 
 def compile_trained(
-    graph: Graph,
-    before: NpuConfig,
-    trained: Trained,
-    counter: WidthCounter,
-    batch: int = 1,
+    graph: Graph, before: NpuConfig, trained: Trained, counter: WidthCounter, batch: int = 1
 ) -> ForTrained:
     """Compile a network for the accumulator that it was trained for.
 

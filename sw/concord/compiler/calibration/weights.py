@@ -24,6 +24,7 @@ from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.lowering.rules import lowered
 from concord.compiler.model import Compiled
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.linear import AffineAttributes
 from concord.graph.passes.batch import with_batch
 from concord.image.packing import depthwise_units, matrix_units
 from concord.utils.arrays import FloatArray, Ids
@@ -68,7 +69,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
     """
     config, formats = compiled.image.config, compiled.package.formats
     sizes = {
-        node.name: node.attrs["weight"].shape
+        node.name: node.attributes(AffineAttributes).weight.shape
         for node in graph.nodes
         if node.op in ROUNDED and node.name not in graph.weight_quantization
     }
@@ -97,7 +98,7 @@ def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
     nodes = []
     for node in compiled.npu.nodes:
         if node.name in names:
-            weight = node.attrs["weight"]
+            weight = node.attributes(AffineAttributes).weight
             node = node.with_attrs(weight=scale * np.arange(1.0, weight.size + 1).reshape(weight.shape))
         nodes.append(node)
     npu = replace(compiled.npu, nodes=nodes)
@@ -183,7 +184,8 @@ class _Sums:
     def quarters(self, node: Node) -> list[InputSums]:
         """Sums over the samples 0, 4, 8, ..., over 1, 5, 9, ..., and so on."""
         if node.name not in self._known:
-            x, most = self._values[node.inputs[0]], max(_WINDOWS, _PER_WEIGHT * node.attrs["weight"][0].size)
+            x, weight = self._values[node.inputs[0]], node.attributes(AffineAttributes).weight
+            most = max(_WINDOWS, _PER_WEIGHT * weight[0].size)
             origin = channel_means(node, x)
             self._known[node.name] = [input_sums(node, x[k::_QUARTERS], origin, most) for k in range(_QUARTERS)]
         return self._known[node.name]
@@ -230,7 +232,7 @@ class Rounder:
     def _weight(self, node: Node, allowed: Units) -> FloatArray | None:
         key = node.name, allowed.largest, allowed.unit.tobytes()
         if key not in self._chosen:
-            self._chosen[key] = best(node.attrs["weight"], allowed, self._halves(node))
+            self._chosen[key] = best(node.attributes(AffineAttributes).weight, allowed, self._halves(node))
         return self._chosen[key]
 
     def _halves(self, node: Node) -> tuple[FloatArray, FloatArray]:
@@ -239,6 +241,6 @@ class Rounder:
         A bias takes over what rounding changes in the mean. Each half has a mean of its own: one of all samples would
         tell one half about the other.
         """
-        quarters, biased = self._sums.quarters(node), node.attrs["bias"].any()
+        quarters, biased = self._sums.quarters(node), node.attributes(AffineAttributes).bias.any()
         first, second = (reduce(add, [quarters[k] for k in part]) for part in self._parts)
         return first.about(first.mean * biased), second.about(second.mean * biased)

@@ -23,7 +23,8 @@ from concord.functions import function
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.graph.ops.elementwise import FunctionAttributes
+from concord.graph.ops.elementwise import FunctionAttributes, LogSoftmaxAttributes, NormaliseAttributes
+from concord.graph.ops.linear import AffineAttributes
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
@@ -174,7 +175,8 @@ def _linear(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     assert ends[0] is not None
     low, high = ends[0]
     middle = _evaluate(node, (low + high) / 2)
-    sizes = node.with_attrs(weight=np.abs(node.attrs["weight"]), bias=np.zeros_like(node.attrs["bias"]))
+    attributes = node.attributes(AffineAttributes)
+    sizes = node.with_attrs(weight=np.abs(attributes.weight), bias=np.zeros_like(attributes.bias))
     radius = _evaluate(sizes, (high - low) / 2)
     return [(middle - radius, middle + radius)]
 
@@ -236,14 +238,14 @@ def _log_softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends
     """The greatest element is at most the logarithm of their number below the logarithm of the sum."""
     assert ends[0] is not None
     low, high = ends[0]
-    axis = node.attrs["axis"] + 1
+    axis = node.attributes(LogSoftmaxAttributes).axis + 1
     return [(low - high.max(axis=axis, keepdims=True) - np.log(high.shape[axis]), np.zeros_like(high))]
 
 
 def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """All of what is divided may be one element."""
-    shape = graph.shapes[node.outputs[0]]
-    most = np.sqrt(float(np.prod([shape[axis] for axis in node.attrs["axes"]]))) * np.abs(node.attrs["scale"])
+    shape, attributes = graph.shapes[node.outputs[0]], node.attributes(NormaliseAttributes)
+    most = np.sqrt(float(np.prod([shape[axis] for axis in attributes.axes]))) * np.abs(attributes.scale)
     limit = np.broadcast_to(most, (1, *shape))
     return [(-limit, limit)]
 

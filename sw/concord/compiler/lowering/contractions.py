@@ -23,7 +23,7 @@ from concord.compiler.lowering.broadcasting import align, broadcast, own_indices
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import choose_form, group_alignment, masked
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import ExpandAttributes
+from concord.graph.ops.elementwise import ExpandAttributes, SoftmaxAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
 from concord.utils.arrays import Ids
 
@@ -59,13 +59,7 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     first, second = pairing.first, pairing.second
     walk = Walk(a.storage, first.start, *pairing.size, first.outer, first.inner, np.arange(0), first.row)
     layer = lowering.add(
-        node,
-        walk,
-        Reduction.NONE,
-        None,
-        LayerWindow(),
-        pairing.size,
-        lambda target: _placed(pairing.places, target),
+        node, walk, Reduction.NONE, None, LayerWindow(), pairing.size, lambda target: _placed(pairing.places, target)
     )
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
@@ -135,7 +129,7 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
 
 def softmax(lowering: Lowering, node: Node) -> list[Node]:
     """Maximum, difference, exponential, sum, reciprocal, product; for LogSoftmax logarithm and difference instead."""
-    (x,), axis = node.inputs, node.attrs["axis"]
+    (x,), axis = node.inputs, node.attributes(SoftmaxAttributes).axis
     if (moved := group_alignment(lowering, node, x, (axis,))) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
     reduced = {"axes": (axis,), "keepdims": True}

@@ -116,7 +116,7 @@ def _becomes_map(graph: Graph, tensor: str) -> bool:
 
 def _unpadded_last(node: Node, ids: Ids) -> Ids:
     """The longest axis that is not padded as lanes."""
-    pads = node.attrs["pads"]
+    pads = node.attributes(PadAttributes).pads
     free = [axis for axis in range(ids.ndim) if not (pads[axis] or pads[ids.ndim + axis])]
     if not free:
         return ids.reshape(1, -1, 1)

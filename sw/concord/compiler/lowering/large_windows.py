@@ -17,7 +17,7 @@ from concord.compiler.lowering.legality import PADDED_STRIDE, TAPS, TILES
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
-from concord.graph.ops.windows import PoolAttributes, WindowAttributes, divisors, window_counts
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, divisors, window_counts
 from concord.spec.config import NpuConfig
 
 
@@ -70,39 +70,37 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
     LayoutError
         If windows along an axis are larger than those of a chain and overlap in a way that no stages share.
     """
-    kernel, shape = node.attributes(PoolAttributes).kernel, lowering.graph.shapes[node.inputs[0]]
+    attributes, shape = node.attributes(PoolAttributes), lowering.graph.shapes[node.inputs[0]]
+    kernel = attributes.kernel
     if fits(node.op, kernel, lowering.config):
         return None
     rank = len(kernel)
     lowering.view(node.inputs[0])  # an input is stored for windows
-    if kernel == shape[-rank:] and not any(node.attributes(WindowAttributes).pads):
+    if kernel == shape[-rank:] and not any(attributes.pads):
         axes = tuple(range(len(shape) - rank, len(shape)))
         op = "ReduceMax" if node.op == "MaxPool" else "ReduceMean"
         return [Node(op, node.name, node.inputs, node.outputs, {"axes": axes, "keepdims": True})]
     parts, value = [], node.inputs[0]
-    for stage in _small_windows(node, shape[-rank:], most(node.op, lowering.config)):
+    for stage in _small_windows(attributes, shape[-rank:], most(node.op, lowering.config)):
         attrs = stage.attrs(rank)
-        if node.op == "AveragePool":
+        if isinstance(attributes, AveragePoolAttributes):
             attrs["counted"] = attrs["pads"]
         parts.append(lowering.new_node(node, node.op, "stage", (value,), **attrs))
         value = parts[-1].outputs[0]
-    if node.op == "AveragePool" and (counts := divisors(node, shape[-rank:])).min() < prod(kernel):
+    counts = divisors(attributes, shape[-rank:]) if isinstance(attributes, AveragePoolAttributes) else None
+    if counts is not None and counts.min() < prod(kernel):
         ratio = prod(kernel) / counts  # not all of the padding is counted
         return [*parts, Node("Mul", node.name, (value,), node.outputs, {"constant": ratio})]
     return [*parts[:-1], parts[-1].replace(name=node.name, outputs=node.outputs)]
 
 
-def _small_windows(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_SmallWindow]:
+def _small_windows(window: PoolAttributes, spatial: Sequence[int], limit: int) -> Iterator[_SmallWindow]:
     """Windows along one axis after the other, the last one first, none with more than ``limit`` elements."""
-    kernel, pads, counts = (
-        node.attributes(PoolAttributes).kernel,
-        node.attributes(WindowAttributes).pads,
-        window_counts(node.attrs, node.attributes(PoolAttributes).kernel, spatial),
-    )
+    kernel, pads, counts = window.kernel, window.pads, window_counts(window, window.kernel, spatial)
     for axis in reversed(range(len(kernel))):
-        size, dilation = kernel[axis], node.attributes(WindowAttributes).dilations[axis]
+        size, dilation = kernel[axis], window.dilations[axis]
         around = (pads[axis], pads[len(kernel) + axis])
-        stride = node.attributes(WindowAttributes).strides[axis] if counts[axis] > 1 else size * dilation
+        stride = window.strides[axis] if counts[axis] > 1 else size * dilation
         while size > limit:
             part = divisor(gcd(size, stride), min(limit, PADDED_STRIDE) if any(around) else limit)
             if part == 1 or dilation > 1 or max(around) >= part:

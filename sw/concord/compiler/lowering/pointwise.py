@@ -16,7 +16,7 @@ from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes, SubAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
@@ -80,9 +80,8 @@ def binary(lowering: Lowering, node: Node) -> None:
     op = OPERATIONS[node.op]
     attributes = node.attributes(BinaryAttributes)
     if attributes.constant is not None:
-        op = Op.VV_RSUB if isinstance(attributes, SubAttributes) and attributes.reversed else op
-        values = _within(lowering, node, attributes.constant)
-        beyond = attributes.beyond
+        op = Op.VV_RSUB if attributes.constant_first else op
+        values, beyond = _within(lowering, node, attributes.constant), attributes.beyond
         lowering.elementwise(
             node, lambda ids, target: [MfuStep(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
         )
@@ -141,7 +140,7 @@ def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:
         If the constant makes the tensor larger.
     """
     shape, result = (lowering.graph.shapes[name] for name in (node.inputs[0], node.outputs[0]))
-    if "constant" not in node.attrs or shape == result:
+    if node.attributes(BinaryAttributes).constant is None or shape == result:
         return None
     if prod(shape) != prod(result):
         raise LayoutError(f"constant must be one that is broadcast to {list(shape)}, but makes it {list(result)}")

@@ -16,9 +16,9 @@ from concord.compiler.lowering.reductions import power_below
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.graph.ops.linear import ConvAttributes
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes
 from concord.graph.ops.moving import SliceAttributes
-from concord.graph.ops.windows import PoolAttributes, WindowAttributes
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
@@ -57,7 +57,7 @@ def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, of
     It takes over the mean of what the rounding of weights changes, and the ``offset`` of the input; ``rows``
     are those of the weights by output.
     """
-    bias = node.attrs["bias"]
+    bias = node.attributes(AffineAttributes).bias
     if bias.any():
         bias = bias + _chosen_shift(lowering, node) + _shift(lowering, node, layer)[rows]
         if offset:
@@ -69,7 +69,7 @@ def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, of
 
 def _weight(lowering: Lowering, node: Node) -> FloatArray:
     """The weights of a node, or what formats have in their place."""
-    weight: FloatArray = node.attrs["weight"]
+    weight = node.attributes(AffineAttributes).weight
     chosen = lowering.formats.weights.get(node.name, weight)
     if chosen.shape != weight.shape:
         raise ValueError(f"weights of {node.name} must have the shape {weight.shape}, not {chosen.shape}")
@@ -79,10 +79,11 @@ def _weight(lowering: Lowering, node: Node) -> FloatArray:
 def _chosen_shift(lowering: Lowering, node: Node) -> FloatArray:
     """Mean of what every output loses by the weights that formats have in the place of its own."""
     mean = lowering.formats.means.get(node.name)
-    lost = node.attrs["weight"] - _weight(lowering, node)
+    attributes = node.attributes(AffineAttributes)
+    lost = attributes.weight - _weight(lowering, node)
     if mean is None or not lost.any():
         return np.zeros(len(lost))
-    group = node.attrs.get("group", 1)
+    group = attributes.group if isinstance(attributes, ConvAttributes) else 1
     taps = lost.reshape(group, len(lost) // group, lost.shape[1], -1).sum(axis=3)
     return np.asarray(np.einsum("goc,gc->go", taps, np.reshape(mean, (group, -1))).reshape(-1))
 
@@ -113,7 +114,8 @@ def _rounded(lowering: Lowering, layer: Layer) -> FloatArray:
 
 def conv(lowering: Lowering, node: Node) -> None:
     """A convolution: depthwise where every channel has its own kernel, else dense."""
-    weight, group = _weight(lowering, node), node.attributes(ConvAttributes).group
+    weight, attributes = _weight(lowering, node), node.attributes(ConvAttributes)
+    group = attributes.group
     rank = weight.ndim - 2
     weight = weight if rank == 2 else weight[:, :, None]
     source, offset = "", 0.0
@@ -123,7 +125,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         ids = as_map(lowering.view(node.inputs[0]))
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
     height, width = _counts(lowering, node, rank)
-    if source and node.attrs["bias"].any() and not legality.is_padded(window, (height, width)):
+    if source and attributes.bias.any() and not legality.is_padded(window, (height, width)):
         lowering.done.offsettable.add(source)
         offset = lowering.formats.input_offsets.get(source, 0.0)
     walk = lowering.walk(ids, "input")
@@ -214,13 +216,13 @@ def max_pool(lowering: Lowering, node: Node) -> None:
 
 def average_pool(lowering: Lowering, node: Node) -> None:
     """Sums of every window by a depthwise product with a power of two, times what is left of the reciprocal count."""
-    kernel = node.attributes(PoolAttributes).kernel
-    rank = len(kernel)
+    attributes = node.attributes(AveragePoolAttributes)
+    rank = len(attributes.kernel)
     ids = as_map(lowering.view(node.inputs[0]))
     walk = lowering.walk(ids, "input")
-    window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
+    window = _geometry(node, attributes.kernel, (ids.shape[0], ids.shape[1]))
     share = power_below(math.prod(window.kernel), lowering.config)
     equal = np.full((ids.shape[2], *window.kernel), share)
     layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
-    factors = 1.0 / (share * divisors(node, lowering.graph.shapes[node.inputs[0]][2:]))
+    factors = 1.0 / (share * divisors(attributes, lowering.graph.shapes[node.inputs[0]][2:]))
     layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))

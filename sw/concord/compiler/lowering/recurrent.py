@@ -58,16 +58,14 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     recurrence = operator_of(node).recurrence
     c = done.storages.new(f"{name}.c", 1, 1, hidden) if recurrence is not None and recurrence.cell else None
     initial, constants = {}, {}
-    for index, (key, storage) in enumerate((("h", target), ("c", c)), 1):
-        if storage is None:
-            continue
+    for index, (key, constant) in enumerate(zip("hc", attributes.initial, strict=False), 1):
         tensor = node.inputs[index] if len(node.inputs) > index else ""
         if tensor:
             initial[key] = lowering.walk(lowering.view(tensor)[d].reshape(1, 1, -1), f"initial {key}")
             if (initial[key].lanes != np.arange(hidden)).any():
                 raise LayoutError(f"initial {key} must lie in whole vectors")
-        elif node.attrs.get(f"initial_{key}") is not None:
-            constants[key] = np.asarray(node.attrs[f"initial_{key}"])[d].reshape(-1)
+        elif constant is not None:
+            constants[key] = constant[d].reshape(-1)
     legality.check_sum(max(walk.tiles, target.tiles), lowering.config)
     states = target.view(hidden)[0]
     first = 0 if backward else 1

@@ -17,7 +17,7 @@ from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, sprea
 from concord.compiler.lowering import large_windows, operands
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import AlignGroupsAttributes, ReductionAttributes
+from concord.graph.ops.elementwise import AlignGroupsAttributes, ReduceMaxAttributes, ReductionAttributes, SumAttributes
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
@@ -79,6 +79,13 @@ def choose_form(lowering: Lowering, tensor: str, axes: Sequence[int], together: 
     return min(wanted, key=lambda form: (form.cost(ids.shape, lowering.config), len(form.lanes)))
 
 
+def _form_of(lowering: Lowering, node: Node) -> Form:
+    """The form of a reduction, by its attributes."""
+    attributes = node.attributes(ReductionAttributes)
+    together = attributes.together if isinstance(attributes, SumAttributes) else None
+    return choose_form(lowering, node.inputs[0], attributes.axes, together or ())
+
+
 def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
     kept = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] > 1]
     ones = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] == 1]
@@ -111,7 +118,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     """A sum, mean or maximum."""
     tensor, axes = node.inputs[0], node.attributes(ReductionAttributes).axes
     shape = lowering.graph.shapes[tensor]
-    form = choose_form(lowering, tensor, axes, node.attrs.get("together", ()))
+    form = _form_of(lowering, node)
     count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
     share = power_below(count, lowering.config)
     layer = (_inside if form.inside else _by_window)(lowering, node, form, shape, share)
@@ -166,7 +173,7 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
     walk = form.walk
     if form.lanes:
         raise LayoutError("maximum must be over all elements of a position, not over some of them")
-    if not walk.full and not node.attrs.get("masked"):
+    if not walk.full and not node.attributes(ReduceMaxAttributes).masked:
         raise LayoutError("maximum must be over whole native vectors")
     # Maxima are one behind the other in the order of what is read, which may be another one than that of the axes.
     firsts = (np.arange(walk.height)[:, None] * walk.row_stride + np.arange(walk.width) * walk.stride).reshape(-1)
@@ -233,9 +240,7 @@ def align_groups(lowering: Lowering, node: Node) -> None:
 def staged(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a sum, mean or maximum over more positions than a window has."""
     shape = lowering.graph.shapes[node.inputs[0]]
-    form = choose_form(
-        lowering, node.inputs[0], node.attributes(ReductionAttributes).axes, node.attrs.get("together", ())
-    )
+    form = _form_of(lowering, node)
     if large_windows.fits(node.op, form.kernel, lowering.config, form.inside):
         return None
     axes = [axis for axis in node.attributes(ReductionAttributes).axes if shape[axis] > 1]
@@ -246,12 +251,11 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
     if (stages := staged(lowering, node)) is not None:
         return stages
-    if (
-        moved := group_alignment(lowering, node, node.inputs[0], node.attributes(ReductionAttributes).axes)
-    ) is not None:
+    attributes = node.attributes(ReduceMaxAttributes)
+    if (moved := group_alignment(lowering, node, node.inputs[0], attributes.axes)) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
-    form = choose_form(lowering, node.inputs[0], node.attributes(ReductionAttributes).axes)
-    if node.attrs.get("masked") or not form.inside or form.walk.full:
+    form = _form_of(lowering, node)
+    if attributes.masked or not form.inside or form.walk.full:
         return None
     mask = masked(lowering, node, node.inputs[0])
     return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]

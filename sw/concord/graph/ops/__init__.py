@@ -1,7 +1,6 @@
 """The operators of a graph: a record of facts for each, such as its shapes and what it computes in double precision."""
 
-from concord.graph.operation import Operation
-from concord.graph.ops.base import Operator, OperatorKind, OperatorWeights, Recurrence
+from concord.graph.ops.base import Operation, Operator, OperatorKind, OperatorWeights, Recurrence
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -64,6 +64,9 @@ class NoAttributes:
 
     A field is annotated with its type and an :class:`Attribute`. An attribute that a node may leave out has a default.
     """
+
+
+Record = TypeVar("Record", bound=NoAttributes)
 
 
 def described(record: type[NoAttributes]) -> dict[str, Attribute]:

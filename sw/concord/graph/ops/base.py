@@ -6,19 +6,56 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from concord.graph.operation import Operation, Shape
-from concord.graph.ops.attributes import Attribute, NoAttributes, described, problems
+from concord.graph.ops.attributes import Attribute, NoAttributes, Record, described, problems
 from concord.utils.arrays import FloatArray
 
-#: Shape of every output, from those of the inputs (``None``: input left out).
-ShapeRule = Callable[[Operation, Sequence[Shape | None]], list[Shape]]
+Shape = tuple[int, ...]
+#: Shapes and arrays of inputs or outputs; ``None`` for those that are left out.
+Shapes = Sequence[Shape | None]
+Arrays = Sequence[FloatArray | None]
+Input = TypeVar("Input", Shape, FloatArray)
+
+
+class Operation(Protocol):
+    """One operation of a graph, as :class:`concord.graph.ir.Node` is.
+
+    Records of operators are made for it, so that a node can be compared with its record where it is made.
+    """
+
+    @property
+    def op(self) -> str:
+        """Name of the operator."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of tensors; an input that is left out is the empty string."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of tensors."""
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes, constants among them."""
+
+    def attributes(self, record: type[Record]) -> Record:
+        """The attributes, as the record of the operator or a class that it is derived from."""
+
+
+#: Shape of every output, from those of the inputs.
+ShapeRule = Callable[[Operation, Shapes], list[Shape]]
 #: Every output, from the inputs; arrays have the shape of the tensor behind an axis of samples.
-Evaluation = Callable[[Operation, Sequence[FloatArray | None]], list[FloatArray]]
-#: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs (``None``: left out).
-Macs = Callable[[Operation, Sequence[Shape | None], Sequence[Shape | None]], int]
+Evaluation = Callable[[Operation, Arrays], list[FloatArray]]
+#: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs.
+Macs = Callable[[Operation, Shapes, Shapes], int]
 #: Whether the result always equals the first input, from the shapes of that and of the result.
 Identity = Callable[[Operation, Shape | None, Shape], bool]
 #: Whether no result is negative, from whether each input that is there never is.
@@ -90,7 +127,7 @@ class Recurrence:
         return ("initial_h", "initial_c") if self.cell else ("initial_h",)
 
 
-def no_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def no_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     """Sums, and products with zeros and ones, are no multiply-accumulates."""
     return 0
 
@@ -214,18 +251,11 @@ class Operator:
                 raise ValueError(f"weights must be among the attributes, not {', '.join(missing)}")
 
 
-def present(value: FloatArray | None) -> FloatArray:
-    """An input that cannot be left out."""
+def present(value: Input | None) -> Input:
+    """An input that cannot be left out, or its shape."""
     if value is None:
         raise ValueError("input must be there")
     return value
-
-
-def present_shape(shape: Shape | None) -> Shape:
-    """Shape of an input that cannot be left out."""
-    if shape is None:
-        raise ValueError("input must be there")
-    return shape
 
 
 def broadcast(*shapes: Shape) -> Shape:

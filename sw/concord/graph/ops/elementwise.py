@@ -13,7 +13,6 @@ import numpy as np
 from concord.functions import evaluate, function
 from concord.functions.segmented import TableSegment
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
-from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import (
     ARRAY,
     AXES,
@@ -30,31 +29,35 @@ from concord.graph.ops.attributes import (
     NoAttributes,
 )
 from concord.graph.ops.base import (
+    Arrays,
     Evaluation,
+    Operation,
     Operator,
     OperatorKind,
+    Shape,
     ShapeRule,
+    Shapes,
     SignRule,
     aligned,
+    any_sign,
     broadcast,
     keeps_sign,
     no_macs,
     present,
-    present_shape,
 )
 from concord.graph.quantization import Quantization
 from concord.utils.arrays import FloatArray
 
 
-def _same_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    return [present_shape(inputs[0])]
+def _same_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    return [present(inputs[0])]
 
 
 def _along_axes(name: str) -> ShapeRule:
     """The shape of the input, which must have the axes that the attribute ``name`` says."""
 
-    def rule(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-        shape, axes = present_shape(inputs[0]), node.attrs[name]
+    def rule(node: Operation, inputs: Shapes) -> list[Shape]:
+        shape, axes = present(inputs[0]), getattr(node.attributes(NoAttributes), name)
         _check_axes(shape, axes if isinstance(axes, tuple) else (axes,))
         return [shape]
 
@@ -66,11 +69,12 @@ def _check_axes(shape: Shape, axes: Sequence[int]) -> None:
         raise ValueError(f"axes must be of the {len(shape)} that {list(shape)} has, not {list(axes)}")
 
 
-def _channel_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, channels = present_shape(inputs[0]), len(node.attrs["scale"])
+def _channel_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(BatchNormAttributes)
+    channels = len(attributes.scale)
     if len(shape) < 2 or shape[1] != channels:
         raise ValueError(f"shape {list(shape)} must have {channels} channels along axis 1")
-    if any(node.attrs[key].shape != (channels,) for key in ("bias", "mean", "variance")):
+    if any(values.shape != (channels,) for values in (attributes.bias, attributes.mean, attributes.variance)):
         raise ValueError(f"bias, mean and variance must have {channels} elements, as many as scale")
     return [shape]
 
@@ -79,85 +83,83 @@ def _unary(function: Callable[[Operation, FloatArray], FloatArray]) -> Evaluatio
     return lambda node, inputs: [function(node, present(inputs[0]))]
 
 
-def _broadcast_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shapes = [present_shape(shape) for shape in inputs]
-    if "constant" in node.attrs:
-        shapes.append(node.attrs["constant"].shape)
+def _broadcast_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shapes, constant = [present(shape) for shape in inputs], node.attributes(BinaryAttributes).constant
+    if constant is not None:
+        shapes.append(constant.shape)
     if len(shapes) != 2:
         raise ValueError(f"operands must be two, a constant among them, not {len(shapes)}")
     return [broadcast(*shapes)]
 
 
-def _binary(
-    ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Operation, inputs: Sequence[FloatArray | None]
-) -> list[FloatArray]:
-    operands = [present(x) for x in inputs]
-    constant = node.attrs.get("constant")
+def _binary(ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Operation, inputs: Arrays) -> list[FloatArray]:
+    operands, attributes = [present(x) for x in inputs], node.attributes(BinaryAttributes)
+    constant = attributes.constant
     rank = max([x.ndim - 1 for x in operands] + ([] if constant is None else [constant.ndim]))
     operands = [aligned(x, rank) for x in operands]
     if constant is not None:
-        operands = [constant, *operands] if node.attrs.get("reversed") else [*operands, constant]
+        operands = [constant, *operands] if attributes.constant_first else [*operands, constant]
     return [ufunc(operands[0], operands[1])]
 
 
-def _softmax(node: Operation, x: FloatArray) -> FloatArray:
-    return np.asarray(host_softmax(x, node.attrs["axis"] + 1))
-
-
-def _log_softmax(node: Operation, x: FloatArray) -> FloatArray:
-    return np.asarray(host_log_softmax(x, node.attrs["axis"] + 1))
+def _softmax(function: Callable[[FloatArray, int], FloatArray], node: Operation, x: FloatArray) -> FloatArray:
+    return np.asarray(function(x, node.attributes(SoftmaxAttributes).axis + 1))
 
 
 def _normalise(node: Operation, x: FloatArray) -> FloatArray:
-    axes = tuple(axis + 1 for axis in node.attrs["axes"])
-    if node.attrs["centred"]:
+    attributes = node.attributes(NormaliseAttributes)
+    axes = tuple(axis + 1 for axis in attributes.axes)
+    if attributes.centred:
         x = x - host_mean(x, axes)
-    spread = np.sqrt(host_mean(x * x, axes) + node.attrs["epsilon"])
-    return np.asarray(x / spread * node.attrs["scale"])
+    spread = np.sqrt(host_mean(x * x, axes) + attributes.epsilon)
+    return np.asarray(x / spread * attributes.scale)
 
 
 def _batch_norm(node: Operation, x: FloatArray) -> FloatArray:
-    attrs = node.attrs
-    factor = attrs["scale"] / np.sqrt(attrs["variance"] + attrs["epsilon"])
+    attributes = node.attributes(BatchNormAttributes)
+    factor = attributes.scale / np.sqrt(attributes.variance + attributes.epsilon)
     sizes = (-1, *[1] * (x.ndim - 3))
-    return np.asarray(x * factor.reshape(sizes) + (attrs["bias"] - factor * attrs["mean"]).reshape(sizes))
+    return np.asarray(x * factor.reshape(sizes) + (attributes.bias - factor * attributes.mean).reshape(sizes))
 
 
-def _reduced_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    axes, keep = node.attrs["axes"], node.attrs["keepdims"]
-    _check_axes(present_shape(inputs[0]), axes)
-    sizes = enumerate(present_shape(inputs[0]))
-    return [tuple(1 if axis in axes else size for axis, size in sizes if keep or axis not in axes)]
+def _reduced_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(ReductionAttributes)
+    axes, keep = attributes.axes, attributes.keepdims
+    _check_axes(shape, axes)
+    return [tuple(1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes)]
 
 
 def _reduction(function: Callable[..., FloatArray]) -> Evaluation:
-    def evaluate(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-        axes = tuple(axis + 1 for axis in node.attrs["axes"])
-        return [np.asarray(function(present(inputs[0]), axis=axes, keepdims=node.attrs["keepdims"]))]
+    def evaluate(node: Operation, inputs: Arrays) -> list[FloatArray]:
+        attributes = node.attributes(ReductionAttributes)
+        axes = tuple(axis + 1 for axis in attributes.axes)
+        return [np.asarray(function(present(inputs[0]), axis=axes, keepdims=attributes.keepdims))]
 
     return evaluate
 
 
-def _expand_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, wanted = present_shape(inputs[0]), tuple(node.attrs["shape"])
+def _expand_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, wanted = present(inputs[0]), node.attributes(ExpandAttributes).shape
     if broadcast(shape, wanted) != wanted:
         raise ValueError(f"shape {list(wanted)} must be one that {list(shape)} broadcasts to")
     return [wanted]
 
 
-def _expand(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    x, shape = present(inputs[0]), node.attrs["shape"]
+def _expand(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, shape = present(inputs[0]), node.attributes(ExpandAttributes).shape
     return [np.broadcast_to(aligned(x, len(shape)), (len(x), *shape)).copy()]
 
 
 def _clip(node: Operation, x: FloatArray) -> FloatArray:
-    return np.asarray(np.minimum(np.maximum(x, node.attrs["min"]), node.attrs["max"]))
+    attributes = node.attributes(ClipAttributes)
+    return np.asarray(np.minimum(np.maximum(x, attributes.min), attributes.max))
 
 
 def _function(node: Operation, x: FloatArray) -> FloatArray:
-    segment: TableSegment | None = node.attrs.get("segment")
-    functions = node.attrs["functions"]
-    return evaluate(functions, x) if segment is None else segment.evaluate(functions, x)
+    attributes = node.attributes(FunctionAttributes)
+    if attributes.segment is not None:
+        return attributes.segment.evaluate(attributes.functions, x)
+    return evaluate(attributes.functions, x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,12 +176,27 @@ class BinaryAttributes(NoAttributes):
         ),
     ] = None
 
+    @property
+    def constant_first(self) -> bool:
+        """Whether the constant is the first operand."""
+        return False
+
+
+def constant_of(node: Operation, *ops: str) -> FloatArray | None:
+    """The constant of a node if its operator is one of ``ops``; ``None`` for all others, and for two tensors."""
+    return node.attributes(BinaryAttributes).constant if node.op in ops else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class SubAttributes(BinaryAttributes):
     """Of a Sub."""
 
     reversed: Annotated[bool, Attribute("the constant is the first operand", FLAG, beside="constant")] = False
+
+    @property
+    def constant_first(self) -> bool:
+        """Whether the constant is the first operand."""
+        return self.reversed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +275,7 @@ class SoftmaxAttributes(NoAttributes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogSoftmaxAttributes(NoAttributes):
+class LogSoftmaxAttributes(SoftmaxAttributes):
     """Of a LogSoftmax."""
 
     axis: Annotated[int, Attribute("along which exp of the results adds up to 1", AXIS)]
@@ -312,30 +329,31 @@ def _positive(node: Operation, inputs: Sequence[bool]) -> bool:
 
 
 def _clip_sign(node: Operation, inputs: Sequence[bool]) -> bool:
-    return bool(min(node.attrs["min"], node.attrs["max"]) >= 0)
+    attributes = node.attributes(ClipAttributes)
+    return bool(min(attributes.min, attributes.max) >= 0)
 
 
 def _function_sign(node: Operation, inputs: Sequence[bool]) -> bool:
-    return function(node.attrs["functions"][-1][0]).never_negative
+    return function(node.attributes(FunctionAttributes).names[-1]).never_negative
 
 
 def _sum_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """A constant that is added may be a bias, which training changes."""
-    return all(inputs) and "constant" not in node.attrs
+    return all(inputs) and node.attributes(BinaryAttributes).constant is None
 
 
 def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
     """``of`` whether each operand, a constant among them, is never negative."""
 
     def rule(node: Operation, inputs: Sequence[bool]) -> bool:
-        constant = node.attrs.get("constant")
+        constant = node.attributes(BinaryAttributes).constant
         return of([*inputs] if constant is None else [*inputs, bool(np.min(constant, initial=0.0) >= 0)])
 
     return rule
 
 
-def _fake_quantize_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, quantization = present_shape(inputs[0]), node.attrs["quantization"]
+def _fake_quantize_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, quantization = present(inputs[0]), node.attributes(FakeQuantizeAttributes).quantization
     axis = quantization.axis
     if axis is not None and (axis >= len(shape) or quantization.scale.shape != (shape[axis],)):
         raise ValueError(f"shape {list(shape)} must have a scale per index of axis {axis}")
@@ -343,17 +361,30 @@ def _fake_quantize_shape(node: Operation, inputs: Sequence[Shape | None]) -> lis
 
 
 def _fake_quantize_sign(node: Operation, inputs: Sequence[bool]) -> bool:
-    low, _ = node.attrs["quantization"].offsets
+    low, _ = node.attributes(FakeQuantizeAttributes).quantization.offsets
     return all(inputs) or bool((low >= 0).all())
 
 
-def _product_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _product_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     """A sum of elements that are products of a MatMul."""
-    return prod(present_shape(inputs[0])) if node.attrs.get("product") else 0
+    return prod(present(inputs[0])) if node.attributes(SumAttributes).product else 0
 
 
 #: Operators that compute every element of their result from the elements at its place.
 _each = partial(Operator, batchable=True, layout_sensitive=False)
+#: Products with ones, or with a matrix of zeros and ones.
+_sums = partial(Operator, OperatorKind.QUANTISED, rises=True, never_negative=keeps_sign)
+
+
+def _of_two(
+    ufunc: Callable[[FloatArray, FloatArray], FloatArray],
+    never_negative: SignRule = any_sign,
+    record: type[BinaryAttributes] = BinaryAttributes,
+) -> Operator:
+    """An operator of two operands, one of which may be a constant."""
+    evaluation = partial(_binary, ufunc)
+    return _each(OperatorKind.PRECISE, record, _broadcast_shape, evaluation, never_negative=never_negative)
+
 
 ELEMENTWISE_OPS = {
     "Relu": _each(
@@ -365,25 +396,16 @@ ELEMENTWISE_OPS = {
         never_negative=_positive,
     ),
     "Clip": _each(
-        OperatorKind.PRECISE,
-        ClipAttributes,
-        _same_shape,
-        _unary(_clip),
-        rises=True,
-        never_negative=_clip_sign,
+        OperatorKind.PRECISE, ClipAttributes, _same_shape, _unary(_clip), rises=True, never_negative=_clip_sign
     ),
     "Function": _each(
-        OperatorKind.PRECISE,
-        FunctionAttributes,
-        _same_shape,
-        _unary(_function),
-        never_negative=_function_sign,
+        OperatorKind.PRECISE, FunctionAttributes, _same_shape, _unary(_function), never_negative=_function_sign
     ),
     "FakeQuantize": _each(
         OperatorKind.PRECISE,
         FakeQuantizeAttributes,
         _fake_quantize_shape,
-        _unary(lambda node, x: node.attrs["quantization"].rounded(x)),
+        _unary(lambda node, x: node.attributes(FakeQuantizeAttributes).quantization.rounded(x)),
         rises=True,
         never_negative=_fake_quantize_sign,
     ),
@@ -395,36 +417,16 @@ ELEMENTWISE_OPS = {
         rises=True,
         never_negative=keeps_sign,
     ),
-    "Add": _each(
-        OperatorKind.PRECISE, BinaryAttributes, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign
-    ),
-    "Sub": _each(OperatorKind.PRECISE, SubAttributes, _broadcast_shape, partial(_binary, np.subtract)),
-    "Mul": _each(
-        OperatorKind.PRECISE,
-        BinaryAttributes,
-        _broadcast_shape,
-        partial(_binary, np.multiply),
-        never_negative=_sign_with_constant(all),
-    ),
-    "Max": _each(
-        OperatorKind.PRECISE,
-        BinaryAttributes,
-        _broadcast_shape,
-        partial(_binary, np.maximum),
-        never_negative=_sign_with_constant(any),
-    ),
-    "Min": _each(
-        OperatorKind.PRECISE,
-        BinaryAttributes,
-        _broadcast_shape,
-        partial(_binary, np.minimum),
-        never_negative=_sign_with_constant(all),
-    ),
+    "Add": _of_two(np.add, _sum_sign),
+    "Sub": _of_two(np.subtract, record=SubAttributes),
+    "Mul": _of_two(np.multiply, _sign_with_constant(all)),
+    "Max": _of_two(np.maximum, _sign_with_constant(any)),
+    "Min": _of_two(np.minimum, _sign_with_constant(all)),
     "Softmax": Operator(
         OperatorKind.PRECISE,
         SoftmaxAttributes,
         _along_axes("axis"),
-        _unary(_softmax),
+        _unary(partial(_softmax, host_softmax)),
         layout_sensitive=False,
         host_partition=True,
         never_negative=_positive,
@@ -433,40 +435,14 @@ ELEMENTWISE_OPS = {
         OperatorKind.PRECISE,
         LogSoftmaxAttributes,
         _along_axes("axis"),
-        _unary(_log_softmax),
+        _unary(partial(_softmax, host_log_softmax)),
         layout_sensitive=False,
         host_partition=True,
     ),
-    "Normalise": Operator(
-        OperatorKind.PRECISE,
-        NormaliseAttributes,
-        _along_axes("axes"),
-        _unary(_normalise),
-    ),
-    "BatchNorm": Operator(
-        OperatorKind.PRECISE,
-        BatchNormAttributes,
-        _channel_shape,
-        _unary(_batch_norm),
-    ),
-    "ReduceMean": Operator(
-        OperatorKind.QUANTISED,  # a product with ones
-        ReductionAttributes,
-        _reduced_shape,
-        _reduction(np.mean),
-        macs=no_macs,
-        rises=True,
-        never_negative=keeps_sign,
-    ),
-    "ReduceSum": Operator(
-        OperatorKind.QUANTISED,
-        SumAttributes,
-        _reduced_shape,
-        _reduction(np.sum),
-        macs=_product_macs,
-        rises=True,
-        never_negative=keeps_sign,
-    ),
+    "Normalise": Operator(OperatorKind.PRECISE, NormaliseAttributes, _along_axes("axes"), _unary(_normalise)),
+    "BatchNorm": Operator(OperatorKind.PRECISE, BatchNormAttributes, _channel_shape, _unary(_batch_norm)),
+    "ReduceMean": _sums(ReductionAttributes, _reduced_shape, _reduction(np.mean), macs=no_macs),
+    "ReduceSum": _sums(SumAttributes, _reduced_shape, _reduction(np.sum), macs=_product_macs),
     "ReduceMax": Operator(
         OperatorKind.MOVING,
         ReduceMaxAttributes,
@@ -475,22 +451,6 @@ ELEMENTWISE_OPS = {
         rises=True,
         never_negative=keeps_sign,
     ),
-    "Expand": Operator(
-        OperatorKind.QUANTISED,  # a product with a matrix of zeros and ones
-        ExpandAttributes,
-        _expand_shape,
-        _expand,
-        macs=no_macs,
-        rises=True,
-        never_negative=keeps_sign,
-    ),
-    "AlignGroups": Operator(
-        OperatorKind.QUANTISED,  # a product with a matrix of zeros and ones
-        AlignGroupsAttributes,
-        _along_axes("axes"),
-        _unary(lambda node, x: x),
-        macs=no_macs,
-        rises=True,
-        never_negative=keeps_sign,
-    ),
+    "Expand": _sums(ExpandAttributes, _expand_shape, _expand, macs=no_macs),
+    "AlignGroups": _sums(AlignGroupsAttributes, _along_axes("axes"), _unary(lambda node, x: x), macs=no_macs),
 }

@@ -9,17 +9,19 @@ from typing import Annotated
 
 import numpy as np
 
-from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute, NoAttributes
 from concord.graph.ops.base import (
+    Arrays,
+    Operation,
     Operator,
     OperatorKind,
     OperatorWeights,
+    Shape,
+    Shapes,
     aligned,
     broadcast,
     keeps_sign,
     present,
-    present_shape,
 )
 from concord.graph.ops.windows import WindowAttributes, window_counts, windows
 from concord.utils.arrays import FloatArray
@@ -29,26 +31,28 @@ _PRODUCT_BLOCK, _DEPTHWISE_BLOCK = 1 << 22, 1 << 19
 
 
 def _check_bias(node: Operation) -> None:
-    outputs, shape = len(node.attrs["weight"]), node.attrs["bias"].shape
+    attributes = node.attributes(AffineAttributes)
+    outputs, shape = len(attributes.weight), attributes.bias.shape
     if shape != (outputs,):
         raise ValueError(f"bias must have the shape [{outputs}], not {list(shape)}")
 
 
-def _conv_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, weight = present_shape(inputs[0]), node.attrs["weight"]
+def _conv_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(ConvAttributes)
+    weight, group = attributes.weight, attributes.group
     _check_bias(node)
-    channels = weight.shape[1] * node.attrs["group"]
-    if len(shape) != weight.ndim or shape[1] != channels or weight.shape[0] % node.attrs["group"]:
+    channels = weight.shape[1] * group
+    if len(shape) != weight.ndim or shape[1] != channels or weight.shape[0] % group:
         raise ValueError(
             f"input must have {weight.ndim} axes and {channels} channels for weights {list(weight.shape)} in "
-            f"{node.attrs['group']} groups, not the shape {list(shape)}"
+            f"{group} groups, not the shape {list(shape)}"
         )
-    return [(shape[0], weight.shape[0], *window_counts(node.attrs, weight.shape[2:], shape[2:]))]
+    return [(shape[0], weight.shape[0], *window_counts(attributes, weight.shape[2:], shape[2:]))]
 
 
-def _products(node: Operation, view: FloatArray) -> FloatArray:
+def _products(attributes: ConvAttributes, view: FloatArray) -> FloatArray:
     """One matrix product per group with the windows ``[images, C, *counts, *kernel]`` as columns."""
-    weight, group = node.attrs["weight"], node.attrs["group"]
+    weight, group = attributes.weight, attributes.group
     rank = weight.ndim - 2
     counts = view.shape[2 : 2 + rank]
     order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
@@ -57,9 +61,9 @@ def _products(node: Operation, view: FloatArray) -> FloatArray:
     return np.asarray(out.reshape(len(weight), len(view), *counts).swapaxes(0, 1))
 
 
-def _depthwise(node: Operation, view: FloatArray) -> FloatArray:
+def _depthwise(attributes: ConvAttributes, view: FloatArray) -> FloatArray:
     """Each channel by itself: tap by tap over the windows ``[images, C, *counts, *kernel]``."""
-    weight = node.attrs["weight"]
+    weight = attributes.weight
     rank = weight.ndim - 2
     out = np.zeros(view.shape[: 2 + rank])
     for tap in np.ndindex(*weight.shape[2:]):
@@ -67,24 +71,24 @@ def _depthwise(node: Operation, view: FloatArray) -> FloatArray:
     return out
 
 
-def _conv(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    x = present(inputs[0])
-    weight, bias = node.attrs["weight"], node.attrs["bias"]
-    depthwise = len(weight) == node.attrs["group"] == x.shape[2]
+def _conv(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(ConvAttributes)
+    weight, group = attributes.weight, attributes.group
+    depthwise = len(weight) == group == x.shape[2]
     convolve, elements = (_depthwise, _DEPTHWISE_BLOCK) if depthwise else (_products, _PRODUCT_BLOCK)
     images = x.reshape(-1, *x.shape[2:])
     out = np.empty((*x.shape[:2], *_conv_shape(node, [x.shape[1:]])[0][1:]))
     flat = out.reshape(-1, *out.shape[2:])
-    size = max(1, elements // (math.prod(weight.shape[1:]) * node.attrs["group"] * math.prod(out.shape[3:])))
+    size = max(1, elements // (math.prod(weight.shape[1:]) * group * math.prod(out.shape[3:])))
     for start in range(0, len(images), size):
         block = slice(start, start + size)
-        flat[block] = convolve(node, windows(node.attrs, weight.shape[2:], images[block], 0.0))
-    out += bias.reshape(-1, *[1] * (weight.ndim - 2))
+        flat[block] = convolve(attributes, windows(attributes, weight.shape[2:], images[block], 0.0))
+    out += attributes.bias.reshape(-1, *[1] * (weight.ndim - 2))
     return [out]
 
 
-def _dense_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, weight = present_shape(inputs[0]), node.attrs["weight"]
+def _dense_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, weight = present(inputs[0]), node.attributes(DenseAttributes).weight
     if weight.ndim != 2:
         raise ValueError(f"weight must have two axes, not the shape {list(weight.shape)}")
     _check_bias(node)
@@ -93,55 +97,68 @@ def _dense_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]
     return [(*shape[:-1], weight.shape[0])]
 
 
-def _dense(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    return [present(inputs[0]) @ node.attrs["weight"].T + node.attrs["bias"]]
+def _dense(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(DenseAttributes)
+    return [present(inputs[0]) @ attributes.weight.T + attributes.bias]
 
 
-def _matmul_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    first, second = present_shape(inputs[0]), present_shape(inputs[1])
+def _matmul_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    first, second = present(inputs[0]), present(inputs[1])
     if min(len(first), len(second)) < 2 or first[-1] != second[-2]:
         raise ValueError(f"factors must be [..., I, K] and [..., K, J], not {list(first)} and {list(second)}")
     return [(*broadcast(first[:-2], second[:-2]), first[-2], second[-1])]
 
 
-def _matmul(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _matmul(node: Operation, inputs: Arrays) -> list[FloatArray]:
     factors = [present(x) for x in inputs]
     rank = max(x.ndim for x in factors) - 1
     first, second = (aligned(x, rank) for x in factors)
     return [np.asarray(first @ second)]
 
 
-def _weight_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _weight_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     """Every element of the result meets one row of the weight."""
-    return math.prod(present_shape(outputs[0])) * int(node.attrs["weight"][0].size)
+    return math.prod(present(outputs[0])) * int(node.attributes(AffineAttributes).weight[0].size)
 
 
-def _matmul_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
-    return math.prod(present_shape(outputs[0])) * present_shape(inputs[0])[-1]
+def _matmul_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
+    return math.prod(present(outputs[0])) * present(inputs[0])[-1]
 
 
 def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """A matrix without negative elements that training leaves as it is keeps the sign."""
-    weight, bias = node.attrs["weight"], node.attrs["bias"]
-    return bool(node.attrs.get("fixed")) and weight.min(initial=0) >= 0 and not bias.any() and all(inputs)
+    attributes = node.attributes(DenseAttributes)
+    positive = attributes.weight.min(initial=0) >= 0 and not attributes.bias.any()
+    return attributes.fixed and bool(positive) and all(inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvAttributes(WindowAttributes):
+class AffineAttributes(NoAttributes):
+    """What all products with constants have."""
+
+    weight: Annotated[FloatArray, Attribute("[O, ...]", ARRAY)]
+    bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvAttributes(AffineAttributes, WindowAttributes):
     """Of a Conv."""
 
     weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY)]
-    bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
     group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseAttributes(NoAttributes):
+class DenseAttributes(AffineAttributes):
     """Of a Dense."""
 
     weight: Annotated[FloatArray, Attribute("[O, K]: x[..., K] becomes [..., O]", ARRAY)]
-    bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
     fixed: Annotated[bool, Attribute("training leaves the weight as it is, such as an adjacency", FLAG)] = False
+
+
+def is_fixed(node: Operation) -> bool:
+    """Whether a node is a product with a matrix that training leaves as it is."""
+    return node.op == "Dense" and node.attributes(DenseAttributes).fixed
 
 
 LINEAR_OPS = {

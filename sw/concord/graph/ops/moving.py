@@ -9,46 +9,46 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import AXES, AXIS, INTEGERS, NUMBER, SIZES, Attribute, NoAttributes, choice
-from concord.graph.ops.base import Operator, OperatorKind, keeps_sign, present, present_shape
+from concord.graph.ops.base import Arrays, Operation, Operator, OperatorKind, Shape, Shapes, keeps_sign, present
 from concord.utils.arrays import FloatArray
 
 
-def _reshape_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, new = present_shape(inputs[0]), tuple(node.attrs["shape"])
+def _reshape_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, new = present(inputs[0]), node.attributes(ReshapeAttributes).shape
     if np.prod(shape, dtype=int) != np.prod(new, dtype=int):
         raise ValueError(f"shape {list(shape)} must have as many elements as {list(new)}")
     return [new]
 
 
-def _reshape(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _reshape(node: Operation, inputs: Arrays) -> list[FloatArray]:
     x = present(inputs[0])
-    return [x.reshape(len(x), *node.attrs["shape"])]
+    return [x.reshape(len(x), *node.attributes(ReshapeAttributes).shape)]
 
 
 def _reshape_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
-    return tuple(node.attrs["shape"]) == x
+    return node.attributes(ReshapeAttributes).shape == x
 
 
-def _transpose_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, perm = present_shape(inputs[0]), node.attrs["perm"]
+def _transpose_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, perm = present(inputs[0]), node.attributes(TransposeAttributes).perm
     if sorted(perm) != list(range(len(shape))):
         raise ValueError(f"perm must be a permutation of the axes of {list(shape)}, not {list(perm)}")
     return [tuple(shape[axis] for axis in perm)]
 
 
-def _transpose(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    order = (0, *(axis + 1 for axis in node.attrs["perm"]))
+def _transpose(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    order = (0, *(axis + 1 for axis in node.attributes(TransposeAttributes).perm))
     return [np.ascontiguousarray(present(inputs[0]).transpose(order))]
 
 
 def _transpose_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
-    return list(node.attrs["perm"]) == sorted(node.attrs["perm"])
+    perm = node.attributes(TransposeAttributes).perm
+    return list(perm) == sorted(perm)
 
 
-def _concat_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shapes, axis = [present_shape(shape) for shape in inputs], node.attrs["axis"]
+def _concat_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shapes, axis = [present(shape) for shape in inputs], node.attributes(ConcatAttributes).axis
     if any(axis >= len(shape) for shape in shapes):
         raise ValueError(f"axis must be one that {[list(shape) for shape in shapes]} have, not {axis}")
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or len({len(s) for s in shapes}) != 1:
@@ -57,8 +57,8 @@ def _concat_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape
     return [(*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])]
 
 
-def _concat(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    return [np.concatenate([present(x) for x in inputs], axis=node.attrs["axis"] + 1)]
+def _concat(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    return [np.concatenate([present(x) for x in inputs], axis=node.attributes(ConcatAttributes).axis + 1)]
 
 
 def _concat_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
@@ -67,13 +67,13 @@ def _concat_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
 
 def _ranges(node: Operation) -> dict[int, range]:
     """Indices that are taken along every axis that is not taken whole."""
-    attrs = node.attrs
-    rows = zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True)
+    slices = node.attributes(SliceAttributes)
+    rows = zip(slices.axes, slices.starts, slices.stops, slices.steps, strict=True)
     return {axis: range(start, stop, step) for axis, start, stop, step in rows}
 
 
-def _slice_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, taken = list(present_shape(inputs[0])), _ranges(node)
+def _slice_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, taken = list(present(inputs[0])), _ranges(node)
     for axis, indices in taken.items():
         if not indices or not all(0 <= index < shape[axis] for index in (indices[0], indices[-1])):
             raise ValueError(f"indices {indices} must be there and inside axis {axis} of {shape}")
@@ -81,7 +81,7 @@ def _slice_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]
     return [tuple(shape)]
 
 
-def _slice(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _slice(node: Operation, inputs: Arrays) -> list[FloatArray]:
     x = present(inputs[0])
     index = [slice(None)] * x.ndim
     for axis, taken in _ranges(node).items():
@@ -90,35 +90,36 @@ def _slice(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatAr
 
 
 def _slice_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
-    rows = zip(node.attrs["axes"], node.attrs["starts"], node.attrs["steps"], strict=True)
-    return y == x and all(row[1:] == (0, 1) for row in rows)
+    return y == x and all((indices.start, indices.step) == (0, 1) for indices in _ranges(node).values())
 
 
-def _pad_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, pads = present_shape(inputs[0]), node.attrs["pads"]
+def _pad_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(PadAttributes)
+    pads = attributes.pads
     rank = len(shape)
     if len(pads) != 2 * rank or min(pads, default=0) < 0:
         raise ValueError(f"pads must be {2 * rank} numbers, none negative, not {list(pads)}")
-    if node.attrs["mode"] == "reflect" and any(max(pads[k], pads[rank + k]) >= size for k, size in enumerate(shape)):
+    if attributes.mode == "reflect" and any(max(pads[k], pads[rank + k]) >= size for k, size in enumerate(shape)):
         raise ValueError(f"pads {list(pads)} must be smaller than {list(shape)} where they reflect")
     return [tuple(pads[axis] + size + pads[rank + axis] for axis, size in enumerate(shape))]
 
 
-def _pad(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    pads = node.attrs["pads"]
-    rank = len(pads) // 2
+def _pad(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(PadAttributes)
+    pads, rank = attributes.pads, len(attributes.pads) // 2
     widths = [(0, 0), *((pads[axis], pads[rank + axis]) for axis in range(rank))]
-    if node.attrs["mode"] == "constant":
-        return [np.pad(present(inputs[0]), widths, constant_values=node.attrs["value"])]
-    return [np.pad(present(inputs[0]), widths, mode=node.attrs["mode"])]
+    if attributes.mode == "constant":
+        return [np.pad(present(inputs[0]), widths, constant_values=attributes.value)]
+    return [np.pad(present(inputs[0]), widths, mode=attributes.mode)]
 
 
 def _pad_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
-    return not any(node.attrs["pads"])
+    return not any(node.attributes(PadAttributes).pads)
 
 
 def _pad_sign(node: Operation, inputs: Sequence[bool]) -> bool:
-    return all(inputs) and (node.attrs["mode"] != "constant" or node.attrs["value"] >= 0)
+    attributes = node.attributes(PadAttributes)
+    return all(inputs) and (attributes.mode != "constant" or attributes.value >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +186,7 @@ MOVING_OPS = {
         identity=_transpose_identity,
         never_negative=keeps_sign,
     ),
-    "Concat": _view(
-        ConcatAttributes,
-        _concat_shape,
-        _concat,
-        identity=_concat_identity,
-        never_negative=keeps_sign,
-    ),
+    "Concat": _view(ConcatAttributes, _concat_shape, _concat, identity=_concat_identity, never_negative=keeps_sign),
     "Slice": _view(
         SliceAttributes,
         _slice_shape,

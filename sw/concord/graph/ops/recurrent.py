@@ -6,7 +6,7 @@ hidden]``; Y ``[steps, directions, 1, hidden]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -14,7 +14,6 @@ from typing import Annotated
 import numpy as np
 
 from concord.functions import by_recurrent_name
-from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import (
     ARRAY,
     COUNT,
@@ -27,7 +26,17 @@ from concord.graph.ops.attributes import (
     choice,
     optional,
 )
-from concord.graph.ops.base import Operator, OperatorKind, OperatorWeights, Recurrence, present, present_shape
+from concord.graph.ops.base import (
+    Arrays,
+    Operation,
+    Operator,
+    OperatorKind,
+    OperatorWeights,
+    Recurrence,
+    Shape,
+    Shapes,
+    present,
+)
 from concord.utils.arrays import FloatArray
 
 Activation = Callable[[FloatArray], FloatArray]
@@ -40,58 +49,69 @@ Begin = Callable[[Operation, int, FloatArray, FloatArray], TimeStep]
 
 def directions(node: Operation) -> list[bool]:
     """For every direction whether it goes from the last time step to the first."""
-    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
+    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[
+        node.attributes(RecurrentAttributes).direction
+    ]
 
 
-def _shape(recurrence: Recurrence, node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    x, hidden, w = present_shape(inputs[0]), node.attrs["hidden_size"], node.attrs["W"]
+def _shape(recurrence: Recurrence, node: Operation, inputs: Shapes) -> list[Shape]:
+    x, attributes = present(inputs[0]), node.attributes(RecurrentAttributes)
+    hidden, w = attributes.hidden_size, attributes.W
     if w.ndim != 3:
         raise ValueError(f"W must have three axes, not the shape {list(w.shape)}")
     if len(x) != 3 or x[2] != w.shape[2]:
         raise ValueError(f"X must be steps by batch by {w.shape[2]} features, not {list(x)}")
     count, rows = len(directions(node)), recurrence.gates * hidden
-    for name, wanted in (("W", (count, rows, w.shape[2])), ("R", (count, rows, hidden)), ("B", (count, 2 * rows))):
-        if node.attrs[name].shape != wanted:
-            raise ValueError(f"{name} must have the shape {list(wanted)}, not {list(node.attrs[name].shape)}")
-    for name in ("activations", "activation_parameters"):
-        if [len(part) for part in node.attrs[name]] != [len(recurrence.functions)] * count:
+    for name, values, wanted in (
+        ("W", w, (count, rows, w.shape[2])),
+        ("R", attributes.R, (count, rows, hidden)),
+        ("B", attributes.B, (count, 2 * rows)),
+    ):
+        if values.shape != wanted:
+            raise ValueError(f"{name} must have the shape {list(wanted)}, not {list(values.shape)}")
+    for name, parts in (
+        ("activations", attributes.activations),
+        ("activation_parameters", attributes.activation_parameters),
+    ):
+        if [len(part) for part in parts] != [len(recurrence.functions)] * count:
             raise ValueError(f"{name} must be {len(recurrence.functions)} for each of {count} directions")
     state = (len(w), x[1], hidden)
     if any(shape not in (None, state) for shape in inputs[1:]):
         raise ValueError(f"initial states must have the shape {list(state)}, not {inputs[1:]}")
-    if any(node.attrs.get(name) is not None and node.attrs[name].shape != state for name in ("initial_h", "initial_c")):
+    if any(constant is not None and constant.shape != state for constant in attributes.initial):
         raise ValueError(f"constant initial states must have the shape {list(state)}")
-    if node.attrs.get("P") is not None and node.attrs["P"].shape != (len(w), 3 * hidden):
-        raise ValueError(f"P must have the shape {[len(w), 3 * hidden]}, not {list(node.attrs['P'].shape)}")
+    peephole = attributes.P if isinstance(attributes, LstmAttributes) else None
+    if peephole is not None and peephole.shape != (len(w), 3 * hidden):
+        raise ValueError(f"P must have the shape {[len(w), 3 * hidden]}, not {list(peephole.shape)}")
     return [(x[0], *state[:1], x[1], hidden)] + [state] * len(recurrence.initial)
 
 
 def _activations(node: Operation, direction: int) -> list[Activation]:
     """The functions of one direction. Inputs of gates are clipped; that of h, the cell, is not, as in onnxruntime."""
-    limit = np.inf if node.attrs["clip"] is None else node.attrs["clip"]
-    known = by_recurrent_name()
+    attributes, known = node.attributes(RecurrentAttributes), by_recurrent_name()
+    limit = np.inf if attributes.clip is None else attributes.clip
 
-    def activation(name: str, parameters: dict[str, float], limit: float) -> Activation:
+    def activation(name: str, parameters: Mapping[str, float], limit: float) -> Activation:
         function = known[name]
         return lambda x: function.values(np.clip(x, -limit, limit) if limit < np.inf else x, **parameters)
 
-    pairs = zip(node.attrs["activations"][direction], node.attrs["activation_parameters"][direction], strict=True)
+    pairs = zip(attributes.activations[direction], attributes.activation_parameters[direction], strict=True)
     return [
         activation(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)
     ]
 
 
 def _lstm_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
-    hidden = node.attrs["hidden_size"]
+    attributes = node.attributes(LstmAttributes)
     f, g, h = _activations(node, d)
-    peephole = np.zeros(3 * hidden) if node.attrs["P"] is None else node.attrs["P"][d]
+    peephole = np.zeros(3 * attributes.hidden_size) if attributes.P is None else attributes.P[d]
     p_i, p_o, p_f = np.split(peephole, 3)
 
     def step(x: FloatArray, states: States) -> States:
         before, cell = states
         i, o, forget, c = np.split(x + before @ r.T + bias, 4, axis=-1)
         i = f(i + p_i * cell)
-        kept = 1.0 - i if node.attrs["input_forget"] else f(forget + p_f * cell)
+        kept = 1.0 - i if attributes.input_forget else f(forget + p_f * cell)
         cell = kept * cell + i * g(c)
         return f(o + p_o * cell) * h(cell), cell
 
@@ -99,7 +119,8 @@ def _lstm_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> Time
 
 
 def _gru_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
-    hidden = node.attrs["hidden_size"]
+    attributes = node.attributes(GruAttributes)
+    hidden = attributes.hidden_size
     f, g = _activations(node, d)
     r_zr, r_h = r[: 2 * hidden], r[2 * hidden :]
     b_zr, b_h = bias[: 2 * hidden], bias[2 * hidden :]
@@ -107,7 +128,7 @@ def _gru_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeS
     def step(x: FloatArray, states: States) -> States:
         (before,) = states
         z, reset = np.split(f(x[..., : 2 * hidden] + before @ r_zr.T + b_zr), 2, axis=-1)
-        if node.attrs["linear_before_reset"]:
+        if attributes.linear_before_reset:
             inner = reset * (before @ r_h.T + b_h)
         else:
             inner = (reset * before) @ r_h.T + b_h
@@ -121,36 +142,31 @@ def _rnn_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeS
     return lambda x, states: (f(x + states[0] @ r.T + bias),)
 
 
-def _initial(
-    recurrence: Recurrence, node: Operation, inputs: Sequence[FloatArray | None], samples: int, batch: int
-) -> list[FloatArray]:
+def _initial(attributes: RecurrentAttributes, inputs: Arrays, samples: int, batch: int) -> list[FloatArray]:
     """Every state ``[directions, samples * batch, hidden]`` before the first step."""
-    hidden, count = node.attrs["hidden_size"], len(node.attrs["W"])
+    hidden, count = attributes.hidden_size, len(attributes.W)
     states = []
-    for index, name in enumerate(recurrence.initial, 1):
+    for index, constant in enumerate(attributes.initial, 1):
         state = inputs[index] if index < len(inputs) else None
         if state is None:
-            constant = node.attrs.get(name)
             constant = np.zeros((count, batch, hidden)) if constant is None else constant
             state = np.broadcast_to(constant, (samples, count, batch, hidden))
         states.append(state.swapaxes(0, 1).reshape(count, samples * batch, hidden))
     return states
 
 
-def _evaluate(
-    recurrence: Recurrence, begin: Begin, node: Operation, inputs: Sequence[FloatArray | None]
-) -> list[FloatArray]:
-    x = present(inputs[0])
+def _evaluate(begin: Begin, node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(RecurrentAttributes)
     samples, steps, batch, _ = x.shape
     sequence = x.swapaxes(0, 1).reshape(steps, samples * batch, -1)
-    initial = _initial(recurrence, node, inputs, samples, batch)
+    initial = _initial(attributes, inputs, samples, batch)
     outputs, last = [], []
     for d, backward in enumerate(directions(node)):
-        input_bias, bias = np.split(node.attrs["B"][d], 2)
-        step = begin(node, d, node.attrs["R"][d], bias)
-        gates = sequence @ node.attrs["W"][d].T + input_bias
+        input_bias, bias = np.split(attributes.B[d], 2)
+        step = begin(node, d, attributes.R[d], bias)
+        gates = sequence @ attributes.W[d].T + input_bias
         states: States = tuple(state[d] for state in initial)
-        values = np.empty((steps, samples * batch, node.attrs["hidden_size"]))
+        values = np.empty((steps, samples * batch, attributes.hidden_size))
         for t in reversed(range(steps)) if backward else range(steps):
             states = step(gates[t], states)
             values[t] = states[0]
@@ -187,6 +203,11 @@ class RecurrentAttributes(NoAttributes):
     ]
     initial_h: Annotated[FloatArray | None, Attribute(_INITIAL, optional(ARRAY))]
 
+    @property
+    def initial(self) -> tuple[FloatArray | None, ...]:
+        """Constant initial states, in the order of the inputs behind the first."""
+        return (self.initial_h,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LstmAttributes(RecurrentAttributes):
@@ -196,6 +217,11 @@ class LstmAttributes(RecurrentAttributes):
     input_forget: Annotated[bool, Attribute("the forget gate is 1 - i", FLAG)]
     initial_c: Annotated[FloatArray | None, Attribute(_INITIAL, optional(ARRAY))]
 
+    @property
+    def initial(self) -> tuple[FloatArray | None, ...]:
+        """Those of h and of the cell."""
+        return self.initial_h, self.initial_c
+
 
 @dataclass(frozen=True, kw_only=True)
 class GruAttributes(RecurrentAttributes):
@@ -204,9 +230,10 @@ class GruAttributes(RecurrentAttributes):
     linear_before_reset: Annotated[bool, Attribute("the reset gate multiplies the product with R", FLAG)]
 
 
-def _macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     """Every step has all weights once."""
-    return present_shape(inputs[0])[0] * int(node.attrs["W"].size + node.attrs["R"].size)
+    attributes = node.attributes(RecurrentAttributes)
+    return present(inputs[0])[0] * int(attributes.W.size + attributes.R.size)
 
 
 def _record(
@@ -219,7 +246,7 @@ def _record(
         OperatorKind.QUANTISED,
         attributes,
         partial(_shape, recurrence),
-        partial(_evaluate, recurrence, begin),
+        partial(_evaluate, begin),
         macs=_macs,
         weights=OperatorWeights(("W", "R"), "B", inputs=-1),
         recurrence=recurrence,
@@ -229,11 +256,6 @@ def _record(
 
 RECURRENT_OPS = {
     "LSTM": _record(LstmAttributes, Recurrence(4, ("Sigmoid", "Tanh", "Tanh"), cell=True), _lstm_step, frozenset({2})),
-    "GRU": _record(
-        GruAttributes,
-        Recurrence(3, ("Sigmoid", "Tanh")),
-        _gru_step,
-        frozenset({1}),
-    ),
+    "GRU": _record(GruAttributes, Recurrence(3, ("Sigmoid", "Tanh")), _gru_step, frozenset({1})),
     "RNN": _record(RecurrentAttributes, Recurrence(1, ("Tanh",)), _rnn_step),
 }

@@ -6,14 +6,23 @@ Windows that do not fit entirely into the padded input are not there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
-from concord.graph.operation import Operation, Shape
 from concord.graph.ops.attributes import COUNTS, SIZES, Attribute, NoAttributes
-from concord.graph.ops.base import Operator, OperatorKind, keeps_sign, no_macs, present, present_shape
+from concord.graph.ops.base import (
+    Arrays,
+    Operation,
+    Operator,
+    OperatorKind,
+    Shape,
+    Shapes,
+    keeps_sign,
+    no_macs,
+    present,
+)
 from concord.utils.arrays import FloatArray
 
 
@@ -29,60 +38,60 @@ class WindowAttributes(NoAttributes):
     dilations: Annotated[tuple[int, ...], Attribute("distance of the taps along every spatial axis", COUNTS)]
 
 
-def window_counts(attrs: dict[str, Any], kernel: Sequence[int], spatial: Sequence[int]) -> Shape:
+def window_counts(attributes: WindowAttributes, kernel: Sequence[int], spatial: Sequence[int]) -> Shape:
     """Number of windows along every spatial axis; ``ValueError`` if there is none."""
-    pads, rank = attrs["pads"], len(kernel)
+    pads, rank = attributes.pads, len(kernel)
     if len(spatial) != rank:
         raise ValueError(f"window of {rank} axes must slide over as many, not {len(spatial)}")
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilations"], strict=True)]
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, attributes.dilations, strict=True)]
     padded = [size + pads[axis] + pads[rank + axis] for axis, size in enumerate(spatial)]
     if any(span > size for span, size in zip(spans, padded, strict=True)):
         raise ValueError(f"window of {spans} elements must fit into the padded input of {padded}")
-    return tuple((p - s) // stride + 1 for p, s, stride in zip(padded, spans, attrs["strides"], strict=True))
+    return tuple((p - s) // stride + 1 for p, s, stride in zip(padded, spans, attributes.strides, strict=True))
 
 
-def windows(attrs: dict[str, Any], kernel: Sequence[int], x: FloatArray, padding: float) -> FloatArray:
+def windows(attributes: WindowAttributes, kernel: Sequence[int], x: FloatArray, padding: float) -> FloatArray:
     """Read-only view ``[..., *counts, *kernel]`` of ``x[..., *spatial]``."""
     rank = len(kernel)
-    pads, axes = attrs["pads"], tuple(range(x.ndim - rank, x.ndim))
+    pads, axes = attributes.pads, tuple(range(x.ndim - rank, x.ndim))
     if any(pads):
         widths = [(0, 0)] * (x.ndim - rank) + [(pads[axis], pads[rank + axis]) for axis in range(rank)]
         x = np.pad(x, widths, constant_values=padding)
-    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, attrs["dilations"], strict=True))
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, attributes.dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
-    steps = tuple(slice(None, None, step) for step in (*attrs["strides"], *attrs["dilations"]))
+    steps = tuple(slice(None, None, step) for step in (*attributes.strides, *attributes.dilations))
     return view[(slice(None),) * (view.ndim - 2 * rank) + steps]
 
 
-def _pool_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
-    shape, kernel = present_shape(inputs[0]), node.attrs["kernel"]
-    kept = shape[: len(shape) - len(kernel)]
-    return [kept + window_counts(node.attrs, kernel, shape[len(kept) :])]
+def _pool_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(PoolAttributes)
+    kept = shape[: len(shape) - len(attributes.kernel)]
+    return [kept + window_counts(attributes, attributes.kernel, shape[len(kept) :])]
 
 
-def _kernel_axes(node: Operation) -> tuple[int, ...]:
-    return tuple(range(-len(node.attrs["kernel"]), 0))
+def _kernel_axes(attributes: PoolAttributes) -> tuple[int, ...]:
+    return tuple(range(-len(attributes.kernel), 0))
 
 
-def _max_pool(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    view = windows(node.attrs, node.attrs["kernel"], present(inputs[0]), -np.inf)
-    return [view.max(axis=_kernel_axes(node))]
+def _max_pool(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(PoolAttributes)
+    return [windows(attributes, attributes.kernel, present(inputs[0]), -np.inf).max(axis=_kernel_axes(attributes))]
 
 
-def divisors(node: Operation, spatial: Sequence[int]) -> FloatArray:
+def divisors(attributes: AveragePoolAttributes, spatial: Sequence[int]) -> FloatArray:
     """What an AveragePool divides the sum of every window by: ``[*counts]``."""
-    pads, counted, rank = node.attrs["pads"], node.attrs["counted"], len(spatial)
+    pads, counted, rank = attributes.pads, attributes.counted, len(spatial)
     grid = np.zeros([pads[axis] + size + pads[rank + axis] for axis, size in enumerate(spatial)])
     inside = [slice(pads[k] - counted[k], pads[k] + n + counted[rank + k]) for k, n in enumerate(spatial)]
     grid[tuple(inside)] = 1.0
-    unpadded = node.attrs | {"pads": (0,) * len(pads)}
-    return np.asarray(windows(unpadded, node.attrs["kernel"], grid, 0.0).sum(axis=_kernel_axes(node)))
+    unpadded = replace(attributes, pads=(0,) * len(pads))
+    return np.asarray(windows(unpadded, attributes.kernel, grid, 0.0).sum(axis=_kernel_axes(attributes)))
 
 
-def _average_pool(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
-    x, kernel = present(inputs[0]), node.attrs["kernel"]
-    sums = windows(node.attrs, kernel, x, 0.0).sum(axis=_kernel_axes(node))
-    return [sums / divisors(node, x.shape[x.ndim - len(kernel) :])]
+def _average_pool(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(AveragePoolAttributes)
+    sums = windows(attributes, attributes.kernel, x, 0.0).sum(axis=_kernel_axes(attributes))
+    return [sums / divisors(attributes, x.shape[x.ndim - len(attributes.kernel) :])]
 
 
 @dataclass(frozen=True, kw_only=True)

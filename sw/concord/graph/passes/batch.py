@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import constant_of
 
 
 class BatchError(ValueError):
@@ -27,9 +28,8 @@ def with_batch(graph: Graph, size: int) -> Graph:
     flat = sorted(name for name in used if len(graph.shapes[name]) < 2 or graph.shapes[name][0] != 1)
     if flat:
         raise BatchError(f"batch must be 1: {flat[0]} has the shape {graph.shapes[flat[0]]} without an axis for it")
-    constants = [node for node in graph.nodes if "constant" in node.attrs]
-    if any(node.attrs["constant"].ndim and node.attrs["constant"].shape[:-1].count(1) != node.attrs["constant"].ndim - 1
-           for node in constants):  # fmt: skip
+    constants = (constant_of(node, "Add", "Sub", "Mul", "Max", "Min") for node in graph.nodes)
+    if any(size != 1 for constant in constants if constant is not None for size in constant.shape[:-1]):
         raise BatchError("batch must be 1: a constant has rows")
     shapes = {name: (size, *shape[1:]) if name in used else shape for name, shape in graph.shapes.items()}
     return Graph(graph.name, list(graph.nodes), list(graph.inputs), list(graph.outputs), shapes, set())

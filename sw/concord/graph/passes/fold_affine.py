@@ -6,6 +6,7 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OperatorWeights, operator_of
+from concord.graph.ops.elementwise import BinaryAttributes, constant_of
 from concord.utils.arrays import FloatArray
 
 
@@ -15,13 +16,12 @@ def run(graph: Graph) -> None:
     Weights that an exporter has quantised are not multiplied.
     """
     for node in list(graph.nodes):
-        layer = (
-            graph.producer(node.inputs[0]) if node.op in ("Add", "Sub", "Mul") and "constant" in node.attrs else None
-        )
+        operand = constant_of(node, "Add", "Sub", "Mul")
+        layer = None if operand is None else graph.producer(node.inputs[0])
         weights = None if layer is None else operator_of(layer).affine
-        if layer is None or weights is None or not _may_fold(graph, layer, node):
+        if operand is None or layer is None or weights is None or not _may_fold(graph, layer, node):
             continue
-        constant = _per_channel(graph, layer, weights, node)
+        constant = _per_channel(graph, layer, weights, node, operand)
         if constant is not None:
             merged = _merged(layer, weights, node, constant).replace(outputs=node.outputs)
             graph.nodes = [merged if n.name == layer.name else n for n in graph.nodes if n.name != node.name]
@@ -31,14 +31,15 @@ def run(graph: Graph) -> None:
 def _may_fold(graph: Graph, layer: Node, node: Node) -> bool:
     between = layer.outputs[0]
     read_once = between not in (*graph.outputs, *graph.quantization) and len(graph.consumers(between)) == 1
-    scales = node.op == "Mul" or node.attrs.get("reversed", False)
+    scales = node.op == "Mul" or node.attributes(BinaryAttributes).constant_first
     return read_once and not (scales and layer.name in graph.weight_quantization)
 
 
-def _per_channel(graph: Graph, layer: Node, weights: OperatorWeights, node: Node) -> FloatArray | None:
+def _per_channel(
+    graph: Graph, layer: Node, weights: OperatorWeights, node: Node, constant: FloatArray
+) -> FloatArray | None:
     """The constant of a node as one number per output channel of the layer in front; ``None`` if it is not that."""
     shape = graph.shapes[layer.outputs[0]]
-    constant: FloatArray = node.attrs["constant"]
     if graph.shapes[node.outputs[0]] != shape:
         return None
     sizes = (1,) * (len(shape) - constant.ndim) + constant.shape
@@ -56,7 +57,7 @@ def _merged(layer: Node, weights: OperatorWeights, node: Node, constant: FloatAr
         weight, bias = weight * factor, bias * constant
     elif node.op == "Add":
         bias = bias + constant
-    elif node.attrs.get("reversed"):
+    elif node.attributes(BinaryAttributes).constant_first:
         weight, bias = -weight, constant - bias
     else:
         bias = bias - constant

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concord.graph.ir import Graph
+from concord.graph.ir import Graph, Node
 from concord.graph.ops.moving import PadAttributes
+from concord.graph.ops.windows import WindowAttributes
 
 
 def run(graph: Graph) -> None:
@@ -21,15 +22,16 @@ def run(graph: Graph) -> None:
             continue
         more = (*pads[2:rank], *pads[rank + 2 :])
         names = {node.name for node in readers}
-        graph.nodes = [
-            node.replace(inputs=(source,)).with_attrs(pads=tuple(map(sum, zip(node.attrs["pads"], more, strict=True))))
-            if node.name in names
-            else node
-            for node in graph.nodes
-            if node.name != pad.name
-        ]
+        graph.nodes.remove(pad)
+        graph.nodes = [_padded(node, source, more) if node.name in names else node for node in graph.nodes]
         del graph.shapes[result]
         graph.quantization.pop(result, None)
+
+
+def _padded(conv: Node, source: str, more: tuple[int, ...]) -> Node:
+    """A Conv of ``source`` that pads ``more`` than before."""
+    pads = conv.attributes(WindowAttributes).pads
+    return conv.replace(inputs=(source,)).with_attrs(pads=tuple(map(sum, zip(pads, more, strict=True))))
 
 
 def _same_codes(graph: Graph, source: str, result: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concord.functions import function
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import FunctionAttributes
 
 #: Functions, one after the other, that the compiler makes one table of, although each is decomposed otherwise: the gate
 #: of a Mish.
@@ -22,11 +23,10 @@ def run(graph: Graph) -> None:
         between = before.outputs[0]
         if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
             continue
-        names = tuple(name for name, _ in (*before.attrs["functions"], *node.attrs["functions"]))
+        first, second = (each.attributes(FunctionAttributes) for each in (before, node))
+        names = (*first.names, *second.names)
         if (names != GATE and any(function(name).decomposed for name in names)) or function(names[0]).pole:
             continue
-        joined = node.replace(inputs=before.inputs).with_attrs(
-            functions=(*before.attrs["functions"], *node.attrs["functions"])
-        )
+        joined = node.replace(inputs=before.inputs).with_attrs(functions=(*first.functions, *second.functions))
         graph.nodes = [joined if n.name == node.name else n for n in graph.nodes if n.name != before.name]
         del graph.shapes[between]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import FunctionAttributes
+from concord.graph.ops.elementwise import FunctionAttributes, constant_of
 from concord.graph.passes import dead
 
 #: Relative error of constants, which exporters round.
@@ -55,9 +55,10 @@ def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
 
 def _constant(node: Node | None, op: str, value: float) -> bool:
     """Whether a node is this operation with this number."""
-    if node is None or node.op != op or "constant" not in node.attrs or node.attrs["constant"].size != 1:
+    constant = None if node is None else constant_of(node, op)
+    if constant is None or constant.size != 1:
         return False
-    return math.isclose(float(node.attrs["constant"].reshape(-1)[0]), value, rel_tol=_TOLERANCE)
+    return math.isclose(float(constant.reshape(-1)[0]), value, rel_tol=_TOLERANCE)
 
 
 def _reader(graph: Graph, node: Node) -> Node | None:

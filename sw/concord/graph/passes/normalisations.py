@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import FunctionAttributes, ReductionAttributes
-from concord.utils.arrays import FloatArray
+from concord.graph.ops.elementwise import BinaryAttributes, FunctionAttributes, ReductionAttributes, constant_of
 
 _ROOTS = (("rsqrt",), ("sqrt", "reciprocal"))
 
@@ -47,7 +46,8 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         if root is None or root.op != "Function" or root.attributes(FunctionAttributes).names not in _ROOTS:
             continue
         shifted = graph.producer(root.inputs[0])
-        if shifted is None or shifted.op != "Add" or np.size(epsilon := shifted.attrs.get("constant", ())) != 1:
+        epsilon = None if shifted is None else constant_of(shifted, "Add")
+        if shifted is None or epsilon is None or epsilon.size != 1:
             continue
         mean = graph.producer(shifted.inputs[0])
         square = graph.producer(mean.inputs[0]) if mean is not None else None
@@ -60,7 +60,7 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         centre = _centre(graph, x, axes, nodes)
         source = centre[0].inputs[0] if centre else x
         scaling = _scale(graph, product)
-        scale: FloatArray = scaling.attrs["constant"] if scaling is not None else np.ones(())
+        scale = np.ones(()) if scaling is None else scaling.attributes(BinaryAttributes).constant
         last = scaling or product
         attrs = {
             "axes": axes, "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
@@ -108,5 +108,5 @@ def _scale(graph: Graph, product: Node) -> Node | None:
     if between in graph.outputs or between in graph.quantization or len(readers) != 1:
         return None
     (reader,) = readers
-    fits = reader.op == "Mul" and "constant" in reader.attrs
+    fits = constant_of(reader, "Mul") is not None
     return reader if fits and graph.shapes[reader.outputs[0]] == graph.shapes[between] else None

@@ -10,6 +10,7 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.rewriting import Emit, rewrite
 
 #: Room around the corners of a steep function, beyond which its inputs are cut off: nothing overflows behind it.
@@ -19,7 +20,7 @@ _ROOM = 0.01
 def run(graph: Graph) -> None:
     """Rewrite every Function that is one of :data:`LINES`."""
     for node in list(graph.nodes):
-        functions: tuple[tuple[str, dict[str, float]], ...] = node.attrs["functions"] if node.op == "Function" else ()
+        functions = node.attributes(FunctionAttributes).functions if node.op == "Function" else ()
         if len(functions) == 1 and functions[0][0] in LINES:
             name, parameters = functions[0]
             rewrite(graph, node, partial(LINES[name], x=node.inputs[0], **function(name).complete(parameters)))
@@ -53,8 +54,4 @@ def hardswish(emit: Emit, x: str) -> str:
 
 
 #: What makes nodes for a function: ``rule(emit, x, **parameters)``; the last node has the result.
-LINES: dict[str, Callable[..., str]] = {
-    "leaky_relu": leaky_relu,
-    "hardsigmoid": hardsigmoid,
-    "hardswish": hardswish,
-}
+LINES: dict[str, Callable[..., str]] = {"leaky_relu": leaky_relu, "hardsigmoid": hardsigmoid, "hardswish": hardswish}

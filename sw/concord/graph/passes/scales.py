@@ -11,7 +11,9 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import OperatorWeights, operator_of
+from concord.graph.ops.elementwise import constant_of
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
 WEIGHTS = (2.0**-10, 120.0)
@@ -27,8 +29,8 @@ def run(graph: Graph) -> None:
         weights = operator_of(node).affine
         if weights is not None:
             made = [] if node.name in graph.weight_quantization else _weights(graph, node, weights)
-        elif node.op == "Mul" and "constant" in node.attrs:
-            made = _factor(graph, node)
+        elif (constant := constant_of(node, "Mul")) is not None:
+            made = _factor(graph, node, constant)
         else:
             continue
         if made:
@@ -68,8 +70,7 @@ def _weights(graph: Graph, node: Node, weights: OperatorWeights) -> list[Node]:
     return [made[0], *_followed_by(graph, made[1], "Add", constant=node.attrs[weights.bias].reshape(shape))]
 
 
-def _factor(graph: Graph, node: Node) -> list[Node]:
-    constant = node.attrs["constant"]
+def _factor(graph: Graph, node: Node, constant: FloatArray) -> list[Node]:
     largest = float(np.abs(constant).max(initial=0.0))
     kept = np.float16(constant).astype(np.float64) if largest <= BINARY16_MAX else np.inf
     small = 0 < largest < 2.0 ** (BINARY16_EXP_MIN + 1) and not np.array_equal(kept, constant)

@@ -11,6 +11,7 @@ import numpy as np
 
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
+from concord.graph.ops.windows import AveragePoolAttributes
 from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.layers.windows import Geometry, at_last_axes, padded_like
 from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_format
@@ -69,7 +70,7 @@ class AveragePool(Layer):
 
     def _factors(self, spatial: Sequence[int]) -> Tensor:
         """Reciprocals on one grid, ``[*counts]``."""
-        counts = divisors(self.node, spatial)
+        counts = divisors(self.node.attributes(AveragePoolAttributes), spatial)
         numbers = {int(n): Dyadic.nearest(Fraction(1, int(n))) for n in np.unique(counts)}
         least = min(number.exp for number in numbers.values())
         mants = {n: number.mant << number.exp - least for n, number in numbers.items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 from concord.graph.ir import Shape
 from concord.graph.ops import window_counts
+from concord.graph.ops.windows import WindowAttributes
 from concord.train.tensor import Array
 
 Slices = tuple[slice, ...]
@@ -38,7 +39,8 @@ class Geometry:
 
     def counts(self, spatial: Sequence[int]) -> Shape:
         """Number of windows along every axis."""
-        return window_counts(self.attrs, self.kernel, spatial)
+        how = WindowAttributes(**{name: self.attrs[name] for name in ("strides", "pads", "dilations")})
+        return window_counts(how, self.kernel, spatial)
 
     @property
     def apart(self) -> bool:
