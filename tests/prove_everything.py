@@ -17,11 +17,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from concord.display.tables import text_table
 from concord.host.errors import DeviceError
 from concord.host.rtl import find_library
 from concord.prove.machines import MACHINES
@@ -91,10 +90,8 @@ def table_of(found, console):
     """Values by pair and kind; returns how many there are, and how many differ."""
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in found)]
     pairs = sorted({pair for one in found for pair in one.counts})
-    table = Table(title="Values compared", box=box.SIMPLE_HEAD)
-    table.add_column("pair", no_wrap=True)
-    for column in (*kinds, "all", "different"):
-        table.add_column(column, justify="right")
+    right = (*kinds, "all", "different")
+    table = text_table("Values compared", ("pair", *right), right=right, whole=("pair",))
     total = wrong = 0
     for pair in pairs:
         by_kind = {kind: sum(one.counts.get(pair, (0, 0))[0] for one in found if one.kind == kind) for kind in kinds}

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from concord.display.tables import text_table
 from concord.program.allocator import CapacityError
 from concord.utils.files import write_text
 
@@ -100,10 +100,9 @@ class Results:
     def show(self, console: Console) -> None:
         """Print one table per group."""
         for group, figures in self.groups().items():
-            table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left", show_header=False)
-            table.add_column("what", no_wrap=True)
-            table.add_column("value", justify="right", no_wrap=True)
-            table.add_column("unit")
+            table = text_table(
+                group, ("what", "value", "unit"), right=("value",), whole=("what", "value"), header=False
+            )
             for figure in figures:
                 table.add_row(figure.name, figure.text, figure.unit)
             console.print(table)
@@ -121,10 +120,8 @@ class Results:
 
 def _table(title: str, rows: dict[str, dict[str, str]]) -> Table:
     """A row of the terminal's table for each row."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-    table.add_column("", no_wrap=True)
-    for column in next(iter(rows.values())):
-        table.add_column(column, justify="right", overflow="fold")
+    columns = list(next(iter(rows.values())))
+    table = text_table(title, ("", *columns), right=columns, whole=("",))
     for name, texts in rows.items():
         table.add_row(name, *texts.values())
     return table

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
-    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
+    "utils", "display", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
     "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
     "overflow", "train", "api", "demo", "cli", "__main__",
 )  # fmt: skip

@@ -12,12 +12,12 @@ from numpy.lib.format import MAGIC_PREFIX
 from rich.console import Console
 from rich.text import Text
 
+from concord.display.terminal import printable
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
 from concord.utils.npz import read_npy, read_npz
-from concord.utils.terminal import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich import box
 from rich.table import Table
 
 from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.display.tables import text_table
 from concord.host.rates import spoken
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
@@ -155,13 +155,9 @@ def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race:
 def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int) -> Table:
     """All candidates, the best within the budget in bold; multipliers, memories and noise only where there is room."""
     serial, wide = race.candidates[0].config.serial, width >= _WIDE
-    table = Table(
-        title=f"Best configurations for {model.name} on {board}", caption=_caption(race, judge), box=box.SIMPLE_HEAD,
-        title_justify="left", caption_justify="left", padding=(0, 1, 0, 0),
-    )  # fmt: skip
     rows = [_figures(one, judge, serial, wide) for one in race.candidates]
-    for name in rows[0]:
-        table.add_column(name, justify="right", no_wrap=True)
+    columns, title = list(rows[0]), f"Best configurations for {model.name} on {board}"
+    table = text_table(title, columns, right=columns, whole=columns, caption=_caption(race, judge))
     for one, row in zip(race.candidates, rows, strict=True):
         table.add_row(*row.values(), style="bold" if race.kept and one is race.kept[0] else None)
     return table

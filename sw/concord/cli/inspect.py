@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
 from rich.errors import ConsoleError
 from rich.table import Table
@@ -16,6 +15,7 @@ from rich.text import Text
 from concord.cli.common import THING, readable, wide_console
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
+from concord.display.tables import text_table
 from concord.host.rates import Rates, rate_table, rates
 from concord.image import Image
 from concord.networks.folder import load_image, load_package
@@ -89,17 +89,14 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         _print_program(loaded, console)
 
 
-def _table(title: str, columns: Iterable[str], right: Iterable[str] = ()) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
 def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
     """What is computed, in which format, and with which error, as far as that is known."""
     known = ("expected error", "of the layer alone")
-    table = _table("Layers", ("#", "layer", "nodes", "weights", "output", *(known if errors else ())), ("#", *known))
+    table = text_table(
+        "Layers",
+        ("#", "layer", "nodes", "weights", "output", *(known if errors else ())),
+        right=("#", *known),
+    )
     found = {one.layer: (percent(one.relative), percent(one.own)) for one in errors}
     for index, layer in enumerate(image.metadata["layers"]):
         texts = found.get(layer["name"], ("", "")) if errors else ()
@@ -109,7 +106,9 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
 
 def _ports(image: Image) -> Table:
     """What the host writes and reads."""
-    table = _table("Inputs and outputs", ("direction", "name", "shape", "type", "memory", "address"), ["address"])
+    table = text_table(
+        "Inputs and outputs", ("direction", "name", "shape", "type", "memory", "address"), right=["address"]
+    )
     for direction, group in (("in", image.inputs), ("out", image.outputs)):
         for port in group:
             shape = " x ".join(map(str, port.shape))
@@ -122,7 +121,7 @@ def _rates(found: Rates) -> Table:
     samples = f", {found.batch} samples per run" if found.batch > 1 else ""
     title = f"Rate {found.at} ({found.cycles:,} cycles{found.assumption}{samples})"
     (what, names), *rows = rate_table(found).items()
-    table = _table(title, [what, *names], names)
+    table = text_table(title, [what, *names], right=names)
     for name, texts in rows:
         table.add_row(name, *texts)
     return table
@@ -130,7 +129,7 @@ def _rates(found: Rates) -> Table:
 
 def _memories(image: Image) -> Table:
     """How full the memories are with what is loaded."""
-    table = _table("What is loaded", ("memory", "words", "of", "share"), ("words", "of", "share"))
+    table = text_table("What is loaded", ("memory", "words", "of", "share"), right=("words", "of", "share"))
     for region, (count, depth) in image.loaded().items():
         if count:
             table.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
@@ -141,7 +140,9 @@ def _map(image: Image) -> Table:
     """Allocations in the memories in the order of addresses."""
     allocations = [one for one in image.metadata["map"] if one["words"]]
     described = ["what"] if any(one["doc"] for one in allocations) else []
-    table = _table("Memory map", ("memory", "first", "last", "name", "in layers", *described), ("first", "last"))
+    table = text_table(
+        "Memory map", ("memory", "first", "last", "name", "in layers", *described), right=("first", "last")
+    )
     order = [region.name.lower() for region in RegionId]
     layers = len(image.metadata.get("layers", ()))
     for one in sorted(allocations, key=lambda one: (order.index(one["memory"]), one["address"])):

@@ -54,6 +54,6 @@ def _show_warning(
 ) -> None:
     """The text alone: where in the code it comes from tells a user nothing."""
     from concord.cli.common import echo
-    from concord.utils.terminal import printable
+    from concord.display.terminal import printable
 
     echo(f"warning: {printable(str(message))}", err=True)

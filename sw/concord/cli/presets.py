@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich import box
-from rich.table import Table
 
 from concord.cli.common import TerminalConsole
+from concord.display.tables import text_table
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 
@@ -14,14 +13,9 @@ from concord.spec.presets import PRESETS
 @click.command()
 def presets() -> None:
     """List the named configurations."""
-    table = Table(
-        title="Presets (N native, L lanes, T engines, MACs per cycle; memories in KiB)",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("preset", no_wrap=True)
-    for column in ("N", "L", "T", "MACs", "matrix", "narrow", "wide", "MHz", "fingerprint"):
-        table.add_column(column, justify="right", no_wrap=True)
+    right = ("N", "L", "T", "MACs", "matrix", "narrow", "wide", "MHz", "fingerprint")
+    columns, title = ("preset", *right), "Presets (N native, L lanes, T engines, MACs per cycle; memories in KiB)"
+    table = text_table(title, columns, right=right, whole=columns)
     for name, config in PRESETS.items():
         memories = [regions(config)[region] for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)]
         table.add_row(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
 
 from concord.cli.common import EXISTING, FILE, POSITIVE, THING, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.display.tables import text_table
 from concord.prove.facts import Proof
 from concord.utils.files import check_place, write_text
 
@@ -81,11 +80,9 @@ def prove(
 def show(proof: Proof) -> None:
     """The table on the terminal."""
     console = wide_console()
-    table = Table(title=f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}", box=box.SIMPLE_HEAD)
-    table.add_column("emulator and", no_wrap=True)
-    for column in ("samples", "values compared", "different", "s"):
-        table.add_column(column, justify="right")
-    table.add_column("by")
+    title = f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}"
+    right = ("samples", "values compared", "different", "s")
+    table = text_table(title, ("emulator and", *right, "by"), right=right, whole=("emulator and",))
     for one in proof.comparisons:
         count = one.count
         table.add_row(

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from concord.cli.common import TerminalConsole
+from concord.display.terminal import printable
 from concord.utils.attempts import Show
-from concord.utils.terminal import printable
 
 
 @contextmanager

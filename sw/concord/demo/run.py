@@ -10,9 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from concord.compiler.calibration.calibration import largest_elements, relative_error
 from concord.compiler.calibration.formats import Evidence
@@ -20,6 +18,7 @@ from concord.compiler.model import Compiled
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.tensors import every_tensor
 from concord.demo.train import Digits, ensure_model, load_digits
+from concord.display.tables import text_table
 from concord.frontend import import_model
 from concord.golden.binary16 import decode, encode
 from concord.golden.blocks import quantize
@@ -178,15 +177,14 @@ def _run_rtl(compiled: Compiled, inputs: dict[str, FloatArray], console: Console
 def show(outcome: Outcome, console: Console) -> None:
     """Print the evidence for the formats, the error of the layers, and the results."""
     console.print(outcome.evidence.table())
-    layers = Table(title="Layers", box=box.SIMPLE_HEAD, title_justify="left")
-    for column in ("layer", "size", "result stored as", "error of the result"):
-        layers.add_column(column)
+    error = "error of the result"
+    layers = text_table("Layers", ("layer", "size", "result stored as", error), right=[error])
     for node, form, figures in zip(outcome.products, _forms(outcome), _layer_figures(outcome), strict=True):
         outputs, inputs = node.attrs["weight"].shape
         error = f"{100 * relative_error(figures.computed, figures.reference):.2f} %"
         layers.add_row(node.name, f"{inputs} x {outputs}", form, error)
     console.print(layers)
-    results = Table(title="Results", box=box.SIMPLE_HEAD, title_justify="left", show_header=False)
+    results = text_table("Results", header=False)
     for label, value in _headline(outcome):
         results.add_row(label, value)
     console.print(results)

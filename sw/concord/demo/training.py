@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
+from concord.display.tables import text_table
 from concord.frontend import import_model
 from concord.host import connect
 from concord.host.progress import load, run_batch
@@ -124,9 +123,7 @@ def _outputs(
 def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None:
     """Print the results."""
     last = outcome.history[-1]
-    table = Table(
-        title="Training in block floating point", box=box.SIMPLE_HEAD, title_justify="left", show_header=False
-    )
+    table = text_table("Training in block floating point", header=False)
     weights = sum(p.count for p in trainer.network.parameters.values())
     rows = (
         ("weights and biases", f"{weights}, of {trainer.settings.formats.weight.bits} bits"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from concord.display.pages import environment
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.overflow.show import overflow_free_widths
 from concord.report.page import number
-from concord.utils.pages import environment
 
 #: Pixels of a chart.
 WIDTH, HEIGHT = 460, 150

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from concord.display.tables import text_table
+from concord.display.terminal import printable
 from concord.overflow.histogram import STORAGE_WIDTHS
 from concord.overflow.results import Analysis, LayerOverflow
-from concord.utils.terminal import printable
 
 #: Characters for the power of ten of a count, from 1 up.
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -25,20 +25,15 @@ def overflow_free_widths(observed: int, bound: int) -> str:
 
 def layer_table(analysis: Analysis) -> Table:
     """A row per layer: how many values there are, bits observed and at most, free widths, overflows."""
-    table = Table(
-        title=f"{analysis.name}: {analysis.storage}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left"
-    )
-    table.add_column("layer", overflow="fold", min_width=12)
-    for column in ("products", "sums", "outputs"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for stage in _made(analysis):
-        table.add_column(f"{stage}\nbits", justify="right", no_wrap=True)
-    table.add_column("free widths\nwhile adding", no_wrap=True)
-    table.add_column("free widths\nof outputs", no_wrap=True)
-    table.add_column(f"beyond\n{analysis.width}/{analysis.output_width}", justify="right", no_wrap=True)
+    counts = ["products", "sums", "outputs", *(f"{stage}\nbits" for stage in _made(analysis))]
+    free = ["free widths\nwhile adding", "free widths\nof outputs"]
+    beyond = [f"beyond\n{analysis.width}/{analysis.output_width}"]
     if analysis.view == "integers":
-        table.add_column("factors\nw, x", justify="right", no_wrap=True)
-        table.add_column("rounds", justify="right", no_wrap=True)
+        beyond += ["factors\nw, x", "rounds"]
+    figures = [*counts, *free, *beyond]
+    title = f"{analysis.name}: {analysis.storage}"
+    table = text_table(title, ["layer", *figures], right=[*counts, *beyond], whole=figures)
+    table.columns[0].min_width = 12
     for layer in analysis.layers:
         table.add_row(*_cells(analysis, layer))
     return table

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
+from concord.display.tables import text_table
 from concord.pipeline.manager import Instrument, PassRun
 
 
@@ -69,9 +69,8 @@ class Timings(Instrument):
 
     def table(self) -> Table:
         """All passes, for a terminal; a title per pipeline."""
-        shown = Table(title="Passes", box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-        for column, justify in (("pass", "left"), ("ms", "right"), ("before", "right"), ("after", "right")):
-            shown.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        right = ("ms", "before", "after")
+        shown = text_table("Passes", ("pass", *right), right=right)
         last = ""
         for row in self.rows:
             if row.pipeline != last:

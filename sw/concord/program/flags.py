@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from rich import box
 from rich.table import Table
 
+from concord.display.tables import text_table
 from concord.image import Image
 from concord.program.assembler import describe
 from concord.spec import isa
@@ -169,10 +169,8 @@ def _tables(program: Sequence[int], address: int) -> list[int]:
 
 def flag_table(records: Sequence[FlagDiagnostic], title: str = "Flags that were raised") -> Table:
     """Records for a terminal: a row for each layer and meaning."""
-    shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold red", padding=(0, 1, 0, 0))
-    for column in ("layer", "flag", "what happened", "what helps"):
-        shown.add_column(column, overflow="fold")
+    table = text_table(title, ("layer", "flag", "what happened", "what helps"), title_style="bold red")
     rows = dict.fromkeys((one.where, one.flag, one.meaning, one.advice) for one in records)
     for row in rows:
-        shown.add_row(*row)
-    return shown
+        table.add_row(*row)
+    return table

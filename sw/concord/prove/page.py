@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from concord.display.pages import environment
 from concord.prove.facts import Comparison, Count, Proof
 from concord.prove.run import labels
 from concord.report.page import number
-from concord.utils.pages import environment
 
 
 def render(proof: Proof) -> str:

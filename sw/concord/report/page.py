@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from concord.display.pages import environment
 from concord.host.rates import rate_table, spoken
 from concord.report.drawing import Chart, Edge, chart, edges
 from concord.report.facts import Analysis
 from concord.report.layer_facts import LayerFacts
-from concord.utils.pages import environment
 
 #: Errors from ``10 ** -_DECADES`` to 1 fill a bar, logarithmically.
 _DECADES = 4

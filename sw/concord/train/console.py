@@ -6,11 +6,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from concord.display.tables import text_table
 from concord.spec.training import TRAIN_EXP_MAX
 from concord.train.trainer import Figures, Trainer
 
@@ -74,7 +74,6 @@ def line(figures: Figures) -> str:
 
 def summary(history: list[Figures]) -> Table:
     """The first epochs, every few in between, and the last."""
-    table = Table(title="Training", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     names: tuple[str, ...] = (
         "epoch",
         "rate",
@@ -92,8 +91,7 @@ def summary(history: list[Figures]) -> Table:
     cut = any(f.counts.saturated for f in history)
     if cut:
         names += ("saturated",)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = text_table("Training", names, right=names, whole=names)
     shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
     for k in shown:
         f = history[k]

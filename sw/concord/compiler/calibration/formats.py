@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from concord.compiler.calibration.calibration import ALL, Calibration, Follow, FormatChoice, before_sigmoids, threshold
@@ -21,6 +20,7 @@ from concord.compiler.ir.table_segments import available, divided, sample, table
 from concord.compiler.ir.table_specs import Proven
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
+from concord.display.tables import text_table
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import FunctionAttributes
@@ -80,21 +80,13 @@ class Evidence:
             notes.append(f"Flags: taken if less than {FLAGGED:.0%} of the error is left of what raises fewer.")
         if self.held:
             notes.append("Other half: made with one half of the samples, measured on the other, both ways.")
-        table = Table(
-            title="Formats on the calibration data",
-            caption="\n".join(notes) or None,
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-        )
-        columns = [
-            "candidate",
+        right = [
             *(["agreement"] if self.decided else []),
             "error of the result",
             *(["on the other half"] if self.held else []),
         ]
-        for column in [*columns, *(["layers with flags"] if flags else [])]:
-            table.add_column(column, justify="left" if column in ("candidate", "layers with flags") else "right")
+        columns = ["candidate", *right, *(["layers with flags"] if flags else [])]
+        table = text_table("Formats on the calibration data", columns, right=right, caption="\n".join(notes))
         for candidate in self.candidates:
             style = "bold" if candidate is self.chosen else None
             figures = [f"{100 * candidate.agreement:.2f} %"] if self.decided else []

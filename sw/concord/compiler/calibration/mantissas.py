@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from concord.compiler.calibration.calibration import Calibration, Follow, FormatChoice
@@ -22,6 +21,7 @@ from concord.compiler.calibration.observed import observed
 from concord.compiler.calibration.preference import FLAGGED, flags_text, worth_flags
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.footprint import KIB
+from concord.display.tables import text_table
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 from concord.spec.presets import with_mantissas
@@ -95,21 +95,13 @@ class Choice:
         limit = f"{self.budget.measure}, at most {self.budget.points:g} {'%' if self._relative else 'points lost'}"
         flags = any(candidate.flags for candidate in self.candidates)
         note = f"Flags: taken if less than {FLAGGED:.0%} of the memory is needed of what raises fewer."
-        table = Table(
-            title=f"Mantissas on {samples} samples: {limit}",
-            caption=note if flags else None,
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-            padding=(0, 1, 0, 0),
-        )
         shown = [self.budget.measure]
         if self._relative:  # the class, if there is one
             shown = ["agreement"] if self.calibration.decides else []
-        for column in ("candidate", "memory KiB", *shown, "error", "within", *(["layers with flags"] if flags else [])):
-            table.add_column(
-                column, justify="left" if column in ("candidate", "layers with flags") else "right", no_wrap=True
-            )
+        right = ["memory KiB", *shown, "error", "within"]
+        columns = ["candidate", *right, *(["layers with flags"] if flags else [])]
+        title = f"Mantissas on {samples} samples: {limit}"
+        table = text_table(title, columns, right=right, whole=columns, caption=note if flags else "")
         for candidate in self.candidates:
             shares = {"accuracy": candidate.accuracy, "agreement": candidate.agreement}
             table.add_row(

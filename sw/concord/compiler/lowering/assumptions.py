@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.table import Table
 
 from concord.compiler.ir.activations import depends, domain_of
@@ -14,6 +13,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.lowering.lower import Lowered, VarianceRange
 from concord.compiler.lowering.normalisations import assumed_variances
+from concord.display.tables import text_table
 from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Graph
@@ -97,16 +97,11 @@ def assumptions(
 
 def assumption_table(entries: Sequence[Assumed]) -> Table:
     """Assumptions for a terminal."""
-    shown = Table(
-        title="Assumed, as no samples say it (--calibrate)",
+    table = text_table(
+        "Assumed, as no samples say it (--calibrate)",
+        ("input or layer", "what", "range", "reason"),
         caption="Values beyond are cut off, and concord run says so.",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-        padding=(0, 1, 0, 0),
     )
-    for column in ("input or layer", "what", "range", "reason"):
-        shown.add_column(column, overflow="fold")
     for entry in entries:
-        shown.add_row(entry.layer, entry.what, f"{entry.range[0]:g} to {entry.range[1]:g}", entry.reason)
-    return shown
+        table.add_row(entry.layer, entry.what, f"{entry.range[0]:g} to {entry.range[1]:g}", entry.reason)
+    return table

@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from itertools import groupby
 
-from rich import box
 from rich.table import Table
 
 from concord.compiler.ir.tensor_formats import Formats
@@ -36,6 +35,7 @@ from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed
+from concord.display.tables import text_table
 from concord.graph.ir import Graph
 from concord.pipeline.manager import Instrument, advance, estimating, remark, unobserved
 from concord.program.allocator import CapacityError
@@ -160,22 +160,12 @@ class Strategies(Instrument):
 
     def table(self) -> Table:
         """All strategies, for a terminal; one row for those that differ only in the window."""
-        shown = Table(
-            title="Strategies",
-            caption="Cycles of a run, and words of every memory; what was refused is written for unlimited memories.",
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-            padding=(0, 1, 0, 0),
-        )
         ranges = {attempt.strategy.variance_range for attempt in self.considered}
         plain = {attempt.strategy.plain for attempt in self.considered}
         words = [*(["variances"] if len(ranges) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
-        for column in ("rows", "window", *words):
-            shown.add_column(column)
-        for column in _FIGURES:
-            shown.add_column(column, justify="right")
-        shown.add_column("outcome", overflow="fold")
+        caption = "Cycles of a run, and words of every memory; what was refused is written for unlimited memories."
+        columns = ("rows", "window", *words, *_FIGURES, "outcome")
+        shown = text_table("Strategies", columns, right=_FIGURES, caption=caption)
         for attempt, group in groupby(
             self.considered, lambda attempt: replace(attempt, strategy=attempt.strategy.any_window)
         ):
