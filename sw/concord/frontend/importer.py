@@ -19,7 +19,7 @@ from concord.graph import passes
 from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
-from concord.pipeline.manager import Pass, Pipeline, advance
+from concord.pipeline.manager import Pipeline, advance, pass_called
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
@@ -116,11 +116,15 @@ class ParsedOnnx(OnnxSource):
     proto: Any
 
 
+@pass_called("parse")
 def _parsed(source: OnnxSource) -> ParsedOnnx:
+    """Read ONNX and check that it is valid."""
     return advance(source, ParsedOnnx, proto=load(source.model))
 
 
+@pass_called("import")
 def _imported(state: ParsedOnnx) -> Rewriting:
+    """Make nodes of ONNX operators."""
     return Rewriting(_nodes(state.proto, state.shapes, state.batchnorm, state.stay))
 
 
@@ -143,14 +147,10 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
     return graph
 
 
-_READ = (
-    Pass("parse", _parsed, "Read ONNX and check that it is valid."),
-    Pass("import", _imported, "Make nodes of ONNX operators."),
-)
 #: From a file to a graph with the operators of the file.
-AS_WRITTEN = Pipeline("read", OnnxSource, Rewriting, _READ, (GRAPH,))
+AS_WRITTEN = Pipeline("read", OnnxSource, Rewriting, (_parsed, _imported), (GRAPH,))
 #: From a file to a graph in its canonical form.
-IMPORT = Pipeline("import", OnnxSource, Rewriting, (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
+IMPORT = Pipeline("import", OnnxSource, Rewriting, (_parsed, _imported, *passes.AFTER_IMPORT), (GRAPH,))
 
 
 def _live(graph: Any) -> list[OnnxNode]:

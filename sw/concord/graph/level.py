@@ -69,8 +69,4 @@ def _of_node(graph: Graph, node: Node) -> Iterator[str]:
             yield f"{node.name} ({node.op}) gives {name!r} the shape {tuple(shape)}, not {graph.shapes[name]}"
 
 
-def _problems(graph: Graph, state: object) -> Iterator[str]:
-    return problems(graph)
-
-
-GRAPH = Level(Graph, "nodes", lambda graph: len(graph.nodes), text, _problems)
+GRAPH = Level(Graph, "nodes", lambda graph: len(graph.nodes), text, lambda graph, _: problems(graph))

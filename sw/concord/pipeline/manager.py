@@ -66,6 +66,11 @@ class Pass:
         return tuple(part.name for part in fields(self.makes) if part.name in declared)
 
 
+def pass_called(name: str) -> Callable[[Callable[[Any], Any]], Pass]:
+    """Make a pass of a function; the first line of its docstring says what it does."""
+    return lambda run: Pass(name, run, (run.__doc__ or "").partition("\n")[0])
+
+
 def advance(state: Any, kind: type[After], **values: Any) -> After:
     """The state of a class behind ``state``: its values, and those that a pass has made or changed."""
     return kind(**vars(state) | values)

@@ -52,61 +52,89 @@ from concord.compiler.pipeline.states import (
 from concord.graph.equalised import equalised
 from concord.graph.passes import order
 from concord.graph.passes.batch import with_batch
-from concord.pipeline.manager import Pass, Pipeline, advance
+from concord.pipeline.manager import Pipeline, advance, pass_called
 from concord.spec.isa import Mem
 
 
+@pass_called("order")
 def _ordered(state: Submitted) -> Ordered:
-    """A graph that others may hold stays as it is."""
+    """Bring nodes into an order that follows from the graph alone: operands before results, first outputs first.
+
+    A graph that others may hold stays as it is.
+    """
     graph = replace(state.graph)
     order.run(graph)
     return advance(state, Ordered, graph=graph)
 
 
+@pass_called("weights fit")
 def _weights_fit(state: Ordered) -> None:
+    """Refuse a network at once whose weights are far too large."""
     check_weights_fit(state.graph, state.config)
 
 
+@pass_called("exporter formats")
 def _of_exporter(state: Ordered) -> Interpreted:
+    """Find the static exponents, and grids of inputs, that the scales of a quantised model mean."""
     exponents, grids = exponents_of(state.graph, state.config), grids_of(state.graph, state.config)
     return advance(state, Interpreted, exponents=exponents, grids=grids)
 
 
+@pass_called("host partition")
 def _partitioned(state: Interpreted) -> Prepared:
+    """Leave a final softmax, and what follows it, to the host."""
     npu, host = split(state.graph)
     return advance(state, Prepared, npu=npu, host=host)
 
 
+@pass_called("equalisation")
 def _equalised(state: Requested) -> Equalised:
+    """Divide channels by powers of two, and inputs, which products multiply back."""
     return advance(state, Equalised, npu=equalised(state.npu, state.requested.channel_scales))
 
 
+@pass_called("bounds")
 def _bounded(state: Equalised) -> Bounded:
-    """Bounds where there are no samples; exponents of the exporter take precedence."""
+    """Find what tables have to cover where there are no samples.
+
+    Exponents of the exporter take precedence.
+    """
     formats = with_bounds(state.graph, state.requested)
     return advance(state, Bounded, formats=replace(formats, exponents={**formats.exponents, **state.exponents}))
 
 
+@pass_called("function decomposition")
 def _decomposed(state: Bounded) -> Decomposed:
+    """Replace functions that one table does not hold at every scale by several nodes."""
     return advance(state, Decomposed, npu=decompose(state.npu, state.config, state.formats))
 
 
+@pass_called("rounding to codes")
 def _rounded(state: Decomposed) -> Rounded:
+    """Find how codes that are coarser than mantissas are computed: by tables, or by sums."""
     return advance(state, Rounded, npu=spread(state.npu, state.config))
 
 
+@pass_called("batch")
 def _batched(state: Rounded) -> Batched:
+    """Let the graph compute several samples side by side."""
     batched = state.npu if state.batch == 1 else with_batch(state.npu, state.batch)
     return advance(state, Batched, batched=batched)
 
 
+@pass_called("lowering")
 def _lowered(state: Decided) -> LoweredState:
+    """Make layers of nodes, and fuse element-wise operations into them."""
     layers = lower(state.batched, state.config, state.unfold, state.formats, state.variance_range)
     return advance(state, LoweredState, lowered=layers)
 
 
+@pass_called("legality")
 def _legal(state: LoweredState) -> None:
-    """:class:`Unsupported` with every layer whose sizes no instruction can hold; ``ValueError`` for wrong formats."""
+    """Check that instructions can hold the sizes of all layers, and that formats are possible.
+
+    :class:`Unsupported` with every layer whose sizes no instruction can hold; ``ValueError`` for wrong formats.
+    """
     reasons = []
     for layer in state.lowered.layers:
         try:
@@ -120,38 +148,52 @@ def _legal(state: LoweredState) -> None:
     check_outputs(state.lowered)
 
 
+@pass_called("data types")
 def _typed(state: LoweredState) -> Typed:
+    """Decide which tensors are narrow and which are wide [dtype-pass]."""
     return advance(state, Typed, types=data_types(state.lowered))
 
 
+@pass_called("memory planning")
 def _planned(state: Typed) -> Planned:
+    """Decide which memories hold a tensor, and for how long."""
     return advance(state, Planned, plan=make_plan(state.lowered, state.types))
 
 
+@pass_called("data section")
 def _filled(state: Planned) -> Filled:
+    """Give weights, constants and tables their addresses."""
     program = Emitter(state.plan, state.config, state.formats)
     program.data_section.fill()
     return advance(state, Filled, program=program)
 
 
+@pass_called("allocation")
 def _placed(state: Filled) -> Placed:
+    """Give tensors their addresses."""
     state.program.place()
     state.program.allocator.check()  # what lies beyond the end cannot even be addressed
     return advance(state, Placed)
 
 
+@pass_called("emission")
 def _emitted(state: Placed) -> Emitted:
+    """Write the instructions of all layers."""
     state.program.ports()
     state.program.layers(0)
     return advance(state, Emitted)
 
 
+@pass_called("row tiling")
 def _row_tiled(state: Typed) -> Emitted:
+    """Choose the cheapest row tiles that fit: plan, data section, allocation and emission."""
     program = row_tiled(state.lowered, state.types, state.config, state.formats)
     return advance(state, Emitted, plan=program.plan, program=program)
 
 
+@pass_called("arrangement")
 def _arranged(state: Emitted) -> Arranged:
+    """Find how samples become ports, and ports results."""
     npu, formats, lowered = state.npu, state.formats, state.lowered
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
@@ -159,8 +201,9 @@ def _arranged(state: Emitted) -> Arranged:
     return advance(state, Arranged, arrangement=arranged(lowered, shapes, state.batch, state.grids, offsets, scales))
 
 
+@pass_called("exactness")
 def _exact(state: Arranged) -> Exact:
-    """What of a quantised model the NPU does not hold exactly, in narrow memory and in weights."""
+    """Find what of a quantised model the NPU does not hold exactly."""
     plan, layers = state.plan, state.plan.lowered.layers
     stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
     stored += [(layer.tensor, layer.target) for layer in layers]
@@ -170,16 +213,22 @@ def _exact(state: Arranged) -> Exact:
     return advance(state, Exact, lost=lost)
 
 
+@pass_called("image")
 def _linked(state: Exact) -> Linked:
+    """Pack instructions, weights, constants and tables into memory words."""
     program, facts = state.program, inventory(state.graph, state.program, state.grids, state.lost)
     return advance(state, Linked, image=program.allocator.linked(program.builder.words(), facts))
 
 
+@pass_called("proof")
 def _verified(state: Linked) -> None:
+    """Prove that addresses lie in the memories, and that nothing is read before it is written."""
     state.program.allocator.verify(state.image)
 
 
+@pass_called("feeding")
 def _fed(state: Linked) -> Fed:
+    """Find how the feeder lays out raw inputs."""
     image = state.image
     if image.config.inbox:
         image = replace(image, feeding=feeding(state.lowered, state.arrangement, image))
@@ -187,92 +236,10 @@ def _fed(state: Linked) -> Fed:
 
 
 #: What every program goes through behind its layers.
-_IMAGE = (
-    Pass("arrangement", _arranged, "Find how samples become ports, and ports results."),
-    Pass("exactness", _exact, "Find what of a quantised model the NPU does not hold exactly."),
-    Pass("image", _linked, "Pack instructions, weights, constants and tables into memory words."),
-    Pass(
-        "proof", _verified, "Prove that addresses lie in the memories, and that nothing is read before it is written."
-    ),
-    Pass("feeding", _fed, "Find how the feeder lays out raw inputs."),
-)
+_IMAGE = (_arranged, _exact, _linked, _verified, _fed)
 
-PREPARE = Pipeline(
-    "prepare",
-    Submitted,
-    Prepared,
-    (
-        Pass("order", _ordered, (order.__doc__ or "").partition("\n")[0]),
-        Pass("weights fit", _weights_fit, "Refuse a network at once whose weights are far too large."),
-        Pass(
-            "exporter formats",
-            _of_exporter,
-            "Find the static exponents, and grids of inputs, that the scales of a quantised model mean.",
-        ),
-        Pass("host partition", _partitioned, "Leave a final softmax, and what follows it, to the host."),
-    ),
-    LEVELS,
-)
-TABLES = Pipeline(
-    "choose tables",
-    Requested,
-    Batched,
-    (
-        Pass("equalisation", _equalised, "Divide channels by powers of two, and inputs, which products multiply back."),
-        Pass("bounds", _bounded, "Find what tables have to cover where there are no samples."),
-        Pass(
-            "function decomposition",
-            _decomposed,
-            "Replace functions that one table does not hold at every scale by several nodes.",
-        ),
-        Pass(
-            "rounding to codes",
-            _rounded,
-            "Find how codes that are coarser than mantissas are computed: by tables, or by sums.",
-        ),
-        Pass("batch", _batched, "Let the graph compute several samples side by side."),
-    ),
-    LEVELS,
-)
-LOWER = Pipeline(
-    "lower",
-    Decided,
-    Typed,
-    (
-        Pass("lowering", _lowered, "Make layers of nodes, and fuse element-wise operations into them."),
-        Pass(
-            "legality",
-            _legal,
-            "Check that instructions can hold the sizes of all layers, and that formats are possible.",
-        ),
-        Pass("data types", _typed, "Decide which tensors are narrow and which are wide [dtype-pass]."),
-    ),
-    LEVELS,
-)
-ONE_PIECE = Pipeline(
-    "one piece",
-    Typed,
-    Fed,
-    (
-        Pass("memory planning", _planned, "Decide which memories hold a tensor, and for how long."),
-        Pass("data section", _filled, "Give weights, constants and tables their addresses."),
-        Pass("allocation", _placed, "Give tensors their addresses."),
-        Pass("emission", _emitted, "Write the instructions of all layers."),
-        *_IMAGE,
-    ),
-    LEVELS,
-)
-ROW_TILING = Pipeline(
-    "row tiling",
-    Typed,
-    Fed,
-    (
-        Pass(
-            "row tiling",
-            _row_tiled,
-            "Choose the cheapest row tiles that fit: plan, data section, allocation and emission.",
-        ),
-        *_IMAGE,
-    ),
-    LEVELS,
-)
+PREPARE = Pipeline("prepare", Submitted, Prepared, (_ordered, _weights_fit, _of_exporter, _partitioned), LEVELS)
+TABLES = Pipeline("choose tables", Requested, Batched, (_equalised, _bounded, _decomposed, _rounded, _batched), LEVELS)
+LOWER = Pipeline("lower", Decided, Typed, (_lowered, _legal, _typed), LEVELS)
+ONE_PIECE = Pipeline("one piece", Typed, Fed, (_planned, _filled, _placed, _emitted, *_IMAGE), LEVELS)
+ROW_TILING = Pipeline("row tiling", Typed, Fed, (_row_tiled, *_IMAGE), LEVELS)

@@ -12,7 +12,7 @@ from concord.compiler.lowering import invariants as lowering
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory import invariants as memory
 from concord.compiler.memory.plan import Plan
-from concord.compiler.pipeline.states import Filled, Linked, LoweredState, Planned, Typed
+from concord.compiler.pipeline.states import Filled, Planned
 from concord.graph.level import GRAPH
 from concord.graph.passes import dtypes
 from concord.graph.passes.dtypes import Types
@@ -136,14 +136,6 @@ def image_text(image: Image) -> Iterator[str]:
         yield f"{region.name.lower()} memory: {count} of {depth} words loaded"
 
 
-def _lowered_problems(lowered: Lowered, state: LoweredState) -> Iterator[str]:
-    return lowering.problems(lowered)
-
-
-def _types_problems(types: Types, state: Typed) -> Iterator[str]:
-    return dtypes.problems(types)
-
-
 def _plan_problems(plan: Plan, state: Planned) -> Iterator[str]:
     """The plan, with the constants in front of the tensors as soon as the data section is written."""
     program = state.program if isinstance(state, Filled) else None
@@ -152,21 +144,25 @@ def _plan_problems(plan: Plan, state: Planned) -> Iterator[str]:
     return memory.problems(plan, state.types, state.config, sum(item.count for item in constants))
 
 
-def _program_problems(program: Emitter, state: Filled) -> Iterator[str]:
-    return emission.program_problems(program)
-
-
-def _image_problems(image: Image, state: Linked) -> Iterator[str]:
-    return emission.image_problems(image)
-
-
 FORMATS = Level(Formats, "formats", formats_size, formats_text)
-LOWERED = Level(Lowered, "layers", lambda lowered: len(lowered.layers), lowered_text, _lowered_problems)
-TYPES = Level(Types, "tensors", lambda types: len(types.tensors), dtypes.text, _types_problems)
+LOWERED = Level(
+    Lowered, "layers", lambda lowered: len(lowered.layers), lowered_text, lambda lowered, _: lowering.problems(lowered)
+)
+TYPES = Level(Types, "tensors", lambda types: len(types.tensors), dtypes.text, lambda types, _: dtypes.problems(types))
 PLAN = Level(Plan, "live ranges", lambda plan: len(plan.all()), plan_text, _plan_problems)
-PROGRAM = Level(Emitter, "instructions", lambda program: len(program.builder), program_text, _program_problems)
+PROGRAM = Level(
+    Emitter,
+    "instructions",
+    lambda program: len(program.builder),
+    program_text,
+    lambda program, _: emission.program_problems(program),
+)
 IMAGE = Level(
-    Image, "words", lambda image: sum(count for count, _ in image.loaded().values()), image_text, _image_problems
+    Image,
+    "words",
+    lambda image: sum(count for count, _ in image.loaded().values()),
+    image_text,
+    lambda image, _: emission.image_problems(image),
 )
 #: All levels of the compiler.
 LEVELS = (GRAPH, FORMATS, LOWERED, TYPES, PLAN, PROGRAM, IMAGE)
