@@ -42,14 +42,14 @@ def _parts_of(dut):
 
 def ports_of(dut):
     """Signals that benches reach, by name: the ports of the design and of the components that are its attributes."""
-    found, known = {}, set()
+    signals, known = {}, set()
     for prefix, part in _parts_of(dut):
         for path, _, value in part.signature.flatten(part):
             signal = Value.cast(value)
             if len(signal) and id(signal) not in known:
                 known.add(id(signal))
-                found[prefix + "__".join(map(str, path))] = signal
-    return found
+                signals[prefix + "__".join(map(str, path))] = signal
+    return signals
 
 
 def inputs_of(verilog, top):

@@ -65,7 +65,7 @@ def _rules(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", multipliers(groups, dsp)[unit::2]
         tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
         yield tables, block_rams(groups, ram)[unit::2]
-    yield from zip((_NARROW, _WIDE), _vectors(*(len(_matching(one, names)) for one in (_NARROW, _WIDE))), strict=True)
+    yield from zip((_NARROW, _WIDE), _vectors(*(len(_matching(kind, names)) for kind in (_NARROW, _WIDE))), strict=True)
 
 
 def places(names: Iterable[str]) -> dict[str, str]:
@@ -74,12 +74,12 @@ def places(names: Iterable[str]) -> dict[str, str]:
     A kind of cells of which there are more than sites is left to the placer.
     """
     names = list(names)
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for pattern, sites in _rules(names):
         cells = _matching(pattern, names)
         if len(cells) <= len(sites):
-            found |= dict(zip(cells, sites, strict=False))
-    return found
+            places |= dict(zip(cells, sites, strict=False))
+    return places
 
 
 def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
@@ -99,8 +99,8 @@ def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     """Names that a pattern matches, in the order of their numbers."""
-    found = (match for name in names if (match := re.fullmatch(pattern, name)))
-    return [match[0] for match in sorted(found, key=lambda match: tuple(map(int, match.groups())))]
+    matches = (match for name in names if (match := re.fullmatch(pattern, name)))
+    return [match[0] for match in sorted(matches, key=lambda match: tuple(map(int, match.groups())))]
 
 
 def all_sites() -> list[str]:

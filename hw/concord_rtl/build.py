@@ -181,15 +181,15 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     rows: list[dict[str, Any]] = []
-    for bits, one in narrowed:
+    for bits, narrower in narrowed:
         if not whole:
             folder = build / "area" / f"{board.name}-{config.name}-units-{bits}"
-            rows.append({"bits": bits, "cells": areas.engine_cells(one, family, folder, CONSOLE)})
+            rows.append({"bits": bits, "cells": areas.engine_cells(narrower, family, folder, CONSOLE)})
             if clock:
-                mhz, slowest = areas.engine_clock(one, board, folder, CONSOLE)
+                mhz, slowest = areas.engine_clock(narrower, board, folder, CONSOLE)
                 rows[-1] |= {"mhz": round(mhz, 2), "slowest": slowest}
             continue
-        plan = Plan(board_name, None, None, build / "area", CONSOLE, config=one)
+        plan = Plan(board_name, None, None, build / "area", CONSOLE, config=narrower)
         plan.choose(spec.clock_hz / report.MHZ, None)
         flow = plan.flow
         CONSOLE.print(f"{board.name}, {bits} bits -> {flow.folder}")

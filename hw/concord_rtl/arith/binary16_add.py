@@ -49,8 +49,8 @@ class Binary16Add(Component):
         exp = register(m, Mux(less, exponent(self.b), exponent(self.a)), "exp")
         big = register(m, Mux(less, significand(self.b), significand(self.a)), "big")
         small = register(m, Mux(less, significand(self.a), significand(self.b)), "small")
-        ahead, behind = exponent(self.a) - exponent(self.b), exponent(self.b) - exponent(self.a)
-        gap = register(m, Mux(less, behind, ahead)[: len(exp)], "gap")
+        a_above, b_above = exponent(self.a) - exponent(self.b), exponent(self.b) - exponent(self.a)
+        gap = register(m, Mux(less, b_above, a_above)[: len(exp)], "gap")
 
         special, value = self._special(m, less, subtract, sign)
         use_near, near, near_sign = self._near(m, subtract, sign, exp, big, small, gap)

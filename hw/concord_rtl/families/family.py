@@ -60,7 +60,7 @@ class Pll(ABC):
 _AnyPll = TypeVar("_AnyPll", bound=Pll)
 
 
-def nearest(found: list[_AnyPll], wanted_hz: float) -> _AnyPll:
+def nearest(settings: list[_AnyPll], wanted_hz: float) -> _AnyPll:
     """The PLL nearest to the frequency wanted, and of several the first.
 
     Raises
@@ -68,7 +68,7 @@ def nearest(found: list[_AnyPll], wanted_hz: float) -> _AnyPll:
     ValueError
         If there is none within 5 % below ``wanted_hz``.
     """
-    best = max(found, key=lambda pll: round(pll.hz), default=None)
+    best = max(settings, key=lambda pll: round(pll.hz), default=None)
     if best is None or best.hz < (1 - TOLERANCE) * wanted_hz:
         raise ValueError(f"clock must be a frequency the PLL can make from the board's, not {wanted_hz!r} Hz")
     return best

@@ -106,6 +106,6 @@ def _separate(m: Module, product: Value, rest: Value, o: Sequence[Value], k: int
     chain += [CarryBit(plus_not, (upper[i], sign)) for i in range(over, bits)]
     parts = cells.carry_chain(m, "parts", chain)
     beyond = Cat(upper[0] ^ rest[0], parts[1 : over - 1], ~parts[over - 1]) if over > 1 else upper[0] ^ rest[0]
-    lower, higher = (Signal.like(one, name=f"o{n}", reset_less=True) for n, one in enumerate(o))
+    lower, higher = (Signal.like(product, name=f"o{n}", reset_less=True) for n, product in enumerate(o))
     m.d.sync += [lower.eq(Cat(product[:k], beyond)), higher.eq(Cat(rest, parts[over:]))]
     m.d.comb += [o[0].eq(lower), o[1].eq(higher)]

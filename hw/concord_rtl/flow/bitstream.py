@@ -45,8 +45,8 @@ PREPARE = (
 
 def late_connections(line: str) -> tuple[int, int] | None:
     """Rounds of ``router2`` and connections that miss the target, from a line of nextpnr's log that tells them."""
-    found = re.match(r"iter=(\d+) .*overused=\d+(?:.* tmgfail=(\d+))?", line)
-    return (int(found[1]), int(found[2] or 0)) if found else None
+    match = re.match(r"iter=(\d+) .*overused=\d+(?:.* tmgfail=(\d+))?", line)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def is_endless(line: str) -> bool:
@@ -58,8 +58,8 @@ def is_endless(line: str) -> bool:
 def expected_hz(log: Path) -> float | None:
     """Clock that the placer expects the core to reach, from the log of nextpnr; None before placement has ended."""
     text = log.read_text(errors="replace") if log.exists() else ""
-    found = re.search(rf"Max frequency for clock +'{re.escape(NET)}': ([0-9.]+) MHz", text)
-    return float(found[1]) * MHZ if found else None
+    match = re.search(rf"Max frequency for clock +'{re.escape(NET)}': ([0-9.]+) MHz", text)
+    return float(match[1]) * MHZ if match else None
 
 
 def reachable_hz(log: Path) -> float | None:
@@ -188,8 +188,8 @@ class Flow:
         while waiting:
             now, waiting = waiting[:jobs], waiting[jobs:]
             aims = {seed: min(aim, limits.get(seed, aim)) for seed in now}
-            steps, late, found = self._place_some(aims, goal.tunable, jobs, until if reports else float("inf"))
-            limits |= found
+            steps, late, limited = self._place_some(aims, goal.tunable, jobs, until if reports else float("inf"))
+            limits |= limited
             for seed, step in steps.items():
                 reports[seed] = json.loads(step.outputs[1].read_text()) | {"aim_hz": aims[seed]}
                 if best is None or score(reports[seed]) > score(reports[best]):
@@ -202,8 +202,8 @@ class Flow:
                 self._say(reports, seed, best)
             if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
                 break
-            waiting = self._worth_another_try(found, reports, best) + waiting
-            now = [seed for seed in now if seed not in found]
+            waiting = self._worth_another_try(limited, reports, best) + waiting
+            now = [seed for seed in now if seed not in limited]
             lower = min(aims.values()) - (STEP_HZ if late > LATE else SMALL_STEP_HZ)
             worth = lower >= goal.aim_hz / 2 if best is None else lower > score(reports[best]) * MHZ
             if goal.tunable and now and not steps and worth:
@@ -333,13 +333,13 @@ class Flow:
                         late, limit = max(late, missed), None
                     endless.write_text(f"{step.key} {missed} {limit or 0:g}")
                 continue
-            found = json.loads(step.outputs[1].read_text())
+            report = json.loads(step.outputs[1].read_text())
             if self.placement.blocked_rows:
-                found["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
+                report["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
             delays = self._delays(seed)
             more = {"seconds": round(job.seconds, 1), "slow_paths": slow_paths(delays)}
             delays.unlink()
-            step.outputs[1].write_text(json.dumps(found | more))
+            step.outputs[1].write_text(json.dumps(report | more))
             step.keep()
         return steps, late, limits
 

@@ -43,9 +43,9 @@ class BlockRams:
     def __init__(self, geometry: Geometry, text: str):
         self.geometry = geometry
         self._text = text
-        found = list(re.finditer(self.geometry.pattern, text, re.MULTILINE))
-        self._names = [match["name"] for match in found]
-        self._spans = [match.span("bits") for match in found]
+        matches = list(re.finditer(self.geometry.pattern, text, re.MULTILINE))
+        self._names = [match["name"] for match in matches]
+        self._spans = [match.span("bits") for match in matches]
         self.bits = np.array([self._parse(text[start:end]) for start, end in self._spans], dtype=np.uint8)
 
     def _parse(self, body: str) -> np.ndarray:
@@ -134,11 +134,11 @@ class Layout:
         bits = [np.zeros((len(store.words) + run, store.width), dtype=np.uint8) for store in self.stores]
         for number, base, bit, block, positions in self.places:
             bits[number][base : base + run, bit] = rams.bits[block, positions]
-        found = []
+        stores = []
         for store, rows in zip(self.stores, bits, strict=True):
             packed = np.packbits(rows[: len(store.words)], axis=1, bitorder="little")
-            found.append(Store(store.name, store.width, [int.from_bytes(row.tobytes(), "little") for row in packed]))
-        return found
+            stores.append(Store(store.name, store.width, [int.from_bytes(row.tobytes(), "little") for row in packed]))
+        return stores
 
 
 def _columns(store: Store, run: int) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -35,33 +35,33 @@ def fillable(config: NpuConfig, family: Family) -> list[RegionId]:
     return [region for region in REGIONS if depths[region] >= BlockRam.LEAST and region not in family.empty_regions]
 
 
-def fixed(config: NpuConfig, family: Family, given: Contents) -> dict[str, list[int]]:
+def fixed(config: NpuConfig, family: Family, contents: Contents) -> dict[str, list[int]]:
     """Contents that become part of the netlist: small memories, which are not in block RAM, and table descriptors."""
     names = [region.name.lower() for region in REGIONS if region not in fillable(config, family)]
     empty = [region.name.lower() for region in family.empty_regions]
-    return {name: getattr(given, name) for name in (*names, "slots") if name not in empty}
+    return {name: getattr(contents, name) for name in (*names, "slots") if name not in empty}
 
 
-def marked(config: NpuConfig, family: Family, given: Contents) -> Contents:
+def marked(config: NpuConfig, family: Family, contents: Contents) -> Contents:
     """Contents to synthesise with: noise in all block RAMs."""
-    found = {region.name.lower(): noise(config, region) for region in fillable(config, family)}
-    return Contents(**found, **fixed(config, family, given))
+    noises = {region.name.lower(): noise(config, region) for region in fillable(config, family)}
+    return Contents(**noises, **fixed(config, family, contents))
 
 
 def stores(config: NpuConfig, contents: Contents, chosen: Sequence[RegionId]) -> list[Store]:
     """The memories of the design: every region is one, but the matrix region has one per row of a word."""
     table = regions(config)
-    found = []
+    stores = []
     for region in chosen:
         words = getattr(contents, region.name.lower())
         area = table[region]
         full = [*words, *[0] * (area.depth - len(words))]
         if region == RegionId.MATRIX:
             rows = config.rows
-            found += [Store(f"matrix row {row}", area.word.width, full[row::rows]) for row in range(rows)]
+            stores += [Store(f"matrix row {row}", area.word.width, full[row::rows]) for row in range(rows)]
         else:
-            found.append(Store(region.name.lower(), area.word.width, full))
-    return found
+            stores.append(Store(region.name.lower(), area.word.width, full))
+    return stores
 
 
 def configuration(image: Path) -> NpuConfig:

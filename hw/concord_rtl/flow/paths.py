@@ -73,25 +73,25 @@ class Delays:
         """Delays in a file in the standard delay format, as nextpnr writes it: one per line, slowest third."""
         delays, cell = cls(), ""
         for line in lines:
-            if found := _WIRE.search(line):
-                delays.wires[found[2]] = found[1], float(found[3])
-            elif found := _LOGIC.search(line):
-                delays.cells[f"{cell}/{found[2]}"].append((f"{cell}/{found[1]}", float(found[3])))
-            elif found := _CHECK.search(line):
-                delays.setups[f"{cell}/{found[1]}"] = float(found[3])
-                delays.clocks.add(f"{cell}/{found[2]}")
-            elif found := _INSTANCE.search(line):
-                cell = found[1]
+            if match := _WIRE.search(line):
+                delays.wires[match[2]] = match[1], float(match[3])
+            elif match := _LOGIC.search(line):
+                delays.cells[f"{cell}/{match[2]}"].append((f"{cell}/{match[1]}", float(match[3])))
+            elif match := _CHECK.search(line):
+                delays.setups[f"{cell}/{match[1]}"] = float(match[3])
+                delays.clocks.add(f"{cell}/{match[2]}")
+            elif match := _INSTANCE.search(line):
+                cell = match[1]
         return delays
 
     def paths(self) -> list[RegisterPath]:
         """The slowest path to every register, the slowest first."""
         arrivals = _Arrivals(self)
-        found = []
+        paths = []
         for pin, setup in self.setups.items():
             if pin in self.wires and (path := arrivals.path(pin, setup)) is not None:
-                found.append(path)
-        return sorted(found, key=lambda path: -path.ns)
+                paths.append(path)
+        return sorted(paths, key=lambda path: -path.ns)
 
 
 class _Arrivals:
@@ -128,16 +128,16 @@ class _Arrivals:
         return [(pin, delay) for pin, delay in self.delays.cells.get(output, []) if pin not in self.delays.clocks]
 
     def _latest(self, output: str) -> tuple[float, float, str] | None:
-        found = []
+        arrivals = []
         for pin, delay in self.delays.cells.get(output, []):
             if pin in self.delays.clocks:
-                found.append((delay, delay, output.rpartition("/")[0]))
+                arrivals.append((delay, delay, output.rpartition("/")[0]))
             elif pin in self.delays.wires:
                 driver, wire = self.delays.wires[pin]
                 if (arrival := self.known.get(driver)) is not None:
                     total, logic, start = arrival
-                    found.append((total + wire + delay, logic + delay, start))
-        return max(found, default=None)
+                    arrivals.append((total + wire + delay, logic + delay, start))
+        return max(arrivals, default=None)
 
 
 def unit_of(cell: str) -> str:
@@ -169,10 +169,10 @@ def slow_paths(file: Path) -> list[dict[str, Any]]:
         return classes(Delays.read(lines).paths())
 
 
-def table(found: list[dict[str, Any]]) -> Table:
+def table(clocks: list[dict[str, Any]]) -> Table:
     """Classes of slow paths for a terminal."""
     shown = Table("from", "to", "registers", "worst, ns", "logic", title="slow paths by unit", title_justify="left")
-    for entry in found:
+    for entry in clocks:
         numbers = f"{entry['registers']:,}", f"{entry['ns']:.2f}", f"{100 * entry['logic_ns'] / entry['ns']:.0f} %"
         shown.add_row(entry["from"], entry["to"], *numbers)
     return shown

@@ -79,7 +79,7 @@ def _config(board: Any, preset_name: str | None, image: Path | None, config_file
 
 @dataclass(frozen=True)
 class Filled:
-    """Block RAMs with the contents given.
+    """Block RAMs with their contents.
 
     Parameters
     ----------
@@ -137,10 +137,10 @@ class Plan:
         placement = self.board.placements.get(preset_of(self.config.name), Placement())
         self.flow = Flow(self.board, folder, console, placement)
         try:
-            self.given: Contents = memories.load(image, self.config, folder / "image")
+            self.contents: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
-        self.fixed = memories.fixed(self.config, self.flow.family, self.given)
+        self.fixed = memories.fixed(self.config, self.flow.family, self.contents)
 
     def choose(self, clock_mhz: float | None, baud: int | None) -> None:
         """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.
@@ -175,17 +175,17 @@ class Plan:
         self.flow.synthesize()
 
     def fill(self, text: str) -> Filled:
-        """The block RAMs of ``text``, as nextpnr writes them, with the contents given."""
+        """The block RAMs of ``text``, as nextpnr writes them, with their contents."""
         family = self.flow.family
         chosen = memories.fillable(self.config, family)
         rams = BlockRams(family.geometry, text)
         layout = rams.locate(memories.stores(self.config, self._marked(), chosen))
-        wanted = memories.stores(self.config, self.given, chosen)
+        wanted = memories.stores(self.config, self.contents, chosen)
         lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
-        if self.given.matrix and RegionId.MATRIX not in chosen:
+        if self.contents.matrix and RegionId.MATRIX not in chosen:
             lost.append("matrix")
         layout.write(rams, wanted)
         return Filled(rams, layout, wanted, lost)
 
     def _marked(self) -> Contents:
-        return memories.marked(self.config, self.flow.family, self.given)
+        return memories.marked(self.config, self.flow.family, self.contents)

@@ -15,12 +15,12 @@ MHZ = 1e6
 def clocks(report: dict[str, Any], wanted_hz: float) -> list[dict[str, Any]]:
     """Frequency of every clock of nextpnr's report against the one wanted."""
     target = wanted_hz / MHZ
-    found = []
+    clocks = []
     for name, entry in sorted(report["fmax"].items()):
         mhz = entry["achieved"]
         clock = name.removeprefix("$glbnet$")
-        found.append({"clock": clock, "mhz": round(mhz, 2), "target_mhz": target, "met": mhz >= target})
-    return found
+        clocks.append({"clock": clock, "mhz": round(mhz, 2), "target_mhz": target, "met": mhz >= target})
+    return clocks
 
 
 def score(report: dict[str, Any]) -> float:
@@ -30,12 +30,12 @@ def score(report: dict[str, Any]) -> float:
 
 def utilisation(report: dict[str, Any], family: Family) -> dict[str, dict[str, float]]:
     """Used and available resources."""
-    found = {}
+    resources = {}
     for name, key in family.resources.items():
         entry = report["utilization"][key]
         share = round(100 * entry["used"] / entry["available"], 1)
-        found[name] = {"used": entry["used"], "available": entry["available"], "percent": share}
-    return found
+        resources[name] = {"used": entry["used"], "available": entry["available"], "percent": share}
+    return resources
 
 
 def render(summary: dict[str, Any]) -> list[Table]:

@@ -70,11 +70,11 @@ def build_folder() -> Path:
 
 def find_compiler() -> list[str]:
     """Command of a C++ compiler; :class:`SimulationError` if there is none."""
-    if given := os.environ.get("CXX"):
-        return shlex.split(given)
+    if command := os.environ.get("CXX"):
+        return shlex.split(command)
     for name in ("g++", "clang++", "c++"):
-        if found := shutil.which(name):
-            return [found]
+        if path := shutil.which(name):
+            return [path]
     if util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "c++"]
     raise SimulationError("a C++ compiler is needed: install g++ or clang++, or the Python package ziglang, or set CXX")
@@ -122,12 +122,12 @@ def _objects(files: list[Path], folder: Path, include: Path, compiler: list[str]
     defines = [f"-D{name}={value}" for name, value in settings.items()]
     common = ["-std=c++17", "-fPIC", "-w", "-I.", f"-I{include}", f"-I{include / 'vltstd'}", *defines]
 
-    def one(path: Path) -> str:
+    def compiled(path: Path) -> str:
         _call([*compiler, LEVEL, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
         return str(folder / f"{path.stem}.o")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(one, files))
+        return list(pool.map(compiled, files))
 
 
 def _pieces(files: list[Path], folder: Path) -> list[Path]:

@@ -73,7 +73,7 @@ class CounterBank(Component):
             write.en.eq(writes & (turn < zero)),
         ]
         for k, name in enumerate(self.names):
-            mine = writes & (turn == k)
+            writing = writes & (turn == k)
             if name in self.carries:
                 event = writes & (turn == self.names.index(self.carries[name])) & total[32]
             else:
@@ -82,9 +82,9 @@ class CounterBank(Component):
             with m.If(turn == k):
                 m.d.comb += pending.eq(waiting)
             m.d.sync += waiting.eq(waiting + event)
-            with m.If(mine | self.clear):
+            with m.If(writing | self.clear):
                 m.d.sync += waiting.eq(event)
-            with m.If(mine & begins):
+            with m.If(writing & begins):
                 m.d.sync += fresh[k].eq(0)
         with m.If(self.clear):
             m.d.sync += fresh.eq((1 << zero) - 1)

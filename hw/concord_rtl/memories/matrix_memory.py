@@ -116,9 +116,9 @@ class MatrixMemory(Component):
         """Rows that share a register on the way to them, and which of them are read and written."""
         for first in range(0, self.config.rows, self.GROUP):
             rows = range(first, min(first + self.GROUP, self.config.rows))
-            mine = Cat(self.host.row == row for row in rows)
-            to_read = mine | (~self.host.sel).replicate(len(rows))
-            to_write = mine & (self.host.sel & self.host.en).replicate(len(rows))
+            chosen = Cat(self.host.row == row for row in rows)
+            to_read = chosen | (~self.host.sel).replicate(len(rows))
+            to_write = chosen & (self.host.sel & self.host.en).replicate(len(rows))
             yield rows, to_read, to_write
 
     def _rows(self, m, spare):
@@ -175,25 +175,25 @@ class MatrixMemory(Component):
 
     def _read_pair(self, m, row, r_en, here, size) -> Value:
         """A part of the row of a pair that the host reads; zero if it reads another one."""
-        found = Signal(size, name=f"part{row}", reset_less=True)
+        row_part = Signal(size, name=f"part{row}", reset_less=True)
         enabled = delay(m, r_en, VectorMemory.LATENCY - 1, f"enabled{row}")
         gated = []
         for n in range(2):
             word = self.read.data[row + n].as_value()
             for k, part in enumerate(_parts(word, self.parts, size)):
-                mine = register(m, enabled[n] & (here == k), f"enabled{row + n}_{k}")
-                gated.append(part & mine.replicate(size))
-        m.d.sync += found.eq(reduce(or_, gated))
-        return found
+                enabled_here = register(m, enabled[n] & (here == k), f"enabled{row + n}_{k}")
+                gated.append(part & enabled_here.replicate(size))
+        m.d.sync += row_part.eq(reduce(or_, gated))
+        return row_part
 
-    def _put_together(self, m, found, part, size):
+    def _put_together(self, m, row_part, part, size):
         """Parts of a row to the row."""
         late = delay(m, part, 4 + self._levels(self.config.rows // 2), "part")
         with m.Switch(late):
             for n in range(self.parts):
                 with m.Case(n):
-                    mine = self.host.data[n * size : (n + 1) * size]
-                    m.d.sync += mine.eq(found)
+                    place = self.host.data[n * size : (n + 1) * size]
+                    m.d.sync += place.eq(row_part)
 
     @staticmethod
     def _kept(m, name, value) -> Value:

@@ -29,10 +29,10 @@ class CellLowering:
         """A parameter that is text, one of ``allowed``; the first one if it is not there."""
         self._asked.add(name)
         value = self.cell.parameters.get(name)
-        found = allowed[0] if value is None else value if text_of(value) is None else text_of(value)
-        if found not in allowed:
-            raise self.refuse(f"{name} must be {' or '.join(allowed)}, not {found!r}")
-        return found
+        setting = allowed[0] if value is None else value if text_of(value) is None else text_of(value)
+        if setting not in allowed:
+            raise self.refuse(f"{name} must be {' or '.join(allowed)}, not {setting!r}")
+        return setting
 
     def number(self, name: str, default: int = 0) -> int:
         """A parameter that is a number."""

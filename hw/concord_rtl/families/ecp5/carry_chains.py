@@ -54,14 +54,14 @@ def _net(cell: dict[str, Any], port: str) -> int | str | None:
 
 def _readers(module: dict[str, Any]) -> Counter[int | str | None]:
     """Number of inputs of cells and of outputs of the module by net."""
-    found: Counter[int | str | None] = Counter()
+    uses: Counter[int | str | None] = Counter()
     for cell in module["cells"].values():
         for port, bits in cell["connections"].items():
             if cell["port_directions"].get(port) != "output":
-                found.update(bits)
+                uses.update(bits)
     for port in module["ports"].values():
-        found.update(port["bits"])
-    return found
+        uses.update(port["bits"])
+    return uses
 
 
 def _chains(cells: dict[str, Any], readers: Counter[int | str | None]) -> Iterator[list[str]]:
@@ -97,8 +97,8 @@ def _begin_in_first_bit(chain: list[dict[str, Any]]) -> None:
 def _taken(cell: dict[str, Any], k: int) -> dict[str, Any]:
     """What a bit of a cell has, by name without the number of the bit."""
     parameters, connections = cell["parameters"], cell["connections"]
-    found = {name: connections.get(f"{name}{k}", _OPEN) for name in (*_INPUTS, _SUM)}
-    return found | {name: parameters[f"{name}{k}"] for name in (_TABLE, _INJECT)}
+    pins = {name: connections.get(f"{name}{k}", _OPEN) for name in (*_INPUTS, _SUM)}
+    return pins | {name: parameters[f"{name}{k}"] for name in (_TABLE, _INJECT)}
 
 
 def _give(cell: dict[str, Any], k: int, bit: dict[str, Any]) -> None:

@@ -107,10 +107,10 @@ def _staged(part: CellLowering, stage: str, nets: list[int], outs: list[int] | N
     enable, reset = part.text(f"REG_{stage}_CE", "CE0"), part.text(f"REG_{stage}_RST", "RST0")
     if choice == "NONE":
         return nets
-    behind = [part.circuit.net() for _ in nets] if outs is None else outs
-    for net, q in zip(nets, behind, strict=True):
+    outputs = [part.circuit.net() for _ in nets] if outs is None else outs
+    for net, q in zip(nets, outputs, strict=True):
         part.circuit.register(part.clock(choice), q, net, enable=part.pin(enable, ONE), reset=part.pin(reset))
-    return behind
+    return outputs
 
 
 def _multiplier(part: CellLowering) -> None:
@@ -191,10 +191,12 @@ def _comb(part: CellLowering) -> None:
         _bit_of_small_ram(part, init, pins, total)
     elif total not in (ZERO, ONE):  # constants are known
         part.circuit.function(total, init, pins)
-    for one, other in (("F1", None), ("FXB", "FXA")):
-        if part.connected(one) or (other and part.connected(other)):
+    for source, other in (("F1", None), ("FXB", "FXA")):
+        if part.connected(source) or (other and part.connected(other)):
             low = total if other is None else part.pin(other)
-            part.circuit.computed(lambda a, b, s: b if s else a, [low, part.pin(one), part.pin("M")], part.out("OFX"))
+            part.circuit.computed(
+                lambda a, b, s: b if s else a, [low, part.pin(source), part.pin("M")], part.out("OFX")
+            )
     part.ignore("M", "OFX")
 
 
@@ -219,12 +221,12 @@ def _small_ram_inputs(part: CellLowering) -> None:
 
 def constants(netlist: Netlist) -> dict[Bit, int]:
     """Nets that are constant: those of tables without inputs."""
-    found: dict[Bit, int] = {}
+    constants: dict[Bit, int] = {}
     for cell in netlist.of_kind("TRELLIS_COMB"):
         value = bits_of(cell.parameters.get("INITVAL", "0"))
         if "MODE" not in cell.parameters and value in (0, 0xFFFF) and not any(map(cell.pins.get, "ABCD")):
-            found.update(dict.fromkeys(cell.pins.get("F", []), ONE if value else ZERO))
-    return found
+            constants.update(dict.fromkeys(cell.pins.get("F", []), ONE if value else ZERO))
+    return constants
 
 
 # Clocks ----------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ BRAM_BYTES = 2048
 
 def initial_bytes(cell: Cell) -> list[int]:
     """Contents of a DP16KD: two bytes of nine bits in every 20 bits of a parameter."""
-    found = []
+    words = []
     for k in range(BRAM_BYTES // 32):
         value = bits_of(cell.parameters.get(f"INITVAL_{k:02X}", "0"))
-        found += [value >> 20 * (j // 2) + 9 * (j % 2) & 511 for j in range(32)]
-    return found
+        words += [value >> 20 * (j // 2) + 9 * (j % 2) & 511 for j in range(32)]
+    return words
 
 
 def _named(netlist: Netlist) -> dict[str, Cell]:
@@ -35,17 +35,17 @@ def _named(netlist: Netlist) -> dict[str, Cell]:
 
 def contents(netlist: Netlist) -> dict[str, bytes]:
     """The contents of each block RAM, a byte per bit."""
-    found = {}
+    contents = {}
     for name, cell in _named(netlist).items():
         rows = np.array(initial_bytes(cell))[:, None] >> np.arange(9) & 1
-        found[name] = rows.astype(np.uint8).tobytes()
-    return found
+        contents[name] = rows.astype(np.uint8).tobytes()
+    return contents
 
 
-def set_contents(netlist: Netlist, given: dict[str, bytes]) -> None:
+def set_contents(netlist: Netlist, contents: dict[str, bytes]) -> None:
     """Replace them."""
     for name, cell in _named(netlist).items():
-        rows = np.frombuffer(given[name], dtype=np.uint8).reshape(-1, 2, 9)
+        rows = np.frombuffer(contents[name], dtype=np.uint8).reshape(-1, 2, 9)
         pairs = np.zeros((len(rows), 20), dtype=np.uint8)  # of which 18 bits are used
         pairs[:, :18] = rows.reshape(-1, 18)
         for k, bits in enumerate(pairs.reshape(BRAM_BYTES // 32, -1)):

@@ -69,10 +69,10 @@ def ecp5_pll(input_hz: float, wanted_hz: float) -> Ecp5Pll:
     ValueError
         If there are none within 5 % below ``wanted_hz``.
     """
-    found = []
+    settings = []
     for ref_div, out_div in product(range(1, int(input_hz / PFD_MIN) + 1), range(1, DIVIDERS + 1)):
         fb_div = int(min(wanted_hz * out_div, VCO[1]) * ref_div / input_hz * ALMOST)
         vco = input_hz / ref_div * fb_div
         if 1 <= fb_div <= DIVIDERS and VCO[0] <= vco <= VCO[1]:
-            found.append(Ecp5Pll(vco / out_div, ref_div, fb_div, out_div))
-    return nearest(found, wanted_hz)
+            settings.append(Ecp5Pll(vco / out_div, ref_div, fb_div, out_div))
+    return nearest(settings, wanted_hz)

@@ -33,16 +33,16 @@ def tuning(text: str, input_hz: float) -> Ecp5Pll:
     ValueError
         If there is not exactly one PLL, or one that :class:`concord_rtl.flow.clocking.Clocking` does not make.
     """
-    found: dict[str, int] = {}
+    dividers: dict[str, int] = {}
     for name, part in WORDS.items():
         words = _pattern(name).findall(text)
         if len(words) != 1:
             raise ValueError(f"the design must have one {name} of a PLL, not {len(words)}")
         value = int(words[0][1], 2) + 1
-        if found.setdefault(part, value) != value:
-            raise ValueError(f"{name} must be that of divider {found[part]}, not of {value}")
-    hz = input_hz / found["ref_div"] * found["fb_div"] / found["out_div"]
-    return Ecp5Pll(hz, **found)
+        if dividers.setdefault(part, value) != value:
+            raise ValueError(f"{name} must be that of divider {dividers[part]}, not of {value}")
+    hz = input_hz / dividers["ref_div"] * dividers["fb_div"] / dividers["out_div"]
+    return Ecp5Pll(hz, **dividers)
 
 
 def tuned(text: str, pll: Ecp5Pll, input_hz: float) -> str:

@@ -85,12 +85,12 @@ def _logic_cell(part: CellLowering) -> None:
 
 def constants(netlist: Netlist) -> dict[Bit, int]:
     """Nets that are constant: those of tables without inputs."""
-    found: dict[Bit, int] = {}
+    constants: dict[Bit, int] = {}
     for cell in netlist.of_kind("ICESTORM_LC"):
         if cell.parameters["DFF_ENABLE"] == "0" and not any(cell.pins.get(f"I{k}") for k in range(4)):
             value = bits_of(cell.parameters["LUT_INIT"]) & 1
-            found.update(dict.fromkeys(cell.pins.get("O", []), ONE if value else ZERO))
-    return found
+            constants.update(dict.fromkeys(cell.pins.get("O", []), ONE if value else ZERO))
+    return constants
 
 
 # Memories ----------------------------------------------------------------------------------------------------
@@ -104,11 +104,11 @@ def _bits(cell: Cell) -> np.ndarray:
 
 def _named(netlist: Netlist) -> dict[str, Cell]:
     """The block RAMs by where nextpnr has put them, or just numbered before that."""
-    found = {}
+    cells = {}
     for k, cell in enumerate(netlist.of_kind("SB_RAM40_4K", "ICESTORM_RAM")):
         place = re.fullmatch(r"X(\d+)/Y(\d+)/ram", cell.attributes.get("NEXTPNR_BEL", ""))
-        found[f"{place[1]} {place[2]}" if place else f"0 {k}"] = cell
-    return found
+        cells[f"{place[1]} {place[2]}" if place else f"0 {k}"] = cell
+    return cells
 
 
 def contents(netlist: Netlist) -> dict[str, bytes]:
@@ -116,10 +116,10 @@ def contents(netlist: Netlist) -> dict[str, bytes]:
     return {name: _bits(cell).tobytes() for name, cell in _named(netlist).items()}
 
 
-def set_contents(netlist: Netlist, given: dict[str, bytes]) -> None:
+def set_contents(netlist: Netlist, contents: dict[str, bytes]) -> None:
     """Replace them."""
     for name, cell in _named(netlist).items():
-        for k, row in enumerate(np.frombuffer(given[name], dtype=np.uint8).reshape(16, 256)):
+        for k, row in enumerate(np.frombuffer(contents[name], dtype=np.uint8).reshape(16, 256)):
             cell.parameters[f"INIT_{k:X}"] = "".join(map(str, row[::-1]))
 
 

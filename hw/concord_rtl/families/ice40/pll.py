@@ -55,7 +55,7 @@ def ice40_pll(input_hz: float, wanted_hz: float) -> Ice40Pll:
     ValueError
         If there are none within 5 % below ``wanted_hz``.
     """
-    found = []
+    settings = []
     for divr, divq in product(range(DIVR), range(1, DIVQ)):
         pfd = input_hz / (divr + 1)
         divf = int(wanted_hz * (1 << divq) / pfd * ALMOST) - 1
@@ -64,5 +64,5 @@ def ice40_pll(input_hz: float, wanted_hz: float) -> Ice40Pll:
         pfd_ok = PFD[0] <= pfd <= PFD[1]
         vco_ok = VCO[0] <= vco <= VCO[1]
         if pfd_ok and vco_ok and 0 <= divf < DIVF and hz >= OUT_MIN:
-            found.append(Ice40Pll(hz, divr, divf, divq, 1 + sum(pfd >= limit for limit in FILTERS)))
-    return nearest(found, wanted_hz)
+            settings.append(Ice40Pll(hz, divr, divf, divq, 1 + sum(pfd >= limit for limit in FILTERS)))
+    return nearest(settings, wanted_hz)
