@@ -98,7 +98,7 @@ class Emitter:
         plan, used = self.plan, {mem: self.allocator.used(REGIONS[mem]) for mem in Mem}
         while True:
             share(plan)
-            ends = {mem: place_copies((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
+            ends = {mem: place_copies(plan.within(mem), used[mem]) for mem in Mem}
             if ends[Mem.WIDE] <= self.config.wide_depth or not stream_residual(plan):
                 break
         for mem in Mem:

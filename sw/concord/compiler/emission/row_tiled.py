@@ -64,7 +64,7 @@ class RowTiled:
         """
         count = 0
         for mem in Mem:
-            tried = place_within([copy for copy in self.plan.all() if copy.mem is mem], room[mem], tries)
+            tried = place_within(self.plan.within(mem), room[mem], tries)
             count += min(tried, tries)
             if tried > tries:
                 return False, count
@@ -74,7 +74,7 @@ class RowTiled:
     def _allocate(self) -> None:
         """Put what has been placed behind the constants."""
         for mem in Mem:
-            copies = [copy for copy in self.plan.all() if copy.mem is mem]
+            copies = self.plan.within(mem)
             size = max((copy.addr + copy.vectors for copy in copies), default=0)
             first = self.allocator.allocate(all_tensors(mem), REGIONS[mem], size, "tensors")
             for copy in copies:
@@ -174,10 +174,9 @@ class RowTiled:
             if rows.stop > rows.new:
                 self.chains.layer(index, rows.new, rows.stop - rows.new)
             for maker in (self.plan.layer(k) for k in range(index)):
-                for mem in Mem:
-                    copy = self.plan.copy(maker.target, mem)
-                    if copy is not None and copy.last_use == index:
-                        self._move(maker, mem, tile)
+                for copy in self.plan.copies_of(maker.target):
+                    if copy.last_use == index:
+                        self._move(maker, copy.mem, tile)
 
     def _input_heights(self, tile: int) -> dict[Storage, int]:
         """Rows of the inputs that the host writes before a row tile."""
@@ -241,8 +240,8 @@ def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Map
     """What row tiles of a single row need, of the first layers for which that is least."""
     errors = []
     for prefix in possible:
-        copies = planned(lowered, types, prefix.schedule(1)).all()
-        need = {mem: peak(copy for copy in copies if copy.mem is mem) for mem in Mem}
+        plan = planned(lowered, types, prefix.schedule(1))
+        need = {mem: peak(plan.within(mem)) for mem in Mem}
         texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
         errors.append(CapacityError(f"row tiles need {' and '.join(texts)}, or more", short))
@@ -265,7 +264,7 @@ def _within(prefix: Prefix, lowered: Lowered, types: Types, room: Mapping[Mem, i
     """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
     for rows in range(1, prefix.source.height):
         tiling = prefix.schedule(rows)
-        copies = planned(lowered, types, tiling).all()
-        if len(tiling.whole) > _REGISTERS or any(peak(c for c in copies if c.mem is mem) > room[mem] for mem in Mem):
+        plan = planned(lowered, types, tiling)
+        if len(tiling.whole) > _REGISTERS or any(peak(plan.within(mem)) > room[mem] for mem in Mem):
             return
         yield tiling

@@ -139,6 +139,12 @@ class Layer:
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
 
     @property
+    def operands(self) -> list[tuple[Operand, Storage]]:
+        """Operands that are tensors, each with its storage, in the order of the operations."""
+        operands = [mfu_op.operand for mfu_op in self.mfu_ops if mfu_op.operand is not None]
+        return [(operand, operand.storage) for operand in operands if operand.storage is not None]
+
+    @property
     def table_specs(self) -> list[TableSpec]:
         """What tables hold."""
         return [mfu_op.spec for mfu_op in self.mfu_ops if mfu_op.spec is not None]

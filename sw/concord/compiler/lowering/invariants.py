@@ -117,11 +117,9 @@ def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
     if isinstance(layer, Recurrent):
         yield from ((f"initial {key}", walk.storage, _walked(walk)) for key, walk in layer.initial.items())
         return
-    for mfu_op in layer.mfu_ops:
-        operand = mfu_op.operand
-        if operand is not None and operand.storage is not None:
-            loops = zip(layer.out, (operand.outer, operand.inner, operand.row), strict=True)
-            yield operand.tensor or "an operand", operand.storage, _loops(operand.start, *loops)
+    for operand, storage in layer.operands:
+        loops = zip(layer.out, (operand.outer, operand.inner, operand.row), strict=True)
+        yield operand.tensor or "an operand", storage, _loops(operand.start, *loops)
 
 
 def _walked(walk: Walk) -> Ids:

@@ -57,8 +57,7 @@ def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Datafl
         read = [layer.source.storage, *(walk.storage for walk in layer.initial.values())]
         keeps = tuple((names[storage.root], _FACTORS[kind]) for storage, kind in kept(layer))
     else:
-        operands = [mfu_op.operand.storage for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
-        read, keeps = [layer.source.storage, *(storage for storage in operands if storage is not None)], ()
+        read, keeps = [layer.source.storage, *(storage for _, storage in layer.operands)], ()
     kind = kind_of(layer)
     states = frozenset(range(1, len(read))) if kind is OperatorKind.QUANTISED else frozenset[int]()
     made = dict.fromkeys([names[layer.target.root], *(name for name, _ in keeps)])

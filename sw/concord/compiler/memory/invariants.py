@@ -38,7 +38,7 @@ def problems(plan: Plan, types: Types, config: NpuConfig, constants: int = 0) ->
     if all(copy.addr >= 0 for copy in plan.all()):
         for mem, depth in ((Mem.NARROW, config.narrow_depth), (Mem.WIDE, config.wide_depth)):
             first = constants if mem is Mem.WIDE else 0
-            yield from _places([copy for copy in plan.all() if copy.mem is mem], first, depth)
+            yield from _places(plan.within(mem), first, depth)
 
 
 def _name(copy: Copy) -> str:
@@ -52,13 +52,11 @@ def _reads(plan: Plan) -> Iterator[str]:
             copy = plan.copy(storage, mem)
             if copy is None or not copy.first_use <= index <= copy.last_use:
                 yield f"layer {layer.name!r} needs {storage.name} in {mem.name.lower()} memory, where it is not live"
-        written = [copy for mem in Mem if (copy := plan.copy(layer.target, mem)) is not None]
-        if not any(copy.first_use <= index <= copy.last_use for copy in written):
+        if not any(copy.first_use <= index <= copy.last_use for copy in plan.copies_of(layer.target)):
             yield f"layer {layer.name!r} must have a place for {layer.target.name} while it is computed"
     for storage, _ in plan.lowered.inputs.values():
-        for mem in Mem:
-            copy = plan.copy(storage, mem)
-            if copy is not None and copy.first_use != -1:
+        for copy in plan.copies_of(storage):
+            if copy.first_use != -1:
                 yield f"input {_name(copy)} must live from the beginning, not from layer {copy.first_use} on"
 
 
@@ -68,7 +66,7 @@ def _types(plan: Plan, types: Types) -> Iterator[str]:
     for storage, name in tensors(plan.lowered).items():
         wanted = {MEMORIES[kind] for kind in types.written.get(name, ())}
         wanted = {Mem.NARROW} if storage in streamed else wanted
-        memories = {mem for mem in Mem if plan.copy(storage, mem) is not None}
+        memories = {copy.mem for copy in plan.copies_of(storage)}
         if memories != wanted:
             listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, memories))
             yield "{} must be in {} memory, as its types say, not in {}".format(name, *listed)
@@ -83,9 +81,8 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
         return
     yield layer.source.storage, plan.sources[index]
     streamed = plan.streamed[index].operand if index in plan.streamed else None
-    for mfu_op in layer.mfu_ops:
-        if mfu_op.operand is not None and mfu_op.operand.storage is not None:
-            yield mfu_op.operand.storage, Mem.NARROW if mfu_op.operand is streamed else Mem.WIDE
+    for operand, storage in layer.operands:
+        yield storage, Mem.NARROW if operand is streamed else Mem.WIDE
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:

@@ -60,6 +60,10 @@ class Plan:
         """The copy of a tensor in a memory."""
         return self.copies.get((storage.root, mem))
 
+    def copies_of(self, storage: Storage) -> list[Copy]:
+        """The copies of a tensor in all memories that have one."""
+        return [copy for mem in Mem if (copy := self.copy(storage, mem)) is not None]
+
     def layer(self, index: int) -> Layer:
         """A layer that is a single chain."""
         layer = self.lowered.layers[index]
@@ -71,6 +75,10 @@ class Plan:
         """Everything that needs a place."""
         buffers = [copy for streamed in self.streamed.values() for copy in streamed.buffers]
         return [*self.copies.values(), *buffers, *(c for used in self.temporaries.values() for c in used.values())]
+
+    def within(self, mem: Mem) -> list[Copy]:
+        """Everything that needs a place in a memory."""
+        return [copy for copy in self.all() if copy.mem is mem]
 
     def addr(self, storage: Storage, mem: Mem, vector: int) -> int:
         """Address of a vector of a tensor."""
@@ -120,19 +128,14 @@ def make_plan(lowered: Lowered, types: Types) -> Plan:
         name = operation(index, layer)
         plan.sources[index] = mem = MEMORIES[types.reads[name, 0]]
         _need(plan, layer.source.storage, mem, index)
-        operands = [mfu_op.operand.storage for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
-        for k, storage in enumerate((storage for storage in operands if storage is not None), 1):
+        for k, (_, storage) in enumerate(layer.operands, 1):
             _need(plan, storage, MEMORIES[types.reads[name, k]], index, operand=True)
     for index, layer in enumerate(lowered.layers):
-        for mem in Mem:
-            copy = plan.copy(layer.target, mem)
-            if copy is not None:
-                copy.first_use = min(copy.first_use, index)
+        for copy in plan.copies_of(layer.target):
+            copy.first_use = min(copy.first_use, index)
     for storage, _ in lowered.inputs.values():
-        for mem in Mem:
-            copy = plan.copy(storage, mem)
-            if copy is not None:
-                copy.first_use = -1
+        for copy in plan.copies_of(storage):
+            copy.first_use = -1
     return plan
 
 
@@ -180,7 +183,7 @@ def stream_residual(plan: Plan) -> bool:
     narrow.first_use = min(narrow.first_use, copy.first_use)
     for index in copy.operands or ():
         layer = plan.layer(index)
-        (operand,) = (s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage)
+        (operand,) = (operand for operand, storage in layer.operands if storage is copy.storage)
         rows = -(-layer.out[0] // CHUNKS)
         size = rows * layer.out[1] * layer.out[2]
         first, second = (
@@ -198,7 +201,7 @@ def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
         return False
     for index in copy.operands:
         layer = plan.layer(index)
-        operands = [s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage]
+        operands = [operand for operand, storage in layer.operands if storage is copy.storage]
         if len(operands) != 1 or index in plan.streamed or not (operands[0].inner and operands[0].outer):
             return False
     return True
@@ -234,16 +237,14 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
         if _in_order((walk.row, walk.stride, walk.row_stride), natural, layer.out):
             storages.append(walk.storage)
     streamed = plan.streamed.get(index)
-    for mfu_op in layer.mfu_ops:
-        operand = mfu_op.operand
-        if operand is None or operand.storage is None or operand.start:
-            continue
+    for operand, storage in layer.operands:
         widened = streamed is not None and streamed.operand is operand
-        if operand.storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE:
-            continue  # its window reads what other positions have replaced
+        replaced = storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE
+        if replaced or operand.start:
+            continue  # the window reads what other positions have replaced, or vectors do not lie in the same places
         strides = (operand.row, operand.inner, operand.outer)
         if mem is (Mem.NARROW if widened else Mem.WIDE) and _in_order(strides, natural, layer.out):
-            storages.append(operand.storage)
+            storages.append(storage)
     for storage in storages:
         copy = plan.copy(storage, mem)
         if copy is not None and copy.storage is storage and storage.vectors == size:

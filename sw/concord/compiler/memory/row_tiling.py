@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from concord.compiler.ir.layers import AnyLayer, Layer, Operand, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem
 
 #: Cycles that a chain waits for the one before, roughly; decides between plans only.
 _WAIT = 48
@@ -84,22 +83,19 @@ class RowTiling:
 
     def apply(self, plan: Plan) -> None:
         """Shrink tensors of a plan to buffers."""
-        for mem in Mem:
-            for storage in (self.source, *self.sliding):
-                copy = plan.copy(storage, mem)
-                if copy is not None:
-                    copy.size = self.size(storage) * row_vectors(storage)
-                    copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
-                    copy.kept_until = self.layers - 1
-            for storage in self.whole:
-                copy = plan.copy(storage, mem)
-                if copy is not None:
-                    copy.first_use = -1
+        for storage in (self.source, *self.sliding):
+            for copy in plan.copies_of(storage):
+                copy.size = self.size(storage) * row_vectors(storage)
+                copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
+                copy.kept_until = self.layers - 1
+        for storage in self.whole:
+            for copy in plan.copies_of(storage):
+                copy.first_use = -1
         plan.unshared = self.layers
 
     def cost(self, plan: Plan, config: NpuConfig) -> int:
         """Cycles that row tiles take more than the network without them, roughly."""
-        copies = {storage: sum(plan.copy(storage, mem) is not None for mem in Mem) for storage in self.sliding}
+        copies = {storage: len(plan.copies_of(storage)) for storage in self.sliding}
         moves = [
             copies[storage] * self.moved(storage, tile)[1] * row_vectors(storage)
             for tile in range(len(self.tiles))
@@ -166,15 +162,8 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
             yield Prefix(tuple(layers), inputs[0], whole)
 
 
-def _operands(layer: Layer) -> list[Operand]:
-    """Operands that are tensors."""
-    return [
-        mfu_op.operand for mfu_op in layer.mfu_ops if mfu_op.operand is not None and mfu_op.operand.storage is not None
-    ]
-
-
 def _reads(layer: Layer) -> set[Storage]:
-    return {layer.source.storage, *(o.storage for o in _operands(layer) if o.storage is not None)}
+    return {layer.source.storage, *(storage for _, storage in layer.operands)}
 
 
 def obstacle(lowered: Lowered) -> str:
@@ -199,9 +188,7 @@ def _obstacle(layer: AnyLayer) -> str | None:
         return "does not read whole rows"
     if layer.target.height != layer.out[0] or (layer.reduction is Reduction.NONE and layer.out[0] != storage.height):
         return "does not compute whole rows"
-    for operand in _operands(layer):
-        read = operand.storage
-        assert read is not None
+    for operand, read in layer.operands:
         aligned = operand.outer == row_vectors(read) and operand.start < row_vectors(read)
         if read.parent is not None or read.height != layer.out[0] or not aligned:
             return f"has an operand {operand.tensor} of other rows"
@@ -222,7 +209,7 @@ def _computed(layer: Layer, there: dict[Storage, int]) -> int:
     if layer.reduction is not Reduction.NONE:
         extent = (window.kernel[0] - 1) * window.dilation[0] - window.begin[0]
         rows = max(0, (rows - 1 - extent) // window.stride[0] + 1) if rows < source.height else layer.out[0]
-    return min([rows, layer.out[0], *(there[o.storage] for o in _operands(layer) if o.storage is not None)])
+    return min([rows, layer.out[0], *(there[storage] for _, storage in layer.operands)])
 
 
 def _needed_next(layer: Layer, row: int) -> Iterator[tuple[Storage, int]]:
@@ -231,6 +218,4 @@ def _needed_next(layer: Layer, row: int) -> Iterator[tuple[Storage, int]]:
         return
     windowed = layer.reduction is not Reduction.NONE
     yield layer.source.storage, max(0, row * layer.window.stride[0] - layer.window.begin[0]) if windowed else row
-    for operand in _operands(layer):
-        assert operand.storage is not None
-        yield operand.storage, row
+    yield from ((storage, row) for _, storage in layer.operands)

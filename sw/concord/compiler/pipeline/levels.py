@@ -95,7 +95,7 @@ def _operand(operand: Operand) -> str:
 def plan_text(plan: Plan) -> Iterator[str]:
     """Tensors in memories: addresses as soon as they have one, sizes, and the layers they live for."""
     for mem in Mem:
-        copies = [copy for copy in plan.all() if copy.mem is mem]
+        copies = plan.within(mem)
         yield f"{mem.name.lower()} memory: {sum(copy.vectors for copy in copies)} vectors in {len(copies)} tensors"
         for copy in sorted(copies, key=lambda copy: (copy.addr, copy.first_use)):
             place = "not placed" if copy.addr < 0 else f"{copy.addr}..{copy.addr + copy.vectors - 1}"
