@@ -20,8 +20,8 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
-from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reductions import choose_form, group_alignment, masked
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
+from concord.compiler.lowering.reductions import choose_form, groups_apart, masked
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import ExpandAttributes, SoftmaxAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
@@ -77,24 +77,20 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
     if math.prod(full) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
         raise LayoutError(f"products of the elements {list(full)} must be at most {limit}, not {math.prod(full)}")
     rank = len(graph.shapes[second])
-    a = lowering.new_node(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
-    transposed = lowering.new_node(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
-    b = lowering.new_node(
-        node, "Reshape", "columns", transposed.outputs, shape=(*graph.shapes[second][:-2], 1, columns, inner)
-    )
+    build = NodeBuilder(lowering, node)
+    a = build.add("Reshape", "rows", first, shape=(*graph.shapes[first][:-1], 1, inner))
+    turned = build.add("Transpose", "turned", second, perm=(*range(rank - 2), rank - 1, rank - 2))
+    b = build.add("Reshape", "columns", turned, shape=(*graph.shapes[second][:-2], 1, columns, inner))
     for factor in (first, second):
         lowering.whole(factor)
-    made = [a, transposed, b]
-    names = (a.outputs[0], b.outputs[0])
+    names = a, b
     way = _way(lowering, (first, second), names, full)
     if way is not None:
-        moved, like = names[way], names[1 - way]
-        made.append(lowering.new_node(node, "Expand", "spread", (moved,), shape=full, like=like))
-        names = (made[-1].outputs[0], like)
-    made.append(lowering.new_node(node, "Mul", "products", names))
+        like = names[1 - way]
+        names = build.add("Expand", "spread", names[way], shape=full, like=like), like
+    products = build.add("Mul", "products", *names)
     together = {"together": (len(full) - 2,)} if math.prod(full[:-2]) == 1 else {}
-    attrs = {"axes": (len(full) - 1,), "keepdims": False, "product": True, **together}
-    return [*made, Node("ReduceSum", node.name, made[-1].outputs, (y,), attrs)]
+    return build.ending("ReduceSum", products, axes=(len(full) - 1,), keepdims=False, product=True, **together)
 
 
 def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], shape: tuple[int, ...]) -> int | None:
@@ -130,33 +126,22 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
 def softmax(lowering: Lowering, node: Node) -> list[Node]:
     """Maximum, difference, exponential, sum, reciprocal, product; for LogSoftmax logarithm and difference instead."""
     (x,), axis = node.inputs, node.attributes(SoftmaxAttributes).axis
-    if (moved := group_alignment(lowering, node, x, (axis,))) is not None:
-        return [moved, node.replace(inputs=moved.outputs)]
+    if (apart := groups_apart(lowering, node, (axis,))) is not None:
+        return apart
     reduced = {"axes": (axis,), "keepdims": True}
     size = lowering.graph.shapes[x][axis]
     form = choose_form(lowering, x, (axis,))
-    made: list[Node] = []
+    build = NodeBuilder(lowering, node)
     # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
-    compared = x
-    if form.inside and not form.walk.full:
-        made.append(masked(lowering, node, x))
-        (compared,) = made[0].outputs
-
-    def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
-        made.append(lowering.new_node(node, op, what, inputs, **attrs))
-        return made[-1].outputs[0]
-
+    compared = masked(build, x) if form.inside and not form.walk.full else x
     least = -_NEGLIGIBLE - math.log(size)
-    top = add("ReduceMax", "maximum", compared, **reduced, masked=True)
-    below = difference = add("Sub", "difference", x, top)
+    top = build.add("ReduceMax", "maximum", compared, **reduced, masked=True)
+    below = difference = build.add("Sub", "difference", x, top)
     if not form.inside and not form.walk.full:
         # Their exponentials would be large, and the others lose bits in the same block.
-        made.append(masked(lowering, node, below))
-        (below,) = made[-1].outputs
-    power = add("Function", "exp", below, functions=(("exp", {}),), domain=(least, 0.0))
-    total = add("ReduceSum", "sum", power, **reduced)
+        below = masked(build, below)
+    power = build.add("Function", "exp", below, functions=(("exp", {}),), domain=(least, 0.0))
+    total = build.add("ReduceSum", "sum", power, **reduced)
     last = "log" if node.op == "LogSoftmax" else "reciprocal"
-    factor = add("Function", last, total, functions=((last, {}),), domain=(1.0, float(max(size, 2))))
-    if node.op == "LogSoftmax":
-        return [*made, Node("Sub", node.name, (difference, factor), node.outputs)]
-    return [*made, Node("Mul", node.name, (power, factor), node.outputs)]
+    factor = build.add("Function", last, total, functions=((last, {}),), domain=(1.0, float(max(size, 2))))
+    return build.ending("Sub", difference, factor) if last == "log" else build.ending("Mul", power, factor)

@@ -6,7 +6,7 @@ every stage of a mean rounds once more; maxima are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from concord.compiler.ir.layout import LayoutError
 from concord.compiler.lowering.legality import PADDED_STRIDE, TAPS, TILES
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, divisors, window_counts
@@ -80,18 +80,16 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
         axes = tuple(range(len(shape) - rank, len(shape)))
         op = "ReduceMax" if node.op == "MaxPool" else "ReduceMean"
         return [Node(op, node.name, node.inputs, node.outputs, {"axes": axes, "keepdims": True})]
-    parts, value = [], node.inputs[0]
+    build, value = NodeBuilder(lowering, node), node.inputs[0]
     for stage in _small_windows(attributes, shape[-rank:], most(node.op, lowering.config)):
         attrs = stage.attrs(rank)
         if isinstance(attributes, AveragePoolAttributes):
             attrs["counted"] = attrs["pads"]
-        parts.append(lowering.new_node(node, node.op, "stage", (value,), **attrs))
-        value = parts[-1].outputs[0]
+        value = build.add(node.op, "stage", value, **attrs)
     counts = divisors(attributes, shape[-rank:]) if isinstance(attributes, AveragePoolAttributes) else None
     if counts is not None and counts.min() < prod(kernel):
-        ratio = prod(kernel) / counts  # not all of the padding is counted
-        return [*parts, Node("Mul", node.name, (value,), node.outputs, {"constant": ratio})]
-    return [*parts[:-1], parts[-1].replace(name=node.name, outputs=node.outputs)]
+        return build.ending("Mul", value, constant=prod(kernel) / counts)  # not all of the padding is counted
+    return build.renamed()
 
 
 def _small_windows(window: PoolAttributes, spatial: Sequence[int], limit: int) -> Iterator[_SmallWindow]:
@@ -120,48 +118,36 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
     With ``inside``, what is reduced lies in one position, and parts must be whole native vectors. ``None`` if that is
     not possible.
     """
-    value, attrs = node.inputs[0], {key: node.attrs[key] for key in node.attrs if key not in ("axes", "keepdims")}
-    shape = lowering.graph.shapes[value]
+    build, (value,), shape = NodeBuilder(lowering, node), node.inputs, lowering.graph.shapes[node.inputs[0]]
+    attrs = {key: node.attrs[key] for key in node.attrs if key not in ("axes", "keepdims")}
 
-    def reduced(tensor: str, axis: int) -> Node:
-        return lowering.new_node(node, node.op, "stage", (tensor,), axes=(axis,), keepdims=True, **attrs)
+    def reduced(tensor: str, axis: int) -> str:
+        return build.add(node.op, "stage", tensor, axes=(axis,), keepdims=True, **attrs)
 
-    def rest(stage: Node) -> Node:
+    def rest(tensor: str) -> list[Node]:
         """What is left for the node itself; products are counted where they are added up first."""
         left = {key: value for key, value in node.attrs.items() if key != "product"}
-        return node.replace(inputs=stage.outputs, attrs=left)
+        return [*build.nodes, node.replace(inputs=(tensor,), attrs=left)]
 
     if len(axes) > 1:
-        stage = reduced(value, axes[-1])
-        return [stage, rest(stage)]
+        return rest(reduced(value, axes[-1]))
     (axis,) = axes
     size = shape[axis]
     unit = lowering.config.native if inside else 1
     part = divisor(size, most(node.op, lowering.config, inside) * unit, unit)
     if 1 < part < size:
         folded = (*shape[:axis], size // part, part, *shape[axis + 1 :])
-        fold = lowering.new_node(node, "Reshape", "folded", (value,), shape=folded)
-        stage = reduced(fold.outputs[0], axis + 1)
-        back = lowering.new_node(
-            node, "Reshape", "unfolded", stage.outputs, shape=(*folded[: axis + 1], *folded[axis + 2 :])
-        )
-        return [fold, stage, back, rest(back)]
-    return None if inside else _halves(lowering, node, value, axis, reduced)
-
-
-def _halves(lowering: Lowering, node: Node, value: str, axis: int, reduced: Callable[[str, int], Node]) -> list[Node]:
-    """A reduction over a prime number of elements: an element-wise operation combines two halves."""
-    size = lowering.graph.shapes[value][axis]
-    nodes, halves = [], []
+        stage = reduced(build.add("Reshape", "folded", value, shape=folded), axis + 1)
+        return rest(build.add("Reshape", "unfolded", stage, shape=(*folded[: axis + 1], *folded[axis + 2 :])))
+    if inside:
+        return None
+    # A prime number of elements: an element-wise operation combines two halves.
+    halves = []
     for start, stop in ((0, size // 2), (size // 2, size)):
-        part = lowering.new_node(
-            node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,)
-        )
-        nodes += [part, reduced(part.outputs[0], axis)]
+        tensor = build.add("Slice", "half", value, axes=(axis,), starts=(start,), stops=(stop,), steps=(1,))
+        tensor = reduced(tensor, axis)
         if node.op == "ReduceMean":
-            share = np.asarray((stop - start) / size)
-            nodes.append(lowering.new_node(node, "Mul", "share", nodes[-1].outputs, constant=share))
-        halves.append(nodes[-1].outputs[0])
-    nodes.append(lowering.new_node(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(halves)))
-    shape = lowering.graph.shapes[node.outputs[0]]
-    return [*nodes, Node("Reshape", node.name, nodes[-1].outputs, node.outputs, {"shape": shape})]
+            tensor = build.add("Mul", "share", tensor, constant=np.asarray((stop - start) / size))
+        halves.append(tensor)
+    both = build.add("Max" if node.op == "ReduceMax" else "Add", "both", *halves)
+    return build.ending("Reshape", both, shape=lowering.graph.shapes[node.outputs[0]])

@@ -347,6 +347,34 @@ class Lowering:
         return not any(mfu_op.operand is not None and mfu_op.operand.storage in targets for mfu_op in more)
 
 
+class NodeBuilder:
+    """Makes the nodes that do together what a node does.
+
+    Members
+    -------
+    nodes : list of Node
+        Those that are made, in order.
+    """
+
+    def __init__(self, lowering: Lowering, node: Node):
+        self.lowering, self.node, self.nodes = lowering, node, list[Node]()
+
+    def add(self, op: str, what: str, *inputs: str, **attrs: Any) -> str:
+        """Append a node, and return its output."""
+        self.nodes.append(self.lowering.new_node(self.node, op, what, inputs, **attrs))
+        return self.nodes[-1].outputs[0]
+
+    def ending(self, op: str, *inputs: str, **attrs: Any) -> list[Node]:
+        """All nodes, and one at the end that has the name and the output of the node in whose place they are."""
+        return [*self.nodes, Node(op, self.node.name, inputs, self.node.outputs, attrs)]
+
+    def renamed(self) -> list[Node]:
+        """All nodes, the last of which gets the name and the output of the node in whose place they are."""
+        *nodes, last = self.nodes
+        del self.lowering.graph.shapes[last.outputs[0]]
+        return [*nodes, last.replace(name=self.node.name, outputs=self.node.outputs)]
+
+
 _NOT_SUPPORTED = "operator is not supported on the NPU"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Lowering, VarianceRange
+from concord.compiler.lowering.lower import Lowering, NodeBuilder, VarianceRange
 from concord.compiler.lowering.reductions import choose_form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
@@ -92,17 +92,13 @@ def assumed_variances(node: Node, variance_range: VarianceRange, formats: Format
     return middle / math.sqrt(span), middle * math.sqrt(span)
 
 
-class _Nodes:
+class _Nodes(NodeBuilder):
     """The nodes that compute together what a normalisation does."""
 
     def __init__(self, lowering: Lowering, node: Node):
-        self.lowering, self.node, self.made = lowering, node, list[Node]()
+        super().__init__(lowering, node)
         self.fineness = fineness(lowering.config)
         self.axes = {"axes": node.attributes(NormaliseAttributes).axes, "keepdims": True}
-
-    def add(self, op: str, what: str, *inputs: str, **attrs: object) -> str:
-        self.made.append(self.lowering.new_node(self.node, op, what, inputs, **attrs))
-        return self.made[-1].outputs[0]
 
     def times(self, what: str, x: str, factor: float, *, alone: bool = True) -> str:
         """A product with a constant; unless an element is ``alone``, what is none of the tensor's becomes zero."""
@@ -180,6 +176,5 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
         root, back = build.root(shifted, scale.lookups, scale.first), scale.shift
     gain = attributes.scale * 2.0 ** (-back / 2)
     if (gain == 1).all():
-        return [*build.made, Node("Mul", node.name, (x, root), node.outputs)]
-    y = build.add("Mul", "normalised", x, root)
-    return [*build.made, Node("Mul", node.name, (y,), node.outputs, {"constant": gain})]
+        return build.ending("Mul", x, root)
+    return build.ending("Mul", build.add("Mul", "normalised", x, root), constant=gain)

@@ -13,7 +13,7 @@ from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.ir.table_specs import Domain, InputSpan, Proven
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes
@@ -60,16 +60,11 @@ def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
     attributes = node.attributes(FunctionAttributes)
     if node.name not in lowering.formats.table_segments or attributes.segment is not None:
         return None
-    nodes: list[Node] = []
+    build, joined = NodeBuilder(lowering, node), ""
     for k, segment in enumerate(lowering.formats.table_segments[node.name]):
-        part = lowering.new_node(
-            node, "Function", f"part {k}", node.inputs, functions=attributes.functions, segment=segment
-        )
-        joined = [lowering.new_node(node, "Max", f"up to {k}", (*nodes[-1].outputs, *part.outputs))] if nodes else []
-        nodes += [part, *joined]
-    last = nodes.pop()
-    del lowering.graph.shapes[last.outputs[0]]
-    return [*nodes, last.replace(name=node.name, outputs=node.outputs)]
+        part = build.add("Function", f"part {k}", *node.inputs, functions=attributes.functions, segment=segment)
+        joined = build.add("Max", f"up to {k}", joined, part) if joined else part
+    return build.renamed()
 
 
 OPERATIONS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}

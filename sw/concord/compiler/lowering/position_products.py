@@ -16,7 +16,7 @@ import numpy as np
 from concord.compiler.ir.layout import PAD, LayoutError
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.legality import TAPS
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops.linear import DenseAttributes
 from concord.utils.arrays import FloatArray, Ids
@@ -112,14 +112,9 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
     """Windows over the map ``[1, lanes, others, K]`` of the input, side by side in the output."""
     shape, out = lowering.graph.shapes[node.inputs[0]], lowering.graph.shapes[node.outputs[0]]
     size, others = shape[-1], prod(shape[:-1]) // lanes
-    made: list[Node] = []
-
-    def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
-        made.append(lowering.new_node(node, op, what, inputs, **attrs))
-        return made[-1].outputs[0]
-
-    rows = add("Reshape", "rows", *node.inputs, shape=(1, others, lanes, size))
-    source = add("Transpose", "map", rows, perm=(0, 2, 1, 3))
+    build = NodeBuilder(lowering, node)
+    rows = build.add("Reshape", "rows", *node.inputs, shape=(1, others, lanes, size))
+    source = build.add("Transpose", "map", rows, perm=(0, 2, 1, 3))
     parts = []
     for run in runs(node.attributes(DenseAttributes).weight, node.attributes(DenseAttributes).bias):
         taps = len(run.weight)
@@ -132,14 +127,14 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
             raise LayoutError(f"rows of a product along positions must reach over at most {TAPS} of them, not {taps}")
         kernel = np.zeros(height * width)
         kernel[run.begin - begin : run.begin - begin + taps] = run.weight
-        some = add("Slice", "read", source, axes=(3,), starts=(begin,), stops=(begin + extent,), steps=(1,))
+        some = build.add("Slice", "read", source, axes=(3,), starts=(begin,), stops=(begin + extent,), steps=(1,))
         if height > 1:
-            some = add("Reshape", "folded", some, shape=(1, lanes, height, width))
+            some = build.add("Reshape", "folded", some, shape=(1, lanes, height, width))
         weight = np.broadcast_to(kernel.reshape(height, width), (lanes, 1, height, width)).copy()
         parts.append(
-            add("Conv", "row", some, weight=weight, bias=np.full(lanes, run.bias), group=lanes, strides=(1, 1),
+            build.add("Conv", "row", some, weight=weight, bias=np.full(lanes, run.bias), group=lanes, strides=(1, 1),
                 pads=(0,) * 4, dilations=(1, 1))
         )  # fmt: skip
-    together = add("Concat", "outputs", *parts, axis=3)
-    back = add("Transpose", "back", together, perm=(0, 2, 1, 3))
-    return [*made, Node("Reshape", node.name, (back,), node.outputs, {"shape": out})]
+    together = build.add("Concat", "outputs", *parts, axis=3)
+    back = build.add("Transpose", "back", together, perm=(0, 2, 1, 3))
+    return build.ending("Reshape", back, shape=out)

@@ -15,7 +15,7 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import large_windows, operands
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import AlignGroupsAttributes, ReduceMaxAttributes, ReductionAttributes, SumAttributes
 from concord.spec.config import NpuConfig
@@ -195,21 +195,26 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
     return layer
 
 
-def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
-    """A node that gives padding lanes of a tensor the least number there is."""
-    attrs = {"constant": np.asarray(float(BINARY16_MAX)), "beyond": -float(BINARY16_MAX)}
-    return lowering.new_node(node, "Min", "masked", (tensor,), **attrs)
+def masked(build: NodeBuilder, tensor: str) -> str:
+    """The tensor with the least number there is in padding lanes."""
+    largest = float(BINARY16_MAX)
+    return build.add("Min", "masked", tensor, constant=np.asarray(largest), beyond=-largest)
 
 
-def group_alignment(lowering: Lowering, node: Node, tensor: str, axes: Sequence[int]) -> Node | None:
-    """A node that moves every group over which a maximum runs to native vectors of its own; ``None`` if it has them."""
+def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[Node] | None:
+    """A node behind another one that moves every group over which a maximum runs to native vectors of its own.
+
+    ``None`` if groups have vectors of their own.
+    """
+    (tensor,) = node.inputs
     producer = lowering.graph.producer(tensor)
     if producer is not None and producer.op == "AlignGroups":
         return None
     form = choose_form(lowering, tensor, axes)
     if not (form.inside and form.lanes):
         return None
-    return lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
+    moved = lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
+    return [moved, node.replace(inputs=moved.outputs)]
 
 
 def align_groups(lowering: Lowering, node: Node) -> None:
@@ -252,10 +257,11 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     if (stages := staged(lowering, node)) is not None:
         return stages
     attributes = node.attributes(ReduceMaxAttributes)
-    if (moved := group_alignment(lowering, node, node.inputs[0], attributes.axes)) is not None:
-        return [moved, node.replace(inputs=moved.outputs)]
+    if (apart := groups_apart(lowering, node, attributes.axes)) is not None:
+        return apart
     form = _form_of(lowering, node)
     if attributes.masked or not form.inside or form.walk.full:
         return None
-    mask = masked(lowering, node, node.inputs[0])
-    return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]
+    build = NodeBuilder(lowering, node)
+    tensor = masked(build, node.inputs[0])
+    return [*build.nodes, node.replace(inputs=(tensor,)).with_attrs(masked=True)]
