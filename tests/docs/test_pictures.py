@@ -13,16 +13,24 @@ from PIL import ImageFont
 
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.frontend.importer import IMPORT
-from concord.spec import docs
+from concord.host.frames import Frame
+from concord.spec import docs, link
+from concord.spec.fields import Layout
 from concord.spec.isa import PipelineStage
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
 from concord_bench.pictures.kit import Line, Picture, text_width, wrapped
 from concord_bench.pictures.sources import PACKAGES, ROOMS
 
+LINK_LAYOUTS = [layout for layout in vars(link).values() if isinstance(layout, Layout)]
 PIPELINES = (IMPORT, PREPARE, TABLES, LOWER, ONE_PIECE, ROW_TILING)
 #: What must stand in a picture, by its name.
 NAMES = {
+    "frame": [
+        *(field.name for layout in LINK_LAYOUTS for field in layout.fields),
+        *(f"{int(kind)} {kind.name}" for kind in link.Kind),
+        *("status", "payload", "words", "crc", "flag"),
+    ],
     "layers": [*PACKAGES, *ROOMS],
     "passes": [
         name
@@ -116,6 +124,13 @@ def boxes(name):
 def test_every_package_and_room_is_drawn_once():
     packages = Counter(line.text for (line,) in boxes("layers"))
     assert packages == Counter((*PACKAGES, *ROOMS, "concord.spec"))
+
+
+def test_the_request_is_drawn_as_it_is_sent():
+    cells = [line.text for line, *others in boxes("frame") if not others]
+    content = bytes.fromhex("04 7e0000 0200")  # region, address and count as the page has them
+    assert bytes.fromhex("".join(cells)) == Frame(1, link.Kind.READ, content).encode()
+    assert bytes.fromhex("".join(cells)).hex(" ") in (docs.ROOT / "link.md").read_text()
 
 
 def test_every_pass_is_drawn_as_often_as_it_runs():
