@@ -17,11 +17,14 @@ from concord.host.frames import Frame
 from concord.spec import docs, link
 from concord.spec.fields import Layout
 from concord.spec.isa import PipelineStage
+from concord.spec.memmap import Reg, RegionId, regions
+from concord.spec.presets import ECP5_85F_256
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
 from concord_bench.pictures.kit import Line, Picture, text_width, wrapped
 from concord_bench.pictures.sources import PACKAGES, ROOMS
 
+REGIONS = regions(ECP5_85F_256)
 LINK_LAYOUTS = [layout for layout in vars(link).values() if isinstance(layout, Layout)]
 PIPELINES = (IMPORT, PREPARE, TABLES, LOWER, ONE_PIECE, ROW_TILING)
 #: What must stand in a picture, by its name.
@@ -32,6 +35,10 @@ NAMES = {
         *("status", "payload", "words", "crc", "flag"),
     ],
     "layers": [*PACKAGES, *ROOMS],
+    "memory": [
+        *(f"{int(key)} {key.name}" for key in (*RegionId, *Reg)),
+        *(str(r.word.width) for r in REGIONS.values()),
+    ],
     "passes": [
         name
         for pipeline in PIPELINES

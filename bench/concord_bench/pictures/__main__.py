@@ -13,11 +13,18 @@ from concord.utils.files import write_text
 from concord_bench.pictures.frame import link_frame
 from concord_bench.pictures.kit import Picture
 from concord_bench.pictures.layers import layers
+from concord_bench.pictures.memory import memory
 from concord_bench.pictures.passes import passes
 from concord_bench.pictures.pipe import pipe
 
 #: By the name of the file, without its ending.
-PICTURES: dict[str, Callable[[], Picture]] = {"frame": link_frame, "layers": layers, "passes": passes, "pipe": pipe}
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "frame": link_frame,
+    "layers": layers,
+    "memory": memory,
+    "passes": passes,
+    "pipe": pipe,
+}
 FOLDER = ROOT / "pictures"
 
 
