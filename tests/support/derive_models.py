@@ -11,7 +11,9 @@ from concord.derive.checks import check
 from concord.derive.flags import every, raisable, with_flags
 from concord.golden import binary16
 from concord.graph.ir import Graph, Node, Quantization
+from concord.operations import OPERATIONS
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.isa import Op
 from support.halves import halves
 
 FORM = BlockFormat(8, 4, -15, 9)
@@ -33,6 +35,11 @@ class Maker:
         node = kind(output=self.value(shape, type, batched), layer=self.layer, **fields)
         self.nodes.append(node)
         return node.output
+
+    def apply(self, op, *xs):
+        """An operation of the multifunction units."""
+        shape = np.broadcast_shapes(*(x.shape for x in xs))
+        return self.add(ir.Elementwise, shape, operation=OPERATIONS[op], xs=xs)
 
     def input(self, shape, **prepare):
         given = self.value(shape, ir.Type.REAL)
@@ -110,9 +117,9 @@ def data_movement():
 def arithmetic():
     m = Maker(2)
     a, b, c = m.input((3, 8)), m.input((8,)), m.constant((2, 3, 8))
-    found = [m.add(ir.Binary, (3, 8), operator=one, a=a, b=b) for one in ir.Operator]
-    found += [m.add(ir.Binary, (2, 3, 8), operator=one, a=c, b=b) for one in (ir.Operator.SUB, ir.Operator.MIN)]
-    found.append(m.add(ir.Relu, (3, 8), x=a))
+    found = [m.apply(op, a, b) for op in (Op.VV_ADD, Op.VV_SUB, Op.VV_MUL, Op.VV_MAX, Op.VV_MIN)]
+    found += [m.apply(op, c, b) for op in (Op.VV_SUB, Op.VV_MIN)]
+    found.append(m.apply(Op.V_RELU, a))
     entries = halves(m.rng, 200)
     entries = np.where(binary16.is_nan(entries), np.uint16(0x7E00), entries)
     found.append(m.add(ir.Table, (3, 8), x=a, entries=entries, low=-100, high=99, scale=5))
@@ -160,12 +167,12 @@ def loops():
     start, outside = m.constant((6,)), m.input((6,))
     state, entry, factor = m.value((6,)), m.value((6,)), m.value((6,))
     before, m.nodes = m.nodes, []
-    total = m.add(ir.Binary, (6,), operator=ir.Operator.ADD, a=state, b=entry)
+    total = m.apply(Op.VV_ADD, state, entry)
     narrow = m.quantise(total, (4, 2))
     weight = m.rng.integers(-100, 100, (6, 6))
     mixed = m.product(ir.MatMul, narrow, weight, (6,), exponent=-10)
-    scaled = m.add(ir.Binary, (6,), operator=ir.Operator.MUL, a=mixed, b=factor)
-    result = m.add(ir.Binary, (6,), operator=ir.Operator.MIN, a=scaled, b=outside)
+    scaled = m.apply(Op.VV_MUL, mixed, factor)
+    result = m.apply(Op.VV_MIN, scaled, outside)
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final, stack = m.value((6,)), m.value((7, 6))
     m.nodes.append(
@@ -187,14 +194,14 @@ def zeros():
     m = Maker(13)
     x = m.input((5, 4))
     least = m.add(ir.Constant, (1,), batched=False, data=np.array([0x0001], np.uint16))
-    x = m.add(ir.Binary, (5, 4), operator=ir.Operator.MUL, a=x, b=least)
+    x = m.apply(Op.VV_MUL, x, least)
     found = []
 
     def sums(x, shape):
         for bits in (0x0000, 0x8000):
             zero = m.add(ir.Constant, shape, batched=False, data=np.full(shape, bits, np.uint16))
-            for one in (ir.Operator.ADD, ir.Operator.SUB):
-                yield from (m.add(ir.Binary, x.shape, operator=one, a=a, b=b) for a, b in ((x, zero), (zero, x)))
+            for op in (Op.VV_ADD, Op.VV_SUB):
+                yield from (m.apply(op, *operands) for operands in ((x, zero), (zero, x)))
 
     for shape in ((1,), (1, 1), (4,)):
         found += sums(x, shape)
@@ -215,7 +222,7 @@ def alone():
     m = Maker(12)
     start, outside, state = m.input((3,)), m.input((3,)), m.value((3,))
     before, m.nodes = m.nodes, []
-    total = m.add(ir.Binary, (3,), operator=ir.Operator.ADD, a=state, b=outside)
+    total = m.apply(Op.VV_ADD, state, outside)
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final = m.value((3,))
     m.nodes.append(
@@ -231,8 +238,8 @@ def carried():
     x, start, later = m.input((4, 3)), m.constant((3,)), m.constant((3,))
     state, kept, entry = m.value((3,)), m.value((3,)), m.value((3,))
     before, m.nodes = m.nodes, []
-    total = m.add(ir.Binary, (3,), operator=ir.Operator.ADD, a=state, b=entry)
-    both = m.add(ir.Binary, (3,), operator=ir.Operator.MAX, a=total, b=kept)
+    total = m.apply(Op.VV_ADD, state, entry)
+    both = m.apply(Op.VV_MAX, total, kept)
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final, again, stack = m.value((3,)), m.value((3,)), m.value((4, 3))
     iterations = (ir.Carried(start, state, later, final), ir.Carried(start, kept, kept, again))
@@ -261,7 +268,7 @@ def names():
     m.layer = ""
     for name in ("total", "np", "len", "rest", "iteration", "Relu.1"):
         value = ir.Value(name if name.isidentifier() else "canonical_nan", (2, 3))
-        m.nodes.append(ir.Binary(output=value, operator=ir.Operator.ADD, a=x, b=x, layer=m.layer))
+        m.nodes.append(ir.Elementwise(output=value, operation=OPERATIONS[Op.VV_ADD], xs=(x, x), layer=m.layer))
         m.layer, x = name, value
     return m.model(m.quantise(x, (2, 1)))
 
@@ -269,7 +276,7 @@ def names():
 def softmax():
     """The host turns, and has a softmax."""
     m = Maker(8)
-    model = m.model(m.add(ir.Relu, (3, 4), x=m.input((3, 4))))
+    model = m.model(m.apply(Op.V_RELU, m.input((3, 4))))
     shapes = {"output/0": (1, 3, 4), "turned": (1, 4, 3), "flat": (1, 12), "shares": (1, 12)}
     nodes = [
         Node("Transpose", "turn", ("output/0",), ("turned",), {"perm": (0, 2, 1)}),
@@ -297,9 +304,9 @@ def limits():
     found.append(m.product(ir.MatMul, fine, [[1.0, 2.0**-30]], (1,), **wide))
     m.layer = "half"
     found.append(m.product(ir.MatMul, x, [[32.0, 0.0]], (1,), exponent=0, width=48, frac=8, unit=-8, bound=2.0**23))
-    for operator in (ir.Operator.ADD, ir.Operator.SUB, ir.Operator.MUL):
-        found.append(m.add(ir.Binary, (2,), operator=operator, a=x, b=x))
-        found.append(m.add(ir.Binary, (2,), operator=operator, a=found[-1], b=found[-1]))
+    for op in (Op.VV_ADD, Op.VV_SUB, Op.VV_MUL):
+        found.append(m.apply(op, x, x))
+        found.append(m.apply(op, found[-1], found[-1]))
     square = found[-2]
     entries = halves(m.rng, 8, corner=0.0)
     for number, constant_ends in enumerate([(False, False), (True, False), (False, True)]):
@@ -338,7 +345,7 @@ def host_operators():
     """The host has every operator that can be derived, and reads an input, which has a grid."""
     m = Maker(10)
     x, y = m.input((3, 4)), m.input((4,), grid=(-3, -90, 100), offset=0.375)
-    model = m.model(m.add(ir.Relu, (3, 4), x=x), y)
+    model = m.model(m.apply(Op.V_RELU, x), y)
     pick = {"axes": (1, 2), "starts": (2, 0), "stops": (-1, 4), "steps": (-1, 2)}
     norm = {"epsilon": 1e-5, "scale": m.rng.normal(size=(3, 1))}
     table = [
@@ -391,7 +398,7 @@ def host_operators():
 def host_windows():
     """The host pads in every way, and takes maxima of windows and of axes."""
     m = Maker(11)
-    model = m.model(m.add(ir.Relu, (2, 5, 4), x=m.input((2, 5, 4))))
+    model = m.model(m.apply(Op.V_RELU, m.input((2, 5, 4))))
     pads, pool = (0, 0, 1, 2, 0, 0, 3, 1), {"kernel": (3, 2), "strides": (2, 1), "dilations": (1, 2)}
     table = [
         ("Softmax", "output/0", "soft", (1, 2, 5, 4), {"axis": 3}),

@@ -13,6 +13,7 @@ from concord.derive.backends import numpy_prelude as prelude
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET
 from concord.emulator import kernels
+from concord.operations.float32 import Pool
 from concord.program import Quant
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Op
@@ -74,16 +75,16 @@ def numpy_file(name, attributes, *arrays):
 def emulator(name, attributes, *arrays):
     """A function of the batched emulator."""
     x, *rest = arrays
-    pool = kernels.Pool()
+    pool = Pool()
     with np.errstate(all="ignore"):
         if name in _QUANTISE:
             return _emulated_block(name, attributes, x, rest, pool)
         lanes = x.reshape(1, 1, -1).copy()
         out = np.empty(lanes.shape, np.float32)
         if name in _OPS:
-            kernels.binary(_OPS[name], lanes, rest[0].reshape(lanes.shape), out, pool)
+            kernels.elementwise(_OPS[name], [lanes, rest[0].reshape(lanes.shape)], out, pool)
         elif name == "HalfRelu":
-            kernels.relu(lanes, out)
+            kernels.elementwise(Op.V_RELU, [lanes], out, pool)
         elif name == "HalfTable":
             low, high, scale = int(attributes["low"]), int(attributes["high"]), int(np.log2(attributes["factor"]))
             slot = {"low": low, "high": high, "offset": -low, "scale": scale, "settled_low": 0, "settled_high": 0}

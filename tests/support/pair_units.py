@@ -20,6 +20,7 @@ from amaranth.lib.wiring import In, Out
 from concord.derive.backends import numpy_prelude
 from concord.emulator import kernels
 from concord.golden import binary16
+from concord.operations.float32 import Pool
 from concord.spec.isa import Op
 from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
@@ -75,12 +76,12 @@ def rtl(operation):
 
 def emulator(operation):
     """The function of the batched emulator."""
-    pool, op = kernels.Pool(), OPERATIONS[operation][1]
+    pool, op = Pool(), OPERATIONS[operation][1]
 
     def compute(a, b):
         x, y = (kernels.decode(bits).reshape(1, -1, 1 << 12) for bits in (a, b))
         out = np.empty_like(x)
-        kernels.binary(op, x, y, out, pool)
+        kernels.elementwise(op, [x, y], out, pool)
         return out.reshape(a.shape)
 
     return compute

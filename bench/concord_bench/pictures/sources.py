@@ -12,9 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
-    "utils", "display", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
-    "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
-    "overflow", "train", "api", "demo", "cli", "__main__",
+    "utils", "display", "pipeline", "spec", "golden", "functions", "operations", "image", "program", "cycles",
+    "transfer", "emulator", "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets",
+    "derive", "report", "prove", "overflow", "train", "api", "demo", "cli", "__main__",
 )  # fmt: skip
 #: Rooms of the hardware, each of which may import from those in front of it alone.
 ROOMS = (

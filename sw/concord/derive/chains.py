@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,32 +16,14 @@ from concord.derive.flags import Limit
 from concord.derive.flow import Kind, MfuOp, pattern
 from concord.derive.live import Lines
 from concord.golden import binary16
+from concord.operations import OPERATIONS, ElementwiseOperation
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, ExponentMode
-from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
 
 #: Reads what a class needs: the number of the operand, what to pick of its elements ``[positions, rows, ..., N]``, and
 #: whether what is the same everywhere may be there once.
 Read = Callable[[int, Callable[[Ids], Ids], bool], ir.Value]
 
-_OPERATORS = {
-    Op.VV_ADD: ir.Operator.ADD,
-    Op.VV_SUB: ir.Operator.SUB,
-    Op.VV_RSUB: ir.Operator.SUB,
-    Op.VV_MUL: ir.Operator.MUL,
-    Op.VV_MAX: ir.Operator.MAX,
-    Op.VV_MIN: ir.Operator.MIN,
-}
-#: Nodes of instructions without an operand.
-_UNARY = {Op.V_RELU: ir.Relu}
-#: What comes out of an operator.
-_WORDS = {
-    ir.Operator.ADD: "sum",
-    ir.Operator.SUB: "difference",
-    ir.Operator.MUL: "product",
-    ir.Operator.MAX: "maximum",
-    ir.Operator.MIN: "minimum",
-}
 #: Room for the rounding of bounds themselves.
 _MARGIN = 1 + 2.0**-30
 
@@ -168,16 +150,14 @@ class ClassNodes:
     # Operations --------------------------------------------------------------------------------
 
     def _mfu_op(self, mfu_op: MfuOp, x: ir.Value, other: ir.Value | None) -> ir.Value:
-        if other is not None:
-            operator = _OPERATORS[mfu_op.op]
-            output = self._new(_WORDS[operator], tuple(np.broadcast_shapes(x.shape, other.shape)))
-            a, b = (other, x) if mfu_op.op is Op.VV_RSUB else (x, other)
-            limit = _limit(operator, self.builder.limits[a], self.builder.limits[b])
-            return self.builder.add(ir.Binary(output=output, **self.common, operator=operator, a=a, b=b), limit)
-        if mfu_op.table is None:
-            kind = _UNARY[mfu_op.op]
-            return self._same(kind(output=self._new(kind.__name__.lower(), x.shape), **self.common, x=x), x)
-        return self._table(mfu_op.table, x)
+        if mfu_op.table is not None:
+            return self._table(mfu_op.table, x)
+        operation, xs = OPERATIONS[mfu_op.op], (x,) if other is None else (x, other)
+        if operation.exchanged is not None:
+            operation, xs = OPERATIONS[operation.exchanged], xs[::-1]
+        output = self._new(operation.word, tuple(np.broadcast_shapes(*(value.shape for value in xs))))
+        node = ir.Elementwise(output=output, **self.common, operation=operation, xs=xs)
+        return self.builder.add(node, _limit(operation, [self.builder.limits[value] for value in xs]))
 
     def _table(self, number: int, x: ir.Value) -> ir.Value:
         memories = self.builder.flow.memories
@@ -230,15 +210,16 @@ def _finite(bits: npt.NDArray[np.uint16]) -> FloatArray:
     return np.asarray(np.nan_to_num(binary16.decode(bits), nan=0.0, posinf=BINARY16_MAX, neginf=-BINARY16_MAX))
 
 
-def _limit(operator: ir.Operator, a: Limit, b: Limit) -> Limit:
-    """Of a result, from those of its operands."""
-    if operator is ir.Operator.MUL:
-        greatest = a[0] * b[0] if np.isfinite([a[0], b[0]]).all() else np.inf
-    elif operator in (ir.Operator.MAX, ir.Operator.MIN):
-        greatest = max(a[0], b[0])
-    else:
-        greatest = a[0] + b[0]
-    return (float(binary16.decode(binary16.encode(greatest))) if np.isfinite(greatest) else np.inf), -BINARY16_FRAC
+def _limit(operation: ElementwiseOperation, operands: Sequence[Limit]) -> Limit:
+    """Of a result, from those of its operands; of one operand that is not rounded, multiples stay what they are."""
+    with np.errstate(all="ignore"):
+        ends = operation.bounds(*((np.array(-greatest), np.array(greatest)) for greatest, _ in operands))
+        greatest = float(np.max(np.abs(ends)))
+    if not np.isfinite(greatest):
+        greatest = np.inf
+    if len(operands) == 1 and not operation.rounds:
+        return greatest, operands[0][1]
+    return float(binary16.decode(binary16.encode(greatest))), -BINARY16_FRAC
 
 
 def _block_limit(node: ir.Quantise, greatest: float) -> Limit:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.derive.ir import (
-    Binary,
     Body,
     Concat,
     Constant,
     Depthwise,
+    Elementwise,
     Gather,
     Loop,
     MatMul,
@@ -89,8 +89,8 @@ def shape_of(node: Node) -> Shape:
             return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
         case Depthwise():
             return (*node.x.shape[:-2], node.weight.shape[1])
-        case Binary():
-            return tuple(np.broadcast_shapes(node.a.shape, node.b.shape))
+        case Elementwise():
+            return tuple(np.broadcast_shapes(*(x.shape for x in node.xs)))
         case Maximum():
             shape = list(node.x.shape)
             shape.pop(node.axis)

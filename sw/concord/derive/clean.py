@@ -89,9 +89,8 @@ def _renamed(node: ir.Node, renamed: dict[ir.Value, ir.Value]) -> ir.Node:
     if not any(x in renamed for x in node.inputs):
         return node
     changes: dict[str, object] = {}
-    for name in ("x", "a", "b"):
-        if hasattr(node, name):
-            changes[name] = renamed.get(getattr(node, name), getattr(node, name))
+    if hasattr(node, "x"):
+        changes["x"] = renamed.get(node.x, node.x)
     if hasattr(node, "xs"):
         changes["xs"] = tuple(renamed.get(x, x) for x in node.xs)
     new = replace(node, **changes)  # type: ignore[arg-type]

@@ -21,14 +21,6 @@ Values = dict[ir.Value, npt.NDArray[Any]]
 #: Told about a flag, and where ``[batch, ...]`` elements raise it.
 Note = Callable[[Flag, npt.NDArray[np.bool_]], None]
 
-_OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
-    ir.Operator.ADD: binary16.add,
-    ir.Operator.SUB: binary16.sub,
-    ir.Operator.MUL: binary16.mul,
-    ir.Operator.MAX: binary16.maximum,
-    ir.Operator.MIN: binary16.minimum,
-}
-
 
 def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, FloatArray]:
     """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
@@ -158,10 +150,8 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
             return quantise(node, x[0], told)
         case ir.MatMul() | ir.Depthwise():
             return product(node, x[0], told)
-        case ir.Binary():
-            return _binary(node, x[0], x[1], told)
-        case ir.Relu():
-            return binary16.relu(x[0])
+        case ir.Elementwise():
+            return _elementwise(node, x, told)
         case ir.Maximum():
             return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
         case ir.Table():
@@ -279,14 +269,14 @@ def least(values: FloatArray) -> int:
     return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
 
 
-def _binary(node: ir.Binary, a: ir.Bits, b: ir.Bits, told: Note) -> ir.Bits:
+def _elementwise(node: ir.Elementwise, xs: list[ir.Bits], told: Note) -> ir.Bits:
     """Operands that broadcast: axes of samples are lined up at their ends."""
-    rank = max(len(node.a.shape), len(node.b.shape))
-    a, b = (_aligned(x, value, rank) for x, value in ((a, node.a), (b, node.b)))
-    found = np.asarray(_OPERATORS[node.operator](*np.broadcast_arrays(a, b)))
-    if node.operator not in (ir.Operator.MAX, ir.Operator.MIN):
-        told(Flag.HALF_OVERFLOW, binary16.overflowed(found, a, b))
-    return found
+    rank = len(node.output.shape)
+    operands = [_aligned(x, value, rank) for x, value in zip(xs, node.xs, strict=True)]
+    result = np.asarray(node.operation.golden(*np.broadcast_arrays(*operands)))
+    if node.operation.rounds:
+        told(Flag.HALF_OVERFLOW, binary16.overflowed(result, *operands))
+    return result
 
 
 def _aligned(x: npt.NDArray[Any], value: ir.Value, rank: int) -> npt.NDArray[Any]:

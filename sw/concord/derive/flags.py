@@ -34,7 +34,7 @@ def raisable(node: ir.Node, inputs: Sequence[Limit], output: Limit) -> tuple[Fla
         case ir.Products():
             found += [Flag.ACC_OVERFLOW] if node.bound >= accumulator_limit(node) else []
             found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
-        case ir.Binary() if node.operator in (ir.Operator.ADD, ir.Operator.SUB, ir.Operator.MUL):
+        case ir.Elementwise() if node.operation.rounds:
             found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
         case ir.Table():
             ((greatest, _),) = inputs

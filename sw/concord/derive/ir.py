@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
+from concord.operations import ElementwiseOperation
 from concord.spec.formats import BlockFormat, ExponentMode, Flag, Rounding
 from concord.utils.arrays import FloatArray, Ids
 
@@ -335,37 +336,24 @@ class Depthwise(Products):
     """``y[..., c]`` from ``offset[c] + sum over t of weight[t, c] * x[..., t, c]`` with ``weight[T, C]``."""
 
 
-class Operator(Enum):
-    """Arithmetic on two values that broadcast as in NumPy, each rounded once."""
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    MAX = "max"
-    MIN = "min"
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Binary(Node):
-    """``a`` and ``b`` with an operator. Maximum and minimum order -0 below +0; NaN if either is."""
+class Elementwise(Node):
+    """An operation of the multifunction units on values that broadcast as in NumPy, rounded once.
 
-    operator: Operator
-    a: Value
-    b: Value
+    Maximum and minimum order -0 below +0 and give NaN if either is; ReLU is the maximum with +0.
+    """
+
+    operation: ElementwiseOperation
+    xs: tuple[Value, ...]
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        return (self.a, self.b)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Relu(Unary):
-    """The maximum with +0: -0 gives +0, NaN the canonical NaN."""
+        return self.xs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Maximum(Unary):
-    """The greatest element along one axis of a sample, which goes away; in the order of :class:`Binary`, NaN if one is.
+    """The greatest element along one axis of a sample, which goes away: -0 is below +0, NaN if one is.
 
     With a fill of -inf (``LOWEST``) in front of it, taps outside of a map do not count.
     """

@@ -18,7 +18,7 @@ import numpy as np
 
 from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, MfuOp, constant, pattern
 from concord.golden import table
-from concord.golden.operations import BINARY, UNARY
+from concord.operations import OPERATIONS
 from concord.spec.formats import Rounding
 from concord.utils.arrays import Ids
 
@@ -178,7 +178,9 @@ class Analysis:
         known = np.full_like(lanes.known, LIVE)
         if both.any():
             with np.errstate(all="ignore"):
-                known[both] = constant(BINARY[mfu_op.op](pattern(lanes.known[both]), pattern(columns[0, both])))
+                known[both] = constant(
+                    OPERATIONS[mfu_op.op].golden(pattern(lanes.known[both]), pattern(columns[0, both]))
+                )
         return Lanes(first, known)
 
     def _known_unary(self, mfu_op: MfuOp, known: Ids) -> Ids:
@@ -187,7 +189,7 @@ class Analysis:
             return known
         bits, found = pattern(known[there]), known.copy()
         if mfu_op.table is None:
-            found[there] = constant(UNARY[mfu_op.op](bits))
+            found[there] = constant(OPERATIONS[mfu_op.op].golden(bits))
         else:
             memories = self.flow.memories
             found[there] = constant(table.lookup(bits, memories.table, memories.slot(mfu_op.table)).entries)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator import kernels
-from concord.emulator.kernels import F32
 from concord.emulator.lanes import Lanes
+from concord.operations.float32 import F32
 from concord.program import Chain, Quant
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig

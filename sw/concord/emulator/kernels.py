@@ -1,9 +1,8 @@
 """binary16 and block floating point on float32 arrays, many lanes at a time.
 
-Every binary16 number is a float32 number, so vectors are kept as float32 that hold binary16 values. The float32 sum,
-difference or product of two of them, rounded to binary16, is their correctly rounded result: float32 has 24 bits, at
-least 2 * 11 + 2, so rounding twice changes nothing. Rounding to a quantum is adding and subtracting 1.5 * 2**23 quanta.
-Whatever is not finite is left to the golden model, for the affected lanes alone.
+Vectors are kept as float32 that hold binary16 values, as :mod:`concord.operations.float32` has them. Rounding to a
+quantum is adding and subtracting 1.5 * 2**23 quanta. Whatever is not finite is left to the golden model, for the
+affected lanes alone.
 
 Arrays are ``[..., N, B]``: elements of the native vector, then lanes of the batch. Functions return a word of flags.
 """
@@ -11,19 +10,18 @@ Arrays are ``[..., N, B]``: elements of the native vector, then lanes of the bat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
-from concord.golden.operations import BINARY
+from concord.operations import OPERATIONS, ElementwiseOperation
+from concord.operations.float32 import EXPONENT, F32, MAGNITUDE, NORMAL, SIGN, Pool, round_to_binary16
 from concord.program import Quant
 from concord.spec.formats import (
-    BINARY16_EXP_MIN,
     BINARY16_MAX,
-    BINARY16_NAN,
     NOISE_BITS,
     BlockFormat,
     ExponentMode,
@@ -32,36 +30,10 @@ from concord.spec.formats import (
 )
 from concord.spec.isa import Op
 
-F32 = NDArray[np.float32]
-
-_SIGN = -(1 << 31)
-_EXPONENT = 0x7F800000
-_MAGNITUDE = 0x7FFFFFFF
-_NORMAL = 2.0**BINARY16_EXP_MIN
 #: Adding it times the power of two at or below |x| leaves the 11 bits of binary16.
-_TO_BINARY16_32 = 1.5 * 2.0**13
 _TO_BINARY16_64 = 1.5 * 2.0**42
 _EXPONENT_64 = 0x7FF << 52
 _TO_INTEGER = 1.5 * 2.0**23
-
-
-class Pool:
-    """Scratch arrays by name, kept from call to call so that memory is not mapped again and again."""
-
-    def __init__(self) -> None:
-        self._flat: dict[str, NDArray[np.uint8]] = {}
-        self._views: dict[tuple[str, tuple[int, ...], Any], NDArray[Any]] = {}
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
-        """An uninitialised array; it is the same memory each time the name is used."""
-        view = self._views.get((name, shape, dtype))
-        if view is None:
-            size = np.dtype(dtype).itemsize * math.prod(shape)
-            if name not in self._flat or self._flat[name].size < size:
-                self._flat[name] = np.empty(size, dtype=np.uint8)
-                self._views = {key: old for key, old in self._views.items() if key[0] != name}
-            view = self._views[name, shape, dtype] = self._flat[name][:size].view(dtype).reshape(shape)
-        return view
 
 
 def _decoded() -> F32:
@@ -87,8 +59,8 @@ def decode(bits: ArrayLike) -> F32:
 def encode(values: F32) -> NDArray[np.uint16]:
     """float32 that hold binary16 values to patterns; exact."""
     raw = np.ascontiguousarray(values).view(np.uint32)
-    sign, magnitude = raw >> 16 & 0x8000, raw & _MAGNITUDE
-    normal = (magnitude >> 13) - np.where(magnitude >= _EXPONENT, 224 << 10, 112 << 10).astype(np.uint32)
+    sign, magnitude = raw >> 16 & 0x8000, raw & MAGNITUDE
+    normal = (magnitude >> 13) - np.where(magnitude >= EXPONENT, 224 << 10, 112 << 10).astype(np.uint32)
     with np.errstate(all="ignore"):
         small = (np.abs(values) * np.float32(2.0**24)).astype(np.uint32)
     return np.asarray(np.where(magnitude < 0x38800000, small, normal) | sign).astype(np.uint16)
@@ -97,27 +69,13 @@ def encode(values: F32) -> NDArray[np.uint16]:
 # Rounding --------------------------------------------------------------------------------------
 
 
-def round_to_binary16(x: F32, pool: Pool) -> None:
-    """Round float32 to binary16 in place, nearest even; overflow leaves more than 65504."""
-    raw = x.view(np.int32)
-    unit = pool.take("round unit", x.shape)
-    sign = pool.take("round sign", x.shape, np.int32)
-    np.bitwise_and(raw, _EXPONENT, out=unit.view(np.int32))
-    np.bitwise_and(raw, _SIGN, out=sign)
-    np.maximum(unit, _NORMAL, out=unit)
-    np.multiply(unit, _TO_BINARY16_32, out=unit)
-    np.add(x, unit, out=x)
-    np.subtract(x, unit, out=x)
-    np.bitwise_or(raw, sign, out=raw)
-
-
 def round_doubles(x: NDArray[np.float64], out: F32, pool: Pool) -> None:
     """Round float64 once, nearest even, to binary16; overflow leaves more than 65504. ``x`` is destroyed."""
     unit = pool.take("sum unit", x.shape, np.float64)
     sign = pool.take("round sign", x.shape, np.int32)
     np.bitwise_and(x.view(np.int64), _EXPONENT_64, out=unit.view(np.int64))
-    np.bitwise_and(_high_words(x), _SIGN, out=sign)
-    np.maximum(unit, _NORMAL, out=unit)
+    np.bitwise_and(_high_words(x), SIGN, out=sign)
+    np.maximum(unit, NORMAL, out=unit)
     np.multiply(unit, _TO_BINARY16_64, out=unit)
     np.add(x, unit, out=x)
     np.subtract(x, unit, out=out, casting="same_kind")
@@ -156,69 +114,28 @@ def _high_words(values: NDArray[np.float64]) -> NDArray[np.int32]:
 
 # Operations of the multifunction units -----------------------------------------------------------
 
-_ARITHMETIC: dict[Op, Callable[[F32, F32, F32], Any]] = {
-    Op.VV_MUL: lambda x, y, out: np.multiply(x, y, out=out),
-    Op.VV_ADD: lambda x, y, out: np.add(x, y, out=out),
-    Op.VV_SUB: lambda x, y, out: np.subtract(x, y, out=out),
-    Op.VV_RSUB: lambda x, y, out: np.subtract(y, x, out=out),
-}
 
-
-#: On keys, which order numbers as binary16 does.
-_ORDER: dict[Op, Any] = {Op.VV_MAX: np.maximum, Op.VV_MIN: np.minimum}
-
-
-def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
-    """An operation with an operand; ``out`` must not overlap the others."""
-    if op in _ARITHMETIC:
-        _ARITHMETIC[op](x, y, out)
-        round_to_binary16(out, pool)
+def elementwise(op: Op, operands: Sequence[F32], out: F32, pool: Pool) -> int:
+    """An operation of the multifunction units; ``out`` must not overlap the operands."""
+    operation = OPERATIONS[op]
+    operation.kernel(*operands, out, pool)
+    if operation.rounds:
         regular = out.max() <= BINARY16_MAX and out.min() >= -BINARY16_MAX
     else:
-        regular = not (np.isnan(x.max()) or np.isnan(y.max()))
-        a, b = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
-        to_keys(x, a)
-        to_keys(y, b)
-        _ORDER[op](a, b, out=a)
-        from_keys(a, out)
-    return 0 if regular else _golden_binary(op, x, y, out)
+        regular = not any(np.isnan(x.max()) for x in operands)
+    return 0 if regular else _specials(operation, operands, out)
 
 
-def _golden_binary(op: Op, x: F32, y: F32, out: F32) -> int:
+def _specials(operation: ElementwiseOperation, operands: Sequence[F32], out: F32) -> int:
     """Do lanes with specials again, by the definition."""
-    usual = (np.abs(x) <= BINARY16_MAX) & (np.abs(y) <= BINARY16_MAX) & (np.abs(out) <= BINARY16_MAX)
+    every = [np.broadcast_to(x, out.shape) for x in operands]
+    usual = np.all([np.abs(x) <= BINARY16_MAX for x in (*every, out)], axis=0)
     lanes = np.flatnonzero(~usual.all(axis=tuple(range(usual.ndim - 1))))
-    a, b = encode(x[..., lanes]), encode(np.broadcast_to(y, out.shape)[..., lanes])
-    bits = BINARY[op](a, b)
+    patterns = [encode(x[..., lanes]) for x in every]
+    bits = operation.golden(*patterns)
     out[..., lanes] = decode(bits)
-    overflow = op in _ARITHMETIC and bool(binary16.overflowed(bits, a, b).any())
+    overflow = operation.rounds and bool(binary16.overflowed(bits, *patterns).any())
     return overflow << Flag.HALF_OVERFLOW
-
-
-def to_keys(x: F32, out: NDArray[np.int32]) -> None:
-    """Integers in the order of the numbers, -0 below +0."""
-    raw = x.view(np.int32)
-    np.right_shift(raw, 31, out=out)
-    np.bitwise_and(out, _MAGNITUDE, out=out)
-    np.bitwise_xor(out, raw, out=out)
-
-
-def from_keys(keys: NDArray[np.int32], out: F32) -> None:
-    """Inverse of :func:`to_keys`."""
-    to_keys(keys.view(np.float32), out.view(np.int32))
-
-
-def relu(x: F32, out: F32) -> int:
-    """Maximum with +0."""
-    np.maximum(x, 0.0, out=out)
-    np.add(out, 0.0, out=out)  # -0 becomes +0
-    if np.isnan(out.max()):
-        out[np.isnan(out)] = DECODED[BINARY16_NAN]
-    return 0
-
-
-#: Operations without an operand: values, result -> flags.
-UNARY: dict[Op, Callable[[F32, F32], int]] = {Op.V_RELU: relu}
 
 
 def check_slot(slot: dict[str, int], table: F32) -> None:
@@ -287,7 +204,7 @@ def quantize(
             grain[...] = scale
         unit: Any = np.float32(2.0**quant.exp)
     else:
-        power = (peak.view(np.int32) & _EXPONENT).view(np.float32)
+        power = (peak.view(np.int32) & EXPONENT).view(np.float32)
         np.multiply(power, 2.0**-fmt.headroom, out=power)
         np.maximum(power, 2.0**fmt.exp_min, out=power)
         scale[...] = power

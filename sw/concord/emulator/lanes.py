@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.emulator.kernels import F32, Pool, decode, encode
+from concord.emulator.kernels import decode, encode
 from concord.image import Memories
+from concord.operations.float32 import F32, Pool
 from concord.program.access import LOWEST
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from concord.cycles import window_steps
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass, compiled, possible
-from concord.emulator.kernels import DECODED, F32, round_singles
+from concord.emulator.kernels import DECODED, round_singles
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.emulator.product import Product
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import binary16
+from concord.operations.float32 import F32, from_keys, to_keys
 from concord.program.access import Access, Segment
 from concord.program.chains import Index
 from concord.program.weights import Weights
@@ -49,12 +50,11 @@ class Pass:
         pool, flags = lanes.pool, 0
         for mfu_op, operand in zip(self.chain.mfu_ops, self.operands, strict=True):
             out = buffers[1] if x is buffers[0] else buffers[0]
-            if operand is not None:
-                flags |= kernels.binary(mfu_op.op, x, operand.read(lanes.wide, "operand", pool), out, pool)
-            elif mfu_op.table is not None:
+            if mfu_op.table is not None:
                 flags |= kernels.look_up(x, slots[mfu_op.table], table, out, pool)
             else:
-                flags |= kernels.UNARY[mfu_op.op](x, out)
+                operands = [x] if operand is None else [x, operand.read(lanes.wide, "operand", pool)]
+                flags |= kernels.elementwise(mfu_op.op, operands, out, pool)
             x = out
         if not any(x is buffer for buffer in buffers):  # still in the memory that is about to be written
             buffers[0][...] = x
@@ -199,17 +199,17 @@ class ChainSlice:
         """Maximum over the window, and over all elements."""
         pool, memory = lanes.pool, lanes.memory(self.chain.mem)
         top, key = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
-        kernels.to_keys(DECODED[MINUS_INFINITY : MINUS_INFINITY + 1], top[:1, :1, :1, 0])
+        to_keys(DECODED[MINUS_INFINITY : MINUS_INFINITY + 1], top[:1, :1, :1, 0])
         top[...] = top[0, 0, 0, 0]
         special = False
         for tap in self.taps:
             x = tap.read(memory, "gathered", pool)
             special |= bool(np.isnan(x.max()))
-            kernels.to_keys(x, key)
+            to_keys(x, key)
             np.maximum(top, key, out=top)
         if self.chain.reduce is Op.V_REDMAX:
             top[...] = top.max(axis=2, keepdims=True)
-        kernels.from_keys(top, out)
+        from_keys(top, out)
         if special:
             self._golden_maximum(lanes, out)
 

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator.fused import compiled
-from concord.emulator.kernels import F32, decode, round_doubles, round_singles, round_sums
+from concord.emulator.kernels import decode, round_doubles, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.golden import accumulate
+from concord.operations.float32 import F32
 from concord.program import Chain
 from concord.program.chains import Index
 from concord.program.weights import Weights

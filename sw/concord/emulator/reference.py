@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from concord.cycles import window_steps
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
-from concord.golden.operations import BINARY, UNARY
 from concord.image import Memories
+from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
 from concord.program.sliding import broken_rules
@@ -176,15 +176,13 @@ class ReferenceMachine:
     # Multifunction units and destinations ------------------------------------------------------
 
     def _mfu_op(self, chain: Chain, mfu_op: MfuOp, operand: int | None, x: Bits) -> Bits:
-        if operand is not None:
-            other = self._vector(Mem.WIDE, operand)
-            result = BINARY[mfu_op.op](x, other)
-            if mfu_op.op not in (Op.VV_MAX, Op.VV_MIN):
-                self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, x, other))
+        if mfu_op.table is None:
+            operation = OPERATIONS[mfu_op.op]
+            operands = [x] if operand is None else [x, self._vector(Mem.WIDE, operand)]
+            result = operation.golden(*operands)
+            if operation.rounds:
+                self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, *operands))
             return result
-        if mfu_op.op is not Op.V_TBL:
-            return UNARY[mfu_op.op](x)
-        assert mfu_op.table is not None
         found = table.lookup(x, self.memories.table, self.memories.slot(mfu_op.table))
         self._flag(chain, Flag.NONFINITE, found.nonfinite)
         self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)

@@ -8,13 +8,14 @@ by step: the norm of the weights, times the range of what they meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden import binary16
 from concord.image import Image, Memories
+from concord.operations import OPERATIONS, Ends
 from concord.overflow.machine import SumStage
 from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
@@ -27,18 +28,12 @@ from concord.spec.isa import Mem, Op
 from concord.utils.arrays import FloatArray
 
 Index = NDArray[np.int64]
-#: Lower and upper ends.
-Ends = tuple[FloatArray, FloatArray]
 
 #: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
 _EXACT_BITS = 52
 #: Room for the rounding of sums that are not exact in float64.
 _ROOM = 1.0 + 2.0**-40
 _CHUNK = 1 << 18
-#: Bounds of what instructions without an operand compute.
-_UNARY: dict[Op, Callable[[Ends], Ends]] = {
-    Op.V_RELU: lambda x: (np.maximum(x[0], 0.0), np.maximum(x[1], 0.0)),
-}
 
 
 class Extremes:
@@ -167,20 +162,7 @@ class Bounds:
     def _step(self, op: Op, slot: int | None, x: Ends, y: Ends | None) -> Ends:
         if slot is not None:
             return self._table(slot, x)
-        if y is None:
-            return _UNARY[op](x)
-        if op is Op.VV_MUL:
-            corners = np.stack([a * b for a in x for b in y])
-            ends = corners.min(axis=0), corners.max(axis=0)
-        elif op in (Op.VV_MAX, Op.VV_MIN):
-            pick = np.maximum if op is Op.VV_MAX else np.minimum
-            ends = pick(x[0], y[0]), pick(x[1], y[1])
-        elif op is Op.VV_ADD:
-            ends = x[0] + y[0], x[1] + y[1]
-        elif op in (Op.VV_SUB, Op.VV_RSUB):
-            ends = (x[0] - y[1], x[1] - y[0]) if op is Op.VV_SUB else (y[0] - x[1], y[1] - x[0])
-        else:
-            raise KeyError(op)
+        ends = OPERATIONS[op].bounds(*([x] if y is None else [x, y]))
         nowhere = np.isnan(ends[0]) | np.isnan(ends[1])
         low, high = (binary16.decode(binary16.encode(end)) for end in ends)
         return np.where(nowhere, -np.inf, low), np.where(nowhere, np.inf, high)

@@ -7,7 +7,9 @@ from concord.derive import ir
 from concord.derive.checks import check
 from concord.derive.evaluate import run
 from concord.golden import accumulate, binary16, blocks
+from concord.operations import OPERATIONS
 from concord.spec.formats import BlockFormat
+from concord.spec.isa import Op
 from concord.spec.presets import TINY
 
 FORM = TINY.act
@@ -24,8 +26,8 @@ def product_model(weight, bias):
         ir.Quantise(output=xq, x=x16, form=FORM, blocks=(4, 2), peaks=(0.0, 0.0)),
         ir.MatMul(output=y, x=xq, weight=weight, width=48, frac=30, unit=-22, bound=2.0**24),
         ir.Constant(output=b, data=binary16.encode(bias)),
-        ir.Binary(output=z, operator=ir.Operator.ADD, a=y, b=b),
-        ir.Relu(output=r, x=z),
+        ir.Elementwise(output=z, operation=OPERATIONS[Op.VV_ADD], xs=(y, b)),
+        ir.Elementwise(output=r, operation=OPERATIONS[Op.V_RELU], xs=(z,)),
         ir.ToReal(output=out, x=r),
     )
     return ir.Model("product", (x,), ir.Body(nodes), (out,), {"x": "input", "out": "output"})
@@ -77,7 +79,7 @@ def loop_model():
     start, h, xt = ir.Value("start", (2,), batched=False), ir.Value("h", (2,)), ir.Value("xt", (2,))
     new, last, every = ir.Value("new", (2,)), ir.Value("last", (2,)), ir.Value("every", (4, 2))
     out, outs = ir.Value("out", (2,), ir.Type.REAL), ir.Value("outs", (4, 2), ir.Type.REAL)
-    step = ir.Binary(output=new, operator=ir.Operator.ADD, a=h, b=xt)
+    step = ir.Elementwise(output=new, operation=OPERATIONS[Op.VV_ADD], xs=(h, xt))
     loop = ir.Loop(
         output=last,
         count=4,

@@ -35,13 +35,6 @@ _SINGLE_BITS, _DOUBLE_BITS = 24, 53
 _CHUNKS = 16, 128
 #: Elements of the largest value of these samples, if they are to stay in the cache.
 _CACHED = 1 << 17
-_OPERATORS = {
-    ir.Operator.ADD: "add",
-    ir.Operator.SUB: "sub",
-    ir.Operator.MUL: "mul",
-    ir.Operator.MAX: "larger",
-    ir.Operator.MIN: "smaller",
-}
 
 
 def write_numpy(model: ir.Model, path: Path) -> None:
@@ -253,13 +246,11 @@ class _Writer:
                 return f"half({self._name(node.x)})"
             case ir.ToReal():
                 return f"{self._name(node.x)}.astype(np.float64)"
-            case ir.Relu():
-                return f"relu({self._name(node.x)})"
             case ir.Maximum():
                 axis = node.axis % len(node.x.shape) - len(node.x.shape)
                 return f"largest({self._name(node.x)}, {axis})"
-            case ir.Binary():
-                return self._binary(node)
+            case ir.Elementwise():
+                return self._elementwise(node)
             case ir.Table():
                 entries = self._kept(identifier(node.name), node.entries.view(np.float16))
                 ends = f", {tuple(not end for end in node.constant_ends)}" if node.may else ""
@@ -286,13 +277,12 @@ class _Writer:
             x = f"{x} * {self._array(node, 'factors', node.factors)}"
         return f"{x} - {node.offset!r}"
 
-    def _binary(self, node: ir.Binary) -> str:
-        rank = max(len(node.a.shape), len(node.b.shape))
+    def _elementwise(self, node: ir.Elementwise) -> str:
         words = []
-        for x in (node.a, node.b):
-            missing = rank - len(x.shape) if x.batched else 0
+        for x in node.xs:
+            missing = len(node.output.shape) - len(x.shape) if x.batched else 0
             words.append(f"{self._name(x)}[:{', None' * missing}]" if missing else self._name(x))
-        return f"{_OPERATORS[node.operator]}({words[0]}, {words[1]}{_flags(node)})"
+        return f"{node.operation.numpy}({', '.join(words)}{_flags(node)})"
 
     def _quantise(self, node: ir.Quantise) -> str:
         sizes = list(node.blocks)

@@ -24,17 +24,12 @@ from concord.derive.backends.onnx_register import ended
 from concord.derive.backends.onnx_writer import Writer
 from concord.derive.backends.products import Plan, plan
 from concord.graph.ir import Graph
+from concord.operations import OPERATIONS
 from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import Op
 from concord.utils.files import write_bytes
 
 _ROUNDINGS = {Rounding.NEAREST_EVEN: "", Rounding.NEAREST_AWAY: "Away", Rounding.STOCHASTIC: "Stochastic"}
-_CALLS = {
-    ir.Operator.ADD: "HalfAdd",
-    ir.Operator.SUB: "HalfSub",
-    ir.Operator.MUL: "HalfMul",
-    ir.Operator.MAX: "HalfMax",
-    ir.Operator.MIN: "HalfMin",
-}
 
 
 def to_onnx(model: ir.Model) -> onnx.ModelProto:
@@ -157,7 +152,7 @@ class _Emitter(DataMovement):
         """Write one node, and what finds out whether it raises flags."""
         self._emit(node)
         rank = len(node.output.shape)
-        operands = [self.aligned(x, rank) for x in node.inputs] if isinstance(node, ir.Binary) else []
+        operands = [self.aligned(x, rank) for x in node.inputs] if isinstance(node, ir.Elementwise) else []
         if node.may:
             self.hits.node(node, operands or [self.name(x) for x in node.inputs], self.name(node.output))
 
@@ -177,10 +172,8 @@ class _Emitter(DataMovement):
                 self._quantise(node)
             case ir.MatMul() | ir.Depthwise():
                 self._product(node)
-            case ir.Binary():
-                self._binary(node)
-            case ir.Relu():
-                self.writer.call("HalfRelu", [self.name(node.x)], self.name(node.output))
+            case ir.Elementwise():
+                self._elementwise(node)
             case ir.Maximum():
                 self._maximum(node)
             case ir.Table():
@@ -302,24 +295,24 @@ class _Emitter(DataMovement):
             return total
         return self.writer.node("Clip", [total, *(self.writer.constant(end, np.float64) for end in how.limits)])
 
-    def _binary(self, node: ir.Binary) -> None:
+    def _elementwise(self, node: ir.Elementwise) -> None:
         rank = len(node.output.shape)
-        operands = [self.aligned(value, rank) for value in (node.a, node.b)]
-        call = _CALLS[node.operator]
+        operands = [self.aligned(value, rank) for value in node.xs]
+        call = node.operation.onnx
         if (place := self._left_out(node)) is not None:
             zero, minus = operands[place], self.writer.node("Neg", [operands[1 - place]])
-            zero = self.writer.node("Neg", [zero]) if node.operator is ir.Operator.SUB else zero
-            call, operands = "HalfSub", [zero, minus]
+            zero = self.writer.node("Neg", [zero]) if node.operation.op is Op.VV_SUB else zero
+            call, operands = OPERATIONS[Op.VV_SUB].onnx, [zero, minus]
         self.writer.call(call, operands, self.name(node.output))
 
-    def _left_out(self, node: ir.Binary) -> int | None:
+    def _left_out(self, node: ir.Elementwise) -> int | None:
         """Which operand ONNX Runtime would leave out, and with it the +0 that it makes of a -0.
 
         It takes ``x + 0`` and ``x - -0`` for x where the constant has one element; ``0 - -x`` is what they are.
         """
-        lost = {ir.Operator.ADD: ((0, 0x0000), (1, 0x0000)), ir.Operator.SUB: ((1, 0x8000),)}
-        for place, bits in lost.get(node.operator, ()):
-            data = self._constants.get((node.a, node.b)[place])
+        lost = {Op.VV_ADD: ((0, 0x0000), (1, 0x0000)), Op.VV_SUB: ((1, 0x8000),)}
+        for place, bits in lost.get(node.operation.op, ()):
+            data = self._constants.get(node.xs[place])
             if data is not None and data.size == 1 and data.item() == bits:
                 return place
         return None

@@ -54,7 +54,7 @@ class Hits:
         match node, flag:
             case ir.Products(), Flag.HALF_OVERFLOW:
                 return w.call("Infinite", [output])
-            case ir.Binary(), Flag.HALF_OVERFLOW:
+            case ir.Elementwise(), Flag.HALF_OVERFLOW:
                 return w.call("Overflowed", [output, *inputs])
             case ((ir.Table() | ir.Quantise()), Flag.NONFINITE):
                 return w.call("NotFinite", inputs)

@@ -16,14 +16,6 @@ from concord.derive.backends.torch_texts import own_names
 from concord.derive.flags import accumulator_limit
 from concord.spec.formats import ExponentMode, Flag, Rounding
 
-_CALLS = {
-    ir.Operator.ADD: "half_add",
-    ir.Operator.SUB: "half_sub",
-    ir.Operator.MUL: "half_mul",
-    ir.Operator.MAX: "half_max",
-    ir.Operator.MIN: "half_min",
-}
-
 
 class NodeLines:
     """Writes nodes, one after the other. Local variables have the names of their values.
@@ -108,7 +100,7 @@ class NodeLines:
     def _condition(self, node: ir.Node, flag: Flag) -> str:
         """Where a node that is no product raises a flag."""
         match node:
-            case ir.Binary():
+            case ir.Elementwise():
                 operands = [self.aligned(x, len(node.output.shape)) for x in node.inputs]
                 return f"overflowed({', '.join([self.local(node.output), *operands])})"
             case ir.Table() if flag is Flag.TABLE_CLAMPED:
@@ -138,11 +130,9 @@ class NodeLines:
                 self._quantise(node)
             case ir.MatMul() | ir.Depthwise():
                 self._product(node)
-            case ir.Binary():
-                a, b = (self.aligned(value, len(node.output.shape)) for value in (node.a, node.b))
-                self.put(node.output, f"{_CALLS[node.operator]}({a}, {b})")
-            case ir.Relu():
-                self.put(node.output, f"half_relu({self.local(node.x)})")
+            case ir.Elementwise():
+                operands = [self.aligned(value, len(node.output.shape)) for value in node.xs]
+                self.put(node.output, f"{node.operation.torch}({', '.join(operands)})")
             case ir.Maximum():
                 axis = node.axis % len(node.x.shape) + node.x.batched
                 self.put(node.output, f"half_maximum({self.local(node.x)}, {axis})")

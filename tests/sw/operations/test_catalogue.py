@@ -1,13 +1,13 @@
-"""Operations of the multifunction units: every implementation knows all of them, and takes none for another."""
+"""Operations of the multifunction units: every instruction has a record, and none is taken for another."""
 
 import numpy as np
 import pytest
 
-from concord.derive import chains
 from concord.emulator import kernels
 from concord.emulator.reference import ReferenceMachine
-from concord.golden.operations import BINARY, UNARY
 from concord.image import Memories
+from concord.operations import OPERATIONS
+from concord.operations.float32 import Pool
 from concord.overflow import intervals
 from concord.program.chains import MfuOp
 from concord.spec.isa import INSTRUCTIONS, Op, PipelineStage
@@ -15,17 +15,21 @@ from concord.spec.presets import TINY
 
 #: Stages of the multifunction units, and instructions that are one operation there.
 MFU = range(PipelineStage.MUL0, PipelineStage.WRITE)
-ELEMENTWISE = {one.op for one in INSTRUCTIONS if one.stages and set(one.stages) <= set(MFU)}
+ELEMENTWISE = {form.op for form in INSTRUCTIONS if form.stages and set(form.stages) <= set(MFU)}
 
 
-def test_every_instruction_has_an_operation():
-    assert UNARY.keys() | BINARY.keys() | {Op.V_TBL} == ELEMENTWISE
-    assert not UNARY.keys() & BINARY.keys()
+def test_every_instruction_has_a_record():
+    assert OPERATIONS.keys() | {Op.V_TBL} == ELEMENTWISE
+    assert all(op is operation.op for op, operation in OPERATIONS.items())
 
 
-def test_implementations_know_the_same_operations():
-    assert kernels.UNARY.keys() == chains._UNARY.keys() == intervals._UNARY.keys() == UNARY.keys()
-    assert kernels._ARITHMETIC.keys() | kernels._ORDER.keys() == chains._OPERATORS.keys() == BINARY.keys()
+def test_an_operation_with_operands_exchanged_is_the_other_one():
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 1 << 16, (2, 1000)).astype(np.uint16)
+    exchanged = [operation for operation in OPERATIONS.values() if operation.exchanged is not None]
+    assert exchanged
+    for operation in exchanged:
+        assert np.array_equal(operation.golden(a, b), OPERATIONS[operation.exchanged].golden(b, a))
 
 
 def test_an_instruction_that_is_not_known_is_no_relu():
@@ -33,10 +37,9 @@ def test_an_instruction_that_is_not_known_is_no_relu():
     machine, x = ReferenceMachine(Memories(TINY)), np.zeros(4, np.float32)
     with pytest.raises(KeyError, match="V_REDMAX"):
         machine._mfu_op(None, MfuOp(Op.V_REDMAX, PipelineStage.ACT0), None, x.view(np.uint32).astype(np.uint16))
-    with pytest.raises(KeyError, match="V_REDMAX"):
-        kernels.UNARY[Op.V_REDMAX](x, x)
-    with pytest.raises(KeyError, match="V_REDMAX"):
-        kernels.binary(Op.V_REDMAX, x, x, x.copy(), kernels.Pool())
+    for operands in ([x], [x, x]):
+        with pytest.raises(KeyError, match="V_REDMAX"):
+            kernels.elementwise(Op.V_REDMAX, operands, x.copy(), Pool())
     bounds = intervals.Bounds.__new__(intervals.Bounds)
     for operand in (None, (x, x)):
         with pytest.raises(KeyError, match="V_REDMAX"):
