@@ -12,16 +12,19 @@ from matplotlib import get_data_path
 from PIL import ImageFont
 
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
+from concord.cycles import count
 from concord.frontend.importer import IMPORT
 from concord.host.frames import Frame
+from concord.program.assembler import assemble
 from concord.spec import docs, link
 from concord.spec.fields import Layout
 from concord.spec.isa import PipelineStage
 from concord.spec.memmap import Reg, RegionId, regions
-from concord.spec.presets import ECP5_85F_256
+from concord.spec.presets import ECP5_85F_256, PRESETS
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
 from concord_bench.pictures.kit import Line, Picture, text_width, wrapped
+from concord_bench.pictures.pipe import units
 from concord_bench.pictures.sources import PACKAGES, ROOMS
 
 REGIONS = regions(ECP5_85F_256)
@@ -120,6 +123,25 @@ def test_a_picture_is_as_it_is_drawn_now(name):
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_shows_all_of_its_data(name):
     assert missing((FOLDER / f"{name}.svg").read_text(encoding="utf-8"), NAMES[name]) == []
+
+
+def cycles(config, function):
+    """Of a run of one vector through the tile engines and a function, to narrow memory."""
+    program = assemble(f"v_rd narrow, 0\nmv_mul 0\n{function}\nv_wr narrow, 8\nhalt")
+    return count(program, config).cycles - config.steps
+
+
+def test_the_pipe_is_as_long_as_in_the_model_of_cycles():
+    """Registers that are not drawn, and the sequencer, take the same cycles in every configuration."""
+    configs = [config for config in PRESETS.values() if not config.serial]
+    drawn = [sum(latency for _, _, stages in units(config) for _, latency in stages) for config in configs]
+    assert len(set(drawn)) > 1
+    assert len({cycles(c, "v_tbl 0, unit=1") - total for c, total in zip(configs, drawn, strict=True)}) == 1
+    sooner = {cycles(config, "v_tbl 0, unit=1") - cycles(config, "v_relu") for config in configs}
+    assert (
+        missing((FOLDER / "pipe.svg").read_text(encoding="utf-8"), [f"{value} cycles earlier" for value in sooner])
+        == []
+    )
 
 
 def boxes(name):
