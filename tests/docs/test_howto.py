@@ -14,7 +14,7 @@ from concord.compiler.lowering import pointwise as lowerings
 from concord.compiler.lowering import rules
 from concord.compiler.model import compile_graph
 from concord.derive.backends import registry
-from concord.frontend import import_model, importer, pooling
+from concord.frontend import import_model, importer, pointwise
 from concord.functions import Function, catalogue
 from concord.graph.ops import OPS, Operator, elementwise
 from concord.host import connect
@@ -24,7 +24,7 @@ from concord_boards import Board
 from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.clocking import clock_of
 from support.flow_design import Echo
-from support.onnx_models import model, node, unary
+from support.onnx_models import unary
 from support.small_examples import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -112,12 +112,10 @@ def test_the_function_of_the_page():
 
 
 def test_the_operator_of_the_page_that_is_made_of_others(monkeypatch):
-    monkeypatch.setitem(
-        importer.HANDLERS, "ReduceMin", added("operator.md", pooling, "HANDLERS", "ReduceMin", monkeypatch)
-    )
+    monkeypatch.setitem(importer.HANDLERS, "Shrink", added("operator.md", pointwise, "HANDLERS", "Shrink", monkeypatch))
     x = np.random.default_rng(1).normal(0, 1, (3, 4, 5)).astype(np.float16)
-    proto = model([node("ReduceMin", ["x"], ["y"], axes=[2], keepdims=0)], {"x": (1, 4, 5)})
-    assert ran(proto, x) == pytest.approx(x.min(axis=2), rel=0.02)
+    proto = unary("Shrink", shape=(1, 4, 5), lambd=0.25, bias=0.25)
+    assert ran(proto, x) == pytest.approx(np.sign(x) * np.maximum(np.abs(x) - 0.25, 0), abs=0.002)
 
 
 def test_the_operator_of_the_page_in_the_graph(monkeypatch):

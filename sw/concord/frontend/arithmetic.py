@@ -29,12 +29,15 @@ def binary(op: str, ctx: Context, node: OnnxNode) -> str:
 
 
 def _two(op: str, ctx: Context, node: OnnxNode, a: str, b: str) -> str:
-    if ctx.is_constant(b):
-        return ctx.emit(node, op, [ctx.tensor(a)], constant=ctx.floats(b, "operand"))
-    if ctx.is_constant(a):
-        reversed_ = {"reversed": True} if op == "Sub" else {}
-        return ctx.emit(node, op, [ctx.tensor(b)], constant=ctx.floats(a, "operand"), **reversed_)
-    return ctx.emit(node, op, [ctx.tensor(a), ctx.tensor(b)])
+    if ctx.is_constant(a) or ctx.is_constant(b):
+        name, constant = (b, a) if ctx.is_constant(a) else (a, b)
+        values = ctx.floats(constant, "operand")
+        reversed_ = {"reversed": True} if op == "Sub" and constant == a else {}
+        return ctx.emit(node, op, [ctx.tensor(name)], constant=values, **reversed_)
+    x, y = ctx.tensor(a), ctx.tensor(b)
+    if x == y and op in ("Sub", "Max", "Min"):
+        return ctx.emit(node, "Mul", [x], constant=np.zeros(())) if op == "Sub" else x
+    return ctx.emit(node, op, [x, y])
 
 
 def mean(ctx: Context, node: OnnxNode) -> str:
@@ -91,7 +94,31 @@ def _few(values: FloatArray) -> str:
     return text if values.size == 1 else f"[{text}, ...]" if values.size > 4 else f"[{text}]"
 
 
+def where(ctx: Context, node: OnnxNode) -> str:
+    """A constant mask of zeros and ones chooses: each operand times its mask, added up."""
+    mask = ctx.constant(node.input(0), "condition").astype(np.float64)
+    parts, known = [], np.zeros(())
+    for name, share in ((node.input(1), mask), (node.input(2), 1 - mask)):
+        if ctx.is_constant(name):
+            known = known + ctx.floats(name, "operand") * share
+        else:
+            parts.append(ctx.emit(node, "Mul", [ctx.tensor(name)], constant=share))
+    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Add", parts)
+    return ctx.emit(node, "Add", [y], constant=known) if known.any() else y
+
+
+def triangle(ctx: Context, node: OnnxNode) -> str:
+    """Zeros on one side of a diagonal: a product with a mask."""
+    x = ctx.tensor(node.input(0))
+    (diagonal,) = ctx.integers(node, 1, "k") or [0]
+    ones = np.ones(ctx.shape(x)[-2:])
+    mask = np.triu(ones, diagonal) if node.attrs.get("upper", 1) else np.tril(ones, diagonal)
+    return ctx.emit(node, "Mul", [x], constant=mask)
+
+
 HANDLERS: dict[str, Handler] = {
+    "Trilu": triangle,
+    "Where": where,
     **{op: partial(binary, op) for op in ("Add", "Sub", "Mul", "Max", "Min")},
     "Sum": partial(binary, "Add"),
     "Mean": mean,

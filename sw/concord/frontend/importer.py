@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend import arithmetic, linear, moving, pointwise, pooling, quantization, recurrent
+from concord.frontend import arithmetic, einsum, linear, moving, pointwise, pooling, quantization, recurrent, reductions
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, live_order, load, opset
@@ -23,8 +23,10 @@ from concord.pipeline.manager import Pipeline, advance, pass_called
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
+    **einsum.HANDLERS,
     **recurrent.HANDLERS,
     **pooling.HANDLERS,
+    **reductions.HANDLERS,
     **pointwise.HANDLERS,
     **arithmetic.HANDLERS,
     **moving.HANDLERS,

@@ -182,6 +182,18 @@ def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
     return [y, *(tensor if name in ctx.used else "" for name, tensor in more)]
 
 
+def rms_normalization(ctx: Context, node: OnnxNode) -> str:
+    """The reciprocal root of the mean square, and a constant per element."""
+    x = ctx.tensor(node.input(0))
+    rank = len(ctx.shape(x))
+    (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
+    square = ctx.emit(node, "Mul", [x, x])
+    mean = ctx.emit(node, "ReduceMean", [square], axes=tuple(range(first, rank)), keepdims=True)
+    shifted = ctx.emit(node, "Add", [mean], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
+    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
+    return ctx.emit(node, "Mul", [ctx.emit(node, "Mul", [x, factor])], constant=ctx.floats(node.input(1), "scale"))
+
+
 HANDLERS: dict[str, Handler] = {
     "Conv": conv,
     "Gemm": gemm,
@@ -189,4 +201,5 @@ HANDLERS: dict[str, Handler] = {
     "BatchNormalization": batch_normalization,
     "InstanceNormalization": instance_normalization,
     "LayerNormalization": layer_normalization,
+    "RMSNormalization": rms_normalization,
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.graph.ops.base import broadcast
 
 
 def _to_shape(ctx: Context, node: OnnxNode, x: str, shape: tuple[int, ...]) -> str:
@@ -61,15 +62,101 @@ def transpose(ctx: Context, node: OnnxNode) -> str:
 
 
 def concat(ctx: Context, node: OnnxNode) -> str:
-    """One tensor behind the other."""
-    if constants := [name for name in node.inputs if ctx.is_constant(name)]:
+    """One tensor behind the other; constants are added where the others have been padded with zeros."""
+    names = node.inputs
+    computed = [k for k, name in enumerate(names) if not ctx.is_constant(name)]
+    shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in names]
+    rank = len(shapes[0])
+    (axis,) = ctx.axes([node.attrs["axis"]], rank)
+    if any(len(shape) != rank for shape in shapes):
+        raise Refusal(f"operands must have {rank} axes as the first one has", "correct the model")
+    ends = [*accumulate(shape[axis] for shape in shapes)]
+    parts, begin = [], 0
+    for k in computed:
+        stop = ends[-1] if k == computed[-1] else ends[k]
+        front, back = ends[k] - shapes[k][axis] - begin, stop - ends[k]
+        parts.append(_padded(ctx, node, ctx.tensor(names[k]), axis, front, back))
+        begin = stop
+    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+    if len(computed) == len(names):
+        return y
+    rest = [ctx.floats(n, "operand") if ctx.is_constant(n) else np.zeros(s) for n, s in zip(names, shapes, strict=True)]
+    return ctx.emit(node, "Add", [y], constant=np.concatenate(rest, axis))
+
+
+def _padded(ctx: Context, node: OnnxNode, x: str, axis: int, front: int, back: int) -> str:
+    """With zeros in front and behind along an axis."""
+    if not front and not back:
+        return x
+    rank = len(ctx.shape(x))
+    pads = [0] * 2 * rank
+    pads[axis], pads[rank + axis] = front, back
+    return ctx.emit(node, "Pad", [x], pads=tuple(pads), mode="constant", value=0.0)
+
+
+def _repeated(ctx: Context, node: OnnxNode, x: str, counts: list[int]) -> str:
+    """The tensor so many times along each axis."""
+    for axis, count in enumerate(counts):
+        if count > 1:
+            x = ctx.emit(node, "Concat", [x] * count, axis=axis)
+    return x
+
+
+def tile(ctx: Context, node: OnnxNode) -> str:
+    """The whole tensor several times along some axes."""
+    x, counts = ctx.tensor(node.input(0)), ctx.integers(node, 1, "repeats") or []
+    if len(counts) != len(ctx.shape(x)) or min(counts, default=1) < 1:
         raise Refusal(
-            f"operand '{constants[0]}' must be computed by the model, not constant",
-            "pad the others with zeros in its place (Pad), and add a constant that holds it there (Add)",
+            f"repeats must be at least 1 for each of {len(ctx.shape(x))} axes, not {counts}", "correct the model"
         )
-    inputs = [ctx.tensor(name) for name in node.inputs]
-    (axis,) = ctx.axes([node.attrs["axis"]], len(ctx.shape(inputs[0])))
-    return ctx.emit(node, "Concat", inputs, axis=axis)
+    return _repeated(ctx, node, x, counts)
+
+
+def repeated_to(ctx: Context, node: OnnxNode, x: str, wanted: tuple[int, ...]) -> str:
+    """The tensor with axes of length 1 repeated as its broadcasting with a shape makes them."""
+    shape = ctx.shape(x)
+    try:
+        full = broadcast(shape, wanted)
+    except ValueError as error:
+        raise Refusal(str(error), "correct the model") from error
+    if full == shape:
+        return x
+    if len(full) > len(shape):
+        shape = (1,) * (len(full) - len(shape)) + shape
+        x = _to_shape(ctx, node, x, shape)
+    return _repeated(ctx, node, x, [new // old for new, old in zip(full, shape, strict=True)])
+
+
+def expand(ctx: Context, node: OnnxNode) -> str:
+    """Axes of length 1 are repeated."""
+    return repeated_to(ctx, node, ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or []))
+
+
+def depth_to_space(ctx: Context, node: OnnxNode) -> str:
+    """Channels that become neighbouring positions; the order of the channels is that of ``mode``."""
+    x, size = ctx.tensor(node.input(0)), int(node.attrs["blocksize"])
+    batch, channels, height, width = ctx.shape(x)
+    left = channels // size**2
+    if left * size**2 != channels:
+        raise Refusal(f"channels must be a multiple of {size**2}, not {channels}", "correct the model")
+    if node.attrs.get("mode", "DCR") == "DCR":
+        split, order = (batch, size, size, left, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        split, order = (batch, left, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    y = ctx.emit(node, "Transpose", [_to_shape(ctx, node, x, split)], perm=order)
+    return _to_shape(ctx, node, y, (batch, left, height * size, width * size))
+
+
+def space_to_depth(ctx: Context, node: OnnxNode) -> str:
+    """Neighbouring positions that become channels."""
+    x, size = ctx.tensor(node.input(0)), int(node.attrs["blocksize"])
+    batch, channels, height, width = ctx.shape(x)
+    if height % size or width % size:
+        raise Refusal(f"height and width must be multiples of {size}, not {height} and {width}", "pad or cut the image")
+    split = _to_shape(ctx, node, x, (batch, channels, height // size, size, width // size, size))
+    order = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = ctx.emit(node, "Transpose", [split], perm=order)
+    return _to_shape(ctx, node, y, (batch, channels * size**2, height // size, width // size))
 
 
 def _take(ctx: Context, node: OnnxNode, x: str, taken: dict[int, range]) -> str:
@@ -170,6 +257,10 @@ HANDLERS: dict[str, Handler] = {
     "Unsqueeze": unsqueeze,
     "Transpose": transpose,
     "Concat": concat,
+    "Tile": tile,
+    "Expand": expand,
+    "DepthToSpace": depth_to_space,
+    "SpaceToDepth": space_to_depth,
     "Slice": slice_,
     "Split": split,
     "Gather": gather,

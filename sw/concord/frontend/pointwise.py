@@ -72,10 +72,14 @@ def negate(ctx: Context, node: OnnxNode) -> str:
     return times(ctx, node, ctx.tensor(node.input(0)), -1.0)
 
 
-def absolute(ctx: Context, node: OnnxNode) -> str:
+def absolute_of(ctx: Context, node: OnnxNode, x: str) -> str:
     """The larger one of x and -x."""
-    x = ctx.tensor(node.input(0))
     return ctx.emit(node, "Max", [x, times(ctx, node, x, -1.0)])
+
+
+def absolute(ctx: Context, node: OnnxNode) -> str:
+    """The magnitude of every element."""
+    return absolute_of(ctx, node, ctx.tensor(node.input(0)))
 
 
 def prelu(ctx: Context, node: OnnxNode) -> str:

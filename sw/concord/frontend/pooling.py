@@ -106,21 +106,9 @@ def global_max_pool(ctx: Context, node: OnnxNode) -> str:
     return _pool(ctx, node, "MaxPool", x, attrs)
 
 
-def reduce(ctx: Context, node: OnnxNode) -> str:
-    """The mean, sum or maximum over some axes, or all of them."""
-    x = ctx.tensor(node.input(0))
-    rank = len(ctx.shape(x))
-    axes = ctx.integers(node, 1, "axes")
-    if not axes:
-        axes = [] if node.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
-    keep = bool(node.attrs.get("keepdims", 1))
-    return ctx.emit(node, node.op, [x], axes=ctx.axes(axes, rank), keepdims=keep) if axes else x
-
-
 HANDLERS: dict[str, Handler] = {
     "MaxPool": max_pool,
     "AveragePool": average_pool,
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce),
 }

@@ -37,16 +37,20 @@ CONFIG = ECP5_85F.replace(narrow_depth=16384, wide_depth=16384, matrix_depth=163
 #: All that the frontend takes, but what is about types of numbers; and what only makes constants beside them.
 OPERATORS = (HANDLERS.keys() | by_onnx_name()) - {"Cast", "QuantizeLinear", "DequantizeLinear"}
 FOLDED = {"Constant", "Shape", "Size"}
+#: Tested with integers only, or nearly so.
+IN_FLOATS = {"Pad", "Trilu", "CumSum"}
 #: Random masks and indices of maxima are no results of these for inference.
 FIRST_ONLY = {"Dropout", "MaxPool"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 TOLERANCE = 0.02
 #: Cases that pass.
-PASSING = 389
+PASSING = 508
 LARGE = r"test_(log)?softmax_large_number_expanded.*"
 #: Results that are wrong by more than the tolerance, and why.
 BEYOND = {
     "test_matmul_1d_3d": "products of 0.9 and 1.5 cancel: mantissas of 8 bits leave an error of 3 %",
+    "test_einsum_inner_prod": "products of up to 1.7 cancel to 0.96: mantissas of 8 bits leave an error of 4 %",
+    "test_reduce_prod_default_axes_keepdims_example": "12! is beyond the greatest number of binary16",
     LARGE: "differences of 1 at 10,000 are lost: binary16 has steps of 8 there",
 }
 #: All cases that are refused: names, and what the reason says; both are regular expressions.
@@ -54,11 +58,16 @@ REFUSED = {
     r"test_(add|div|max|min|mul|sub)_u?int\d+(_trunc)?|test_(clip_default|maxpool_2d|pow_types)_u?int.*": (
         r"must be a tensor of floats, not U?INT\d+"
     ),
-    r"test_reduce_max_(bool_inputs|empty_set_bool)": "must be a tensor of floats, not BOOL",
+    r"test_reduce_(max|min)_(bool_inputs|empty_set_bool)|test_where_long_example": (
+        "must be a tensor of floats, not BOOL"
+    ),
+    "test_einsum_batch_diagonal": "must not name an axis twice in one term",
     r"test_identity_sequence": "must be a tensor of floats, not sequence",
     r"test_identity_opt": "must be a tensor of floats, not optional",
     r"test_training_dropout(_default)?(_mask)?|test_batchnorm_.*_training_mode": "must be in inference mode",
-    r"test_reduce_.*_empty_set.*|test_reshape_allowzero_.*|test_split_zero_.*": r"dimension \d must be at least 1",
+    r"test_reduce_.*_empty_set.*|test_(reshape_allowzero|split_zero)_.*|test_tri[lu]_zero": (
+        r"dimension \d must be at least 1"
+    ),
     r"test_slice_start_out_of_bounds": "takes no elements",
     r"test_pow": "exponent must be -1, -0.5, 0.5 or whole and at most 15",
 }
@@ -95,12 +104,14 @@ def elements(values, axes):
 
 
 def in_floats(model):
-    """The model with floats in the place of integers that are padded."""
-    padded = {name for node in model.graph.node if node.op_type == "Pad" for name in (node.input[0], *node.output)}
+    """The model with floats in the place of integers that are only moved or added up."""
+    floating = {
+        name for node in model.graph.node if node.op_type in IN_FLOATS for name in (node.input[0], *node.output)
+    }
     for item in (*model.graph.input, *model.graph.output):
-        if item.name in padded:
+        if item.name in floating:
             item.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    return padded
+    return floating
 
 
 def array(value):
@@ -144,13 +155,13 @@ def outcome(name):
     operators = {node.op_type for node in model.graph.node}
     if operators <= FIRST_ONLY:
         del model.graph.output[1:]
-    padded = in_floats(model)
+    floating = in_floats(model)
     values = dict(zip((item.name for item in model.graph.input), map(array, inputs), strict=True))
     wanted = dict(zip((item.name for item in model.graph.output), map(array, outputs), strict=False))
-    values |= {name: value.astype(np.float32) for name, value in values.items() if name in padded}
+    values |= {name: value.astype(np.float32) for name, value in values.items() if name in floating}
     axes = batch_axes(model.graph.node[0])
     try:
-        if any(value.dtype.kind != "f" and name not in padded for name, value in wanted.items()) or any(
+        if any(value.dtype.kind != "f" and name not in floating for name, value in wanted.items()) or any(
             not item.type.HasField("tensor_type") for item in model.graph.input
         ):
             import_model(model)  # refuses it
@@ -203,10 +214,11 @@ def test_the_page_has_these_figures():
     assert sum(map(int, re.findall(r"^\| (\d+) \|", table, re.M))) == others
 
 
-def test_wider_mantissas_hold_what_cancels(monkeypatch):
-    """The error of this case in ``BEYOND`` is that of 8 bits, not of how the product is made."""
+@pytest.mark.parametrize("name", ["test_matmul_1d_3d", "test_einsum_inner_prod"])
+def test_wider_mantissas_hold_what_cancels(name, monkeypatch):
+    """The error of these cases in ``BEYOND`` is that of 8 bits, not of how the product is made."""
     monkeypatch.setattr(f"{__name__}.CONFIG", with_mantissas(CONFIG, 12))
-    assert outcome.__wrapped__("test_matmul_1d_3d") < TOLERANCE / 5
+    assert outcome.__wrapped__(name) < TOLERANCE / 5
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if re.fullmatch(LARGE, name)])

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from support.onnx_models import agrees, ints, model, node, ops, unary
+from support.onnx_models import agrees, floats, ints, model, node, ops, unary
 
 RESHAPES = [
     ("Reshape", {"shape": ints(1, -1)}, {}), ("Reshape", {"shape": ints(0, 2, 0, -1)}, {}),
@@ -116,3 +116,33 @@ def test_what_changes_nothing_disappears():
     ]
     graph = agrees(model(nodes, {"x": (1, 3, 5)}, constants={"shape": ints(1, 3, 5)}))
     assert [(n.op, n.inputs, n.outputs) for n in graph.nodes] == [("Relu", ("x",), ("y",))]
+
+
+@pytest.mark.parametrize("axis", [1, 2, -1])
+@pytest.mark.parametrize("names", ["cx", "xc", "xcz", "cxzc", "xccz", "cxczc"])
+def test_concatenation_with_constants(names, axis):
+    constants = {"c": floats(1, 3, 3)}
+    inputs = {name: (1, 3, 3) for name in names if name != "c"}
+    graph = agrees(model([node("Concat", [*names], ["y"], axis=axis)], inputs, constants=constants))
+    assert ops(graph)[-1] == "Add"
+
+
+@pytest.mark.parametrize("repeats", [(1, 2, 1, 1), (1, 1, 3, 2), (1, 1, 1, 1), (1, 3, 2, 2)])
+def test_tile(repeats):
+    agrees(unary("Tile", shape=(1, 2, 3, 2), constants={"r": ints(*repeats)}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [((1, 3, 1), (1, 3, 4)), ((1, 1, 4), (5, 1)), ((1, 3, 1, 1), (1, 1, 4, 2)), ((1, 3), (2, 1, 3)), ((1, 3), (1,))],
+)
+def test_expand(shape, wanted):
+    agrees(unary("Expand", shape=shape, constants={"s": ints(*wanted)}))
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_depth_to_space_and_back(size, mode):
+    shape = (1, 2 * size**2, 3, 2)
+    agrees(unary("DepthToSpace", shape=shape, blocksize=size, mode=mode))
+    agrees(unary("SpaceToDepth", shape=(1, 2, 3 * size, 2 * size), blocksize=size))

@@ -151,3 +151,27 @@ def test_dropout_that_drops_nothing(ratio):
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 def test_softmax(op, opset, axis):
     agrees(unary(op, opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))
+
+
+@pytest.mark.parametrize(
+    ("op", "nodes"), [("Sub", ["Mul"]), ("Max", ["Reshape"]), ("Min", ["Reshape"]), ("Add", ["Add"])]
+)
+def test_a_tensor_and_itself(op, nodes):
+    assert ops(agrees(model([node(op, ["x", "x"], ["y"])], {"x": (1, 3, 4)}))) in (nodes, [])
+
+
+MASK = np.arange(12).reshape(1, 3, 4) % 5 < 2
+
+
+@pytest.mark.parametrize("names", ["xc", "cx", "xz"])
+def test_a_constant_mask_chooses(names):
+    constants = {"m": MASK} | ({"c": floats(1, 3, 4)} if "c" in names else {})
+    inputs = {name: (1, 3, 4) for name in names if name != "c"}
+    agrees(model([node("Where", ["m", *names], ["y"])], inputs, constants=constants))
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [None, -1, 0, 2])
+def test_triangles(upper, k):
+    constants = {} if k is None else {"k": np.int64(k)}
+    agrees(unary("Trilu", shape=(1, 2, 4, 3), constants=constants, upper=upper))

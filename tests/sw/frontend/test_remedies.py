@@ -39,18 +39,6 @@ def advice(proto):
     return str(caught.value)
 
 
-def test_a_token_that_is_a_constant():
-    """A class token in front of the patches."""
-    token, constants = floats(1, 1, 16), {"w": floats(16, 16), "v": floats(16, 8)}
-    first, last = node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["t", "v"], ["y"])
-    join = node("Concat", ["token", "p"], ["t"], axis=1)
-    said = advice(model([first, join, last], {"x": (1, 8, 16)}, constants=constants | {"token": token}))
-    assert "operand 'token' must be computed by the model, not constant; pad the others with zeros in its place" in said
-    held = np.concatenate([token, np.zeros((1, 8, 16), np.float32)], axis=1)
-    nodes = [first, node("Pad", ["p", "pads"], ["q"]), node("Add", ["q", "held"], ["t"]), last]
-    works(model(nodes, {"x": (1, 8, 16)}, constants=constants | {"held": held, "pads": ints(0, 1, 0, 0, 0, 0)}))
-
-
 @pytest.mark.parametrize("behind", ["Conv", "Relu", "Add"])
 def test_an_image_that_is_enlarged(behind):
     constants = {"w": floats(8, 3, 3, 3), "v": floats(4, 8, 3, 3)}

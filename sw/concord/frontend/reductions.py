@@ -1,0 +1,140 @@
+"""Reductions over axes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.pointwise import absolute_of, apply, times
+
+#: Elements that a product over axes multiplies, one after the other.
+LARGEST_PRODUCT = 64
+
+
+def _operand(ctx: Context, node: OnnxNode) -> tuple[str, tuple[int, ...], bool]:
+    """The tensor, the axes it is reduced over (none where the operator changes no shape), whether they stay as 1."""
+    x = ctx.tensor(node.input(0))
+    rank = len(ctx.shape(x))
+    axes = ctx.integers(node, 1, "axes")
+    if not axes:
+        axes = [] if node.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
+    return x, ctx.axes(axes, rank), bool(node.attrs.get("keepdims", 1))
+
+
+def _reduced(ctx: Context, node: OnnxNode, op: str, x: str, axes: Sequence[int], keep: bool) -> str:
+    return ctx.emit(node, op, [x], axes=tuple(axes), keepdims=keep) if axes else x
+
+
+def reduce(ctx: Context, node: OnnxNode) -> str:
+    """The mean, sum or maximum."""
+    return _reduced(ctx, node, node.op, *_operand(ctx, node))
+
+
+def minimum(ctx: Context, node: OnnxNode) -> str:
+    """The negated maximum of the negated tensor."""
+    x, axes, keep = _operand(ctx, node)
+    return (
+        times(ctx, node, _reduced(ctx, node, "ReduceMax", times(ctx, node, x, -1.0), axes, keep), -1.0) if axes else x
+    )
+
+
+def sum_of_magnitudes(ctx: Context, node: OnnxNode) -> str:
+    """The L1 norm."""
+    x, axes, keep = _operand(ctx, node)
+    return _reduced(ctx, node, "ReduceSum", absolute_of(ctx, node, x), axes, keep)
+
+
+def sum_of_squares(ctx: Context, node: OnnxNode) -> str:
+    """The sum of squares, or its square root: the L2 norm."""
+    x, axes, keep = _operand(ctx, node)
+    total = _reduced(ctx, node, "ReduceSum", ctx.emit(node, "Mul", [x, x]), axes, keep)
+    return apply(ctx, node, total, "sqrt") if node.op == "ReduceL2" else total
+
+
+def lp_normalization(ctx: Context, node: OnnxNode) -> str:
+    """Divided by the L1 or L2 norm along an axis."""
+    x, p = ctx.tensor(node.input(0)), int(node.attrs.get("p", 2))
+    if p not in (1, 2):
+        raise Refusal(f"p must be 1 or 2, not {p}", "correct the model")
+    axes = ctx.axes([node.attrs.get("axis", -1)], len(ctx.shape(x)))
+    terms = absolute_of(ctx, node, x) if p == 1 else ctx.emit(node, "Mul", [x, x])
+    inverse = apply(ctx, node, _reduced(ctx, node, "ReduceSum", terms, axes, True), "reciprocal" if p == 1 else "rsqrt")
+    return ctx.emit(node, "Mul", [x, inverse])
+
+
+def log_sum(ctx: Context, node: OnnxNode) -> str:
+    """The logarithm of the sum."""
+    return apply(ctx, node, _reduced(ctx, node, "ReduceSum", *_operand(ctx, node)), "log")
+
+
+def log_sum_exp(ctx: Context, node: OnnxNode) -> str:
+    """The maximum, plus the logarithm of a sum of exponentials of at most 1."""
+    x, axes, keep = _operand(ctx, node)
+    if not axes:
+        return x
+    most = _reduced(ctx, node, "ReduceMax", x, axes, True)
+    total = _reduced(ctx, node, "ReduceSum", apply(ctx, node, ctx.emit(node, "Sub", [x, most]), "exp"), axes, True)
+    y = ctx.emit(node, "Add", [apply(ctx, node, total, "log"), most])
+    if keep:
+        return y
+    shape = tuple(size for k, size in enumerate(ctx.shape(y)) if k not in axes)
+    return ctx.emit(node, "Reshape", [y], shape=shape)
+
+
+def multiply(ctx: Context, node: OnnxNode) -> str:
+    """The product of a few elements, pairs first."""
+    x, axes, keep = _operand(ctx, node)
+    shape = ctx.shape(x)
+    count = prod(shape[axis] for axis in axes)
+    if count > LARGEST_PRODUCT:
+        raise Refusal(
+            f"must multiply at most {LARGEST_PRODUCT} elements, not {count}: binary16 rounds after each",
+            "multiply over fewer axes, or sum the logarithms",
+        )
+    # The axes go first: elements that meet lie in the same lanes then.
+    kept = [k for k in range(len(shape)) if k not in axes]
+    order = (*kept, *axes)
+    last = x if order == tuple(range(len(shape))) else ctx.emit(node, "Transpose", [x], perm=order)
+    rest = tuple(shape[k] for k in kept)
+    matrix = ctx.emit(node, "Reshape", [last], shape=(prod(rest), count))
+    first = ctx.emit(node, "Transpose", [matrix], perm=(1, 0))
+    factors = [
+        ctx.emit(node, "Slice", [first], axes=(0,), starts=(k,), stops=(k + 1,), steps=(1,)) for k in range(count)
+    ]
+    while len(factors) > 1:
+        pairs = zip(factors[::2], factors[1::2], strict=False)
+        factors = [ctx.emit(node, "Mul", [a, b]) for a, b in pairs] + factors[len(factors) // 2 * 2 :]
+    result = tuple(1 if k in axes else n for k, n in enumerate(shape)) if keep else rest
+    return ctx.emit(node, "Reshape", factors, shape=result)
+
+
+def running_sum(ctx: Context, node: OnnxNode) -> str:
+    """A product with a triangle of ones along the axis, which goes last."""
+    x = ctx.tensor(node.input(0))
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes(ctx.integers(node, 1, "axis") or [0], len(shape))
+    size = shape[axis]
+    triangle = np.tri(size, k=-1 if node.attrs.get("exclusive", 0) else 0)
+    if node.attrs.get("reverse", 0):
+        triangle = triangle[::-1, ::-1]
+    order = (*(k for k in range(len(shape)) if k != axis), axis)
+    last = x if axis == len(shape) - 1 else ctx.emit(node, "Transpose", [x], perm=order)
+    y = ctx.emit(node, "Dense", [last], weight=triangle, bias=np.zeros(size), fixed=True)
+    return y if last == x else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce),
+    "ReduceMin": minimum,
+    "ReduceProd": multiply,
+    "ReduceL1": sum_of_magnitudes,
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare"), sum_of_squares),
+    "ReduceLogSum": log_sum,
+    "ReduceLogSumExp": log_sum_exp,
+    "CumSum": running_sum,
+    "LpNormalization": lp_normalization,
+}

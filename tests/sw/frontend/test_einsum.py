@@ -1,0 +1,52 @@
+"""Einsum, against onnxruntime."""
+
+import pytest
+
+from support.onnx_models import agrees, floats, model, node, unary
+
+SIZES = {"n": 1, "b": 2, "c": 3, "h": 2, "i": 3, "j": 4, "k": 5, "d": 4}
+
+
+def shape(term):
+    return tuple(SIZES[letter] for letter in term.replace("...", "nb"))
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["nij->nji", "nij->ni", "nij->n", "nijk->njki", "nij", "jni", "...ij->...ji", "n...j->nj...", "nij -> nj"],
+)
+def test_one_operand(equation):
+    term = equation.partition("->")[0].strip()
+    agrees(unary("Einsum", shape=shape(term if term != "n...j" else "nbcj"), equation=equation))
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "nij,njk->nik",
+        "nik,njk->nij",
+        "nhid,nhjd->hnij",
+        "nij,nij->nij",
+        "nij,nij->n",
+        "ni,nj->nij",
+        "nij,nj->ni",
+        "nijk,nj->nik",
+        "...ij,...jk->...ik",
+        "nbij,nbjk",
+        "nchk,ncj->nhkj",
+        "nij,nkj->n",
+    ],
+)
+def test_two_operands(equation):
+    a, b = equation.partition("->")[0].split(",")
+    agrees(model([node("Einsum", ["x", "z"], ["y"], equation=equation)], {"x": shape(a), "z": shape(b)}))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("equation", ["nij,jk->nik", "nij,kj->nki", "nij,ik->njk", "nhid,dk->nhik", "nij,j->ni",
+                                      "nij,jik->nk", "nij,jkc->nik", "nij,ij->n"])  # fmt: skip
+def test_a_constant(equation, first):
+    (a, b), result = equation.partition("->")[0].split(","), equation.partition("->")[2]
+    terms, names = ([b, a], ["c", "x"]) if first else ([a, b], ["x", "c"])
+    einsum = node("Einsum", names, ["y"], equation=f"{','.join(terms)}->{result}")
+    agrees(model([einsum], {"x": shape(a)}, constants={"c": floats(*shape(b))}))

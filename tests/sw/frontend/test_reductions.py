@@ -1,0 +1,61 @@
+"""Reductions and running sums, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from support.onnx_models import agrees, ints, model, node, unary
+
+REDUCTIONS = ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd")
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+@pytest.mark.parametrize("axes", [[1], [2], [-1], [1, 2], [1, 3], [1, 2, 3]])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions(op, axes, keepdims):
+    agrees(unary(op, shape=(1, 2, 3, 4), axes=axes, keepdims=keepdims))
+
+
+@pytest.mark.parametrize("op", ["ReduceMin", "ReduceProd", "ReduceLogSumExp"])
+def test_axes_that_are_left_out_are_all(op):
+    agrees(unary(op, shape=(1, 2, 3), keepdims=0))
+    agrees(unary(op, shape=(1, 2, 3)))
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_axes_that_are_an_input(op):
+    proto = model([node(op, ["x", "a"], ["y"])], {"x": (1, 3, 4)}, constants={"a": ints(2)}, opset=18)
+    agrees(proto)
+
+
+@pytest.mark.parametrize("op", ["ReduceMin", "ReduceProd", "ReduceLogSumExp", "ReduceMax"])
+def test_no_axes_and_nothing_to_do(op):
+    proto = model(
+        [node(op, ["x", "a"], ["y"], noop_with_empty_axes=1)],
+        {"x": (1, 3, 4)},
+        constants={"a": np.zeros(0, np.int64)},
+        opset=18,
+    )
+    agrees(proto)
+
+
+def test_logarithm_of_a_sum():
+    proto = unary("ReduceLogSum", shape=(1, 3, 4), axes=[2])
+    agrees(proto, {"x": np.random.default_rng(1).uniform(0.1, 2, (3, 3, 4))})
+
+
+def test_exponentials_do_not_overflow():
+    proto = unary("ReduceLogSumExp", shape=(1, 3, 4), axes=[2])
+    agrees(proto, {"x": np.random.default_rng(1).uniform(400, 500, (3, 3, 4))})
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 6), 1), ((1, 3, 5), 2), ((1, 3, 5), 1), ((1, 2, 3, 4), -2)])
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
+def test_running_sum(shape, axis, attrs):
+    constants = {"a": np.int64(axis)}
+    agrees(model([node("CumSum", ["x", "a"], ["y"], **attrs)], {"x": shape}, constants=constants))
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_norms_of_one(p, axis):
+    agrees(unary("LpNormalization", shape=(1, 3, 4), axis=axis, p=p))
