@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from pygments.lexers.special import TextLexer
+
 import concord
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,3 +61,4 @@ def plain_aliases(app, what, name, obj, options, signature, returns):
 def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", plain_aliases)
+    app.add_lexer("mermaid", TextLexer)  # GitHub draws state diagrams; here they are read as they are written

@@ -110,8 +110,7 @@ class Feeder(Component):
     def _share(self, m, engine, restart, outbox, codes, script):
         """One access at a time, of the host or of the engine."""
         host, core = self.bus, self.core
-        mine = Signal(4)
-        m.d.comb += mine.eq(host.req.p.region)
+        region = host.req.p.region
         byte, result = Signal(8), Signal(8)  # the first one may be in the block RAM, whose output is slow
         m.d.sync += result.eq(byte)
         granted = Signal.like(core.req.p)  # the memories of the core are all over the device
@@ -124,14 +123,14 @@ class Feeder(Component):
                 m.d.sync += granted.eq(Mux(host.req.valid, host.req.p, engine.bus.req.p))
                 with m.If(host.req.valid):
                     m.next = "HOST"
-                    with m.If(mine == RegionId.OUTBOX):
+                    with m.If(region == RegionId.OUTBOX):
                         m.d.comb += host.req.ready.eq(1)
                         m.d.sync += byte.eq(outbox.data)
                         m.next = "LOOK"
-                    with m.Elif(mine == RegionId.CODES):
+                    with m.Elif(region == RegionId.CODES):
                         m.d.comb += [host.req.ready.eq(1), codes.w_en.eq(1)]
                         m.next = "IDLE"
-                    with m.Elif(mine == RegionId.SCRIPT):
+                    with m.Elif(region == RegionId.SCRIPT):
                         m.d.comb += [host.req.ready.eq(1), script.en.eq(1), restart.eq(1)]
                         m.next = "IDLE"
                 with m.Elif(engine.bus.req.valid):
@@ -142,16 +141,22 @@ class Feeder(Component):
                 m.d.comb += [host.rsp.valid.eq(1), host.rsp.p.eq(result)]
                 with m.If(host.rsp.ready):
                     m.next = "IDLE"
-            for name, side in (("HOST", host), ("ENGINE", engine.bus)):
-                with m.State(name):
-                    m.d.comb += [
-                        core.req.valid.eq(side.req.valid),
-                        side.req.ready.eq(core.req.ready),
-                        side.rsp.p.eq(core.rsp.p),
-                        side.rsp.valid.eq(core.rsp.valid),
-                        core.rsp.ready.eq(side.rsp.ready),
-                    ]
-                    with m.If(core.req.valid & core.req.ready & core.req.p.write):
-                        m.next = "IDLE"
-                    with m.If(core.rsp.valid & core.rsp.ready):
-                        m.next = "IDLE"
+            with m.State("HOST"):
+                self._pass_on(m, host)
+            with m.State("ENGINE"):
+                self._pass_on(m, engine.bus)
+
+    def _pass_on(self, m, side):
+        """An access of one side, up to its end."""
+        core = self.core
+        m.d.comb += [
+            core.req.valid.eq(side.req.valid),
+            side.req.ready.eq(core.req.ready),
+            side.rsp.p.eq(core.rsp.p),
+            side.rsp.valid.eq(core.rsp.valid),
+            core.rsp.ready.eq(side.rsp.ready),
+        ]
+        with m.If(core.req.valid & core.req.ready & core.req.p.write):
+            m.next = "IDLE"
+        with m.If(core.rsp.valid & core.rsp.ready):
+            m.next = "IDLE"
