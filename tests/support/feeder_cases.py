@@ -178,8 +178,8 @@ CASES = {
     "blocks": (Filled((2, 2, 6), (2, 2), kind="blocks", wide=False), 2),
     "blocks in windows": (Filled((3, 2, 4), (2, 2), (2, 1), kind="blocks", wide=False), 3),
     "windows": (Filled((4, 3, 2), (4, 3), (3, 3), origin=(-1, -1), border=0xB800), 4),
-    "dilated windows": (Filled((3, 4, 2), (3, 3), (2, 2), dilation=(2, 2), origin=(-1, -1), border=0x4000), 1),
-    "windows with steps": (Filled((5, 6, 1), (2, 3), (2, 2), (2, 2), (2, 1), (0, -1), "codes", False, 0x3C00), 2),
+    "dilated windows": (Filled((3, 4, 2), (3, 4), (2, 2), dilation=(2, 2), origin=(-1, -1), border=0x4000), 1),
+    "windows with steps": (Filled((6, 6, 1), (2, 3), (2, 2), (2, 2), (2, 1), (0, -1), "codes", False, 0x3C00), 2),
     "codes of a page": (Filled((2, 2, 6), (2, 2), kind="codes", page=2), 1),
     "codes of pages": (Filled((2, 3, 3), (2, 3), kind="codes", page=3, paged=True), 2),
     "colours in windows": (

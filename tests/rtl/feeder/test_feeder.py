@@ -217,6 +217,7 @@ def test_layout_run_and_results(seed, monkeypatch):
                 ctx.set(dut.acknowledge, 0)
                 for _ in range(count):
                     await put(ctx, dut.bus.req, {"region": RegionId.OUTBOX, "addr": read % 64, "write": 0, "data": 0})
+                    ctx.set(dut.bus.req.payload.addr, read % 64 + 1)  # an address holds as long as its request
                     assert await get(ctx, dut.bus.rsp) & 255 == results[read]
                     read += 1
         await ctx.tick().repeat(200)
