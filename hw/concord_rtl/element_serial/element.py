@@ -5,33 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import enum, wiring
+from amaranth.lib import wiring
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
-from concord_rtl.arith.binary16_fields import is_nan
+from concord.spec.formats import BINARY16_INF, BINARY16_WIDTH
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.block_float import activations
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.element_serial.grid_adder import GridAdder
 from concord_rtl.parts.component import Component, Input, Output
-from concord_rtl.parts.control import SLOT_BITS, AddOp
+from concord_rtl.parts.control import SLOT_BITS, AddOp, Take
+from concord_rtl.vector.activations import ACTIVATIONS
 from concord_rtl.vector.table import TableAccess, TableBank
 
 #: binary16 pattern of -inf, where maxima start.
 LOWEST = 1 << BINARY16_WIDTH - 1 | BINARY16_INF
-
-
-class Take(enum.Enum, shape=3):
-    """What the element becomes."""
-
-    LOWEST = 0  #: -inf
-    SUM = 1  #: the accumulator
-    SOURCE = 2  #: ``other``, or the narrow element
-    MUL = 3  #: its product with ``other``
-    ADD = 4  #: its sum, difference, maximum or minimum with ``other``, or with the narrow element
-    RELU = 5
-    TABLE = 6
 
 
 class ElementUnit(Component):
@@ -95,7 +83,6 @@ class ElementUnit(Component):
             tables.i[0].eq(self.o),
             tables.slot.eq(self.slot),
         ]
-        rectified = Mux(is_nan(self.o), BINARY16_NAN, Mux(self.o[-1], 0, self.o))
         looked_up = [self.nonfinite.eq(tables.nonfinite), self.table_clamped.eq(tables.clamped)]
         choices = {
             Take.LOWEST: (LOWEST, []),
@@ -103,7 +90,7 @@ class ElementUnit(Component):
             Take.SOURCE: (other, []),
             Take.MUL: (mul.o, [self.half_overflow.eq(mul.overflow)]),
             Take.ADD: (add.o, [self.half_overflow.eq(add.overflow)]),
-            Take.RELU: (rectified, []),
+            **{Take[act.name]: (activation(self.o), []) for act, activation in ACTIVATIONS.items()},
             Take.TABLE: (tables.o[0], looked_up),
         }
         with m.If(self.en), m.Switch(self.take):

@@ -7,9 +7,8 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.operations import ADDRESSED
-from concord_rtl.element_serial.element import Take
 from concord_rtl.parts.component import Input, NpuUnit, Output
-from concord_rtl.parts.control import SLOT_BITS, Act, AddOp
+from concord_rtl.parts.control import ACTS, SLOT_BITS, AddOp, Take
 from concord_rtl.pipe.layouts import chain_layout
 
 #: Operations of the multifunction units, in order; each has an operand port or none.
@@ -50,7 +49,9 @@ class MfuStages(NpuUnit):
         controls = self.chain[f"unit{unit}"]
         m.d.sync += self.wanted.eq(Value.cast(controls[kind]).any())
         if kind == "act":
-            take = Mux(controls.act == Act.RELU, Take.RELU, Take.TABLE)
+            take = Take.TABLE
+            for act in ACTS.values():
+                take = Mux(controls.act == act, Take[act.name], take)
         else:
             take = Take[kind.upper()]
             m.d.sync += self.port.eq(ADDRESSED.index(f"{kind}{unit}"))

@@ -10,28 +10,28 @@ from amaranth.lib import data, wiring
 from concord.spec import timing
 from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord.spec.formats import Flag
-from concord.spec.operations import ADDRESSED
+from concord.spec.operations import ADDRESSED, Op
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.element_serial.address_book import AddressBook, book_port
 from concord_rtl.element_serial.dot_product import DotProduct
-from concord_rtl.element_serial.element import ElementUnit, Take
+from concord_rtl.element_serial.element import ElementUnit
 from concord_rtl.element_serial.grid_adder import GridAdder
 from concord_rtl.element_serial.loops import VectorLoops
 from concord_rtl.element_serial.mfu_stages import MfuStages
 from concord_rtl.element_serial.taps import TapLoops
 from concord_rtl.element_serial.vector_end import VectorEnd
 from concord_rtl.parts.component import Input, Output
-from concord_rtl.parts.control import AddOp
+from concord_rtl.parts.control import ACTS, AddOp, Take
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.ports import PipePorts, VectorPort
 
 #: Cycles from the beginning of a stage of the multifunction units to the one in which the element changes.
 STATION_CYCLES = {
-    Take.MUL: timing.SERIAL_MUL,
-    Take.ADD: timing.SERIAL_ADD,
-    Take.RELU: timing.SERIAL_RELU,
-    Take.TABLE: timing.SERIAL_TABLE,
+    Take.MUL: timing.serial_cycles(Op.VV_MUL),
+    Take.ADD: timing.serial_cycles(Op.VV_ADD),
+    **{Take[act.name]: timing.serial_cycles(op) for op, act in ACTS.items()},
+    Take.TABLE: timing.serial_cycles(Op.V_TBL),
 }
 
 

@@ -4,6 +4,7 @@ from amaranth import signed
 from amaranth.lib import data, enum
 
 from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.operations import Op
 
 #: Bits of a table slot number, as in ``v_tbl``.
 SLOT_BITS = 4
@@ -34,6 +35,22 @@ class Act(enum.Enum, shape=2):
     NONE = 0  #: a
     RELU = 1  #: the greater of a and +0
     TABLE = 2  #: table look-up
+
+
+#: Operations that need neither an operand nor a table, by instruction.
+ACTS = {Op.V_RELU: Act.RELU}
+
+
+class Take(enum.Enum, shape=3):
+    """What the element becomes in an element-serial configuration; those of :data:`ACTS` have the same names."""
+
+    LOWEST = 0  #: -inf
+    SUM = 1  #: the accumulator
+    SOURCE = 2  #: ``other``, or the narrow element
+    MUL = 3  #: its product with ``other``
+    ADD = 4  #: its sum, difference, maximum or minimum with ``other``, or with the narrow element
+    RELU = 5
+    TABLE = 6
 
 
 #: Held during all beats of a vector. ``start``: first tap, forget the maximum so far. ``skip``: the tap lies outside

@@ -9,7 +9,7 @@ from amaranth import *
 from concord.spec import isa
 from concord.spec.isa import Op, PipelineStage
 from concord_rtl.parts.component import Input, NpuUnit, Output
-from concord_rtl.parts.control import Act, AddOp
+from concord_rtl.parts.control import ACTS, Act, AddOp
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import Reduction, chain_layout
 from concord_rtl.sequencer.decode import decoded_layout, view
@@ -156,8 +156,9 @@ class ChainBuilder(NpuUnit):
             for op, add in ADD_OPS.items():
                 with m.Case(op):
                     self._operand(m, chain, op, "add", add, register)
-            with m.Case(Op.V_RELU):
-                self._unit(m, chain, Op.V_RELU, act=Act.RELU)
+            for op, act in ACTS.items():
+                with m.Case(op):
+                    self._unit(m, chain, op, act=act)
             with m.Case(Op.V_TBL):
                 self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=self._view(Op.V_TBL)["table"])
             with m.Case(Op.V_WR):

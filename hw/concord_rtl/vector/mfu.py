@@ -9,14 +9,14 @@ from amaranth.lib import data, wiring
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_NAN, BINARY16_WIDTH
+from concord.spec.formats import BINARY16_WIDTH
 from concord_rtl.arith.binary16_add import Binary16Add
-from concord_rtl.arith.binary16_fields import is_nan
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import MFU_CTRL, Act, AddOp
 from concord_rtl.parts.stages import delay
+from concord_rtl.vector.activations import ACTIVATIONS
 from concord_rtl.vector.table import TableAccess, TableBank
 
 UNITS = 2
@@ -148,12 +148,14 @@ class Mfu(Component):
         late = ctrl[self.LATENCY - 1].act == Act.TABLE
         for p, x in enumerate(values):
             # The lanes are all over the device: each has registers of its own for what it does.
-            m.submodules[f"act_{p}"] = act = KeptRegister(2)
-            soon = ctrl[self.ACT_OFFSET - 1].act == Act.RELU, ctrl[self.LATENCY - 2].act == Act.TABLE
-            m.d.comb += act.i.eq(Cat(soon))
-            relu, look_up = act.o
-            rectified = Mux(is_nan(x), BINARY16_NAN, Mux(x[-1], 0, x))[:BINARY16_WIDTH]
-            m.d.sync += self.early["values"][p].eq(Mux(relu, rectified, x))
+            soon = [ctrl[self.ACT_OFFSET - 1].act == code for code in ACTIVATIONS]
+            m.submodules[f"act_{p}"] = act = KeptRegister(len(soon) + 1)
+            m.d.comb += act.i.eq(Cat(*soon, ctrl[self.LATENCY - 2].act == Act.TABLE))
+            *wanted, look_up = act.o
+            result = x
+            for want, activation in zip(wanted, ACTIVATIONS.values(), strict=True):
+                result = Mux(want, activation(x), result)
+            m.d.sync += self.early["values"][p].eq(result)
             around = delay(m, self.early["values"][p], TableBank.LATENCY - 1, f"around_{p}")
             m.d.comb += tables.i[p].eq(x)
             m.d.sync += self.o[p].eq(Mux(look_up, tables.o[p], around))

@@ -11,7 +11,6 @@ from concord.spec.operations import ADDRESSED, PipelineStage
 
 #: Stages of the multifunction units: each takes a cycle, and if a chain uses it the latency of its operation besides.
 _STAGES = sum(stage.name[:-1] in ("MUL", "ADD", "ACT") for stage in PipelineStage)
-_LATENCIES = {Op.VV_MUL: timing.SERIAL_MUL, Op.V_RELU: timing.SERIAL_RELU, Op.V_TBL: timing.SERIAL_TABLE}
 #: States that last a cycle: before a source is read, to store an element, to retire a vector, to take a chain.
 _BEFORE_SOURCE, _STORE, _RETIRE, _TAKE = 2, 1, 1, 1
 
@@ -28,7 +27,7 @@ def serial_cycles(found: Trace, config: NpuConfig) -> int:
 
 def _chain(chain: Chain, config: NpuConfig) -> int:
     """Cycles of the states of all vectors."""
-    stages = _STAGES + sum(_LATENCIES.get(used.op, timing.SERIAL_ADD) for used in chain.mfu_ops)
+    stages = _STAGES + sum(timing.serial_cycles(used.op) for used in chain.mfu_ops)
     narrow = any(target.mem is Mem.NARROW for target in chain.destinations)
     written = timing.SERIAL_MEMORY + 1 + (timing.SERIAL_VECTOR_END if narrow else 0) + 1
     advanced = len(ADDRESSED) * (timing.SERIAL_MEMORY + 1)

@@ -1,7 +1,8 @@
 """What chains do around their matrix products, compiled by Numba: one pass over the values in place of many.
 
-The results are those of :mod:`concord.emulator.kernels` as long as all values are finite. A vector with other values is
-left alone and its number is returned: the caller computes it with those functions and continues behind it.
+The results are those of :mod:`concord.emulator.kernels` as long as all values are finite. A vector with other values,
+or with an operation that is not here, is left alone and its number is returned: the caller computes it with those
+functions and continues behind it.
 
 Arrays of vectors are float32 ``[words * N, B]``: the elements of native vectors one after another, and lanes of the
 batch. The inner loops run over lanes, so that the compiler turns them into vector instructions. The order of operations
@@ -37,8 +38,10 @@ _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _INFINITY = np.float32(np.inf)
 
-_MUL, _SUB, _RSUB = int(Op.VV_MUL), int(Op.VV_SUB), int(Op.VV_RSUB)
+_MUL, _ADD, _SUB, _RSUB = int(Op.VV_MUL), int(Op.VV_ADD), int(Op.VV_SUB), int(Op.VV_RSUB)
 _MAX, _MIN, _RELU, _TABLE = int(Op.VV_MAX), int(Op.VV_MIN), int(Op.V_RELU), int(Op.V_TBL)
+#: With an operand.
+_COMBINING = (_MUL, _ADD, _SUB, _RSUB, _MAX, _MIN)
 _CLAMPED, _SATURATED = 1 << Flag.TABLE_CLAMPED, 1 << Flag.SATURATED
 
 _inline = njit(inline="always")
@@ -216,7 +219,7 @@ def finish(
     Returns
     -------
     int
-        Number of the first vector that is not computed: one with values that are not finite, or ``stop``.
+        Number of the first vector that is not computed: one that is left alone, or ``stop``.
     """
     native = tile.shape[0]
     for vector in range(first, stop):
@@ -231,8 +234,10 @@ def finish(
                 bad, clamped = _look_up(slots[k], table, tile)
                 if clamped:
                     raised |= _CLAMPED
-            else:
+            elif ops[k] in _COMBINING:
                 bad = _combine(ops[k], wide, operands[k, vector], tile)
+            else:
+                bad = True
         if bad:
             return vector
         if len(to_wide):

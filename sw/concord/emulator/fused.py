@@ -17,11 +17,9 @@ from concord.program import Chain, Quant
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import Mem, Op
+from concord.spec.isa import Mem
 from concord.utils.extras import install_command
 
-#: Operations of the compiled kernels; chains with others are left to NumPy.
-_KNOWN = {Op.VV_MUL, Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN, Op.V_RELU, Op.V_TBL}
 #: Values of batches after which the kernels are loaded: NumPy takes a second or two for so many.
 _WORTH_LOADING = 1 << 27
 #: Smaller batches do not count: whoever runs samples one by one waits for each of them.
@@ -76,8 +74,7 @@ class LoadRule:
 
 def possible(chain: Chain) -> bool:
     """Whether the kernels have all that a chain does behind its source."""
-    known = all(mfu_op.op in _KNOWN for mfu_op in chain.mfu_ops)
-    return known and (chain.destination(Mem.NARROW) is None or chain.quant.rounding is Rounding.NEAREST_EVEN)
+    return chain.destination(Mem.NARROW) is None or chain.quant.rounding is Rounding.NEAREST_EVEN
 
 
 class FusedPass:

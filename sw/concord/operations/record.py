@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from concord.golden.binary16 import Bits
-from concord.spec.isa import Op
+from concord.spec.isa import FORMS, Op
 from concord.utils.arrays import FloatArray
 
 #: Lower and upper ends of intervals.
@@ -32,6 +32,8 @@ class ElementwiseOperation:
         :data:`Ends` of every operand -> those of the result before it is rounded.
     rounds : bool
         The result is rounded to binary16, so finite operands may give an infinity.
+    node : str or None
+        Operator of the graph that the compiler makes it of.
     word : str
         What comes out of it, for names in derived software.
     numpy, torch, onnx : str
@@ -45,8 +47,14 @@ class ElementwiseOperation:
     kernel: Callable[..., None]
     bounds: Callable[..., Ends]
     rounds: bool
+    node: str | None
     word: str
     numpy: str
     torch: str
     onnx: str
     exchanged: Op | None = None
+
+    @property
+    def combines(self) -> bool:
+        """Whether it has an operand besides the vector itself."""
+        return "addr" in FORMS[self.op].fields

@@ -6,7 +6,9 @@ Cycles if nothing else is said. What takes several parts is a function of the co
 from __future__ import annotations
 
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.isa import FORMS
 from concord.spec.multipliers import paired
+from concord.spec.operations import Op, PipelineStage
 
 # Memories and queues ------------------------------------------------------------------------------------------------
 
@@ -137,9 +139,18 @@ SERIAL_SUM = MULTIPLIER + SERIAL_TERM
 SERIAL_READ = SERIAL_MEMORY + NARROW_TO_BINARY16 + 1
 #: From the address of one outside the image to the cycle in which it is left out.
 SERIAL_OUTSIDE = 1
-#: From the beginning of a stage of the multifunction units to the cycle in which the result changes.
+#: Of products, sums and tables in a stage of the multifunction units.
 SERIAL_MUL = SERIAL_OPERAND + BINARY16_MUL
 SERIAL_ADD = SERIAL_OPERAND + SERIAL_TERM + ACC_TO_BINARY16
-SERIAL_RELU, SERIAL_TABLE = 0, TABLE_SLOT_LEAD + TABLE + 1
+SERIAL_TABLE = TABLE_SLOT_LEAD + TABLE + 1
 #: From the number of an element to its narrow code.
 SERIAL_VECTOR_END = COLUMN_MEMORY + CONVERT
+
+
+def serial_cycles(op: Op) -> int:
+    """From the beginning of a stage of the multifunction units to the cycle in which the result changes.
+
+    It is the same cycle where the result follows from the element alone.
+    """
+    cycles = {PipelineStage.MUL0: SERIAL_MUL, PipelineStage.ADD0: SERIAL_ADD}
+    return SERIAL_TABLE if op is Op.V_TBL else cycles.get(FORMS[op].stages[0], 0)

@@ -13,7 +13,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.program import Span
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
-from concord.spec.isa import Mem
+from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support.compiled_kernels import needs_numba
@@ -256,6 +256,20 @@ def test_finite_vectors_never_reach_numpy(monkeypatch):
     wide[0][3, 1, 2] = 0x7C00
     with pytest.raises(TypeError, match="not callable"):
         Emulator(memories, compiled=True).run_batch(wide, SPANS)
+
+
+@needs_numba
+def test_an_operation_that_is_not_there_is_left_to_numpy(monkeypatch):
+    """As long as it has no kernel: nothing takes it for another one."""
+    memories, wide = program(STEPS["relu"]), {0: corners(np.random.default_rng(9), (40, 4, 4), special=False)}
+    make = fused.FusedPass.__init__
+
+    def unknown(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        self._ops[:] = max(Op) + 1
+
+    monkeypatch.setattr(fused.FusedPass, "__init__", unknown)
+    assert_kernels_agree(memories, wide=wide)
 
 
 @needs_numba

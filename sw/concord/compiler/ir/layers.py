@@ -8,7 +8,7 @@ from enum import Enum
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
-from concord.spec.isa import Op, PipelineStage
+from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.utils.arrays import FloatArray, Ids
 
 
@@ -66,15 +66,9 @@ class MfuStep:
     spec: TableSpec | None = None
 
     @property
-    def stages(self) -> tuple[PipelineStage, PipelineStage]:
+    def stages(self) -> tuple[PipelineStage, ...]:
         """Pipeline stages where it can take place."""
-        if self.op is Op.VV_MUL:
-            return PipelineStage.MUL0, PipelineStage.MUL1
-        return (
-            (PipelineStage.ACT0, PipelineStage.ACT1)
-            if self.op in (Op.V_RELU, Op.V_TBL)
-            else (PipelineStage.ADD0, PipelineStage.ADD1)
-        )
+        return FORMS[self.op].stages
 
 
 @dataclass

@@ -17,14 +17,22 @@ from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes
+from concord.operations import OPERATIONS
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
 
+#: Operations by the operator of the graph, of one tensor and of two.
+UNARY = {operation.node: op for op, operation in OPERATIONS.items() if operation.node and not operation.combines}
+BINARY = {operation.node: op for op, operation in OPERATIONS.items() if operation.node and operation.combines}
+#: Operations with their operands exchanged.
+_SWAPPED = {operation.exchanged: op for op, operation in OPERATIONS.items() if operation.exchanged is not None}
 
-def relu(lowering: Lowering, node: Node) -> None:
-    """The larger of an element and zero."""
-    lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_RELU)], node.inputs[0])
+
+def unary(lowering: Lowering, node: Node) -> None:
+    """An operation on every element alone."""
+    op = UNARY[node.op]
+    lowering.elementwise(node, lambda ids, target: [MfuStep(op)], node.inputs[0])
 
 
 def clip(lowering: Lowering, node: Node) -> None:
@@ -67,12 +75,9 @@ def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
     return build.renamed()
 
 
-OPERATIONS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}
-
-
 def binary(lowering: Lowering, node: Node) -> None:
     """A sum, difference, product, maximum or minimum of two tensors or of a tensor and a constant."""
-    op = OPERATIONS[node.op]
+    op = BINARY[node.op]
     attributes = node.attributes(BinaryAttributes)
     if attributes.constant is not None:
         op = Op.VV_RSUB if attributes.constant_first else op
@@ -121,9 +126,6 @@ def _within(lowering: Lowering, node: Node, values: FloatArray) -> FloatArray:
 
 def _op(lowering: Lowering, name: str) -> str:
     return next((node.op for node in lowering.graph.nodes if node.name == name), "")
-
-
-_SWAPPED = {Op.VV_SUB: Op.VV_RSUB}
 
 
 def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:

@@ -28,7 +28,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "ReduceMean": reductions.staged,
     "ReduceSum": reductions.staged,
     "Softmax": contractions.softmax,
-    **dict.fromkeys(pointwise.OPERATIONS, pointwise.same_axes),
+    **dict.fromkeys(pointwise.BINARY, pointwise.same_axes),
 }
 #: What lowers a node, by its operator.
 HANDLERS: dict[str, Handler] = {
@@ -48,9 +48,9 @@ HANDLERS: dict[str, Handler] = {
     "ReduceMax": reductions.reduce,
     "ReduceMean": reductions.reduce,
     "ReduceSum": reductions.reduce,
-    "Relu": pointwise.relu,
     "Round": fake_quantization.rounding,
-    **dict.fromkeys(pointwise.OPERATIONS, pointwise.binary),
+    **dict.fromkeys(pointwise.UNARY, pointwise.unary),
+    **dict.fromkeys(pointwise.BINARY, pointwise.binary),
 }
 RULES = LoweringRules(EXPANSIONS, HANDLERS)
 

@@ -7,12 +7,12 @@ layer keeps between its steps, and which outputs leave narrow.
 
 from __future__ import annotations
 
-from concord.compiler.ir.layers import AnyLayer, Recurrent, Reduction
+from concord.compiler.ir.layers import AnyLayer, MfuStep, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.graph.ops import OperatorKind
 from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, Types, assign
-from concord.spec.isa import Op
+from concord.operations import OPERATIONS
 
 #: Factors of the pass: exponents of a tensor in narrow memory are the same for all of its readers.
 _FACTORS = {Dtype.NARROW: 1.0, Dtype.WIDE: 0.0}
@@ -22,7 +22,11 @@ def kind_of(layer: AnyLayer) -> OperatorKind:
     """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values."""
     if isinstance(layer, Recurrent) or layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
         return OperatorKind.QUANTISED
-    return OperatorKind.MOVING if all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops) else OperatorKind.PRECISE
+    return OperatorKind.MOVING if all(map(_moves, layer.mfu_ops)) else OperatorKind.PRECISE
+
+
+def _moves(mfu_op: MfuStep) -> bool:
+    return mfu_op.operand is None and mfu_op.spec is None and not OPERATIONS[mfu_op.op].rounds
 
 
 def operation(index: int, layer: AnyLayer) -> str:
