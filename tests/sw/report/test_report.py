@@ -17,9 +17,8 @@ from concord.host import connect
 from concord.networks.calibrated import emulate
 from concord.networks.layer_results import results
 from concord.report import Analysis, analyse, render
-from concord.report.drawing import chart, edges
-from concord.report.layer_facts import Distribution, Read
-from concord.report.page import number, percent
+from concord.report.layer_facts import Read
+from concord.report.layer_graph import edges
 from concord.report.places import least_cycles
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
@@ -268,26 +267,6 @@ def test_space_and_memories_are_those_of_the_program():
 )
 def test_least_cycles(config, counts, want):
     assert least_cycles(config, *counts) == want
-
-
-def test_a_chart_holds_every_bin():
-    drawn = chart(Distribution(-3, (1, 0, 4), 2, (-2, 5), 0.0, 0.0))
-    assert len(drawn.bars) == 2 and drawn.bars[1][3] == drawn.height == 4 * drawn.bars[0][3]
-    assert all(0 <= x and x + width <= drawn.width for x, _, width, _ in drawn.bars)
-    assert 0 < drawn.window[0] < drawn.window[1] < drawn.width
-    assert chart(Distribution(0, (0,), 7, (0, 7), 0.0, 0.0)).bars == ()
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.1234, "12.3 %"), (0.01234, "1.23 %"), (1e-6, "< 0.01 %"),
-                        (0.0008, "0.08 %"), (None, "not finite")],
-)  # fmt: skip
-def test_percentages(share, text):
-    assert percent(share) == text
-
-
-def test_numbers():
-    assert (number(1234567), number(0.123456), number(None)) == ("1,234,567", "0.1235", "not finite")
 
 
 class Page(HTMLParser):
