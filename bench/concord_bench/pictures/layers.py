@@ -22,15 +22,26 @@ def _layer(picture: Picture, x: float, y: float, width: float, boxes: Sequence[t
         x += line.width + spare + _SPACE
 
 
+def _rows(layer: Sequence[tuple[str, str]], width: float) -> list[Sequence[tuple[str, str]]]:
+    """A layer in as few rows as it needs, all of about as many boxes."""
+    for count in range(1, len(layer) + 1):
+        size = -(-len(layer) // count)
+        rows = [layer[k : k + size] for k in range(0, len(layer), size)]
+        if all(sum(Line(name).width + _SPACE for name, _ in row) <= width + _SPACE for row in rows):
+            break
+    return rows
+
+
 def layers() -> Picture:
     """Software on the left, hardware on the right, the lowest layers at the bottom."""
-    columns = []
+    width, columns = (WIDTH - 2 * MARGIN - 2 * PADDING) / 2, []
     for title, folder, order, colour in (
         ("Software: sw/concord", sources.SOFTWARE, sources.PACKAGES, "blue"),
         ("Hardware: hw/concord_rtl", sources.HARDWARE, sources.ROOMS, "amber"),
     ):
         names = sources.layers(sources.packages(sources.modules(folder)), order)
-        columns.append((title, [[(name, "green" if name == _SHARED else colour) for name in row] for row in names]))
+        boxes = [[(name, "green" if name == _SHARED else colour) for name in layer] for layer in names]
+        columns.append((title, [row for layer in boxes for row in _rows(layer, width)]))
     columns[1][1].insert(0, [(f"concord.{_SHARED}", "green")])
     picture = Picture(
         "Packages and rooms in layers",
@@ -38,7 +49,6 @@ def layers() -> Picture:
     )
     picture.paragraph(Line("A package imports from layers below its own, and from no others.", BODY, quiet=True))
     picture.y += PADDING
-    width = (WIDTH - 2 * MARGIN - 2 * PADDING) / 2
     top = picture.y + LEADING * BODY + _SPACE
     picture.y = top + max(len(rows) for _, rows in columns) * (_LAYER + _SPACE)
     for number, (title, rows) in enumerate(columns):
