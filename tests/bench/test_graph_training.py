@@ -6,7 +6,7 @@ import pytest
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.spec.presets import TINY
-from concord.train.network import Network
+from concord.train.network import TrainableNetwork
 from concord_bench import WITHOUT_RTL, Results, graph_training
 from support.trained import needs_data
 
@@ -57,7 +57,7 @@ def test_the_float_reference_trains_the_same_numbers_and_computes_the_graph():
     samples = Samples(rng.integers(0, 17, (8, 16, 4)), rng.integers(0, 10, 8), 1 / 16)
     reference = FloatTrainer(graph, samples, graph_training.settings_of(3))
     assert {f"{name}.{key}" for name, found in reference.parameters.items() for key in found} == set(
-        Network(graph, graph_training.settings_of(3).formats).parameters
+        TrainableNetwork(graph, graph_training.settings_of(3).formats).parameters
     )
     x = samples.inputs(slice(None))
     want = execute.run(graph, {"x": x})[graph.outputs[0]].reshape(8, 10)

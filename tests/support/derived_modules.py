@@ -7,7 +7,7 @@ import numpy as np
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.modules import module_of
 from concord.host import connect
-from concord.image import LOADABLE, Image, Port, Segment
+from concord.image import LOADABLE, Image, MemorySegment, Port
 from concord.spec.memmap import RegionId
 
 #: Why tests of PyTorch modules are skipped.
@@ -47,7 +47,7 @@ def image_of_memories(words, memories, inputs=6):
     segments = []
     for region in LOADABLE:
         depth = memories.region(region).depth
-        segments.append(Segment.from_words(region, 0, memories.read(region, 0, depth), config))
+        segments.append(MemorySegment.from_words(region, 0, memories.read(region, 0, depth), config))
     n = config.native
     wide, narrow = (RegionId.WIDE, RegionId.NARROW)
     return Image(

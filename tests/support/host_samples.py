@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
+from concord.image import Image, MemorySegment, Port, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 
@@ -33,8 +33,8 @@ def layer_image(config, *, weight_scale=1.0):
         config=config,
         program=tuple(assemble(LAYER)),
         segments=(
-            Segment.from_words(RegionId.MATRIX, 0, pack_matrix(weights, config), config),
-            Segment.from_words(RegionId.WIDE, 4, pack_vectors(bias, config), config),
+            MemorySegment.from_words(RegionId.MATRIX, 0, pack_matrix(weights, config), config),
+            MemorySegment.from_words(RegionId.WIDE, 4, pack_vectors(bias, config), config),
         ),
         inputs=(Port("x", RegionId.WIDE, 0, (INPUTS,)),),
         outputs=(Port("y", RegionId.WIDE, 8, (OUTPUTS,)), Port("z", RegionId.NARROW, 8, (OUTPUTS,), "float64")),

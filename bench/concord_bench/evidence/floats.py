@@ -13,7 +13,7 @@ import numpy as np
 from concord.graph.ir import Graph, Node
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Figures, Samples, Settings
-from concord.train.network import Network
+from concord.train.network import TrainableNetwork
 from concord.train.trainer import EVALUATION_BATCH, order_of
 
 #: Formats in which the weights at the start are those of float32: 31 bits behind the greatest one.
@@ -24,7 +24,7 @@ _FINE = TrainingFormats(
 
 def initial(graph: Graph, seed: int) -> Graph:
     """The graph with the random weights that training begins with, before they are rounded to a format."""
-    return Network(graph, _FINE, seed).trained()
+    return TrainableNetwork(graph, _FINE, seed).trained()
 
 
 class FloatTrainer:
@@ -54,7 +54,7 @@ class FloatTrainer:
         self.graph, self.samples, self.settings, self.test = graph, samples, settings, test
         self.history: list[Figures] = []
         self.parameters: dict[str, dict[str, Any]] = {}
-        keys = {layer.name: set(layer.parameters) for layer in Network(graph, _FINE).layers}
+        keys = {layer.name: set(layer.parameters) for layer in TrainableNetwork(graph, _FINE).layers}
         for node in graph.nodes:
             arrays = _trained_arrays(node, keys.get(node.name, set()))
             self.parameters[node.name] = {

@@ -22,7 +22,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting, with_narrow
 from concord.graph.ir import Graph
-from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_all
+from concord.networks.boards import PresetRefusal, Ranking, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.expected_error import with_expected_error
 from concord.networks.input_records import with_input_records
@@ -196,7 +196,7 @@ def compile_network(
         try:
             found = _compile(graph, npu, options, plain, samples, labels, trained, engine, status, known)
         except (CapacityError, Unsupported, AccumulatorError) as error:
-            refusals.append(Refusal(npu, error))
+            refusals.append(PresetRefusal(npu, error))
             continue
         if reference is not None:
             with status("comparing with the quantised model"):
@@ -207,7 +207,7 @@ def compile_network(
         raise _refused(graph, target.board, refusals, plain, options.batch)
 
 
-def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[list[NpuConfig], list[Refusal]]:
+def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[list[NpuConfig], list[PresetRefusal]]:
     """Configurations with mantissas of so many bits, if that is asked for, and those of which there is none.
 
     Raises
@@ -218,18 +218,20 @@ def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[li
     if mantissa is None:
         return list(configs), []
     found: list[NpuConfig] = []
-    refusals: list[Refusal] = []
+    refusals: list[PresetRefusal] = []
     for config in configs:
         try:
             found.append(with_mantissas(config, mantissa))
         except ValueError as error:
-            refusals.append(Refusal(config, error))
+            refusals.append(PresetRefusal(config, error))
     if not found:
         raise refusals[0].error
     return found, refusals
 
 
-def _refused(graph: Graph, board: str | None, refusals: Sequence[Refusal], formats: Formats, batch: int) -> ValueError:
+def _refused(
+    graph: Graph, board: str | None, refusals: Sequence[PresetRefusal], formats: Formats, batch: int
+) -> ValueError:
     """The error for a network that no configuration takes, with what would help if it is only too large."""
     error, least = refused_by_all(graph, board, refusals), nearest(refusals)
     if least is None:

@@ -18,14 +18,14 @@ from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
     from concord.train import Trainer
-    from concord.train.settings import Plan
+    from concord.train.settings import TrainingPlan
     from concord.utils.parallel import Engine
 
 #: Exit status after an interruption, as shells have it.
 INTERRUPTED = 130
 
 
-def trainer_of(plan: Plan, engine: Engine | None = None) -> Trainer:
+def trainer_of(plan: TrainingPlan, engine: Engine | None = None) -> Trainer:
     """A trainer for what a file describes; ``ValueError`` if it cannot be."""
     from concord.frontend import import_model
     from concord.train import Samples, Trainer, augmented, described, fitted, taught
@@ -78,7 +78,7 @@ def train(config: Path, output: Path, resume: bool, workers: int | None, cluster
         _train(plan, config, output, resume, engine)
 
 
-def _train(plan: Plan, config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
+def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
     from concord.compiler.calibration.trained import evidence_path
     from concord.train import console as shown
     from concord.train import export_onnx

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy.typing as npt
 
 from concord.datasets.convert import HEADER, Arrays, Converter
-from concord.utils.npz import Member, NpzReader, Rows, Shape, write_npz
+from concord.utils.npz import GrowingArray, Member, NpzReader, Shape, write_npz
 
 #: Elements of an input or output that are converted at a time.
 ELEMENTS = 1 << 18
@@ -87,7 +87,7 @@ class FileConverter:
         """Convert the arrays ``names``, and write them behind the array that is ``first`` and all others."""
         several: Counter[str] = Counter()
         with ExitStack() as stack:
-            found: dict[str, Rows] = {}
+            found: dict[str, GrowingArray] = {}
             for number, given in enumerate(self._parts(reader, names, self._runs * rows_of_run)):
                 begin = number * self._runs * self.converter.batch
                 count = min(samples - begin, self._runs * self.converter.batch)
@@ -95,10 +95,10 @@ class FileConverter:
                 several.update(twice)
                 for name, values in converted.items():
                     if name not in found:
-                        found[name] = stack.enter_context(Rows(self.scratch))
+                        found[name] = stack.enter_context(GrowingArray(self.scratch))
                     found[name].append(values)
             others = {name: member for name, member in reader.members.items() if name not in {*names, HEADER}}
-            arrays: dict[str, npt.NDArray[Any] | Member | Rows] = {**first, **others, **found}
+            arrays: dict[str, npt.NDArray[Any] | Member | GrowingArray] = {**first, **others, **found}
             write_npz(result, arrays)
         return {name: tuple(values.shape) for name, values in arrays.items()}, dict(several)
 

@@ -94,7 +94,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class ConfigRefusal:
     """A configuration that the device has room for, but that does not hold the network."""
 
     config: NpuConfig
@@ -109,12 +109,12 @@ class Race:
     ----------
     candidates : list of Candidate
         Those that hold the network, the best first: the ones within the budget, and better ones that are not.
-    refusals : list of Refusal
+    refusals : list of ConfigRefusal
         Those that do not.
     """
 
     candidates: list[Candidate] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[ConfigRefusal] = field(default_factory=list)
 
     @property
     def kept(self) -> list[Candidate]:
@@ -122,7 +122,7 @@ class Race:
         return [one for one in self.candidates if one.within]
 
     @property
-    def nearest(self) -> Refusal | None:
+    def nearest(self) -> ConfigRefusal | None:
         """The refusal with the least excess of words in the memory that is worst off."""
         return min(self.refusals, key=lambda one: one.error.excess, default=None)
 
@@ -332,7 +332,7 @@ class _Search:
         try:
             compiled = compile_graph(self.graph, clocked)
         except CapacityError as error:
-            self.race.refusals.append(Refusal(config, error))
+            self.race.refusals.append(ConfigRefusal(config, error))
             return None
         except Unsupported as error:
             self.unsupported = error

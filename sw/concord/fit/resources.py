@@ -18,7 +18,7 @@ from statistics import linear_regression
 from concord.spec.blocks import LEAST_RAM_WORDS, Blocks, banks_of, blocks_of, lacks
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.devices import Device
+from concord.spec.devices import FpgaDevice
 from concord.spec.multipliers import paired
 
 #: LUTs of a row and of each of its lanes; of two rows' lane whose products share a multiplier; of a register of windows
@@ -62,7 +62,7 @@ class Use:
     blocks: Blocks
     full: float = FULL
 
-    def fits(self, device: Device) -> bool:
+    def fits(self, device: FpgaDevice) -> bool:
         """Whether a device has as much, and wires enough to connect it."""
         return self.luts <= min(self.full * device.luts, ROUTABLE) and not lacks(self.blocks, device)
 

@@ -4,7 +4,7 @@
 """
 
 from concord.image.container import ImageError
-from concord.image.image import LOADABLE, Image, Segment, hex_files
+from concord.image.image import LOADABLE, Image, MemorySegment, hex_files
 from concord.image.memories import Memories
 from concord.image.packing import pack_depthwise, pack_matrix, pack_vectors
 from concord.image.phases import Phase, PortRange
@@ -15,10 +15,10 @@ __all__ = [
     "Image",
     "ImageError",
     "Memories",
+    "MemorySegment",
     "Phase",
     "Port",
     "PortRange",
-    "Segment",
     "hex_files",
     "pack_depthwise",
     "pack_matrix",

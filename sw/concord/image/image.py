@@ -28,7 +28,7 @@ LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, Reg
 
 
 @dataclass(frozen=True)
-class Segment:
+class MemorySegment:
     """Consecutive words of one region.
 
     Parameters
@@ -49,7 +49,7 @@ class Segment:
     data: bytes
 
     @classmethod
-    def from_words(cls, region: RegionId, start: int, words: Iterable[int], config: NpuConfig) -> Segment:
+    def from_words(cls, region: RegionId, start: int, words: Iterable[int], config: NpuConfig) -> MemorySegment:
         """A segment of integer words; ``ValueError`` if one does not fit in a word of the region."""
         layout = regions(config)[region].word
         listed = [int(word) for word in words]
@@ -82,7 +82,7 @@ class Image:
         What it was made for.
     program : tuple of int
         Instruction words, from address 0.
-    segments : tuple of Segment
+    segments : tuple of MemorySegment
         Contents of the other memories; later ones win.
     inputs, outputs : tuple of Port
         Where the driver places and fetches tensors.
@@ -96,7 +96,7 @@ class Image:
 
     config: NpuConfig
     program: tuple[int, ...]
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[MemorySegment, ...] = ()
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
     phases: tuple[Phase, ...] = ()
@@ -240,7 +240,9 @@ class Image:
                 config=NpuConfig.from_dict(header["config"]),
                 program=tuple(int(word) for word in arrays["program"]),
                 segments=tuple(
-                    Segment(RegionId[part["region"]], part["start"], part["nbytes"], arrays[f"segment_{k}"].tobytes())
+                    MemorySegment(
+                        RegionId[part["region"]], part["start"], part["nbytes"], arrays[f"segment_{k}"].tobytes()
+                    )
                     for k, part in enumerate(header["segments"])
                 ),
                 inputs=tuple(_port(fields) for fields in header["inputs"]),

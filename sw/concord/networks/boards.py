@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Rated)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PresetCandidate:
     """A preset that takes a network.
 
     Parameters
@@ -51,7 +51,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PresetRefusal:
     """A preset that does not take a network, and why.
 
     Parameters
@@ -83,20 +83,20 @@ class Ranking:
 
     Parameters
     ----------
-    candidates : tuple of Candidate
+    candidates : tuple of PresetCandidate
         Presets that take the network, the best first.
-    refusals : tuple of Refusal
+    refusals : tuple of PresetRefusal
         The others.
     """
 
-    candidates: tuple[Candidate, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    candidates: tuple[PresetCandidate, ...] = ()
+    refusals: tuple[PresetRefusal, ...] = ()
 
     def compiled(self, config: NpuConfig) -> Compiled | None:
         """The network for a configuration, if that is a candidate."""
         return next((one.compiled for one in self.candidates if one.config == config), None)
 
-    def text(self, board: str, taken: NpuConfig, refusals: Sequence[Refusal]) -> str:
+    def text(self, board: str, taken: NpuConfig, refusals: Sequence[PresetRefusal]) -> str:
         """Which preset of a board was taken and why, in one line, where ``refusals`` are those that were tried."""
         refused = {one.config for one in refusals}
         left = [one for one in self.candidates if one.config not in refused]
@@ -145,11 +145,11 @@ def rank(
         try:
             compiled = compile_graph(graph, config, formats, batch=batch)
         except (CapacityError, Unsupported) as error:
-            refused.append(Refusal(config, error))
+            refused.append(PresetRefusal(config, error))
             continue
         if samples is not None:
             compiled = expecting(compiled, samples)
-        taken.append(Candidate(config, compiled, rates(compiled.image, batch)))
+        taken.append(PresetCandidate(config, compiled, rates(compiled.image, batch)))
     return Ranking(tuple(by_rates(taken)), tuple(refused))
 
 
@@ -177,7 +177,7 @@ def are_equal(one: Rates, other: Rates) -> bool:
     return abs(one.per_second - other.per_second) <= TIE * max(one.per_second, other.per_second)
 
 
-def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[Refusal]) -> ValueError:
+def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRefusal]) -> ValueError:
     """The error for a network that no preset of a board takes: every preset with its reasons.
 
     Parameters
@@ -186,7 +186,7 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[Refusal])
         The network.
     board : str or None
         The board; without one there is one refusal.
-    refusals : sequence of Refusal
+    refusals : sequence of PresetRefusal
         Why each of them does not.
 
     Returns
@@ -208,13 +208,13 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[Refusal])
     return CapacityError(f"{graph.name} fits into no preset of {board}:{text}", least[1].short)
 
 
-def nearest(refusals: Sequence[Refusal]) -> tuple[NpuConfig, CapacityError] | None:
+def nearest(refusals: Sequence[PresetRefusal]) -> tuple[NpuConfig, CapacityError] | None:
     """Of those that are too small the one with the least excess of words in the memory that is worst off."""
     small = [(one.config, one.error) for one in refusals if isinstance(one.error, CapacityError)]
     return min(small, key=lambda one: one[1].excess, default=None)
 
 
-def _reasons(refusal: Refusal) -> tuple[str, ...]:
+def _reasons(refusal: PresetRefusal) -> tuple[str, ...]:
     """Every reason, a text each, without the name of the preset."""
     if isinstance(refusal.error, Unsupported):
         return tuple(refusal.error.reasons)

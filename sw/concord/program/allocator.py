@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from concord.functions.tables import Table, TableSet, standard_table
-from concord.image import Image, Phase, Port, PortRange, Segment
+from concord.image import Image, MemorySegment, Phase, Port, PortRange
 from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
@@ -71,7 +71,7 @@ class Allocator:
     inputs: list[Port] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
-    segments: list[Callable[[], Segment]] = field(default_factory=list)
+    segments: list[Callable[[], MemorySegment]] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     _used: dict[RegionId, int] = field(default_factory=dict)
 
@@ -151,7 +151,7 @@ class Allocator:
     def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:
         """Note what is loaded; packed only when an image is made, after the check that everything fits."""
         self.constants.add(name)
-        self.segments.append(lambda: Segment.from_words(region, start, words(), self.config))
+        self.segments.append(lambda: MemorySegment.from_words(region, start, words(), self.config))
 
     def table(self, name: str, table: Table, doc: str = "") -> int:
         """Store a table and return its slot; equal tables share one."""
@@ -202,8 +202,8 @@ class Allocator:
         """
         self.check(len(words))
         tables = [
-            Segment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
-            Segment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
+            MemorySegment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
+            MemorySegment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
         ]
         return Image(
             config=self.config,

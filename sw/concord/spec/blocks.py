@@ -15,7 +15,7 @@ from concord.spec.devices import (
     ICE40_DEVICES,
     ICE40_RAM_SHAPES,
     SINGLE_PORT_RAM_SHAPE,
-    Device,
+    FpgaDevice,
 )
 from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH, Flag
@@ -118,7 +118,7 @@ def shortages(config: NpuConfig) -> list[str]:
     return [f"does not fit on {config.board}: {text}"] if text else []
 
 
-def lacks(blocks: Blocks, device: Device) -> str:
+def lacks(blocks: Blocks, device: FpgaDevice) -> str:
     """What a device has too few of, in words; empty if it has enough."""
     counts = {
         "multipliers": (blocks.multipliers, device.multipliers),

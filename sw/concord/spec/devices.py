@@ -13,7 +13,7 @@ SINGLE_PORT_RAM_SHAPE = (16384, 16)
 
 
 @dataclass(frozen=True)
-class Device:
+class FpgaDevice:
     """What a device has.
 
     Parameters
@@ -30,15 +30,15 @@ class Device:
     single_port_rams: int = 0
 
 
-_SMALL = Device(24288, 28, 56)
+_SMALL = FpgaDevice(24288, 28, 56)
 #: Devices of the boards with an ECP5.
 ECP5_DEVICES = {
     "ulx3s-12f": _SMALL,
     "ulx3s-25f": _SMALL,
-    "ulx3s-45f": Device(43848, 72, 108),
-    "ulx3s-85f": Device(83640, 156, 208),
+    "ulx3s-45f": FpgaDevice(43848, 72, 108),
+    "ulx3s-85f": FpgaDevice(83640, 156, 208),
 }
 #: Devices of the boards with an iCE40.
-ICE40_DEVICES = {"icebreaker": Device(5280, 8, 30, 4)}
+ICE40_DEVICES = {"icebreaker": FpgaDevice(5280, 8, 30, 4)}
 #: Devices of all boards.
 DEVICES = ECP5_DEVICES | ICE40_DEVICES

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.train.network import Network
+from concord.train.network import TrainableNetwork
 from concord.utils.files import replacing
 
 _VERSION = 1
 _HEADER = "header"
 
 
-def fingerprint(network: Network, facts: dict[str, Any]) -> str:
+def fingerprint(network: TrainableNetwork, facts: dict[str, Any]) -> str:
     """Of what a checkpoint belongs to: layers and shapes, and settings."""
-    layers = [(layer.name, layer.inputs, layer.outputs, type(layer).__name__) for layer in network.layers]
+    layers = [(layer.name, layer.inputs, layer.outputs, layer.kind) for layer in network.layers]
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
     given = [layers, shapes, facts]
     if network.constants:  # as they were given
@@ -30,14 +30,14 @@ def fingerprint(network: Network, facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
 
 
-def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str, Any]) -> None:
+def save(path: Path, network: TrainableNetwork, facts: dict[str, Any], progress: dict[str, Any]) -> None:
     """Write a checkpoint.
 
     Parameters
     ----------
     path : Path
         Of the npz file.
-    network : Network
+    network : TrainableNetwork
         Its parameters and constants are written.
     facts : dict
         What the checkpoint is only good for, see :func:`fingerprint`.
@@ -55,7 +55,7 @@ def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def restore(path: Path, network: Network, facts: dict[str, Any]) -> dict[str, Any]:
+def restore(path: Path, network: TrainableNetwork, facts: dict[str, Any]) -> dict[str, Any]:
     """Take parameters from a checkpoint, and return where the training was.
 
     Raises

@@ -13,14 +13,14 @@ from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer, PassContext
+from concord.train.layers.base import PassContext, TrainableLayer
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, FixedDense
 from concord.train.layers.normalised import Normalised, normalised
-from concord.train.layers.pointwise import Add, Moving, Relu, TableFunction
+from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
-from concord.train.layers.recurrent import GRU, LSTM, Cell
+from concord.train.layers.recurrent import GRU, LSTM, CellParameters
 from concord.train.noise import uniform
 from concord.train.norm import Norm
 from concord.train.parameters import Parameter
@@ -41,7 +41,7 @@ class CannotTrain(ValueError):
     """A network with operators that cannot be trained."""
 
 
-class Network:
+class TrainableNetwork:
     """Layers in the order of a graph.
 
     Parameters
@@ -70,7 +70,7 @@ class Network:
             )
         self.output = graph.outputs[0]
         problems: list[str] = []
-        self.layers: list[Layer] = []
+        self.layers: list[TrainableLayer] = []
         for index, node in enumerate(graph.nodes):
             if node.op in OF_THE_LOSS and node.outputs[0] == self.output:
                 self.output = node.inputs[0]
@@ -94,17 +94,17 @@ class Network:
 
     # Construction ------------------------------------------------------------------------------------
 
-    def _layer(self, node: Node, index: int) -> Layer:
+    def _layer(self, node: Node, index: int) -> TrainableLayer:
         make = self._WITH_WEIGHTS.get(node.op)
         layer = None if make is None else make(self, node, index)
         if layer is not None:
             return layer
         return without_weights(node, [self.graph.shapes[name] for name in node.inputs if name])
 
-    def _conv(self, node: Node, index: int) -> Layer:
+    def _conv(self, node: Node, index: int) -> TrainableLayer:
         return Conv(node.name, node.inputs, node.outputs, *self._weights(node, index, weight_axis(node)), node.attrs)
 
-    def _dense(self, node: Node, index: int) -> Layer:
+    def _dense(self, node: Node, index: int) -> TrainableLayer:
         names = node.name, node.inputs, node.outputs
         if node.attrs.get("fixed"):
             return FixedDense(*names, *self._constant(node))
@@ -156,7 +156,7 @@ class Network:
                 tensor = layer.inputs[0]
         return found
 
-    def _bias(self, node: Node, index: int) -> Layer | None:
+    def _bias(self, node: Node, index: int) -> TrainableLayer | None:
         """A bias behind a product that it is no part of; ``None`` if it is a tensor, or the constant something else."""
         if "constant" not in node.attrs:
             return None
@@ -188,7 +188,7 @@ class Network:
             raise CannotTrain(f"{node.name} (BatchNormalization along an axis that is not that of the outputs)")
         self.layers[at] = normalised(product, node, self.formats, self.seed is not None)
 
-    def _recurrent(self, node: Node, index: int) -> Layer:
+    def _recurrent(self, node: Node, index: int) -> TrainableLayer:
         attrs, hidden = node.attrs, node.attrs["hidden_size"]
         recurrence = operator_of(node).recurrence
         usual = None if recurrence is None else recurrence.functions
@@ -233,11 +233,11 @@ class Network:
                 Parameter.begin(f"{node.name}.{key}{d}", m, formats.bias, formats.accumulator, zero_exp=exp)
                 for key, m in (("bias", bias), ("hidden_bias", after))
             ]
-            cells.append(Cell(weight, recurrent, biases[0], biases[1] if inner else None))
+            cells.append(CellParameters(weight, recurrent, biases[0], biases[1] if inner else None))
         return (LSTM if node.op == "LSTM" else GRU)(node, cells)
 
     #: Makes the layer of a node with weights from the network, the node and its number; ``None`` if it has none.
-    _WITH_WEIGHTS: ClassVar[dict[str, Callable[[Network, Node, int], Layer | None]]] = {
+    _WITH_WEIGHTS: ClassVar[dict[str, Callable[[TrainableNetwork, Node, int], TrainableLayer | None]]] = {
         "Add": _bias,
         "Conv": _conv,
         "Dense": _dense,
@@ -304,7 +304,7 @@ class Network:
         Normalisations are folded, and so they are in evaluation.
         """
         graph = deepcopy(self.graph)
-        layers: Mapping[str, Layer] = {layer.name: layer for layer in self.layers}
+        layers: Mapping[str, TrainableLayer] = {layer.name: layer for layer in self.layers}
         for k, node in enumerate(graph.nodes):
             if node.name in layers:
                 layer = layers[node.name]
@@ -322,7 +322,7 @@ def weight_axis(node: Node) -> int | None:
     return None if node.attrs["weight"].shape[:2] == (node.attrs["group"], 1) else 1
 
 
-def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:
+def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     """The layer of a node that has no weights, whose inputs have these shapes.
 
     Raises
@@ -340,14 +340,14 @@ def _names(node: Node) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     return node.name, node.inputs, node.outputs
 
 
-def _function(node: Node, shapes: Sequence[Shape]) -> Layer:
+def _function(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     functions = [name for name, _ in node.attrs["functions"]]
     if len(functions) != 1 or function(functions[0]).slope is None:
         raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
     return TableFunction(*_names(node), functions[0])
 
 
-def _add(node: Node, shapes: Sequence[Shape]) -> Layer:
+def _add(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     if len(node.inputs) != 2:
         raise CannotTrain(f"{node.name} (Add of a constant)")
     if len(set(shapes)) != 1:
@@ -355,18 +355,18 @@ def _add(node: Node, shapes: Sequence[Shape]) -> Layer:
     return Add(*_names(node))
 
 
-def _moving(node: Node, shapes: Sequence[Shape]) -> Layer:
+def _moving(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     return Moving(node)
 
 
 #: Makes the layer of a node that has no weights, from the node and the shapes of its inputs.
-_WITHOUT_WEIGHTS: dict[str, Callable[[Node, Sequence[Shape]], Layer]] = {
+_WITHOUT_WEIGHTS: dict[str, Callable[[Node, Sequence[Shape]], TrainableLayer]] = {
     "Add": _add,
     "AveragePool": lambda node, shapes: AveragePool(*_names(node), node),
     "Function": _function,
     "MaxPool": lambda node, shapes: MaxPool(*_names(node), node.attrs["kernel"], node.attrs),
     "ReduceMean": lambda node, shapes: Mean(*_names(node), node.attrs["axes"], node.attrs["keepdims"]),
-    "Relu": lambda node, shapes: Relu(*_names(node)),
+    "Relu": lambda node, shapes: ReluLayer(*_names(node)),
     "Reshape": _moving,
     "Slice": _moving,
     "Transpose": _moving,

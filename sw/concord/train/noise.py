@@ -37,7 +37,7 @@ def uniform(seed: int, place: Sequence[int], count: int) -> npt.NDArray[np.float
     return (2 * high + 1) / 2.0**32 - 1
 
 
-class Noise:
+class NoiseStream:
     """Noise of stochastic rounding: call k takes the numbers of the place ``(*place, k)``."""
 
     def __init__(self, seed: int, place: Sequence[int]):

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
-from concord.train.noise import Noise
-from concord.train.parameters import Counts, Parameter
+from concord.train.noise import NoiseStream
+from concord.train.parameters import Parameter, UpdateCounts
 from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
 
 #: Ends of names of parameters that decay: the weights of products, also those of hidden states, by direction.
@@ -45,8 +45,8 @@ class Optimiser:
 
     def step(
         self, parameter: Parameter, gradient: Tensor, samples: int, rate: Fraction, formats: TrainingFormats,
-        noise: Noise | None,
-    ) -> Counts:  # fmt: skip
+        noise: NoiseStream | None,
+    ) -> UpdateCounts:  # fmt: skip
         """Update a parameter."""
         fmt = formats.intermediate
         if self.momentum.mant:

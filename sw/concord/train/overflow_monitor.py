@@ -25,7 +25,7 @@ from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.bound import bind, norms, radius
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import Parameter
-from concord.train.register import Products, limited
+from concord.train.register import ProductOperands, limited
 from concord.train.tensor import Array, Tensor, carrier, top_of
 
 #: Greatest number in binary16.
@@ -194,7 +194,7 @@ class OverflowMonitor:
             steps = np.clip(steps, -most, most)
         return Tensor(np.clip(steps, -most, most).astype(carrier(most)), exp, most)
 
-    def sums(self, name: str, sums: Array, of: Products) -> Array:
+    def sums(self, name: str, sums: Array, of: ProductOperands) -> Array:
         """Sums ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
         if self._ranging:
             return sums

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from concord.golden.lazy_update import lazy_update, start
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, AccumulatorFormat, TrainingFormat
-from concord.train.noise import Noise
+from concord.train.noise import NoiseStream
 from concord.train.tensor import Tensor, carrier
 
 Ints = npt.NDArray[np.int64]
@@ -24,7 +24,7 @@ def integer(bits: int) -> type[np.signedinteger[Any]]:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockLayout:
     """How the elements of a parameter form blocks ``[blocks, n]``.
 
     Parameters
@@ -61,7 +61,7 @@ class Blocks:
 
 
 @dataclass
-class Counts:
+class UpdateCounts:
     """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`.
 
     ``saturated`` are elements of any tensor that needed a greater exponent than there is, see
@@ -74,7 +74,7 @@ class Counts:
     grown: int = 0
     saturated: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: UpdateCounts) -> None:
         """Count further ones."""
         self.elements += other.elements
         self.refused += other.refused
@@ -91,7 +91,7 @@ class Parameter:
     ----------
     name : str
         Of the layer and of what it is there, such as ``conv1.weight``.
-    blocks : Blocks
+    blocks : BlockLayout
         Shape and blocks.
     fmt, accumulator : formats
         Of weights and of accumulators.
@@ -104,7 +104,7 @@ class Parameter:
     """
 
     name: str
-    blocks: Blocks
+    blocks: BlockLayout
     fmt: TrainingFormat
     accumulator: AccumulatorFormat
     weight: npt.NDArray[Any]
@@ -134,7 +134,7 @@ class Parameter:
         exact = np.asarray(values, dtype=np.float64)
         if not np.all(np.isfinite(exact)):
             raise ValueError(f"{name} must be finite, not infinite or NaN")
-        blocks = Blocks(exact.shape, fmt.block, axis)
+        blocks = BlockLayout(exact.shape, fmt.block, axis)
         split = blocks.split(exact)
         weight, acc, exp = start(split, fmt, accumulator, zero_exp)
         least = int(exp.max(initial=zero_exp)) - BLOCK_SPREAD
@@ -169,7 +169,7 @@ class Parameter:
         """Take other mantissas and exponents."""
         self.weight, self.acc, self.exp, self._tensor = weight, acc, exp, None
 
-    def update(self, change: Tensor, noise: Noise | None) -> Counts:
+    def update(self, change: Tensor, noise: NoiseStream | None) -> UpdateCounts:
         """Add an update of the shape of the parameter."""
         split = self.blocks.split(change.mant.astype(np.int64))
         bits = noise.take(split.shape) if noise and self.accumulator.rounding == Rounding.STOCHASTIC else None
@@ -177,4 +177,4 @@ class Parameter:
         weight, acc = got.weight.astype(self.weight.dtype), got.acc.astype(self.acc.dtype)
         self.replace(weight, acc, got.exp.astype(np.int16))
         sums = (int(np.count_nonzero(x)) for x in (got.refused, got.vanished, got.grown))
-        return Counts(self.count, *sums)
+        return UpdateCounts(self.count, *sums)

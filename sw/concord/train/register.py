@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Products:
+class ProductOperands:
     """Rows of elements and the weights that each of them meets, in the order of the machine.
 
     Parameters
@@ -46,7 +46,7 @@ class Products:
         return np.add.reduceat(by_tap, starts, axis=2).reshape(len(products), -1)
 
 
-def _reach(of: Products, most: int) -> Array | None:
+def _reach(of: ProductOperands, most: int) -> Array | None:
     """What no partial sum is beyond in magnitude, in any order; ``None`` if that is within ``most`` for all.
 
     Elements that are not negative make sums between those of the negative and of the positive weights.
@@ -64,14 +64,14 @@ def _reach(of: Products, most: int) -> Array | None:
     return np.asarray(found.swapaxes(0, 1))
 
 
-def limited(sums: Array, of: Products, lanes: int, bits: int) -> tuple[Array, int]:
+def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Array, int]:
     """Sums as a register of some bits holds them.
 
     Parameters
     ----------
     sums : array ``[N, groups, O]``
         The exact ones.
-    of : Products
+    of : ProductOperands
         What they are sums of.
     lanes : int
         Products of a term.

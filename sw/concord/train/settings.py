@@ -100,7 +100,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """A training run as a file describes it.
 
     Parameters
@@ -146,7 +146,7 @@ class Plan:
 _DATA = {"x": "x_train", "y": "y_train", "test_x": "x", "test_y": "y"}
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> TrainingPlan:
     """Read a TOML file.
 
     Raises
@@ -193,7 +193,7 @@ def read_plan(path: Path) -> Plan:
     settings = _settings(contents, path)
     if targets == "network" and settings.loss != "mse":
         raise ValueError(f'{path} [train] loss must be "mse" with targets = "network", not {settings.loss!r}')
-    return Plan(
+    return TrainingPlan(
         settings,
         where,
         tuple(model["input"]) if "input" in model else None,

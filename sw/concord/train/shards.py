@@ -18,9 +18,9 @@ from concord.spec.training import TrainingFormats
 from concord.train.data import Samples
 from concord.train.layers.base import PassContext
 from concord.train.losses import LOSSES, Loss
-from concord.train.network import Network, batch
-from concord.train.noise import Noise
-from concord.train.parameters import Counts
+from concord.train.network import TrainableNetwork, batch
+from concord.train.noise import NoiseStream
+from concord.train.parameters import UpdateCounts
 from concord.train.tensor import Tensor, added, note_saturated, saturations
 from concord.utils.parallel import Engine
 
@@ -58,10 +58,10 @@ def split(rows: Any, shards: int) -> list[Any]:
 
 
 def computed(
-    network: Network, samples: Samples, formats: TrainingFormats, loss: str, noise: Noise, number: int
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, noise: NoiseStream, number: int
 ) -> Shard:
     """Forward and backward of one shard; ``noise`` is that of the step."""
-    own = Noise(noise.seed, noise.place)
+    own = NoiseStream(noise.seed, noise.place)
     own.calls = number * _CALLS
     context = PassContext(formats, own)
     output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), context)
@@ -69,7 +69,9 @@ def computed(
     return Shard(network.backward(found.gradient, memories, context), found, context.seen, own.calls)
 
 
-def judged(network: Network, samples: Samples, formats: TrainingFormats, loss: str) -> tuple[float, int | None]:
+def judged(
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str
+) -> tuple[float, int | None]:
     """Loss and right samples of one batch, with the forward pass of training."""
     x = batch(samples.inputs(slice(None)), network.graph, formats)
     output, _ = network.forward(x, PassContext(formats, training=False))
@@ -83,17 +85,17 @@ def together(shards: Sequence[Shard], formats: TrainingFormats) -> dict[str, Ten
     return {name: added([shard.gradients[name] for shard in shards], formats.intermediate) for name in names}
 
 
-def state(network: Network) -> dict[str, Any]:
+def state(network: TrainableNetwork) -> dict[str, Any]:
     """What a pass reads of a network that is trained."""
     parameters = {name: (p.weight, p.acc, p.exp) for name, p in network.parameters.items()}
     return {"parameters": parameters, "norms": {name: norm.state for name, norm in network.norms.items()}}
 
 
 def _with(
-    network: Network, numbers: Mapping[str, Any], compute: Callable[..., Any], args: Sequence[Any]
+    network: TrainableNetwork, numbers: Mapping[str, Any], compute: Callable[..., Any], args: Sequence[Any]
 ) -> tuple[Any, int]:
     """A task: take the parameters, and compute; also, how many elements have saturated."""
-    counts = Counts()
+    counts = UpdateCounts()
     with _TURN:
         parameters, norms = network.parameters, network.norms
         for name, (weight, acc, exp) in numbers["parameters"].items():
@@ -109,13 +111,13 @@ class Passes:
 
     Parameters
     ----------
-    network : Network
+    network : TrainableNetwork
         That is trained here.
     engine : Engine or None
         ``None``: everything is computed here, one after the other.
     """
 
-    def __init__(self, network: Network, engine: Engine | None = None):
+    def __init__(self, network: TrainableNetwork, engine: Engine | None = None):
         self.network, self.engine = network, engine
         self._copy = None if engine is None else engine.submit(_rebuilt, network.graph, network.formats)
 
@@ -129,5 +131,5 @@ class Passes:
         return [result for result, _ in found]
 
 
-def _rebuilt(graph: Graph, formats: TrainingFormats) -> Network:
-    return Network(graph, formats)
+def _rebuilt(graph: Graph, formats: TrainingFormats) -> TrainableNetwork:
+    return TrainableNetwork(graph, formats)

@@ -9,11 +9,11 @@ from concord.graph.ops import OperatorKind, operator_of
 from concord.graph.signs import never_negative
 from concord.overflow.kinds import kind_of
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer
+from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.normalised import Normalised
-from concord.train.layers.recurrent import Recurrent
+from concord.train.layers.recurrent import RecurrentLayer
 from concord.train.overflow_monitor import OverflowMonitor, ProductSite
 from concord.train.overflow_settings import OverflowSettings
 
@@ -42,7 +42,7 @@ def passed_on(graph: Graph, exponents: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[ProductSite]:
+def sites_of(graph: Graph, layers: Sequence[TrainableLayer]) -> list[ProductSite]:
     """The products of some layers; those of a recurrent layer with its input, and with its state."""
     found: list[ProductSite] = []
     for layer in layers:
@@ -50,7 +50,7 @@ def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[ProductSite]:
             (tensor,) = layer.inputs
             fixed = "weight" in layer.constants
             found.append(ProductSite(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
-        elif isinstance(layer, Recurrent):
+        elif isinstance(layer, RecurrentLayer):
             tensor = layer.inputs[0]
             for d, cell in enumerate(layer.cells):
                 found.append(ProductSite(f"{layer.name}.W{d}", cell.weight, tensor, never_negative(graph, tensor)))
@@ -59,7 +59,7 @@ def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[ProductSite]:
 
 
 def monitor_of(
-    settings: OverflowSettings, formats: TrainingFormats, graph: Graph, layers: Sequence[Layer]
+    settings: OverflowSettings, formats: TrainingFormats, graph: Graph, layers: Sequence[TrainableLayer]
 ) -> OverflowMonitor:
     """The accumulators of a network; products that read the same numbers share their exponent.
 

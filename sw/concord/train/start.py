@@ -18,7 +18,7 @@ from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.network import weight_axis
-from concord.train.parameters import Blocks
+from concord.train.parameters import BlockLayout
 from concord.utils.arrays import FloatArray
 
 #: By how much at most an exponent is below the one that holds the greatest weight.
@@ -56,7 +56,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
         inputs, biased = values[node.inputs[0]], bool(np.any(node.attrs["bias"]))
         halves = [moments(node, half, channel_means(node, half) * biased) for half in (inputs[0::2], inputs[1::2])]
         weight = node.attrs["weight"]
-        blocks = Blocks(weight.shape, formats.weight.block, weight_axis(node))
+        blocks = BlockLayout(weight.shape, formats.weight.block, weight_axis(node))
         spread = np.broadcast_to(np.diagonal(sum(halves), axis1=1, axis2=2)[:, None], _rows(weight, halves[0]))
         unit = _units(weight, spread.reshape(weight.shape), blocks, formats)
         allowed = Units(unit, formats.weight.q_max)
@@ -81,7 +81,7 @@ def _rows(weight: FloatArray, products: FloatArray) -> tuple[int, int, int]:
     return len(products), len(weight) // len(products), products.shape[1]
 
 
-def _units(weight: FloatArray, spread: FloatArray, blocks: Blocks, formats: TrainingFormats) -> FloatArray:
+def _units(weight: FloatArray, spread: FloatArray, blocks: BlockLayout, formats: TrainingFormats) -> FloatArray:
     """What a step of each weight is worth: that of the exponent with the least error of the block.
 
     ``spread`` is how much a result changes with each weight.

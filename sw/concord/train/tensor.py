@@ -22,7 +22,7 @@ from concord.golden.rounding import Ints, round_shift
 from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
-from concord.train.noise import Noise
+from concord.train.noise import NoiseStream
 
 Array = npt.NDArray[Any]
 
@@ -76,7 +76,7 @@ def top_of(mant: Array) -> int:
     return max(int(mant.max()), -int(mant.min())) if mant.size else 0
 
 
-def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis: int = -1) -> Tensor:
+def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None, axis: int = -1) -> Tensor:
     """A tensor in a format: :func:`concord.golden.training.quantize`, for arrays in floats.
 
     Parameters
@@ -85,7 +85,7 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
         Of any width.
     fmt : TrainingFormat
         Bits, rounding and block.
-    noise : Noise or None
+    noise : NoiseStream or None
         For stochastic rounding; every call takes numbers of its own.
     axis : int
         Where the neighbours are that share an exponent, if the format has blocks.
@@ -218,7 +218,7 @@ def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], lim
     return out
 
 
-def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None, axis: int) -> Tensor | None:
+def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None, axis: int) -> Tensor | None:
     """An exponent per block, on one grid: mantissas are multiples of 2 to the power of what their block has more.
 
     ``None`` for zeros, which have no blocks.
@@ -248,7 +248,7 @@ def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None, axi
     return Tensor(mant.astype(carrier(peak), copy=False), tensor.exp + least, peak)
 
 
-def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: Noise | None, at: int) -> Ints:
+def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: NoiseStream | None, at: int) -> Ints:
     """Blocks along the axis behind ``at``, without the bits that each drops; noise is in the order of the blocks."""
     exact, bits = blocks.astype(np.int64), None
     if noise is not None and fmt.rounding == Rounding.STOCHASTIC:

@@ -21,11 +21,11 @@ from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.losses import LOSSES, Loss
-from concord.train.network import Network, batch
-from concord.train.noise import Noise, permutation
+from concord.train.network import TrainableNetwork, batch
+from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
 from concord.train.overflow_monitor import OverflowCounts, OverflowMonitor, bias_values
-from concord.train.parameters import Counts
+from concord.train.parameters import UpdateCounts
 from concord.train.settings import Settings
 from concord.train.shards import Passes, Shard, computed, judged, split, together
 from concord.train.sites import monitor_of, passed_on
@@ -52,7 +52,7 @@ class Figures:
         Of its samples while they were learned; accuracy is ``None`` without classes.
     test_loss, test_accuracy : float or None
         Of the test samples after it.
-    counts : Counts
+    counts : UpdateCounts
         Of its updates; and what has saturated in its steps and when it was judged.
     overflow, test_overflow : OverflowCounts or None
         Of its sums, and of those of the test samples, with an accumulator of few bits.
@@ -64,7 +64,7 @@ class Figures:
     accuracy: float | None = None
     test_loss: float | None = None
     test_accuracy: float | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: UpdateCounts = field(default_factory=UpdateCounts)
     overflow: OverflowCounts | None = None
     test_overflow: OverflowCounts | None = None
 
@@ -74,7 +74,7 @@ class Figures:
         overflows = {
             key: OverflowCounts(**facts[key]) for key in ("overflow", "test_overflow") if facts.get(key) is not None
         }
-        return cls(**{**facts, "counts": Counts(**facts["counts"]), **overflows})
+        return cls(**{**facts, "counts": UpdateCounts(**facts["counts"]), **overflows})
 
 
 def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
@@ -133,7 +133,7 @@ class Trainer:
         engine: Engine | None = None,
     ):
         self.settings = settings or Settings()
-        self.network = Network(graph, self.settings.formats, self.settings.seed if random else None)
+        self.network = TrainableNetwork(graph, self.settings.formats, self.settings.seed if random else None)
         samples.check("training", self.network.graph, self.network.output, self.settings.loss)
         if test is not None:
             test.check("test", self.network.graph, self.network.output, self.settings.loss)
@@ -150,7 +150,7 @@ class Trainer:
         self.history: list[Figures] = []
         self.done = 0  # steps of the epoch that is under way
         self._sums = [0.0, 0]
-        self._counts = Counts()
+        self._counts = UpdateCounts()
         self._order: Any = None
         #: Sums of the samples that were judged last, with an accumulator of few bits.
         self.judged: OverflowCounts | None = None
@@ -201,7 +201,7 @@ class Trainer:
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
-    def _shards(self, rows: Any, noise: Noise) -> list[Shard]:
+    def _shards(self, rows: Any, noise: NoiseStream) -> list[Shard]:
         """What comes of the shards of a batch; accumulators of few bits count what they see in one pass."""
         if self.monitor is not None:
             context = PassContext(self.settings.formats, noise)
@@ -223,7 +223,7 @@ class Trainer:
         size = self.settings.batch
         rows = self._order[self.done * size : (self.done + 1) * size]
         number = self.epoch * self.steps + self.done
-        noise = Noise(self.settings.seed, (_NOISE, number))
+        noise = NoiseStream(self.settings.seed, (_NOISE, number))
         if self.monitor is not None and self.monitor.counts_step(number):
             self.monitor.count_next(len(rows))
         shards = self._shards(rows, noise)
@@ -254,7 +254,7 @@ class Trainer:
             figures.test_loss, figures.test_accuracy = self.judge(self.test)
             figures.test_overflow = self.judged
         self.history.append(figures)
-        self.done, self._sums, self._counts, self._order = 0, [0.0, 0], Counts(), None
+        self.done, self._sums, self._counts, self._order = 0, [0.0, 0], UpdateCounts(), None
 
     def judge(self, samples: Samples, bits: int | None = None) -> tuple[float, float | None]:
         """Loss and accuracy on samples, with the forward pass of training, 256 of them at a time.
@@ -313,7 +313,7 @@ class Trainer:
         progress = checkpoint.restore(path, self.network, self._facts)
         self.history = [Figures.of(facts) for facts in progress["history"]]
         self.done, self._sums, self._order = int(progress["done"]), list(progress["sums"]), None
-        self._counts = Counts(**progress["counts"])
+        self._counts = UpdateCounts(**progress["counts"])
         if self.monitor is not None:
             self.monitor.resume(progress["overflow"]["state"])
             self.monitor.counts = OverflowCounts(**progress["overflow"]["counts"])

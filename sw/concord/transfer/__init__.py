@@ -12,11 +12,11 @@ store
     The tables of a network, equal ones once, and their file.
 """
 
-from concord.transfer.operators import Operator as Operator
+from concord.transfer.operators import PointwiseOperator as PointwiseOperator
 from concord.transfer.scheme import Binary16 as Binary16
 from concord.transfer.scheme import CodeRange as CodeRange
 from concord.transfer.scheme import Scheme as Scheme
-from concord.transfer.scheme import Target as Target
+from concord.transfer.scheme import TableTarget as TableTarget
 from concord.transfer.schemes import FixedPoint as FixedPoint
 from concord.transfer.schemes import MinMax as MinMax
 from concord.transfer.schemes import Symmetric as Symmetric

@@ -52,7 +52,7 @@ CONSTANT_OPERATORS: dict[str, Callable[..., tuple[ExactFunction, IntervalBounds]
 
 
 @dataclass(frozen=True)
-class Operator:
+class PointwiseOperator:
     """One point-wise operator.
 
     Parameters
@@ -73,7 +73,7 @@ class Operator:
     given: ExactFunction | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, given: Given) -> Operator:
+    def of(cls, given: Given) -> PointwiseOperator:
         """An operator from what :func:`transfer_table` takes."""
         if callable(given):
             return cls(getattr(given, "__name__", "custom"), custom=True, given=given)
@@ -112,18 +112,18 @@ class Operator:
         return not self.custom and self.name in FUNCTIONS and FUNCTIONS[self.name].pole
 
 
-class Chain:
+class Composition:
     """Operators applied one after the other; none is the identity.
 
     Intermediate numbers pass on as they are: a fraction exactly, a decimal number with all its 60 digits.
 
     Parameters
     ----------
-    operators : sequence of Operator
+    operators : sequence of PointwiseOperator
         In the order of application.
     """
 
-    def __init__(self, operators: Sequence[Operator]):
+    def __init__(self, operators: Sequence[PointwiseOperator]):
         self.operators = tuple(operators)
         self._curves = [operator.curve() for operator in self.operators]
 

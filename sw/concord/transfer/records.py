@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from concord.spec.formats import Rounding
-from concord.transfer.operators import Operator
-from concord.transfer.scheme import Binary16, CodeRange, Target
+from concord.transfer.operators import PointwiseOperator
+from concord.transfer.scheme import Binary16, CodeRange, TableTarget
 from concord.transfer.schemes import FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
 
 Record = dict[str, Any]
 
-_KINDS: dict[str, type[Target]] = {
+_KINDS: dict[str, type[TableTarget]] = {
     kind.__name__: kind for kind in (UniformAffine, MinMax, Symmetric, FixedPoint, TableIndex, Binary16)
 }
 _ENUMS: dict[str, type[Enum]] = {"codes": CodeRange, "rounding": Rounding}
@@ -25,7 +25,7 @@ _FRACTIONS = {
 }
 
 
-def target_record(target: Target) -> Record:
+def target_record(target: TableTarget) -> Record:
     """Fields of a scheme or target, with its class as ``kind``."""
     record: Record = {"kind": type(target).__name__}
     for item in fields(target):  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def target_record(target: Target) -> Record:
     return record
 
 
-def target_of(record: Record) -> Target:
+def target_of(record: Record) -> TableTarget:
     """The scheme or target of a record; ``ValueError``, ``KeyError`` or ``TypeError`` if it is not valid."""
     values = dict(record)
     name = values.pop("kind")
@@ -55,14 +55,14 @@ def target_of(record: Record) -> Target:
     return kind(**values)
 
 
-def operator_record(operator: Operator) -> Record:
+def operator_record(operator: PointwiseOperator) -> Record:
     """Name and parameters; a caller's function leaves only its label."""
     parameters = {key: str(value) for key, value in operator.parameters}
     return {"name": operator.name, "parameters": parameters, "custom": operator.custom}
 
 
-def operator_of(record: Record) -> Operator:
+def operator_of(record: Record) -> PointwiseOperator:
     """The operator of a record; a caller's function cannot be applied any more."""
     if record["custom"]:
-        return Operator(record["name"], custom=True)
-    return Operator.of((record["name"], {key: Fraction(value) for key, value in record["parameters"].items()}))
+        return PointwiseOperator(record["name"], custom=True)
+    return PointwiseOperator.of((record["name"], {key: Fraction(value) for key, value in record["parameters"].items()}))

@@ -78,7 +78,7 @@ def require_finite(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a finite number, not {value!r}")
 
 
-class Target(ABC):
+class TableTarget(ABC):
     """What the entries of a table are: codes, and the numbers they stand for."""
 
     @property
@@ -119,7 +119,7 @@ class Target(ABC):
 
 
 @dataclass(frozen=True)
-class Binary16(Target):
+class Binary16(TableTarget):
     """Entries of the NPU's tables: finite binary16 patterns, nearest even, limited to +-65504, zero always +0."""
 
     @property
@@ -162,7 +162,7 @@ def _number(value: Number | int) -> Number:
     return Fraction(value) if isinstance(value, int) else value
 
 
-class Scheme(Target):
+class Scheme(TableTarget):
     """Equidistant numbers: the source of a table, and one kind of target. Made by its subclasses."""
 
     rounding: Rounding

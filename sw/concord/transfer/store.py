@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from concord.functions import ExactFunction
 from concord.image.container import FileKind, read_file, write_file
-from concord.transfer.operators import Operator
+from concord.transfer.operators import PointwiseOperator
 from concord.transfer.records import operator_of, operator_record, target_of, target_record
-from concord.transfer.scheme import Scheme, Target
+from concord.transfer.scheme import Scheme, TableTarget
 from concord.transfer.table import Entries, TransferTable, compute
 
 
@@ -30,8 +30,8 @@ class Site:
     """A place between two layers: what is computed there, and which stored table does it."""
 
     source: Scheme
-    operators: tuple[Operator, ...]
-    target: Target
+    operators: tuple[PointwiseOperator, ...]
+    target: TableTarget
     table: int
 
     def record(self) -> dict[str, Any]:

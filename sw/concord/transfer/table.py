@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from concord.functions.interval_bounds import resolve
 from concord.functions.table_ends import ends_are_constant, everywhere
 from concord.functions.tables import Table
-from concord.transfer.operators import Chain, Given, Operator
-from concord.transfer.scheme import Binary16, Scheme, Target
+from concord.transfer.operators import Composition, Given, PointwiseOperator
+from concord.transfer.scheme import Binary16, Scheme, TableTarget
 from concord.transfer.schemes import TableIndex
 from concord.utils.arrays import FloatArray
 
@@ -32,17 +32,17 @@ class TransferTable:
     ----------
     source : Scheme
         Of the codes looked up.
-    operators : tuple of Operator
+    operators : tuple of PointwiseOperator
         In the order of application; empty for a conversion.
-    target : Target
+    target : TableTarget
         Of the entries.
     entries : integer array ``[source.count]``
         Codes of the target, of code ``source.low`` first; kept as a read-only copy of type ``target.dtype``.
     """
 
     source: Scheme
-    operators: tuple[Operator, ...]
-    target: Target
+    operators: tuple[PointwiseOperator, ...]
+    target: TableTarget
     entries: Entries
 
     def __post_init__(self) -> None:
@@ -86,21 +86,21 @@ class TransferTable:
 
 
 @lru_cache(maxsize=64)
-def _everywhere(operators: tuple[Operator, ...]) -> tuple[FloatArray, FloatArray] | None:
+def _everywhere(operators: tuple[PointwiseOperator, ...]) -> tuple[FloatArray, FloatArray] | None:
     """Bounds on what operators make of all binary16 numbers; None if one is the caller's."""
     if any(operator.custom for operator in operators):
         return None
-    return everywhere(lambda x: Chain(operators).bounds_of(x) or x)
+    return everywhere(lambda x: Composition(operators).bounds_of(x) or x)
 
 
 def transfer_table(
-    source: Scheme, functions: Sequence[Given], target: Target, *, always_exact: bool = False
+    source: Scheme, functions: Sequence[Given], target: TableTarget, *, always_exact: bool = False
 ) -> TransferTable:
     """Compute a table.
 
     Parameters
     ----------
-    source, target : Scheme, Target
+    source, target : Scheme, TableTarget
         The two sides, of any widths.
     functions : sequence
         Operators in the order of application, none for a conversion: names, pairs of a name and a mapping of
@@ -110,13 +110,15 @@ def transfer_table(
         Evaluate all entries in exact arithmetic, as is done for callables. The entries are the same, and it takes about
         0.1 ms for each.
     """
-    operators = tuple(Operator.of(given) for given in functions)
+    operators = tuple(PointwiseOperator.of(given) for given in functions)
     return TransferTable(source, operators, target, compute(source, operators, target, always_exact=always_exact))
 
 
-def compute(source: Scheme, operators: Sequence[Operator], target: Target, *, always_exact: bool = False) -> Entries:
+def compute(
+    source: Scheme, operators: Sequence[PointwiseOperator], target: TableTarget, *, always_exact: bool = False
+) -> Entries:
     """The entries of :func:`transfer_table`."""
-    chain = Chain(operators)
+    chain = Composition(operators)
 
     def entry(k: int) -> int:
         return target.quantize(chain(source.dequantize(source.low + k)))

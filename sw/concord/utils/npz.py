@@ -208,7 +208,7 @@ def _header(file: IO[bytes], name: str) -> tuple[Shape, bool, np.dtype[Any]]:
     return shape, fortran and len(shape) > 1, dtype
 
 
-class Rows:
+class GrowingArray:
     """An array that grows along its first axis, kept in a file without a name; to be used in a ``with`` statement.
 
     Parameters
@@ -227,7 +227,7 @@ class Rows:
         self._like: Array | None = None
         self.shape: Shape = (0,)
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> GrowingArray:
         return self
 
     def __exit__(
@@ -255,7 +255,7 @@ class Rows:
         shutil.copyfileobj(self._file, target, _COPIED)
 
 
-def write_npz(file: IO[bytes], arrays: Mapping[str, Array | Member | Rows]) -> None:
+def write_npz(file: IO[bytes], arrays: Mapping[str, Array | Member | GrowingArray]) -> None:
     """Write an npz file, not compressed."""
     with zipfile.ZipFile(file, "w") as target:
         for name, values in arrays.items():

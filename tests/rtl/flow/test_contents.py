@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from concord.image import Image, Segment
+from concord.image import Image, MemorySegment
 from concord.program.builder import ProgramBuilder
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.memmap import RegionId, regions
@@ -22,7 +22,7 @@ def image(config, **words):
     """An image with a program that only halts."""
     program = ProgramBuilder()
     program.halt()
-    parts = [Segment.from_words(RegionId[name.upper()], 0, listed, config) for name, listed in words.items()]
+    parts = [MemorySegment.from_words(RegionId[name.upper()], 0, listed, config) for name, listed in words.items()]
     return Image(config, tuple(program.words()), tuple(parts))
 
 

@@ -37,7 +37,7 @@ from concord.report import analyse
 from concord.spec.presets import ECP5_85F, TINY
 from concord.spec.training import TrainingFormats
 from concord.train.export import export_onnx
-from concord.train.network import TRAINABLE, CannotTrain, Network
+from concord.train.network import TRAINABLE, CannotTrain, TrainableNetwork
 from support.compiled_nets import ROOMY, check, graph_of
 from support.operator_examples import EXAMPLES, example
 
@@ -325,7 +325,7 @@ def test_stages_of_training(made):
     node, shapes, _ = made
     alone = node.replace(inputs=("a",) * len(node.inputs))
     graph = Graph("one", [alone], ["a"], [node.outputs[0]], shapes, {"a", node.outputs[0]})
-    message = refusal(Network, graph, TrainingFormats())
+    message = refusal(TrainableNetwork, graph, TrainingFormats())
     if message is None or message == "network must have weights to train, and has none":
         assert node.op in TRAINABLE or node.attrs["functions"][0][0].capitalize() in TRAINABLE
     else:
@@ -454,7 +454,7 @@ def test_a_made_up_function_is_refused_by_name_until_it_is_lowered(softshrink_ne
     with pytest.raises(Unsupported, match="Softshrink3 'shrink': operator is not supported on the NPU"):
         compile_graph(graph, ROOMY)
     with pytest.raises(CannotTrain, match=r"shrink \(Softshrink3\)"):
-        Network(graph, TrainingFormats())
+        TrainableNetwork(graph, TrainingFormats())
     with pytest.raises(ValueError, match="written to ONNX, not Softshrink3"):
         export_onnx(graph)
     with pytest.raises(BatchError, match="batch must be 1 for a network with Softshrink3, not 2"):
@@ -539,7 +539,7 @@ def test_a_made_up_product(monkeypatch):
     with pytest.raises(ValueError, match=r"products must be those of Conv, .*, not of Weighed \(fc\)"):
         list(products(graph, x))
     with pytest.raises(CannotTrain, match=r"fc \(Weighed\)"):
-        Network(graph, TrainingFormats())
+        TrainableNetwork(graph, TrainingFormats())
     monkeypatch.setitem(rules.EXPANSIONS, "Weighed", by_dense)
     check(graph, np.random.default_rng(6))
     evidence = choose_formats(calibration_of(graph, x), ECP5_85F)

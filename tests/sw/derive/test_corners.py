@@ -8,7 +8,7 @@ from concord.derive.backends import numpy_prelude as prelude
 from concord.derive.backends.numpy_file import _slices
 from concord.derive.backends.products import plan
 from concord.derive.model import derive_image
-from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
+from concord.image import Image, MemorySegment, Port, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
@@ -31,8 +31,8 @@ def block_image(weight, bias, outputs):
     """A product and a sum, converted."""
     rows = len(weight) // 4
     segments = (
-        Segment.from_words(RegionId.MATRIX, 0, pack_matrix(weight, TINY), TINY),
-        Segment.from_words(RegionId.WIDE, 0, pack_vectors(bias, TINY), TINY),
+        MemorySegment.from_words(RegionId.MATRIX, 0, pack_matrix(weight, TINY), TINY),
+        MemorySegment.from_words(RegionId.WIDE, 0, pack_vectors(bias, TINY), TINY),
     )
     ports = (Port("x", RegionId.NARROW, 0, (4,)),), (Port("y", RegionId.NARROW, 8, outputs),)
     return Image(TINY, tuple(assemble(PROGRAM.format(rows=rows))), segments, *ports)

@@ -160,10 +160,10 @@ halt
 @every
 def test_what_is_overwritten_and_what_is_constant(backend, tmp_path):
     """The first product is never read, the second one depends on no input."""
-    from concord.image import Segment, pack_vectors
+    from concord.image import MemorySegment, pack_vectors
 
     wide = RegionId.WIDE
-    segment = Segment.from_words(wide, 1, pack_vectors(np.array([2.0, 60000.0, 0.5, 1.0]), TINY), TINY)
+    segment = MemorySegment.from_words(wide, 1, pack_vectors(np.array([2.0, 60000.0, 0.5, 1.0]), TINY), TINY)
     image = Image(TINY, tuple(assemble(DEAD)), (segment,), (Port("x", wide, 0, (3,)),), (Port("y", wide, 2, (3,)),))
     model = derive_image(image, flags=True)
     assert list(model.flags.always.values()) == [1 << Flag.HALF_OVERFLOW]

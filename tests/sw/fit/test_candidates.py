@@ -7,7 +7,7 @@ import pytest
 
 from concord.fit import candidates, shapes
 from concord.fit.bounds import is_depthwise, least_cycles
-from concord.fit.candidates import Candidate, Refusal, _Search, silent
+from concord.fit.candidates import Candidate, ConfigRefusal, _Search, silent
 from concord.fit.resources import use_of
 from concord.fit.shapes import SERIAL_SHAPES, SHAPES, VECTORS, Shape, smallest, widths, with_memories
 from concord.graph.ir import Node
@@ -92,7 +92,7 @@ def test_words_of_logic_are_fewer_than_a_memory(monkeypatch, missing):
     config = ECP5_85F.replace(matrix_depth=have)
     monkeypatch.setattr(search, "_compiled", lambda deeper: deeper.matrix_depth)
     assert search._a_bit_deeper(config) is None
-    search.race.refusals = [Refusal(config, CapacityError("small", {RegionId.MATRIX: (have, have + missing)}))]
+    search.race.refusals = [ConfigRefusal(config, CapacityError("small", {RegionId.MATRIX: (have, have + missing)}))]
     assert search._a_bit_deeper(config) == (have + missing if 0 < missing < LEAST_RAM_WORDS else None)
     assert search._a_bit_deeper(config.replace(matrix_depth=have)) is None  # which was not refused
 
@@ -101,7 +101,7 @@ def test_element_serial_configurations_have_no_words_of_logic(monkeypatch):
     search, words = searching(board="icebreaker"), UP5K.matrix_depth - 2
     monkeypatch.setattr(search, "_compiled", lambda deeper: deeper)
     config = UP5K.replace(matrix_depth=words)
-    search.race.refusals = [Refusal(config, CapacityError("small", {RegionId.MATRIX: (words, words + 1)}))]
+    search.race.refusals = [ConfigRefusal(config, CapacityError("small", {RegionId.MATRIX: (words, words + 1)}))]
     assert use_of(config.replace(matrix_depth=words + 1)).fits(DEVICES["icebreaker"])
     assert search._a_bit_deeper(config) is None
 

@@ -7,7 +7,7 @@ from concord.golden import binary16
 from concord.golden.accumulate import acc_to_binary16
 from concord.golden.blocks import dequantize, noise, quantize, quantize_float, to_binary16
 from concord.golden.table import index
-from concord.image import Image, ImageError, Segment, pack_matrix, pack_vectors
+from concord.image import Image, ImageError, MemorySegment, pack_matrix, pack_vectors
 from concord.image.packing import quantize_matrix
 from concord.spec.formats import MXINT8, ExponentMode, Rounding
 from concord.spec.memmap import RegionId
@@ -114,7 +114,7 @@ def test_a_corrupted_golden_file_does_not_pass(tmp_path):
     """Every stored bit counts: one that is flipped, with the archive's own checksums made good, is still found."""
     path = tmp_path / "image.npz"
     words = pack_matrix(np.eye(4), TINY)
-    Image(TINY, (1,), (Segment.from_words(RegionId.MATRIX, 0, words, TINY),)).save(path)
+    Image(TINY, (1,), (MemorySegment.from_words(RegionId.MATRIX, 0, words, TINY),)).save(path)
     with np.load(path) as archive:
         arrays = {name: archive[name] for name in archive.files}
     for name in arrays:

@@ -6,7 +6,7 @@ from concord.host import TrapError
 from concord.host.errors import RunTimeout
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
-from concord.image import Image, Segment
+from concord.image import Image, MemorySegment
 from concord.spec.isa import Op, Trap
 from concord.spec.link import WAIT_CYCLES, Kind
 from concord.spec.memmap import REGISTERS, Reg, RegionId
@@ -71,8 +71,8 @@ def test_an_image_is_written_where_it_belongs():
     device, board = linked()
     words = [TINY.wide_word.pack(elem=[k, 0, 0, 0]) for k in range(1, 40)]
     segments = (
-        Segment.from_words(RegionId.WIDE, 20, words, TINY),
-        Segment.from_words(RegionId.TABLE, 3, [7, 8], TINY),
+        MemorySegment.from_words(RegionId.WIDE, 20, words, TINY),
+        MemorySegment.from_words(RegionId.TABLE, 3, [7, 8], TINY),
     )
     device.load(Image(TINY, (11, 12, 13), segments))
     held = board.memory

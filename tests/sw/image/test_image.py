@@ -12,8 +12,8 @@ from concord.golden.blocks import dequantize, quantize
 from concord.image import (
     Image,
     ImageError,
+    MemorySegment,
     Port,
-    Segment,
     hex_files,
     pack_matrix,
     pack_vectors,
@@ -32,10 +32,10 @@ def sample_image(config=TINY):
         config=config,
         program=(1, 2, (1 << 64) - 1),
         segments=(
-            Segment.from_words(RegionId.MATRIX, 8, pack_matrix(weights, config), config),
-            Segment.from_words(RegionId.WIDE, 3, pack_vectors(np.arange(6.0), config), config),
-            Segment.from_words(RegionId.TABLE, 0, range(100), config),
-            Segment.from_words(RegionId.SLOTS, 0, [config.table_slot.pack(**SLOT)], config),
+            MemorySegment.from_words(RegionId.MATRIX, 8, pack_matrix(weights, config), config),
+            MemorySegment.from_words(RegionId.WIDE, 3, pack_vectors(np.arange(6.0), config), config),
+            MemorySegment.from_words(RegionId.TABLE, 0, range(100), config),
+            MemorySegment.from_words(RegionId.SLOTS, 0, [config.table_slot.pack(**SLOT)], config),
         ),
         inputs=(Port("x", RegionId.NARROW, 0, (2, 7)),),
         outputs=(Port("y", RegionId.WIDE, 10, (2, 5), "float16"), Port("z", RegionId.WIDE, 20, (), "float64")),
@@ -217,14 +217,14 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
     [
         ({"program": (1,) * 129}, "program must have at most 128 words, not 129"),
         ({"program": (1 << 64,)}, "program words must have 64 bits"),
-        ({"segments": (Segment(RegionId.WIDE, 60, 8, bytes(40)),)}, r"WIDE must lie in 0\.\.63, not 60\.\.64"),
-        ({"segments": (Segment(RegionId.WIDE, -1, 8, bytes(8)),)}, r"WIDE must lie in 0\.\.63, not -1\.\.-1"),
-        ({"segments": (Segment(RegionId.WIDE, 0, 7, bytes(7)),)}, "words of WIDE must have 8 bytes, not 7"),
+        ({"segments": (MemorySegment(RegionId.WIDE, 60, 8, bytes(40)),)}, r"WIDE must lie in 0\.\.63, not 60\.\.64"),
+        ({"segments": (MemorySegment(RegionId.WIDE, -1, 8, bytes(8)),)}, r"WIDE must lie in 0\.\.63, not -1\.\.-1"),
+        ({"segments": (MemorySegment(RegionId.WIDE, 0, 7, bytes(7)),)}, "words of WIDE must have 8 bytes, not 7"),
         (
-            {"segments": (Segment(RegionId.MATRIX, 0, 3, b"\0\0\xf0"),)},
+            {"segments": (MemorySegment(RegionId.MATRIX, 0, 3, b"\0\0\xf0"),)},
             "word 0 of MATRIX must have zeros in its upper 4 bits, not 15",
         ),
-        ({"segments": (Segment(RegionId.FLAGS, 0, 1, b"\0"),)}, "segments must not be in FLAGS"),
+        ({"segments": (MemorySegment(RegionId.FLAGS, 0, 1, b"\0"),)}, "segments must not be in FLAGS"),
         ({"inputs": (Port("x", RegionId.WIDE, 62, (3, 4)),)}, r"x must lie in 0\.\.63, not 62\.\.64"),
     ],
 )
@@ -239,7 +239,7 @@ def test_check(tmp_path, changes, message):
 def test_a_memory_may_be_filled_to_its_last_word():
     words = tuple(range(TINY.program_depth))
     segments = tuple(
-        Segment(region, 0, area.nbytes, bytes(area.nbytes * area.depth))
+        MemorySegment(region, 0, area.nbytes, bytes(area.nbytes * area.depth))
         for region, area in regions(TINY).items()
         if region in (RegionId.WIDE, RegionId.TABLE)
     )
@@ -250,7 +250,7 @@ def test_a_memory_may_be_filled_to_its_last_word():
 def test_every_unused_bit_must_be_zero(bit):
     """A row of the matrix memory of ``TINY`` has 20 bits in 3 bytes."""
     word = TINY.matrix_row.pack(mant=[1, -1], exp=3)
-    good, bad = (Segment(RegionId.MATRIX, 0, 3, w.to_bytes(3, "little")) for w in (word, word | 1 << 20 + bit))
+    good, bad = (MemorySegment(RegionId.MATRIX, 0, 3, w.to_bytes(3, "little")) for w in (word, word | 1 << 20 + bit))
     Image(TINY, (1,), (good,)).check()
     with pytest.raises(ImageError, match="word 0 of MATRIX must have zeros in its upper 4 bits"):
         Image(TINY, (1,), (bad,)).check()
@@ -271,8 +271,8 @@ def test_shape_and_type_of_an_array_are_covered_by_the_checksum(change, tmp_path
 
 def test_segment_words_have_the_width_of_the_region():
     with pytest.raises(ValueError, match="words of TABLE must have 16 bits, not 0x10000"):
-        Segment.from_words(RegionId.TABLE, 0, [1 << 16], TINY)
-    segment = Segment.from_words(RegionId.TABLE, 5, [1, 0xFFFF], TINY)
+        MemorySegment.from_words(RegionId.TABLE, 0, [1 << 16], TINY)
+    segment = MemorySegment.from_words(RegionId.TABLE, 5, [1, 0xFFFF], TINY)
     assert segment.count == 2 and segment.words() == [1, 0xFFFF] and segment.data == b"\1\0\xff\xff"
 
 
@@ -309,5 +309,8 @@ def test_hex_files_by_region():
 
 
 def test_later_segments_win():
-    parts = (Segment.from_words(RegionId.TABLE, 0, [1, 2, 3], TINY), Segment.from_words(RegionId.TABLE, 1, [9], TINY))
+    parts = (
+        MemorySegment.from_words(RegionId.TABLE, 0, [1, 2, 3], TINY),
+        MemorySegment.from_words(RegionId.TABLE, 1, [9], TINY),
+    )
     assert Image(TINY, (), parts).memory(RegionId.TABLE)[:4] == [1, 9, 3, 0]

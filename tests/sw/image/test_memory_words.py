@@ -6,7 +6,7 @@ import pytest
 from concord.host.emulated import EmulatedDevice
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
-from concord.image import Image, ImageError, Segment, hex_files
+from concord.image import Image, ImageError, MemorySegment, hex_files
 from concord.image.validation import WordError, check_words
 from concord.image.words import pack_words, to_bytes
 from concord.spec.memmap import RegionId, regions
@@ -57,7 +57,9 @@ def device(request):
 
 def image(region, start, words):
     return Image(
-        CONFIG, (), (Segment(region, start, REGIONS[region].nbytes, to_bytes(words, REGIONS[region].nbytes).tobytes()),)
+        CONFIG,
+        (),
+        (MemorySegment(region, start, REGIONS[region].nbytes, to_bytes(words, REGIONS[region].nbytes).tobytes()),),
     )
 
 

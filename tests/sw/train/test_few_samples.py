@@ -8,7 +8,7 @@ from concord.cli.main import main
 from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, augmented, described, export_onnx, fitted, taught
-from concord.train.network import Network
+from concord.train.network import TrainableNetwork
 from concord.train.settings import read_plan
 from concord_bench.evidence.finetune import widths
 
@@ -118,7 +118,7 @@ def test_results_change_less_than_with_the_nearest_weights(formats):
     got = fitted(network(), formats, samples)
     assert error(got, formats) < 0.6 * error(network(), formats)
     before = {node.name: node.attrs["weight"] for node in network().nodes if "weight" in node.attrs}
-    built = Network(got, formats)
+    built = TrainableNetwork(got, formats)
     for layer in built.layers:
         if layer.parameters:
             weight = next(node for node in got.nodes if node.name == layer.name).attrs["weight"]

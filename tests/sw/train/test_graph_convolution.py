@@ -13,7 +13,7 @@ from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFor
 from concord.train import CannotTrain, Samples, adjacency_of, described, export_onnx
 from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
-from concord.train.network import Network
+from concord.train.network import TrainableNetwork
 from concord.train.tensor import Tensor
 from support.compiled_nets import graph_convolution, graph_of
 from support.graph_nets import LAYERS, RING, linear, trainer, whole
@@ -43,7 +43,7 @@ def test_forward_is_the_graph_and_backward_its_derivative(order):
     """Without a tolerance: it is linear in x and in every parameter, so differences are derivatives."""
     rng = np.random.default_rng(3)
     graph = linear(rng, order)
-    net = Network(graph, WIDE)
+    net = TrainableNetwork(graph, WIDE)
     x, d = whole(rng, 3, 1, 5, 3), whole(rng, 3, 1, 5, 3)
     y, memories = net.forward(tensor(x), PassContext(WIDE))
     assert np.array_equal(y.values, run(graph, x))
@@ -71,7 +71,7 @@ def test_the_check_of_a_derivative_can_fail():
     rng = np.random.default_rng(3)
     mix = {"weight": whole(rng, 5, 5), "bias": np.zeros(5), "fixed": True}
     one = Node("Dense", "one", ("x",), ("i",), {"weight": np.eye(5), "bias": np.zeros(5)})
-    net = Network(graph_of([one, Node("Dense", "a", ("i",), ("y",), mix)], x=(1, 5)), WIDE)
+    net = TrainableNetwork(graph_of([one, Node("Dense", "a", ("i",), ("y",), mix)], x=(1, 5)), WIDE)
     x, d = whole(rng, 2, 1, 5), whole(rng, 2, 1, 5)
     _, memories = net.forward(tensor(x), PassContext(WIDE))
     g, layer = whole(rng, 2, 1, 5), net.layers[1]
@@ -88,7 +88,7 @@ def test_a_bias_of_any_shape_sums_what_it_was_added_to(shape):
     graph = linear(rng, "A (X W)")
     values = whole(rng, *shape)
     graph.nodes[-1] = graph.nodes[-1].with_attrs(constant=values)
-    net = Network(graph, WIDE)
+    net = TrainableNetwork(graph, WIDE)
     layer = net.layers[-1]
     assert isinstance(layer, Bias) and np.array_equal(layer.attributes["constant"], values)
     x = tensor(whole(rng, 3, 1, 4, 6))
@@ -104,18 +104,23 @@ def test_there_is_no_second_bias_between_the_products():
     """One in front of the adjacency is there only if the file has it."""
     rng = np.random.default_rng(6)
     graph = linear(rng, "A (X W)")
-    assert set(Network(graph, WIDE).parameters) == {"w.weight", "b.constant"}
+    assert set(TrainableNetwork(graph, WIDE).parameters) == {"w.weight", "b.constant"}
     graph.nodes[0] = graph.nodes[0].with_attrs(bias=whole(rng, 6))
-    assert set(Network(graph, WIDE).parameters) == {"w.weight", "w.bias", "b.constant"}
+    assert set(TrainableNetwork(graph, WIDE).parameters) == {"w.weight", "w.bias", "b.constant"}
     nodes = [Node("Dense", "w", ("x",), ("p",), {"weight": whole(rng, 6, 3), "bias": np.zeros(6)}),
              Node("Dense", "v", ("p",), ("y",), {"weight": whole(rng, 2, 6), "bias": np.zeros(2)})]  # fmt: skip
-    assert set(Network(graph_of(nodes, x=(1, 3)), WIDE).parameters) == {"w.weight", "w.bias", "v.weight", "v.bias"}
+    assert set(TrainableNetwork(graph_of(nodes, x=(1, 3)), WIDE).parameters) == {
+        "w.weight",
+        "w.bias",
+        "v.weight",
+        "v.bias",
+    }
 
 
 def test_a_bias_of_the_nodes_is_trained():
     rng = np.random.default_rng(7)
     mix = {"weight": whole(rng, 4, 5), "bias": whole(rng, 4), "fixed": True}
-    net = Network(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
+    net = TrainableNetwork(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
     assert set(net.parameters) == {"a.bias"} and set(net.constants) == {"a.weight"}
     y, _ = net.forward(tensor(whole(rng, 2, 3, 5)), PassContext(WIDE))
     g = whole(rng, *y.mant.shape)
@@ -182,14 +187,14 @@ def test_what_is_added_elsewhere_is_no_bias():
         graph = linear(rng, "A (X W)")
         graph.nodes[-1] = graph.nodes[-1].with_attrs(constant=constant)
         with pytest.raises(CannotTrain, match="b \\(Add of a constant\\)"):
-            Network(graph, WIDE)
+            TrainableNetwork(graph, WIDE)
     nodes = [Node("Add", "mean", ("x",), ("a",), {"constant": whole(rng, 3)}),
              Node("Dense", "w", ("a",), ("y",), {"weight": whole(rng, 6, 3), "bias": np.zeros(6)})]  # fmt: skip
     with pytest.raises(CannotTrain, match="mean \\(Add of a constant\\)"):
-        Network(graph_of(nodes, x=(1, 3)), WIDE)
+        TrainableNetwork(graph_of(nodes, x=(1, 3)), WIDE)
     with pytest.raises(CannotTrain, match="must have weights to train"):
         mix = {"weight": whole(rng, 4, 5), "bias": np.zeros(4), "fixed": True}
-        Network(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
+        TrainableNetwork(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
 
 
 def test_a_normalisation_is_not_trained_behind_a_constant():
@@ -199,7 +204,7 @@ def test_a_normalisation_is_not_trained_behind_a_constant():
              Node("Dense", "a", ("p",), ("q",), mix),
              Node("BatchNorm", "norm", ("q",), ("y",), {**ones, "epsilon": 1e-5, "momentum": 0.9})]  # fmt: skip
     with pytest.raises(CannotTrain, match=r"norm .*not behind a Conv or Dense"):
-        Network(graph_of(nodes, x=(1, 4)), WIDE)
+        TrainableNetwork(graph_of(nodes, x=(1, 4)), WIDE)
 
 
 @pytest.mark.parametrize("formats", FORMATS, ids=str)
@@ -271,7 +276,7 @@ def test_a_trained_network_is_read_again_as_it_is():
     graph = import_model(export_onnx(before))
     x = {graph.inputs[0]: got.samples.inputs(slice(None))}
     assert np.array_equal(execute.run(graph, x)[graph.outputs[0]], execute.run(before, x)[before.outputs[0]])
-    again, first = Network(graph, TrainingFormats()), got.network
+    again, first = TrainableNetwork(graph, TrainingFormats()), got.network
     assert [type(layer) for layer in again.layers] == [type(layer) for layer in first.layers]
     assert [p.values.tolist() for p in again.constants.values()] == [
         p.values.tolist() for p in first.constants.values()

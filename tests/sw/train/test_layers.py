@@ -13,7 +13,7 @@ from concord.graph.ops import OPS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train.layers.base import PassContext
 from concord.train.layers.pointwise import TABLE_POINT, table
-from concord.train.network import CannotTrain, Network
+from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.tensor import Tensor
 
 WIDE = TrainingFormats(
@@ -73,7 +73,7 @@ def network(op, attrs, shape, formats=WIDE):
     one = Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])})
     node = Node(op, "op", ("a",), ("y",), attrs)
     (out,) = OPS[op].shape(node, [shape])
-    return Network(Graph("net", [one, node], ["x"], ["y"], {"x": shape, "a": shape, "y": out}), formats)
+    return TrainableNetwork(Graph("net", [one, node], ["x"], ["y"], {"x": shape, "a": shape, "y": out}), formats)
 
 
 def tensor(values):
@@ -153,7 +153,7 @@ def test_relu_passes_gradients_above_zero():
 def test_add_sends_its_gradient_both_ways_and_readers_add_up():
     weight = {"weight": np.eye(3), "bias": np.zeros(3)}
     nodes = [Node("Dense", "one", ("x",), ("a",), weight), Node("Add", "sum", ("a", "a"), ("y",))]
-    net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3))), WIDE)
+    net = TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3))), WIDE)
     y, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
     changes = net.backward(tensor(np.array([[[1.0, -1, 2]]])), memories, PassContext(WIDE))
     assert y.values.tolist() == [[[2, 4, 6]]] and changes["one.bias"].values.tolist() == [2, -2, 4]
@@ -196,12 +196,14 @@ def test_what_cannot_be_trained_is_listed_at_once():
     ]
     graph = Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xaby", (1, 3)))
     with pytest.raises(CannotTrain, match=r"curve \(Function: erf\); gate \(Mul\)"):
-        Network(graph, WIDE)
+        TrainableNetwork(graph, WIDE)
     with pytest.raises(CannotTrain, match="must have weights to train"):
-        Network(Graph("net", [Node("Relu", "r", ("x",), ("y",))], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
+        TrainableNetwork(
+            Graph("net", [Node("Relu", "r", ("x",), ("y",))], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE
+        )
     bad = Node("Dense", "one", ("x",), ("y",), {"weight": np.full((3, 3), np.nan), "bias": np.zeros(3)})
     with pytest.raises(ValueError, match=r"one.weight must be finite"):
-        Network(Graph("net", [bad], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
+        TrainableNetwork(Graph("net", [bad], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
 
 
 def recurrent(op, rng, direction="forward", **more):
@@ -245,7 +247,7 @@ def test_recurrent_layers_follow_the_graph_and_its_derivative(case, read):
         node = Node(op, "op", ("x",), outputs, attrs)
         return Graph("net", [node], ["x"], [read], {"x": (4, 1, 3), **dict(zip(outputs, shapes, strict=True))})
 
-    net = Network(graph(attrs), FINE)
+    net = TrainableNetwork(graph(attrs), FINE)
     x = small(rng, 2, 4, 1, 3) / 8
     context = PassContext(FINE)
     y, memories = net.forward(Tensor(x * 8, -3, 7), context)
@@ -298,7 +300,7 @@ def test_recurrent_layers_that_are_not_usual_are_refused():
     attrs = recurrent("LSTM", np.random.default_rng(0), P=np.ones((1, 15)), clip=3.0)
     shapes = {"x": (4, 1, 3), "y": (4, 1, 1, 5)}
     with pytest.raises(CannotTrain, match="LSTM with peepholes, clip"):
-        Network(Graph("net", [Node("LSTM", "op", ("x",), ("y", "", ""), attrs)], ["x"], ["y"], shapes), FINE)
+        TrainableNetwork(Graph("net", [Node("LSTM", "op", ("x",), ("y", "", ""), attrs)], ["x"], ["y"], shapes), FINE)
 
 
 def test_only_what_is_trained_asks_for_gradients():
@@ -308,7 +310,7 @@ def test_only_what_is_trained_asks_for_gradients():
         Node("Relu", "before", ("x",), ("a",)), Node("Dense", "one", ("a",), ("b",), weight),
         Node("Relu", "after", ("b",), ("c",)), Node("Dense", "two", ("c",), ("y",), weight),
     ]  # fmt: skip
-    net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xabcy", (1, 3))), WIDE)
+    net = TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xabcy", (1, 3))), WIDE)
     assert [layer.first for layer in net.layers] == [True, True, False, False]
     _, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
     changes = net.backward(tensor(np.array([[[1.0, -1, 3]]])), memories, PassContext(WIDE))

@@ -23,7 +23,7 @@ from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described, export_onnx
 from concord.train.layers.base import PassContext
 from concord.train.layers.normalised import Normalised
-from concord.train.network import Network, batch
+from concord.train.network import TrainableNetwork, batch
 from concord.train.norm import Running, Statistics, on_one_grid
 from concord.train.tensor import Dyadic, Tensor
 from support.train_digits import FORMATS as MORE
@@ -125,7 +125,7 @@ def one_layer(channels, formats=None):
     """A product with an identity, and a normalisation."""
     graph = described([{"op": "dense", "outputs": channels}, {"op": "batch_norm"}], (channels,))
     graph.nodes[0].attrs["weight"] = np.eye(channels) / 2
-    return Network(graph, formats or TrainingFormats())
+    return TrainableNetwork(graph, formats or TrainingFormats())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -161,7 +161,7 @@ def test_passes_follow_double_precision(kind):
         "conv": [{"op": "conv", "channels": 5, "pad": 1}],
         "dense": [{"op": "flatten"}, {"op": "dense", "outputs": 7}],
     }
-    net = Network(described([*layers[kind], {"op": "batch_norm"}], (2, 6, 6)), TrainingFormats(), seed=3)
+    net = TrainableNetwork(described([*layers[kind], {"op": "batch_norm"}], (2, 6, 6)), TrainingFormats(), seed=3)
     layer = net.layers[-1]
     channels = len(layer.norm.scale.values)
     for parameter, values in (
@@ -220,7 +220,7 @@ def test_channels_that_are_constant_or_far_apart():
 
 @pytest.mark.slow
 def test_the_order_of_samples_changes_nothing():
-    net = Network(described(CNN, (1, 8, 8)), TrainingFormats(), seed=1)
+    net = TrainableNetwork(described(CNN, (1, 8, 8)), TrainingFormats(), seed=1)
     samples = few(60)
     labels, rows = samples.y, np.random.default_rng(1).permutation(60)
     found = []
@@ -300,7 +300,7 @@ def test_what_is_judged_is_what_is_written(formats):
     x = batch(got.test.inputs(slice(None)), graph, formats)
     judged, _ = got.network.forward(x, PassContext(formats, training=False))
     layers = {layer.name: layer for layer in got.network.layers}
-    again = Network(graph, formats)
+    again = TrainableNetwork(graph, formats)
     values = {graph.inputs[0]: x}
     folded = 0
     for node, layer in zip(graph.nodes, again.layers, strict=True):
@@ -371,7 +371,7 @@ def test_normalisations_of_a_file_are_kept(training, conv_bias):
     runs = [execute.run(graph, {"x": x})["y"] for graph in (kept, folded)]
     assert np.allclose(*runs, atol=1e-9)
     formats = TrainingFormats(weight=TrainingFormat(14), bias=TrainingFormat(14), activation=TrainingFormat(14))
-    net = Network(kept, formats)
+    net = TrainableNetwork(kept, formats)
     out, _ = net.forward(batch(x, kept, formats), PassContext(formats, training=False))
     assert np.abs(out.values - runs[0].reshape(out.mant.shape)).max() < 2e-2  # of about 10: the bias has 11 bits
     norm = net.norms["norm"]
@@ -385,17 +385,17 @@ def test_files_of_training_are_refused_where_normalisations_are_folded():
 
 def test_normalisations_that_cannot_be_trained():
     with pytest.raises(CannotTrain, match=r"norm \(BatchNormalization, not behind a Conv or Dense whose result"):
-        Network(import_model(onnx_file(between="h"), batchnorm=True), TrainingFormats())
+        TrainableNetwork(import_model(onnx_file(between="h"), batchnorm=True), TrainingFormats())
     layers = [{"op": "conv", "channels": 2, "name": "c"}, {"op": "batch_norm"}, {"op": "add", "to": "c"}]
     with pytest.raises(CannotTrain, match="whose result nothing else reads"):
-        Network(described(layers, (1, 8, 8)), TrainingFormats())
+        TrainableNetwork(described(layers, (1, 8, 8)), TrainingFormats())
     rows = dict.fromkeys(("scale", "bias", "mean", "variance"), np.ones(4)) | {"epsilon": 1e-5, "momentum": 0.9}
     nodes = [
         Node("Dense", "d", ("x",), ("a",), {"weight": np.ones((3, 3)), "bias": np.zeros(3)}),
         Node("BatchNorm", "n", ("a",), ("y",), rows),
     ]
     with pytest.raises(CannotTrain, match="along an axis that is not that of the outputs"):
-        Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4, 3))), TrainingFormats())
+        TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4, 3))), TrainingFormats())
     for change, message in (
         ({"epsilon": 0.0}, "epsilon above 0"), ({"momentum": 1.5}, "momentum in 0..1"),
         ({"variance": np.full(4, -1.0)}, "variances from 0 on"),
@@ -403,7 +403,7 @@ def test_normalisations_that_cannot_be_trained():
         square = {"weight": np.ones((4, 4)), "bias": np.zeros(4)}
         nodes = [Node("Dense", "d", ("x",), ("a",), square), Node("BatchNorm", "n", ("a",), ("y",), rows | change)]
         with pytest.raises(ValueError, match=message):
-            Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4))), TrainingFormats())
+            TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4))), TrainingFormats())
 
 
 CONFIG = """

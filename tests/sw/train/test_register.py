@@ -6,7 +6,7 @@ import pytest
 from concord.spec.training import AccumulatorFormat, TrainingFormat
 from concord.train.bound import bind, bounded, norms, projected, radius, rounded
 from concord.train.parameters import Parameter
-from concord.train.register import Products, limited
+from concord.train.register import ProductOperands, limited
 from support import naive
 
 CASES = [(8, 1, 1, 3, False), (9, 4, 3, 2, False), (10, 2, 5, 4, True), (12, 8, 8, 3, False), (12, 8, 20, 2, True)]
@@ -36,7 +36,7 @@ def test_sums_end_where_the_register_says(bits, lanes, channels, taps, positive)
     left = 0
     for size in (3, 9, 40):
         rows = corner(rng, 0 if positive else -size, size, (9, 2, taps * channels))
-        of = Products(rows, corner(rng, -size, size, (2, taps * channels, 4)), channels)
+        of = ProductOperands(rows, corner(rng, -size, size, (2, taps * channels, 4)), channels)
         exact = np.einsum("ngk,gko->ngo", of.rows, of.weights)
         found, count = limited(exact, of, lanes, bits)
         wanted = reference(of, lanes, bits)
@@ -48,7 +48,7 @@ def test_sums_end_where_the_register_says(bits, lanes, channels, taps, positive)
 
 def test_examples_of_the_source():
     """100 products of 127 by 127 leave 16 bits with the third; one leaves 10 bits by itself."""
-    hundred = Products(np.full((1, 1, 100), 127.0), np.full((1, 100, 1), 127.0), 100)
+    hundred = ProductOperands(np.full((1, 1, 100), 127.0), np.full((1, 100, 1), 127.0), 100)
     exact = np.full((1, 1, 1), 100 * 127 * 127.0)
     for bits, lanes, wanted in (
         (16, 1, (1 << 15, 1)),
@@ -58,7 +58,7 @@ def test_examples_of_the_source():
     ):
         found, count = limited(exact, hundred, lanes, bits)
         assert (int(found[0, 0, 0]), count) == wanted
-    one = Products(np.full((1, 1, 1), 127.0), np.full((1, 1, 1), -127.0), 1)
+    one = ProductOperands(np.full((1, 1, 1), 127.0), np.full((1, 1, 1), -127.0), 1)
     found, count = limited(np.full((1, 1, 1), -16129.0), one, 1, 10)
     assert (int(found[0, 0, 0]), count) == (-513, 1)
 
@@ -114,11 +114,11 @@ def test_no_input_leaves_a_register_within_the_bound(bits, apart):
     worst = [largest * np.maximum(signs, 0), largest * np.maximum(-signs, 0)]
     rows = np.concatenate([*worst, *([] if apart else [largest * signs, -largest * signs])])[:, None]
     for order in (np.arange(40), rng.permutation(40)):
-        of = Products(rows[..., order], weights[:, order], 40)
+        of = ProductOperands(rows[..., order], weights[:, order], 40)
         exact = np.einsum("ngk,gko->ngo", of.rows, of.weights)
         assert limited(exact, of, 1, bits)[1] == 0
     # One more would not fit: the bound is no tighter than it must be.
-    over = Products(np.full((1, 1, limit + 1), float(largest)), np.ones((1, limit + 1, 1)), 1)
+    over = ProductOperands(np.full((1, 1, limit + 1), float(largest)), np.ones((1, limit + 1, 1)), 1)
     assert limited(np.full((1, 1, 1), float(largest * (limit + 1))), over, 1, bits)[1] == 1
 
 

@@ -9,8 +9,8 @@ import pytest
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described, shards
-from concord.train.network import Network
-from concord.train.noise import Noise
+from concord.train.network import TrainableNetwork
+from concord.train.noise import NoiseStream
 from concord.train.shards import computed, judged
 
 LAYERS = [
@@ -73,7 +73,10 @@ def test_trained_bits_stay(case):
 
 
 def test_shards_have_noise_of_their_own():
-    noise, network = Noise(1, (3, 0)), Network(described([{"op": "dense", "outputs": 3}], (4,)), CASES["noise"][0], 5)
+    noise, network = (
+        NoiseStream(1, (3, 0)),
+        TrainableNetwork(described([{"op": "dense", "outputs": 3}], (4,)), CASES["noise"][0], 5),
+    )
     samples = Samples(np.full((6, 4), 3.0), np.zeros(6, np.int64))
     found = [computed(network, samples, CASES["noise"][0], "cross_entropy", noise, number) for number in (0, 1, 1)]
     assert [shard.calls >> 32 for shard in found] == [0, 1, 1] and noise.calls == 0
@@ -85,6 +88,9 @@ def test_a_copy_has_what_a_pass_reads():
     samples = Samples(rng.normal(size=(40, 5)), rng.integers(0, 3, 40))
     trainer = Trainer(described(layers, (5,)), samples, Settings(3, 10), random=True)
     trainer.fit()
-    copy, args = Network(trainer.network.graph, TrainingFormats()), (samples, TrainingFormats(), "cross_entropy")
+    copy, args = (
+        TrainableNetwork(trainer.network.graph, TrainingFormats()),
+        (samples, TrainingFormats(), "cross_entropy"),
+    )
     there = shards._with(copy, shards.state(trainer.network), judged, args)
     assert there == (judged(trainer.network, *args), 0), "the result, and how many numbers were cut off"

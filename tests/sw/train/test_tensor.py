@@ -12,8 +12,8 @@ from concord.spec.formats import NOISE_BITS, Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train import described, tensor
 from concord.train.network import batch
-from concord.train.noise import Noise, permutation, raw, uniform
-from concord.train.parameters import Counts
+from concord.train.noise import NoiseStream, permutation, raw, uniform
+from concord.train.parameters import UpdateCounts
 from concord.train.products import Outer, exact, total
 from concord.train.tensor import (
     Dyadic,
@@ -57,9 +57,9 @@ def test_rounding_is_that_of_the_golden_definition(bits, dtype, rounding):
             mant = np.repeat(mant, 2, axis=2)[:, :, ::2]  # gaps in memory
         exp = int(rng.choice([-20, 0, TRAIN_EXP_MIN - 5, TRAIN_EXP_MAX - 2, TRAIN_EXP_MAX + 3]))
         fmt = TrainingFormat(int(rng.choice([2, 5, 8, 16])), rounding=rounding)
-        noise = Noise(5, (trial,)) if rounding == Rounding.STOCHASTIC else None
+        noise = NoiseStream(5, (trial,)) if rounding == Rounding.STOCHASTIC else None
         got = narrow(Tensor(mant, exp, 1 << bits), fmt, noise)
-        random = Noise(5, (trial,)).take(values.shape).reshape(1, -1)
+        random = NoiseStream(5, (trial,)).take(values.shape).reshape(1, -1)
         want = training.quantize(values.reshape(1, -1), [exp], fmt, random)
         assert got.exp == want.exp[0] and got.mant.astype(np.int64).ravel().tolist() == want.mant[0].tolist()
         assert top_of(got.mant) <= got.peak <= fmt.q_max
@@ -148,12 +148,12 @@ def test_blocks_in_floats_are_those_in_integers(rounding, bits, exp, top, kind):
     values[1] = np.rint(values[1] / 64) * 8 + 4  # halves
     peak = int(np.abs(values).max())
     fmt = TrainingFormat(bits, 4, rounding)
-    got = narrow(Tensor(values.astype(kind), exp, peak), fmt, Noise(3, (1, 2)), axis=2)
+    got = narrow(Tensor(values.astype(kind), exp, peak), fmt, NoiseStream(3, (1, 2)), axis=2)
     last = np.pad(np.moveaxis(values, 2, -1).astype(int), [(0, 0)] * 3 + [(0, 2)]).reshape(3, 1, 4, 3, 4)
     most = max(int(training.bits_to_drop(peak, bits)), -128 - exp)
     drop = training.bits_to_drop(np.abs(last).max(axis=-1, keepdims=True), bits)
     drop = np.clip(drop, max(most - BLOCK_SPREAD, -128 - exp, 0), most)
-    noise = Noise(3, (1, 2)).take(last.shape) if rounding == Rounding.STOCHASTIC else None
+    noise = NoiseStream(3, (1, 2)).take(last.shape) if rounding == Rounding.STOCHASTIC else None
     want = np.clip(round_shift(last, drop, rounding, noise), -fmt.q_max, fmt.q_max) << drop - drop.min()
     assert np.array_equal(got.mant, np.moveaxis(want.reshape(3, 1, 4, 12)[..., :10], -1, 2))
     assert got.exp == exp + drop.min() and np.abs(got.mant).max() <= got.peak <= 127 << 20
@@ -259,9 +259,9 @@ def test_random_numbers_depend_on_seed_and_place_alone():
     assert raw(7, (1, 2, 3), 3).tolist() == first[:3].tolist()
     assert len({tuple(raw(s, p, 3)) for s in (7, 8) for p in [(1, 2, 3), (1, 2, 4), (1, 3, 3), (2, 2, 3)]}) == 8
     assert sorted(permutation(1, (2, 0), 100)) == list(range(100)) != permutation(1, (2, 0), 100).tolist()
-    noise = Noise(1, (3, 9))
+    noise = NoiseStream(1, (3, 9))
     calls = [noise.take((500, 3)), noise.take((500, 3))]
-    assert not np.array_equal(*calls) and np.array_equal(Noise(1, (3, 9)).take((500, 3)), calls[0])
+    assert not np.array_equal(*calls) and np.array_equal(NoiseStream(1, (3, 9)).take((500, 3)), calls[0])
     assert 0 <= min(c.min() for c in calls) and max(c.max() for c in calls) < 1 << 16
     assert abs(uniform(1, (1, 1), 4000).mean()) < 0.05 and np.abs(uniform(1, (1, 1), 4000)).max() < 1
 
@@ -272,7 +272,7 @@ def test_what_is_beyond_the_greatest_exponent_is_counted(exp, rounding):
     fmt = TrainingFormat(8, rounding=rounding)
     ends = [0, 1, 31, 32, 126, 127, 128, 1015, 1016, 1019, 1020, 1021, 260095, 520191, 520192, 520193, 1 << 21]
     mant = np.array([sign * m for m in ends for sign in (1, -1)], dtype=np.float64)
-    counts = Counts()
+    counts = UpdateCounts()
     with saturations(counts):
         found = narrow(Tensor(mant, exp, top_of(mant)), fmt)
     assert found.exp == TRAIN_EXP_MAX
@@ -286,7 +286,7 @@ def test_what_is_beyond_the_greatest_exponent_is_counted(exp, rounding):
 
 
 def test_what_fits_is_not_counted_as_beyond():
-    counts, inner = Counts(), Counts()
+    counts, inner = UpdateCounts(), UpdateCounts()
     with saturations(counts):
         for mant, exp in (
             ([127, -127], TRAIN_EXP_MAX),
@@ -312,7 +312,7 @@ def test_blocks_beyond_the_greatest_exponent_are_refused():
 
 @pytest.mark.parametrize("scale, count", [(2.0**127, 0), (2.0**128, 1), (2.0**130, 2)])
 def test_inputs_beyond_the_greatest_exponent_are_counted(scale, count):
-    counts = Counts()
+    counts = UpdateCounts()
     with saturations(counts):
         found = quantised(np.array([128.0, -60.0, 3.0, 0.0]) * scale, TrainingFormat(8))
     assert counts.saturated == count and found.exp == TRAIN_EXP_MAX

@@ -13,7 +13,7 @@ from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Settings, Trainer, described
 from concord.train.layers.base import PassContext
-from concord.train.network import Network, batch
+from concord.train.network import TrainableNetwork, batch
 from concord.train.noise import permutation
 from support.derived_backends import NO_TORCH
 from support.train_digits import FORMATS, bits, few
@@ -73,7 +73,7 @@ def digits_net():
 
 def learn(model, optimiser, samples, settings, epochs, scheduler=None):
     """The user's loop, in the order of the trainer; the loss of every epoch."""
-    from concord.train.torch import Block
+    from concord.train.torch import BlockTensor
 
     criterion, losses = nn.CrossEntropyLoss(), []
     for epoch in epochs:
@@ -82,7 +82,7 @@ def learn(model, optimiser, samples, settings, epochs, scheduler=None):
             rows = order[start : start + settings.batch]
             optimiser.zero_grad()
             out = model(torch.tensor(samples.inputs(rows), dtype=torch.float32))
-            assert isinstance(out, Block) and out.shape == (len(rows), 10)
+            assert isinstance(out, BlockTensor) and out.shape == (len(rows), 10)
             loss = criterion(out, torch.tensor(samples.y[rows]))
             loss.backward()
             optimiser.step()
@@ -183,7 +183,7 @@ def test_recurrent_layers_have_the_bits_of_the_trainer(kind):
     want = float_model(example).detach().numpy()
     found = execute.run(graph_of(model, example), {"x": example.numpy().astype(float)})
     assert np.abs(next(iter(found.values())).reshape(want.shape) - want).max() < 1e-5
-    net = Network(graph, TrainingFormats())
+    net = TrainableNetwork(graph, TrainingFormats())
     x = batch(few(20).inputs(slice(None)), graph, TrainingFormats())
     labels = few(20).y
     out, memories = net.forward(x, PassContext(TrainingFormats()))
@@ -353,7 +353,7 @@ def test_every_function_computes_what_pytorch_computes():
     original.eval()
     model.eval()
     assert torch.allclose(model(x).detach(), original(x).detach().double(), atol=2e-2)
-    assert torch.equal(out.argmax(1), out.detach().argmax(1)) and len(out) == 40 and "Block([40, 3]" in repr(out)
+    assert torch.equal(out.argmax(1), out.detach().argmax(1)) and len(out) == 40 and "BlockTensor([40, 3]" in repr(out)
 
 
 def test_losses_and_gradients_of_ones_own():

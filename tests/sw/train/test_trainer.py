@@ -23,10 +23,12 @@ from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Figures, Settings, Trainer, described, export_onnx
+from concord.train.checkpoint import fingerprint
 from concord.train.console import updates_lost
+from concord.train.network import TrainableNetwork
 from concord.train.noise import permutation, uniform
 from concord.train.optimiser import Optimiser
-from concord.train.parameters import Counts, Parameter
+from concord.train.parameters import Parameter, UpdateCounts
 from concord.train.settings import read_formats, read_plan
 from concord.train.tensor import Dyadic, Tensor
 from support import onnx_models as onnx
@@ -326,7 +328,7 @@ def test_updates_that_are_lost_are_told():
     """Refused ones of the epoch with the most, vanished ones of the last."""
 
     def figures(epoch, refused, vanished):
-        return Figures(epoch, 0.25, counts=Counts(elements=100, refused=refused, vanished=vanished))
+        return Figures(epoch, 0.25, counts=UpdateCounts(elements=100, refused=refused, vanished=vanished))
 
     first, later, last = figures(0, 20, 60), figures(1, 30, 90), figures(2, 1, 50)
     (text,) = updates_lost([first, later, last])
@@ -375,6 +377,13 @@ def test_an_interruption_loses_nothing(tmp_path, monkeypatch):
 def test_configurations_that_are_not_understood(tmp_path, old, new, message):
     done = command(tmp_path, config=CONFIG.replace(old, new))
     assert done.exit_code == 1 and message in done.output.replace("\n", " ") and "Traceback" not in done.output
+
+
+def test_fingerprints_of_checkpoints_stay_what_they_are():
+    ops = ["batch_norm", "relu", "max_pool", "average_pool", "flatten", "tanh"]
+    layers = [{"op": "conv", "channels": 2}, *({"op": op} for op in ops), {"op": "dense", "outputs": 2}]
+    network = TrainableNetwork(described(layers, (1, 10, 10)), TrainingFormats(), 3)
+    assert fingerprint(network, {})[:16] == "d265fad18e3c3e4f"
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

@@ -25,7 +25,7 @@ from concord.transfer import (
     UniformAffine,
     transfer_table,
 )
-from concord.transfer.operators import CONSTANT_OPERATORS, Chain, Operator
+from concord.transfer.operators import CONSTANT_OPERATORS, Composition, PointwiseOperator
 from support import naive
 from support.random_schemes import AWAY, EVEN, S, U, Y, schemes
 
@@ -136,7 +136,7 @@ CHAINS = [
 )
 def test_both_ways_agree_on_random_codes_of_16_bits(source, functions, target):
     table = transfer_table(source, functions, target)
-    chain = Chain([Operator.of(f) for f in functions])
+    chain = Composition([PointwiseOperator.of(f) for f in functions])
     rng = random.Random(1)
     for j in [
         source.low,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from concord.spec.training import TrainingFormats
-from concord.train.noise import Noise
+from concord.train.noise import NoiseStream
 from concord.train.overflow_monitor import OverflowMonitor
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, narrow
@@ -26,7 +26,7 @@ class PassContext:
     ----------
     formats : TrainingFormats
         Of everything.
-    noise : Noise or None
+    noise : NoiseStream or None
         For stochastic rounding.
     training : bool
         Whether statistics of the batch are taken (BatchNorm), and memories are kept.
@@ -37,7 +37,7 @@ class PassContext:
     """
 
     formats: TrainingFormats
-    noise: Noise | None = None
+    noise: NoiseStream | None = None
     training: bool = True
     seen: dict[str, Any] = field(default_factory=dict)
     monitor: OverflowMonitor | None = None
@@ -76,7 +76,7 @@ def channels(x: Tensor) -> int:
     return -3 if x.mant.ndim == 5 else -1
 
 
-class Layer:
+class TrainableLayer:
     """One operation of a network that can be trained.
 
     Parameters
@@ -91,6 +91,11 @@ class Layer:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         #: Whether nothing in front of it is trained, so that nobody asks for the gradient of its input.
         self.first = False
+
+    @property
+    def kind(self) -> str:
+        """What checkpoints know it by: the name of its class, where a "Layer" at the end does not count."""
+        return type(self).__name__.removesuffix("Layer")
 
     @property
     def parameters(self) -> dict[str, Parameter]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.graph.ir import Shape
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.dense import with_bias
 from concord.train.parameters import Parameter
 from concord.train.products import total
 from concord.train.tensor import Tensor, to_format
 
 
-class Bias(Layer):
+class Bias(TrainableLayer):
     """``y = x + b``, b broadcast to x; rounded to the grid of x, as that of a product.
 
     Parameters

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.columns import columns, few_images, turned
 from concord.train.layers.dense import with_bias
 from concord.train.layers.windows import Geometry, behind_images
 from concord.train.parameters import Parameter
 from concord.train.products import Outer, exact, total
-from concord.train.register import Products
+from concord.train.register import ProductOperands
 from concord.train.tensor import Array, Tensor, carrier, to_format
 
 
@@ -23,7 +23,7 @@ def _at(tap: Sequence[int]) -> Any:
     return (slice(None), 0, *tap)
 
 
-class Conv(Layer):
+class Conv(TrainableLayer):
     """``[..., C, *spatial]`` to ``[..., O, *counts]``; W is ``[O, C / group, *kernel]``.
 
     Arrays have the channels of a pixel side by side in memory, whatever the order of their axes says.
@@ -64,7 +64,7 @@ class Conv(Layer):
         mant, peak, kept = (self._taps if self._depthwise else self._windows)(grid, x, w, counts)
         if context.monitor is not None:
             rows = np.concatenate([part.copy() for _, part in columns(grid, self.geometry, self.group)], axis=1)
-            of = Products(rows.swapaxes(0, 1), self._matrix(w).reshape(*rows.shape[::2], -1), w.mant.shape[1])
+            of = ProductOperands(rows.swapaxes(0, 1), self._matrix(w).reshape(*rows.shape[::2], -1), w.mant.shape[1])
             mant = context.monitor.sums(self.name, mant.reshape(rows.shape[1], self.group, -1), of).reshape(mant.shape)
         mant = np.moveaxis(mant, -1, 1)
         mant = mant.reshape(*x.mant.shape[: self.axis], *mant.shape[1:])

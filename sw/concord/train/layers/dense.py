@@ -8,10 +8,10 @@ import numpy as np
 
 from concord.golden.rounding import round_shift
 from concord.spec.training import TrainingFormat
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.parameters import Parameter
 from concord.train.products import exact, total
-from concord.train.register import Products
+from concord.train.register import ProductOperands
 from concord.train.tensor import Array, Tensor, added, carrier, to_format
 
 
@@ -33,7 +33,7 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
     return to_format(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)
 
 
-class Dense(Layer):
+class Dense(TrainableLayer):
     """``y = x W^T + b`` along the last axis. W is ``[O, K]``."""
 
     def __init__(
@@ -104,7 +104,7 @@ def product(x: Tensor, w: Tensor, bias: Tensor | None, context: PassContext, sit
     rows = x.mant.reshape(-1, x.mant.shape[-1])
     mant, peak = exact(np.matmul, rows, x.peak, w.mant.T, w.peak, rows.shape[1])
     if context.monitor is not None:
-        of = Products(rows[:, None], w.mant.T[None], channels or rows.shape[1])
+        of = ProductOperands(rows[:, None], w.mant.T[None], channels or rows.shape[1])
         mant = context.monitor.sums(site, mant[:, None], of)
         return context.monitor.binary16(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
     mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp

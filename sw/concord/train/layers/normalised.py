@@ -22,11 +22,11 @@ from concord.golden.rounding import MAGNITUDE_BITS, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, with_bias
 from concord.train.norm import ROOT_BITS, Norm, Number, Running, Statistics, on_one_grid
-from concord.train.parameters import Blocks, Parameter
+from concord.train.parameters import BlockLayout, Parameter
 from concord.train.products import exact, total
 from concord.train.tensor import Array, Dyadic, Tensor, carrier, to_format, top_of
 
@@ -46,12 +46,12 @@ class Fixed:
     ----------
     tensor : Tensor
         For products.
-    blocks : Blocks
+    blocks : BlockLayout
         Shape.
     """
 
     tensor: Tensor
-    blocks: Blocks
+    blocks: BlockLayout
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
@@ -69,7 +69,7 @@ class _Kept:
     shape: tuple[int, ...]
 
 
-class Normalised(Layer):
+class Normalised(TrainableLayer):
     """A convolution or product without bias, and the normalisation behind it.
 
     Parameters

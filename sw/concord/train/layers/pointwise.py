@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Tensor, added, to_format
 
 #: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
@@ -51,7 +51,7 @@ def times(a: Tensor, b: Tensor, context: PassContext) -> Tensor:
     return to_format(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, context.formats.intermediate)
 
 
-class Relu(Layer):
+class ReluLayer(TrainableLayer):
     """Zero in the place of what is negative; the gradient passes where the input is above zero."""
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
@@ -64,7 +64,7 @@ class Relu(Layer):
         return [g.with_mant(g.mant * np.minimum(memory, 1))], {}
 
 
-class TableFunction(Layer):
+class TableFunction(TrainableLayer):
     """A function with a slope, by table."""
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], function: str):
@@ -79,7 +79,7 @@ class TableFunction(Layer):
         return [times(context.gradient(only(grads)), memory, context)], {}
 
 
-class Add(Layer):
+class Add(TrainableLayer):
     """The sum of two tensors of one shape, both as intermediates; its gradient is that of both."""
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
@@ -89,7 +89,7 @@ class Add(Layer):
         return [only(grads)] * len(self.inputs), {}
 
 
-class Moving(Layer):
+class Moving(TrainableLayer):
     """Reshape, Transpose and Slice: elements move; gradients move back."""
 
     def __init__(self, node: Node):

@@ -12,12 +12,12 @@ import numpy as np
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.windows import Geometry, at_last_axes, padded_like
 from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_format
 
 
-class MaxPool(Layer):
+class MaxPool(TrainableLayer):
     """The greatest element of every window; the gradient goes to the first tap that has met it."""
 
     def __init__(
@@ -61,7 +61,7 @@ class MaxPool(Layer):
         return [to_format(inner, g.exp, peak, context.formats.intermediate)], {}
 
 
-class AveragePool(Layer):
+class AveragePool(TrainableLayer):
     """The sum of every window times the reciprocal of what it is divided by, a number of 16 bits."""
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], node: Node):
@@ -101,7 +101,7 @@ class AveragePool(Layer):
         return [to_format(inner, g.exp + factors.exp, peak, context.formats.intermediate)], {}
 
 
-class Mean(Layer):
+class Mean(TrainableLayer):
     """The average along axes (of a tensor of the graph): the sum times the reciprocal, a number of 16 bits."""
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], axes: Sequence[int], keepdims: bool):

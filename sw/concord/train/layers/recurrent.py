@@ -18,7 +18,7 @@ from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops import directions
 from concord.spec.training import TrainingFormat
-from concord.train.layers.base import Gradients, Layer, Memory, PassContext
+from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
 from concord.train.layers.pointwise import TABLE_POINT, looked_up, times
 from concord.train.parameters import Parameter
@@ -59,7 +59,7 @@ def derived(g: Tensor, by: Tensor, context: PassContext) -> Tensor:
 
 
 @dataclass
-class Cell:
+class CellParameters:
     """Parameters of one direction: W ``[G H, F]``, R ``[G H, H]``, the bias of all gates, and that of R for the new
     state."""
 
@@ -75,10 +75,10 @@ class Cell:
         return found | ({"hidden_bias": self.hidden_bias} if self.hidden_bias else {})
 
 
-class Recurrent(Layer):
+class RecurrentLayer(TrainableLayer):
     """What both have in common: X is ``[samples, T, 1, F]``, Y ``[samples, T, directions, 1, H]``, Y_h without T."""
 
-    def __init__(self, node: Node, cells: Sequence[Cell]):
+    def __init__(self, node: Node, cells: Sequence[CellParameters]):
         super().__init__(node.name, node.inputs[:1], node.outputs)
         self.node, self.cells = node, list(cells)
         self.size = node.attrs["hidden_size"]
@@ -149,12 +149,12 @@ class Recurrent(Layer):
         return [total.reshaped(*total.mant.shape[:2], 1, total.mant.shape[-1])], changes
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
+        self, cell: CellParameters, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         raise NotImplementedError
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
+        self, cell: CellParameters, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         """Gradients of the states before and of the gates' inputs; for R, pairs of gradient and what was read."""
         raise NotImplementedError
@@ -176,11 +176,11 @@ class Recurrent(Layer):
         return changes
 
 
-class LSTM(Recurrent):
+class LSTM(RecurrentLayer):
     """Gates i, o, f, c as in ONNX, without peepholes: ``c = f c + i g``, ``h = o tanh(c)``."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
+        self, cell: CellParameters, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         top = context.formats.activation.q_max
         read = state_operand(h, site, context)
@@ -194,7 +194,7 @@ class LSTM(Recurrent):
         return state_of(times(o[0], t[0], context)), new, (read, i, o, f, g, c, t)
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
+        self, cell: CellParameters, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         read, i, o, f, g, c, t = memory
         fmt = context.formats.intermediate
@@ -212,11 +212,11 @@ class LSTM(Recurrent):
         return [before], derived(cell_gradient, f[0], context), gates, {"all": (gates, read)}
 
 
-class GRU(Recurrent):
+class GRU(RecurrentLayer):
     """Gates z, r, h as in ONNX: ``h = n + z (h - n)``, n the new state."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
+        self, cell: CellParameters, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         fmt, top, size = context.formats.intermediate, context.formats.activation.q_max, self.size
         read, weights = state_operand(h, site, context), cell.recurrent.tensor
@@ -244,7 +244,7 @@ class GRU(Recurrent):
         return [looked_up("sigmoid", piece(short, k, self.size), context.formats.activation.q_max) for k in range(2)]
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
+        self, cell: CellParameters, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         read, z, r, n, inner, reset, apart = memory
         fmt, weights, size = context.formats.intermediate, cell.recurrent.tensor, self.size

@@ -4,9 +4,9 @@ The module stays the user's: :func:`convert` puts integers in the place of its w
 blocks of integers. Bits are those of :class:`concord.train.Trainer`. Needs the extra ``torch``.
 """
 
-from concord.train.torch.blocks import Block
+from concord.train.torch.blocks import BlockTensor
 from concord.train.torch.convert import CannotConvert, convert
 from concord.train.torch.export import export_onnx, graph_of
 from concord.train.torch.optimiser import SGD
 
-__all__ = ["SGD", "Block", "CannotConvert", "convert", "export_onnx", "graph_of"]
+__all__ = ["SGD", "BlockTensor", "CannotConvert", "convert", "export_onnx", "graph_of"]

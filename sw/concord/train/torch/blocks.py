@@ -1,7 +1,7 @@
 """Blocks: integers with exponents, which a converted module has in the place of tensors.
 
-A :class:`Block` takes part in functions of PyTorch through ``__torch_function__``; those that are not layers of integer
-training are refused.
+A :class:`BlockTensor` takes part in functions of PyTorch through ``__torch_function__``; those that are not layers of
+integer training are refused.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from concord.train.tensor import Dyadic, Tensor, multiplied, quantised, saturati
 from concord.train.torch.tape import Tape
 
 
-class Product(Protocol):
+class PendingProduct(Protocol):
     """A convolution or product that waits for what comes behind it."""
 
     module: Any
-    source: Block
+    source: BlockTensor
 
     def __call__(self) -> tuple[str, Tensor]:
         """Compute it by itself."""
@@ -32,7 +32,7 @@ class Product(Protocol):
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
-class Block:
+class BlockTensor:
     """Integers with an exponent, and the pass they belong to.
 
     Parameters
@@ -48,17 +48,17 @@ class Block:
     def __init__(self, tape: Tape, name: str, tensor: Tensor):
         self.tape = tape
         self._made: tuple[str, Tensor] | None = (name, tensor)
-        self._product: Product | None = None
+        self._product: PendingProduct | None = None
         self._taken = False
 
     @classmethod
-    def waiting(cls, tape: Tape, product: Product) -> Block:
+    def waiting(cls, tape: Tape, product: PendingProduct) -> BlockTensor:
         """The result of a product, which is computed as soon as something other than a normalisation reads it."""
         found = cls.__new__(cls)
         found.tape, found._made, found._product, found._taken = tape, None, product, False
         return found
 
-    def take(self) -> Product | None:
+    def take(self) -> PendingProduct | None:
         """Let a normalisation have the product itself; ``None`` if this is none, or was read before."""
         if self._product is None or self._made is not None or self._taken:
             return None
@@ -107,21 +107,21 @@ class Block:
         found = function(name)
         return lambda *args, **kwargs: found(self, *args, **kwargs)
 
-    def __add__(self, other: Any) -> Block:
-        found: Block = function("add")(self, other)
+    def __add__(self, other: Any) -> BlockTensor:
+        found: BlockTensor = function("add")(self, other)
         return found
 
     __radd__ = __add__
 
-    def __getitem__(self, index: Any) -> Block:
-        found: Block = function("getitem")(self, index)
+    def __getitem__(self, index: Any) -> BlockTensor:
+        found: BlockTensor = function("getitem")(self, index)
         return found
 
     def __len__(self) -> int:
         return self.samples
 
     def __repr__(self) -> str:
-        return f"Block({list(self.shape)}, exponent {self.tensor.exp})"
+        return f"BlockTensor({list(self.shape)}, exponent {self.tensor.exp})"
 
     def size(self, axis: int | None = None) -> Any:
         """Shape, or the length of an axis."""
@@ -165,13 +165,13 @@ class _Leave(torch.autograd.Function):
     """From integers to floats; and back, with the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, block: Block) -> torch.Tensor:
+    def forward(ctx: Any, anchor: torch.Tensor, block: BlockTensor) -> torch.Tensor:
         ctx.block = block
         return block.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, None]:
-        block: Block = ctx.block
+        block: BlockTensor = ctx.block
         fmt = block.tape.context.formats.intermediate
         with saturations(block.tape.session.counts):
             found = quantised(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
@@ -184,7 +184,7 @@ class _Judge(torch.autograd.Function):
     """A loss of integers, whose gradient is integers."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, block: Block, loss: Loss, samples: int) -> torch.Tensor:
+    def forward(ctx: Any, anchor: torch.Tensor, block: BlockTensor, loss: Loss, samples: int) -> torch.Tensor:
         ctx.block, ctx.loss, ctx.samples = block, loss, samples
         return torch.tensor(loss.value / samples, dtype=torch.float64)
 
@@ -207,7 +207,7 @@ def judged(block: Any, target: torch.Tensor, loss: str, reduction: str) -> torch
     ValueError
         If labels or options are not such as the loss has.
     """
-    if not isinstance(block, Block):
+    if not isinstance(block, BlockTensor):
         raise TypeError(f"a loss must read the output of a converted module first, not {type(block).__name__}")
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', not {reduction!r}")

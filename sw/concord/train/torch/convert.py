@@ -13,7 +13,7 @@ from concord.functions import trainable
 from concord.spec.training import TrainingFormats
 from concord.train.network import CannotTrain
 from concord.train.tensor import Tensor, carrier, quantised, saturations
-from concord.train.torch.blocks import Block
+from concord.train.torch.blocks import BlockTensor
 from concord.train.torch.modules import BatchNorm, Integers, batch_norm, convolution, linear, recurrent
 from concord.train.torch.tape import Session, Tape
 
@@ -44,8 +44,8 @@ def convert(model: nn.Module, formats: TrainingFormats | None = None, seed: int 
 
     Its weights become integers with lazy accumulators, which begin with the numbers of the module; no float weight is
     left. ``forward`` stays as it is. Call the copy with a tensor ``[samples, ...]``; what it returns is a
-    :class:`concord.train.torch.Block`, of which ``cross_entropy`` and ``mse_loss`` make a loss with ``backward()``.
-    :class:`concord.train.torch.SGD` updates it.
+    :class:`concord.train.torch.BlockTensor`, of which ``cross_entropy`` and ``mse_loss`` make a loss with
+    ``backward()``. :class:`concord.train.torch.SGD` updates it.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class _Entrance:
         self.tape = tape
         return tuple(self._block(tape, x) if isinstance(x, torch.Tensor) else x for x in args)
 
-    def _block(self, tape: Tape, x: torch.Tensor) -> Block:
+    def _block(self, tape: Tape, x: torch.Tensor) -> BlockTensor:
         if x.dim() < 2 or not x.shape[0]:
             raise ValueError(f"inputs must be [samples, ...] with at least one sample, not {list(x.shape)}")
         values = x.detach().cpu().numpy().astype("float64")
@@ -129,7 +129,7 @@ class _Entrance:
         mant = found.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
         name = tape.name("x")
         tape.shapes[name] = (1, *values.shape[1:])
-        return Block(tape, name, Tensor(mant, int(found.exp), fmt.q_max))
+        return BlockTensor(tape, name, Tensor(mant, int(found.exp), fmt.q_max))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Running statistics follow the batch."""

@@ -9,7 +9,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.graph.passes import dead
 from concord.train.export import export_onnx as write
-from concord.train.torch.blocks import Block
+from concord.train.torch.blocks import BlockTensor
 from concord.train.torch.convert import session_of
 
 
@@ -35,7 +35,7 @@ def graph_of(model: nn.Module, example: torch.Tensor) -> Graph:
         output = model(example[:1])
     finally:
         model.train(training)
-    if not isinstance(output, Block):
+    if not isinstance(output, BlockTensor):
         raise ValueError(f"a module must return one block to be exported, not {type(output).__name__}")
     name, _ = output.made
     tape = output.tape

@@ -11,18 +11,18 @@ import torch
 from concord.functions import trainable
 from concord.graph.ir import Node
 from concord.train.network import without_weights
-from concord.train.torch.blocks import FUNCTIONS, Block, judged
+from concord.train.torch.blocks import FUNCTIONS, BlockTensor, judged
 
 
-def layer(op: str, stem: str, blocks: Sequence[Block], **attrs: Any) -> Block:
+def layer(op: str, stem: str, blocks: Sequence[BlockTensor], **attrs: Any) -> BlockTensor:
     """A layer without weights on blocks of one pass."""
-    if any(not isinstance(block, Block) for block in blocks) or len({id(block.tape) for block in blocks}) != 1:
+    if any(not isinstance(block, BlockTensor) for block in blocks) or len({id(block.tape) for block in blocks}) != 1:
         raise TypeError(f"operands of {stem} must be blocks of one pass through a converted module")
     tape = blocks[0].tape
     node = Node(op, stem, tuple(block.name for block in blocks), (stem,), attrs)
     found = without_weights(node, [tape.shapes[block.name] for block in blocks])
     ((name, tensor),) = tape.run(op, stem, found, [block.made for block in blocks], attrs)
-    return Block(tape, name, tensor)
+    return BlockTensor(tape, name, tensor)
 
 
 def expect(what: str, **given: tuple[Any, Any]) -> None:
@@ -46,21 +46,21 @@ def window(kernel: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> 
     }  # fmt: skip
 
 
-def relu(x: Block, inplace: bool = False) -> Block:
+def relu(x: BlockTensor, inplace: bool = False) -> BlockTensor:
     """Zero in the place of what is negative."""
     return layer("Relu", "relu", [x])
 
 
-def looked_up(name: str) -> Callable[[Block], Block]:
+def looked_up(name: str) -> Callable[[BlockTensor], BlockTensor]:
     """A function by table."""
     return lambda x: layer("Function", name, [x], functions=((name, {}),))
 
 
 def _max_pool(rank: int) -> Any:
     def pool(
-        x: Block, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Block:  # fmt: skip
+        x: BlockTensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False,
+    ) -> BlockTensor:  # fmt: skip
         expect("max_pool", ceil_mode=(ceil_mode, False), return_indices=(return_indices, False))
         return layer("MaxPool", "max_pool", [x], **window(kernel_size, stride, padding, dilation, rank))
 
@@ -69,9 +69,9 @@ def _max_pool(rank: int) -> Any:
 
 def _average_pool(rank: int) -> Any:
     def pool(
-        x: Block, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        x: BlockTensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> Block:  # fmt: skip
+    ) -> BlockTensor:  # fmt: skip
         expect("avg_pool", ceil_mode=(ceil_mode, False), divisor_override=(divisor_override, None))
         attrs = window(kernel_size, stride, padding, 1, rank)
         counted = attrs["pads"] if count_include_pad else (0,) * (2 * rank)
@@ -81,14 +81,14 @@ def _average_pool(rank: int) -> Any:
 
 
 def _adaptive_pool(rank: int) -> Any:
-    def pool(x: Block, output_size: Any) -> Block:
+    def pool(x: BlockTensor, output_size: Any) -> BlockTensor:
         expect("adaptive_avg_pool", output_size=(sizes(output_size, rank), (1,) * rank))
         return mean(x, tuple(range(x.dim() - rank, x.dim())), keepdim=True)
 
     return pool
 
 
-def mean(x: Block, dim: Any = None, keepdim: bool = False) -> Block:
+def mean(x: BlockTensor, dim: Any = None, keepdim: bool = False) -> BlockTensor:
     """Averages along axes behind that of the samples."""
     if dim is None:
         raise ValueError("dim of mean must be axes behind that of the samples in a converted module, not None")
@@ -98,7 +98,7 @@ def mean(x: Block, dim: Any = None, keepdim: bool = False) -> Block:
     return layer("ReduceMean", "mean", [x], axes=tuple(axes), keepdims=keepdim)
 
 
-def reshape(x: Block, *shape: Any) -> Block:
+def reshape(x: BlockTensor, *shape: Any) -> BlockTensor:
     """Elements in another shape, which keeps the axis of the samples."""
     wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
     if -1 in wanted:
@@ -108,7 +108,7 @@ def reshape(x: Block, *shape: Any) -> Block:
     return layer("Reshape", "reshape", [x], shape=(1, *wanted[1:]))
 
 
-def flatten(x: Block, start_dim: int = 0, end_dim: int = -1) -> Block:
+def flatten(x: BlockTensor, start_dim: int = 0, end_dim: int = -1) -> BlockTensor:
     """One axis in the place of several."""
     first, last = start_dim % x.dim(), end_dim % x.dim()
     if first == 0 and last:
@@ -116,7 +116,7 @@ def flatten(x: Block, start_dim: int = 0, end_dim: int = -1) -> Block:
     return reshape(x, *x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
 
 
-def permute(x: Block, *dims: Any) -> Block:
+def permute(x: BlockTensor, *dims: Any) -> BlockTensor:
     """Axes in another order; that of the samples stays."""
     order = [axis % x.dim() for axis in (dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)]
     if sorted(order) != list(range(x.dim())) or order[0]:
@@ -124,40 +124,40 @@ def permute(x: Block, *dims: Any) -> Block:
     return layer("Transpose", "permute", [x], perm=tuple(order))
 
 
-def transpose(x: Block, dim0: int, dim1: int) -> Block:
+def transpose(x: BlockTensor, dim0: int, dim1: int) -> BlockTensor:
     """Two axes exchanged."""
     order = list(range(x.dim()))
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return permute(x, order)
 
 
-def squeeze(x: Block, dim: int) -> Block:
+def squeeze(x: BlockTensor, dim: int) -> BlockTensor:
     """Without an axis of length 1."""
     shape = list(x.shape)
     return reshape(x, *(n for axis, n in enumerate(shape) if axis != dim % len(shape) or n != 1 or not axis))
 
 
-def unsqueeze(x: Block, dim: int) -> Block:
+def unsqueeze(x: BlockTensor, dim: int) -> BlockTensor:
     """With another axis of length 1."""
     shape = list(x.shape)
     shape.insert(dim % (len(shape) + 1), 1)
     return reshape(x, *shape)
 
 
-def add(x: Any, other: Any, *, alpha: Any = 1) -> Block:
+def add(x: Any, other: Any, *, alpha: Any = 1) -> BlockTensor:
     """The sum of two blocks of one shape."""
     expect("add", alpha=(alpha, 1))
     return layer("Add", "add", [x, other])
 
 
-def dropout(x: Block, p: float = 0.5, training: bool = True, inplace: bool = False) -> Block:
+def dropout(x: BlockTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> BlockTensor:
     """Nothing: dropout is for evaluation only, or has p = 0."""
     if training and p:
         raise ValueError(f"dropout must be in evaluation mode or have p = 0 in a converted module, not p = {p!r}")
     return x
 
 
-def getitem(x: Block, index: Any) -> Block:
+def getitem(x: BlockTensor, index: Any) -> BlockTensor:
     """Part of every sample, by numbers and slices."""
     items = list(index) if isinstance(index, tuple) else [index]
     if ... in items:
@@ -182,7 +182,7 @@ def getitem(x: Block, index: Any) -> Block:
 
 
 def cross_entropy(
-    x: Block, target: torch.Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    x: BlockTensor, target: torch.Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> torch.Tensor:  # fmt: skip
     """The loss of classes, with its gradient in integers."""
@@ -192,7 +192,7 @@ def cross_entropy(
 
 
 def mse_loss(
-    x: Block, target: torch.Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    x: BlockTensor, target: torch.Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     weight: Any = None,
 ) -> torch.Tensor:  # fmt: skip
     """The mean squared error, with its gradient in integers."""
@@ -206,5 +206,6 @@ FUNCTIONS.update(
     getitem=getitem, cross_entropy=cross_entropy, mse_loss=mse_loss, max_pool1d=_max_pool(1), max_pool2d=_max_pool(2),
     avg_pool1d=_average_pool(1), avg_pool2d=_average_pool(2), adaptive_avg_pool1d=_adaptive_pool(1),
     adaptive_avg_pool2d=_adaptive_pool(2),
-    argmax=Block.argmax, detach=Block.detach, **{record.name: looked_up(record.name) for record in trainable()},
+    argmax=BlockTensor.argmax, detach=BlockTensor.detach,
+    **{record.name: looked_up(record.name) for record in trainable()},
 )  # fmt: skip

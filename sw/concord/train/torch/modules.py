@@ -12,17 +12,17 @@ from torch import nn
 
 from concord.graph.ir import Graph, Node
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer
+from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.normalised import Normalised, norm_of
-from concord.train.layers.recurrent import Recurrent as RecurrentLayer
+from concord.train.layers.recurrent import RecurrentLayer
 from concord.train.layers.windows import Geometry
-from concord.train.network import Network, without_weights
+from concord.train.network import TrainableNetwork, without_weights
 from concord.train.norm import Norm, Running
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor
-from concord.train.torch.blocks import Block
+from concord.train.torch.blocks import BlockTensor
 from concord.train.torch.functions import sizes
 from concord.train.torch.tape import Tape
 
@@ -80,9 +80,9 @@ class Integers(nn.Module):
         self._bind()
 
 
-def block(x: Any, name: str) -> Block:
+def block(x: Any, name: str) -> BlockTensor:
     """What a module reads; ``TypeError`` if it is no block."""
-    if not isinstance(x, Block):
+    if not isinstance(x, BlockTensor):
         kind = type(x).__name__
         raise TypeError(f"{name} must be called by the module that was converted, with its blocks, not with {kind}")
     return x
@@ -97,16 +97,16 @@ class _Converted(nn.Module):
         Of the module in the converted one.
     """
 
-    def __init__(self, name: str, layer: Layer):
+    def __init__(self, name: str, layer: TrainableLayer):
         super().__init__()
         self.name, self.layer = name, layer
         for key, parameter in layer.parameters.items():
             self.add_module(key, Integers(parameter))
 
 
-def _layer(node: Node, formats: TrainingFormats) -> Layer:
+def _layer(node: Node, formats: TrainingFormats) -> TrainableLayer:
     """The layer of a node with weights, as :class:`concord.train.Trainer` has it."""
-    return Network(Graph(node.name, [node], ["x"], ["y"], {}), formats).layers[0]
+    return TrainableNetwork(Graph(node.name, [node], ["x"], ["y"], {}), formats).layers[0]
 
 
 def _numbers(tensor: torch.Tensor | None, count: int = 0) -> Any:
@@ -122,8 +122,8 @@ def shapes_only(attrs: dict[str, Any], *names: str) -> dict[str, Any]:
 class _Product:
     """A convolution or product that waits for what comes behind it."""
 
-    module: Product
-    source: Block
+    module: ProductModule
+    source: BlockTensor
 
     def __call__(self) -> tuple[str, Tensor]:
         module = self.module
@@ -131,7 +131,7 @@ class _Product:
         return name, tensor
 
 
-class Product(_Converted):
+class ProductModule(_Converted):
     """Conv1d, Conv2d or Linear."""
 
     layer: Conv | Dense
@@ -146,9 +146,9 @@ class Product(_Converted):
         if isinstance(layer, Conv):
             layer.geometry = Geometry(layer.geometry.kernel, self.attrs)
 
-    def forward(self, x: Any) -> Block:
+    def forward(self, x: Any) -> BlockTensor:
         found = block(x, self.name)
-        return Block.waiting(found.tape, _Product(self, found))
+        return BlockTensor.waiting(found.tape, _Product(self, found))
 
     def give_bias(self, norm: Norm) -> bool:
         """Let the running mean of a normalisation take the bias over, which is zero from now on."""
@@ -161,7 +161,7 @@ class Product(_Converted):
         return True
 
 
-def convolution(name: str, module: nn.Module, formats: TrainingFormats) -> Product:
+def convolution(name: str, module: nn.Module, formats: TrainingFormats) -> ProductModule:
     """Conv1d and Conv2d."""
     assert isinstance(module, nn.Conv1d | nn.Conv2d)
     weight = _numbers(module.weight)
@@ -173,15 +173,15 @@ def convolution(name: str, module: nn.Module, formats: TrainingFormats) -> Produ
         "weight": weight, "bias": _numbers(module.bias, len(weight)), "group": module.groups,
         "strides": sizes(module.stride, rank), "pads": (*pads, *pads), "dilations": sizes(module.dilation, rank),
     }  # fmt: skip
-    return Product(name, "Conv", attrs, formats, module.bias is not None)
+    return ProductModule(name, "Conv", attrs, formats, module.bias is not None)
 
 
-def linear(name: str, module: nn.Module, formats: TrainingFormats) -> Product:
+def linear(name: str, module: nn.Module, formats: TrainingFormats) -> ProductModule:
     """Linear."""
     assert isinstance(module, nn.Linear)
     weight = _numbers(module.weight)
     attrs = {"weight": weight, "bias": _numbers(module.bias, len(weight))}
-    return Product(name, "Dense", attrs, formats, module.bias is not None)
+    return ProductModule(name, "Dense", attrs, formats, module.bias is not None)
 
 
 class BatchNorm(nn.Module):
@@ -202,12 +202,12 @@ class BatchNorm(nn.Module):
         for key in ("mean", "variance"):
             self.get_submodule(key).sync()
 
-    def forward(self, x: Any) -> Block:
+    def forward(self, x: Any) -> BlockTensor:
         source = block(x, self.name)
         product = source.take()
         if product is None:
             raise ValueError(f"{self.name} must be behind a convolution or Linear whose result nothing else reads")
-        module: Product = product.module
+        module: ProductModule = product.module
         if module.name not in self._layers:
             if self._layers:
                 there = [*self._layers, module.name]
@@ -223,7 +223,7 @@ class BatchNorm(nn.Module):
         if self.norm.name in tape.context.seen:
             raise ValueError(f"{self.name} must be called once in a pass")
         ((name, tensor),) = tape.run(module.op, module.name, layer, [product.source.made], module.attrs)
-        return Block(tape, name, tensor)
+        return BlockTensor(tape, name, tensor)
 
 
 def batch_norm(name: str, module: nn.Module, formats: TrainingFormats) -> BatchNorm:
@@ -252,7 +252,7 @@ class States:
     def __init__(self, tape: Tape, ends: Sequence[tuple[str, Tensor]]):
         self.tape, self.ends = tape, list(ends)
 
-    def __getitem__(self, index: int) -> Block:
+    def __getitem__(self, index: int) -> BlockTensor:
         directions = self.tape.shapes[self.ends[0][0]][0]
         count = len(self.ends) * directions
         if not isinstance(index, int) or not -count <= index < count:
@@ -260,7 +260,7 @@ class States:
         number, d = divmod(index % count, directions)
         taken = moved(self.tape, "Slice", self.ends[number], axes=(0,), starts=(d,), stops=(d + 1,), steps=(1,))
         hidden = self.tape.shapes[taken[0]][-1]
-        return Block(self.tape, *moved(self.tape, "Reshape", taken, shape=(1, hidden)))
+        return BlockTensor(self.tape, *moved(self.tape, "Reshape", taken, shape=(1, hidden)))
 
 
 def moved(tape: Tape, op: str, made: tuple[str, Tensor], **attrs: Any) -> tuple[str, Tensor]:
@@ -270,7 +270,7 @@ def moved(tape: Tape, op: str, made: tuple[str, Tensor], **attrs: Any) -> tuple[
     return tape.run(op, stem, layer, [made], attrs)[0]
 
 
-class Recurrent(nn.Module):
+class RecurrentModule(nn.Module):
     """LSTM or GRU: a layer of integer training for each of its layers."""
 
     def __init__(self, name: str, module: nn.LSTM | nn.GRU, formats: TrainingFormats):
@@ -285,7 +285,7 @@ class Recurrent(nn.Module):
             layer.node = layer.node.with_attrs(**shapes_only(attrs, "W", "R", "B"))
             self.add_module(str(number), made)
 
-    def forward(self, x: Any, states: None = None) -> tuple[Block, Any]:
+    def forward(self, x: Any, states: None = None) -> tuple[BlockTensor, Any]:
         found = block(x, self.name)
         if states is not None or found.dim() != 3:
             raise ValueError(f"{self.name} must read [samples, steps, features], without initial states")
@@ -301,7 +301,7 @@ class Recurrent(nn.Module):
             made = moved(tape, "Reshape", first, shape=(1, count, directions * hidden))
             ends.append(end)
         last = States(tape, ends)
-        return Block(tape, *made), (last, None) if self.op == "LSTM" else last
+        return BlockTensor(tape, *made), (last, None) if self.op == "LSTM" else last
 
 
 #: Gates in the order of ONNX, as those of PyTorch.
@@ -329,9 +329,9 @@ def _recurrent_attrs(module: nn.LSTM | nn.GRU, number: int) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def recurrent(name: str, module: nn.Module, formats: TrainingFormats) -> Recurrent:
+def recurrent(name: str, module: nn.Module, formats: TrainingFormats) -> RecurrentModule:
     """LSTM and GRU."""
     assert isinstance(module, nn.LSTM | nn.GRU)
     if not module.batch_first or module.dropout or getattr(module, "proj_size", 0):
         raise ValueError("batch_first must be True, and dropout and proj_size 0")
-    return Recurrent(name, module, formats)
+    return RecurrentModule(name, module, formats)

@@ -11,7 +11,7 @@ from torch import nn
 
 from concord.spec.training import TRAIN_EXP_MAX
 from concord.train.optimiser import Optimiser
-from concord.train.parameters import Counts, Parameter
+from concord.train.parameters import Parameter, UpdateCounts
 from concord.train.settings import exact
 from concord.train.tensor import Dyadic, added, saturations
 from concord.train.torch.convert import session_of
@@ -31,7 +31,7 @@ class SGD(torch.optim.Optimizer):
 
     Attributes
     ----------
-    counts : Counts
+    counts : UpdateCounts
         What the updates have come to so far: refused, vanished, grown; and how many numbers have saturated, in passes
         of the module as well. The first of these give a ``RuntimeWarning``.
     """
@@ -41,7 +41,7 @@ class SGD(torch.optim.Optimizer):
             given = f"{lr!r}, {momentum!r} and {weight_decay!r}"
             raise ValueError(f"lr must be above 0, momentum and weight_decay from 0 to below 1, not {given}")
         self.session = session_of(model)
-        self.session.counts = self.counts = Counts()
+        self.session.counts = self.counts = UpdateCounts()
         self._warned = False
         self._integers = {
             id(m.holder): m for m in model.modules() if isinstance(m, Integers) and isinstance(m.holder, Parameter)

@@ -11,9 +11,9 @@ import torch
 from concord.graph.ir import Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer, PassContext
-from concord.train.noise import Noise
-from concord.train.parameters import Counts, Parameter
+from concord.train.layers.base import PassContext, TrainableLayer
+from concord.train.noise import NoiseStream
+from concord.train.parameters import Parameter, UpdateCounts
 from concord.train.tensor import Tensor, added, saturations
 
 #: Place of random numbers, as in :mod:`concord.train.trainer`.
@@ -54,16 +54,16 @@ class Session:
     def __init__(self, formats: TrainingFormats, seed: int):
         self.formats, self.seed = formats, seed
         #: What updates have come to, and what has saturated; the optimiser shows it.
-        self.counts = Counts()
+        self.counts = UpdateCounts()
         #: Steps of the optimiser so far; noise depends on them.
         self.steps = 0
-        self.noise = Noise(seed, (_NOISE, 0))
+        self.noise = NoiseStream(seed, (_NOISE, 0))
         #: By the id of the parameter, in the order of the layers.
         self.gradients: dict[int, tuple[Parameter, Gradients]] = {}
 
     def end_step(self, steps: int) -> None:
         """Note a step of the optimiser."""
-        self.steps, self.noise = steps, Noise(self.seed, (_NOISE, steps))
+        self.steps, self.noise = steps, NoiseStream(self.seed, (_NOISE, steps))
 
     def collect(self, parameter: Parameter, change: list[Tensor], samples: int) -> None:
         """Note a gradient.
@@ -86,7 +86,7 @@ class Record:
     """A layer that was passed."""
 
     node: Node
-    layer: Layer
+    layer: TrainableLayer
     memory: Any
     first: bool
 
@@ -120,7 +120,7 @@ class Tape:
         return found
 
     def run(
-        self, op: str, stem: str, layer: Layer, inputs: Sequence[Made], attrs: dict[str, Any], count: int = 1
+        self, op: str, stem: str, layer: TrainableLayer, inputs: Sequence[Made], attrs: dict[str, Any], count: int = 1
     ) -> list[tuple[str, Tensor]]:
         """Compute a layer on tensors with names; results, again with names."""
         name = self.name(stem)
@@ -138,7 +138,7 @@ class Tape:
         return list(zip(outputs, found, strict=False))
 
     def backward(self, name: str, gradient: Tensor, samples: int) -> None:
-        """Gradients of all parameters from that of a result, as :class:`concord.train.network.Network` has them.
+        """Gradients of all parameters from that of a result, as a :class:`TrainableNetwork` has them.
 
         Raises
         ------

@@ -14,7 +14,7 @@ from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.compiler.pipeline.states import Decided, Requested, Submitted
 from concord.graph.ir import Quantization
 from concord.graph.passes.dtypes import Dtype
-from concord.image import Segment
+from concord.image import MemorySegment
 from concord.pipeline.instruments import PassError
 from concord.pipeline.manager import advance
 from concord.program import assembler
@@ -357,7 +357,7 @@ def segment_again(image):
 
 
 def segment_too_far(image):
-    made = Segment.from_words(RegionId.WIDE, image.config.wide_depth - 1, [0, 0], image.config)
+    made = MemorySegment.from_words(RegionId.WIDE, image.config.wide_depth - 1, [0, 0], image.config)
     return replace(image, segments=(*image.segments, made))
 
 
