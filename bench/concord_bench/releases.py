@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import concord
-from concord.utils.files import write_text
+from concord.display.pictures import BLUE, INK, MUTED, drawing, png
+from concord.utils.files import write_bytes, write_text
 from concord_bench.networks import NETWORKS
 from concord_bench.results import Results
 from concord_bench.software import DERIVED, EMULATOR, FAST, PLACED
@@ -120,32 +121,22 @@ def section(releases: Sequence[Release], picture: Path | None = None) -> str:
 
 def draw(releases: Sequence[Release], path: Path) -> None:
     """Write a picture: a panel for each kind, a line for each figure, a dot for every release, the last one blue."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from concord.demo.report import CURVES
-
     found = {kind: _rows(releases, kind) for kind in KINDS}
-    with plt.rc_context(CURVES):
+    with drawing() as plt:
         heights = [len(found[kind]) + 2 for kind in KINDS]
         figure, panels = plt.subplots(
             len(KINDS), figsize=(9, 0.26 * sum(heights)), height_ratios=heights, layout="constrained"
         )
         for panel, (kind, rows) in zip(panels, found.items(), strict=True):
             _panel(panel, rows)
-            panel.set_title(kind, loc="left")
+            panel.set_title(kind)
         figure.suptitle(f"Concord {', '.join(one.version for one in releases)}", x=0.01, ha="left")
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=90, metadata={"Software": None})
-        plt.close(figure)
+        write_bytes(path, png(figure, 90))
 
 
 def _panel(panel: Any, rows: dict[str, list[float | None]]) -> None:
     """A line for each figure on a logarithmic scale, with its last value in numbers."""
-    from concord.demo.report import BLUE, GRID, INK, MUTED
-
     for at, values in enumerate(rows.values()):
         known = [value for value in values if value is not None]
         panel.plot(known, [at] * len(known), "o-", color=MUTED, alpha=0.5, ms=4)
@@ -157,5 +148,4 @@ def _panel(panel: Any, rows: dict[str, list[float | None]]) -> None:
     panel.set_xscale("log")
     panel.margins(x=0.12)
     panel.tick_params(axis="x", which="both", labelbottom=False, bottom=False)
-    panel.grid(axis="x", color=GRID)
-    panel.set_axisbelow(True)
+    panel.grid(axis="x")

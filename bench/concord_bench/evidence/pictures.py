@@ -5,13 +5,12 @@ Needs the ``demo`` extra (matplotlib). Draws what it is given.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from concord.demo.report import AMBER, BLUE, CURVES, GRID, INK, MUTED, RED, TEAL
+from concord.display.pictures import AMBER, BLUE, INK, MUTED, RED, TEAL, drawing, png
 from concord_bench.evidence.finetune import FineTuning
 from concord_bench.evidence.plan import Study
 from concord_bench.evidence.scratch import Scratch
@@ -47,11 +46,9 @@ def _dots(axes: Any, found: dict[str, Row]) -> None:
         )  # fmt: skip
     axes.set_yticks(range(len(shown)), [row.title for row in shown.values()])
     axes.set_ylim(len(shown) - 0.5, -0.75)
-    axes.tick_params(length=0)
     axes.margins(x=0.12)
-    axes.grid(axis="x", color=GRID)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("test accuracy in %", color=MUTED)
+    axes.grid(axis="x")
+    axes.set_xlabel("test accuracy in %")
 
 
 def _curves(axes: Any, found: dict[str, Row]) -> None:
@@ -62,18 +59,14 @@ def _curves(axes: Any, found: dict[str, Row]) -> None:
             values, epochs = np.array(curves), np.arange(1, len(curves[0]) + 1)
             axes.plot(epochs, values.mean(axis=0), color=_colour(name), marker="o", ms=3, label=row.title)
             axes.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=_colour(name), alpha=0.09, lw=0)
-    axes.set_xlabel("epoch", color=MUTED)
+    axes.set_xlabel("epoch")
     axes.locator_params(axis="x", integer=True)
-    axes.set_ylabel("validation accuracy in %", color=MUTED)
-    axes.grid(axis="y", color=GRID)
+    axes.set_ylabel("validation accuracy in %")
+    axes.grid(axis="y")
 
 
 def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
     """PNGs by the name of their file in ``docs``; those that there are results for."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     tables = {study.name: rows(study, store) for study in studies}
@@ -81,7 +74,7 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
     scratch = [s for s in there if isinstance(s, Scratch)]
     tuned = [s for s in there if isinstance(s, FineTuning)]
     drawn: dict[str, bytes] = {}
-    with plt.rc_context(CURVES):
+    with drawing() as plt:
         groups: tuple[tuple[str, str, Sequence[Study]], ...] = (
             (SEEDS_PICTURE, "Every dot is a seed, bars are means", scratch),
             (TUNING_PICTURE, "Every dot is a fold, bars are means", tuned),
@@ -90,20 +83,19 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
             if chosen:
                 heights = [1.0 + 0.42 * sum(bool(row.results) for row in tables[s.name].values()) for s in chosen]
                 figure, places = plt.subplots(
-                    len(chosen), 1, figsize=(8.6, sum(heights)), layout="constrained", facecolor="white", squeeze=False,
+                    len(chosen), 1, figsize=(8.6, sum(heights)), layout="constrained", squeeze=False,
                     height_ratios=heights,
                 )  # fmt: skip
                 for axes, study in zip(places.flat, chosen, strict=True):
                     _dots(axes, tables[study.name])
                     axes.set_title(study.title)
                 figure.suptitle(title, x=0.01, ha="left", color=MUTED, fontsize=10)
-                drawn[name] = _png(figure)
-                plt.close(figure)
+                drawn[name] = png(figure)
         if several := [s for s in scratch if any(len(r.curve) > 1 for w in tables[s.name].values() for r in w.results)]:
             columns = 2 if len(several) in (2, 4) else min(3, len(several))
             lines = -(-len(several) // columns)
             figure, places = plt.subplots(
-                lines, columns, figsize=(4.6 * columns, 0.9 + 3.3 * lines), facecolor="white", squeeze=False,
+                lines, columns, figsize=(4.6 * columns, 0.9 + 3.3 * lines), squeeze=False,
                 layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08),
             )  # fmt: skip
             for axes in places.flat[len(several) :]:
@@ -114,15 +106,6 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
                 axes.set_title(study.title)
                 handles, labels = axes.get_legend_handles_labels()
                 named |= dict(zip(labels, handles, strict=True))
-            figure.legend(
-                named.values(), named.keys(), loc="outside lower center", ncol=2 if columns == 2 else 3, frameon=False
-            )
-            drawn[CURVES_PICTURE] = _png(figure)
-            plt.close(figure)
+            figure.legend(named.values(), named.keys(), loc="outside lower center", ncol=2 if columns == 2 else 3)
+            drawn[CURVES_PICTURE] = png(figure)
     return drawn
-
-
-def _png(figure: Any) -> bytes:
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=110, metadata={"Software": None})
-    return out.getvalue()

@@ -12,17 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.display.pictures import AMBER, BLUE, INK, MUTED, RED, TEAL, drawing, png
 from concord.utils.arrays import FloatArray
+from concord.utils.files import write_bytes
 
 Integers = npt.NDArray[np.int64]
-
-INK, MUTED, GRID = "#1b2733", "#66737f", "#dfe5ea"
-BLUE, TEAL, AMBER, RED = "#1f6fb2", "#2a9d8f", "#e9a23b", "#c8553d"
-#: Style of curves, for ``matplotlib.pyplot.rc_context``.
-CURVES: dict[Any, Any] = {
-    "font.size": 10, "text.color": INK, "axes.edgecolor": GRID, "xtick.color": MUTED, "ytick.color": MUTED,
-    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,20 +79,9 @@ class Report:
 
 def draw(report: Report, path: Path) -> None:
     """Write the picture to ``path``."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    style: dict[Any, Any] = {
-        "font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "axes.edgecolor": GRID,
-        "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "axes.titleweight": "bold",
-        "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10, "axes.spines.top": False,
-        "axes.spines.right": False,
-    }  # fmt: skip
-    with plt.rc_context(style):
+    with drawing() as plt:
         count = len(report.tensors)
-        figure = plt.figure(figsize=(13.5, 8.8), facecolor="white")
+        figure = plt.figure(figsize=(13.5, 8.8))
         _headline(figure, report)
         top = figure.add_gridspec(1, 2, left=0.055, right=0.975, top=0.79, bottom=0.42, width_ratios=[1, 1.75])
         top.update(wspace=0.20)
@@ -114,8 +97,7 @@ def draw(report: Report, path: Path) -> None:
         )
         figure.text(0.055, 0.303, explanation, size=9.5, color=MUTED)
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-        plt.close(figure)
+        write_bytes(path, png(figure))
 
 
 def _headline(figure: Any, report: Report) -> None:
@@ -143,7 +125,6 @@ def _confusion(axes: Any, report: Report) -> None:
             axes.text(column, row, number, ha="center", va="center", size=8.5, color=colour)
     axes.set_xticks(range(classes))
     axes.set_yticks(range(classes))
-    axes.tick_params(length=0)
     axes.set(xlabel="NPU says", ylabel="true digit", title="Confusion matrix")
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -163,9 +144,7 @@ def _errors(axes: Any, layers: tuple[LayerFigures, ...]) -> None:
     axes.set_xlim(0, right * 1.28)
     axes.set_yticks(range(1, len(layers) + 1), [layer.name for layer in layers])
     axes.invert_yaxis()
-    axes.grid(axis="x", color=GRID)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
+    axes.grid(axis="x")
     axes.set(
         title="Error of each layer's output against double precision",
         xlabel="relative error per sample in % (box: middle half, whiskers: 1 to 99 %)",
@@ -191,8 +170,7 @@ def _window(axes: Any, tensor: TensorFigures, *, first: bool) -> Any:
         )
     axes.set_xlim(low, high + 1)
     axes.set_xticks(range(low + 1, high + 1, 2))
-    axes.grid(axis="y", color=GRID, zorder=1)
-    axes.tick_params(length=0)
+    axes.grid(axis="y")
     axes.set_xlabel("log2 of |x| in units of the last mantissa bit")
     if first:
         axes.set_ylabel("% of values ≠ 0")

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
-from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
+from concord.display.pictures import AMBER, BLUE, TEAL, drawing, png
 from concord.display.tables import text_table
 from concord.frontend import import_model
 from concord.host import connect
@@ -143,11 +143,6 @@ def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None
 
 def draw(outcome: Outcome, path: Path) -> None:
     """Draw loss, accuracy, and the shares of refused and vanished updates, by epoch."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     history = outcome.history
     epochs = [f.epoch + 1 for f in history]
     counted = [max(f.counts.elements, 1) for f in history]
@@ -162,15 +157,14 @@ def draw(outcome: Outcome, path: Path) -> None:
             ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
         )),
     )  # fmt: skip
-    with plt.rc_context(CURVES):
-        figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained", facecolor="white")
+    with drawing() as plt:
+        figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained")
         title = f"Digits CNN, weights of 8 bits, no float copy: {100 * outcome.accuracy:.2f} % on the NPU"
         figure.suptitle(title, weight="bold", x=0.01, ha="left")
         for axes, (name, lines) in zip(places, panels, strict=True):
             for label, colour, values in lines:
                 axes.plot(epochs, values, color=colour, label=label, marker="o", markersize=3)
             axes.set(title=name, xlabel="epoch")
-            axes.grid(axis="y", color=GRID)
-            axes.legend(frameon=False)
-        figure.savefig(path, dpi=110)
-        plt.close(figure)
+            axes.grid(axis="y")
+            axes.legend()
+        write_bytes(path, png(figure))
