@@ -35,9 +35,9 @@ CHUNKS = (1 << 16) // CHUNK
 #: What results depend on: a change of one of these begins again.
 SOURCES = (
     "tests/support/pair_units.py", "tests/support/pairs.cpp", "sw/concord/golden/binary16.py",
-    "sw/concord/operations/float32.py", "sw/concord/emulator/kernels.py", "sw/concord/derive/backends/numpy_prelude.py",
-    "sw/concord/derive/backends/onnx_functions.py",
-    "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/binary16_add.py",
+    "sw/concord/operations/float32.py", "sw/concord/operations/numpy_text.py", "sw/concord/operations/onnx_text.py",
+    "sw/concord/operations/torch_text.py", "sw/concord/emulator/kernels.py",
+    "sw/concord/derive/backends/onnx_functions.py", "hw/concord_rtl/arith/binary16_add.py",
     "hw/concord_rtl/arith/binary16_mul.py", "hw/concord_rtl/arith/binary16_fields.py", "hw/concord_rtl/cells/dsp.py",
     "hw/concord_rtl/families/primitives.py",
 )  # fmt: skip

@@ -11,17 +11,17 @@ from onnx import helper
 
 from concord.derive.backends import numpy_prelude as prelude
 from concord.derive.backends import onnx_functions
-from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET
+from concord.derive.backends.onnx_functions import IR_VERSION, OPSET
 from concord.emulator import kernels
+from concord.operations import catalogue, numpy_text
 from concord.operations.float32 import Pool
+from concord.operations.onnx_text import DOMAIN
 from concord.program import Quant
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
-from concord.spec.isa import Op
 from support.derive_flag_numbers import CONDITIONS
 from support.derive_numbers import PRIMITIVES
 
-_BINARY = {"HalfAdd": "add", "HalfSub": "sub", "HalfMul": "mul", "HalfMax": "larger", "HalfMin": "smaller"}
-_OPS = {"HalfAdd": Op.VV_ADD, "HalfSub": Op.VV_SUB, "HalfMul": Op.VV_MUL, "HalfMax": Op.VV_MAX, "HalfMin": Op.VV_MIN}
+_OPS = {operation.onnx: op for op, operation in catalogue.OPERATIONS.items() if operation.exchanged is None}
 _QUANTISE = tuple(name for name in PRIMITIVES if "Quantize" in name)
 _ONNX_LEVELS = {
     "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -31,8 +31,8 @@ _ONNX_LEVELS = {
 }
 #: By backend, which operations it has as such.
 OPERATIONS = {
-    "emulator": (*_OPS, "HalfRelu", "HalfTable", "RoundToHalf", "RoundSingleToHalf", *_QUANTISE),
-    "numpy": (*_BINARY, "HalfRelu", "HalfTable", "RoundToHalf", "RealToHalf", *_QUANTISE),
+    "emulator": (*_OPS, "HalfTable", "RoundToHalf", "RoundSingleToHalf", *_QUANTISE),
+    "numpy": (*_OPS, "HalfTable", "RoundToHalf", "RealToHalf", *_QUANTISE),
     **{f"onnx {level}": (*PRIMITIVES, *CONDITIONS) for level in _ONNX_LEVELS},
     "torch": (*PRIMITIVES, *CONDITIONS),
 }
@@ -58,10 +58,8 @@ def numpy_file(name, attributes, *arrays):
     """A function of derived NumPy files."""
     x, *rest = arrays
     with np.errstate(all="ignore"):
-        if name in _BINARY:
-            return getattr(prelude, _BINARY[name])(x, rest[0])
-        if name == "HalfRelu":
-            return prelude.relu(x)
+        if name in _OPS:
+            return getattr(numpy_text, catalogue.OPERATIONS[_OPS[name]].numpy)(*arrays)
         if name == "HalfTable":
             scale = int(np.log2(attributes["factor"]))
             return prelude.table(x, rest[0], int(attributes["low"]), int(attributes["high"]), scale)
@@ -69,7 +67,7 @@ def numpy_file(name, attributes, *arrays):
             mant, least, exponent, noise = _sizes(name, attributes, rest)
             how = {"exponent": exponent, "rounding": _rounding(name)[1], "noise": noise}
             return prelude.quantise(x, [x.shape[-1]], mant, least, **how)
-        return prelude.half(x + 0.0 if name == "RoundToHalf" else x)
+        return numpy_text.half(x + 0.0 if name == "RoundToHalf" else x)
 
 
 def emulator(name, attributes, *arrays):
@@ -82,9 +80,7 @@ def emulator(name, attributes, *arrays):
         lanes = x.reshape(1, 1, -1).copy()
         out = np.empty(lanes.shape, np.float32)
         if name in _OPS:
-            kernels.elementwise(_OPS[name], [lanes, rest[0].reshape(lanes.shape)], out, pool)
-        elif name == "HalfRelu":
-            kernels.elementwise(Op.V_RELU, [lanes], out, pool)
+            kernels.elementwise(_OPS[name], [lanes, *(array.reshape(lanes.shape) for array in rest)], out, pool)
         elif name == "HalfTable":
             low, high, scale = int(attributes["low"]), int(attributes["high"]), int(np.log2(attributes["factor"]))
             slot = {"low": low, "high": high, "offset": -low, "scale": scale, "settled_low": 0, "settled_high": 0}
@@ -114,6 +110,7 @@ def torch_function(name, attributes, *arrays):
     import torch
 
     from concord.derive.backends import torch_flags, torch_functions
+    from concord.operations import torch_text
 
     away = name.endswith("Away")
     plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
@@ -123,7 +120,7 @@ def torch_function(name, attributes, *arrays):
     given = {"away": True} if away else {}
     if name.endswith("Stochastic"):
         given["noise"] = tensors.pop()
-    module = torch_flags if name in CONDITIONS else torch_functions
+    module = torch_flags if name in CONDITIONS else torch_text if hasattr(torch_text, plain) else torch_functions
     return getattr(module, plain)(*tensors, **attributes, **given).numpy()
 
 

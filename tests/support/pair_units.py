@@ -17,9 +17,9 @@ from amaranth.back import verilog
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.derive.backends import numpy_prelude
 from concord.emulator import kernels
 from concord.golden import binary16
+from concord.operations import numpy_text
 from concord.operations.float32 import Pool
 from concord.spec.isa import Op
 from concord_rtl.arith.binary16_add import Binary16Add
@@ -29,8 +29,8 @@ from concord_rtl.parts.control import AddOp
 
 #: By name: golden model, operation of the emulator, function of the NumPy file, of ONNX and of PyTorch.
 OPERATIONS = {
-    "add": (binary16.add, Op.VV_ADD, numpy_prelude.add, "HalfAdd", "half_add"),
-    "mul": (binary16.mul, Op.VV_MUL, numpy_prelude.mul, "HalfMul", "half_mul"),
+    "add": (binary16.add, Op.VV_ADD, numpy_text.add, "HalfAdd", "half_add"),
+    "mul": (binary16.mul, Op.VV_MUL, numpy_text.mul, "HalfMul", "half_mul"),
 }
 RTL = {"add": Binary16Add, "mul": Binary16Mul}
 WRAPPER = Path(__file__).with_name("pairs.cpp")
@@ -99,7 +99,8 @@ def onnx_graph(operation):
     import onnxruntime
     from onnx import helper
 
-    from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
+    from concord.derive.backends.onnx_functions import IR_VERSION, OPSET, needed
+    from concord.operations.onnx_text import DOMAIN
 
     name = OPERATIONS[operation][3]
     ports = [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [None]) for x in "aby"]
@@ -116,10 +117,10 @@ def torch_function(operation):
     """The function of derived PyTorch modules."""
     import torch
 
-    from concord.derive.backends import torch_functions
+    from concord.operations import torch_text
 
     torch.set_num_threads(1)
-    function = getattr(torch_functions, OPERATIONS[operation][4])
+    function = getattr(torch_text, OPERATIONS[operation][4])
     return lambda a, b: function(*(torch.from_numpy(kernels.decode(bits)) for bits in (a, b))).numpy()
 
 

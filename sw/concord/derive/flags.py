@@ -7,7 +7,7 @@ values, so most nodes have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,6 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.spec.formats import ExponentMode, Flag
 
-#: Bits of a flag word by the names of the flags.
-BITS: Mapping[str, int] = {flag.name: 1 << flag for flag in Flag}
 #: Greatest magnitude of a value, and the k for which all of its elements are multiples of 2**k.
 Limit = tuple[float, int]
 #: By place, the flag word of every sample, uint8 ``[samples]``.

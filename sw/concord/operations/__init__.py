@@ -5,6 +5,8 @@ record, catalogue
     :mod:`concord.golden.table`.
 float32
     The operations on float32 arrays, as the emulator executes them.
+numpy_text, torch_text, onnx_text
+    The operations in derived software: texts that become parts of files.
 """
 
 from concord.operations.catalogue import OPERATIONS as OPERATIONS

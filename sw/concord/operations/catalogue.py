@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.golden import binary16
-from concord.operations import float32
+from concord.operations import float32, onnx_text
 from concord.operations.record import ElementwiseOperation, Ends
 from concord.spec.isa import Op
 
@@ -32,24 +32,13 @@ _SUB = ElementwiseOperation(
     numpy="sub",
     torch="half_sub",
     onnx="HalfSub",
+    onnx_body=onnx_text.SUB,
 )
 
 #: By instruction; the operand is the second argument.
 OPERATIONS: dict[Op, ElementwiseOperation] = {
     operation.op: operation
     for operation in (
-        ElementwiseOperation(
-            op=Op.VV_MUL,
-            golden=binary16.mul,
-            kernel=float32.mul,
-            bounds=_product_ends,
-            rounds=True,
-            node="Mul",
-            word="product",
-            numpy="mul",
-            torch="half_mul",
-            onnx="HalfMul",
-        ),
         ElementwiseOperation(
             op=Op.VV_ADD,
             golden=binary16.add,
@@ -61,6 +50,7 @@ OPERATIONS: dict[Op, ElementwiseOperation] = {
             numpy="add",
             torch="half_add",
             onnx="HalfAdd",
+            onnx_body=onnx_text.ADD,
         ),
         _SUB,
         replace(
@@ -73,6 +63,19 @@ OPERATIONS: dict[Op, ElementwiseOperation] = {
             exchanged=Op.VV_SUB,
         ),
         ElementwiseOperation(
+            op=Op.VV_MUL,
+            golden=binary16.mul,
+            kernel=float32.mul,
+            bounds=_product_ends,
+            rounds=True,
+            node="Mul",
+            word="product",
+            numpy="mul",
+            torch="half_mul",
+            onnx="HalfMul",
+            onnx_body=onnx_text.MUL,
+        ),
+        ElementwiseOperation(
             op=Op.VV_MAX,
             golden=binary16.maximum,
             kernel=float32.maximum,
@@ -83,6 +86,7 @@ OPERATIONS: dict[Op, ElementwiseOperation] = {
             numpy="larger",
             torch="half_max",
             onnx="HalfMax",
+            onnx_body=onnx_text.MAXIMUM,
         ),
         ElementwiseOperation(
             op=Op.VV_MIN,
@@ -95,6 +99,7 @@ OPERATIONS: dict[Op, ElementwiseOperation] = {
             numpy="smaller",
             torch="half_min",
             onnx="HalfMin",
+            onnx_body=onnx_text.MINIMUM,
         ),
         ElementwiseOperation(
             op=Op.V_RELU,
@@ -107,6 +112,7 @@ OPERATIONS: dict[Op, ElementwiseOperation] = {
             numpy="relu",
             torch="half_relu",
             onnx="HalfRelu",
+            onnx_body=onnx_text.RELU,
         ),
     )
 }

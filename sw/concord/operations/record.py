@@ -37,7 +37,7 @@ class ElementwiseOperation:
     word : str
         What comes out of it, for names in derived software.
     numpy, torch, onnx : str
-        Functions of derived software.
+        Functions of derived software, in the modules with their texts or with the body ``onnx_body``.
     exchanged : Op or None
         The operation that derived software has in its place, with the operands exchanged.
     """
@@ -52,6 +52,7 @@ class ElementwiseOperation:
     numpy: str
     torch: str
     onnx: str
+    onnx_body: str
     exchanged: Op | None = None
 
     @property

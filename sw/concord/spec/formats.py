@@ -72,6 +72,10 @@ class Flag(IntEnum):
     TABLE_CLAMPED = 4  #: a table was given a number beyond an end where its function is not constant
 
 
+#: Bits of a flag word by the names of the flags.
+FLAG_BITS = {flag.name: 1 << flag for flag in Flag}
+
+
 @dataclass(frozen=True)
 class BlockFormat:
     """Block floating point with ``mant`` bits, ``block`` elements and exponents ``exp_min..exp_max``.

@@ -19,6 +19,7 @@ from concord.golden import host_math
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect
+from concord.operations import numpy_text
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY, graph_of
@@ -156,7 +157,8 @@ def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_pa
     rng = np.random.default_rng(8)
     backends = Path(numpy_prelude.__file__).parent
     of_torch = [backends / f"torch_{part}.py" for part in ("functions", "flags", "host")]  # PyTorch may be absent
-    texts = [*map(inspect.getsource, (host_math, numpy_prelude)), *(path.read_text() for path in of_torch)]
+    of_torch.append(Path(numpy_text.__file__).with_name("torch_text.py"))
+    texts = [*map(inspect.getsource, (host_math, numpy_prelude, numpy_text)), *(path.read_text() for path in of_torch)]
     own = {
         "behind",
         "compute",

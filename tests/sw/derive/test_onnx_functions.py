@@ -8,9 +8,10 @@ import pytest
 from onnx import helper
 
 from concord.derive.backends import onnx_functions
-from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS
+from concord.derive.backends.onnx_functions import FUNCTIONS
 from concord.derive.backends.onnx_host_functions import POWERS
 from concord.golden.host_math import host_exp, host_log
+from concord.operations.onnx_text import DOMAIN
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 from support.derive_runners import onnx_runner, run_onnx_nodes

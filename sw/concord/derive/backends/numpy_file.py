@@ -18,13 +18,14 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.names import free_name
+from concord.derive.backends.operation_texts import with_operations
 from concord.derive.backends.products import plan
 from concord.derive.backends.python_host import CONSTANTS, Dialect, partition_lines
-from concord.derive.flags import BITS, every
+from concord.derive.flags import every
 from concord.derive.names import Names, identifier, in_docstring
 from concord.golden import binary16
 from concord.graph.ir import Graph
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import FLAG_BITS, ExponentMode, Rounding
 from concord.utils.arrays import FloatArray
 
 _MARK = "# --- arithmetic ---\n"
@@ -56,9 +57,9 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, bytes]:
     prelude = importlib.resources.files(__package__).joinpath("numpy_prelude.py").read_text(encoding="utf-8")
     ports = {"inputs": _ports(model.inputs, model), "outputs": _ports(model.outputs, model)}
     head = _HEAD.format(title=_title(model), flags="" if model.flags is None else _ABOUT_FLAGS, **ports)
-    arithmetic = prelude.split(_MARK, 1)[1].strip()
+    arithmetic = with_operations(prelude.split(_MARK, 1)[1].strip(), "numpy_text.py")
     load = f"W = load(Path(__file__).with_name({weights!r}))"
-    words = f"FLAGS = {BITS!r}"
+    words = f"FLAGS = {FLAG_BITS!r}"
     run, data = writer.run(), archive(writer.arrays)
     parts = [head, words, arithmetic, reader(data), _LOAD.strip(), load, *functions, run]
     return "\n\n\n".join(parts) + "\n", data

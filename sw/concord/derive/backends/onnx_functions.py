@@ -15,10 +15,8 @@ RoundSingleToHalf
     The same for a sum that is a FLOAT exactly.
 RealToHalf
     Any DOUBLE to wide, once rounded; -0, infinities and NaN stay what they are, numbers beyond become infinities.
-HalfAdd, HalfSub, HalfMul
-    binary16 arithmetic. FLOAT has 24 bits, at least 2 * 11 + 2, so rounding its result again changes nothing.
-HalfMax, HalfMin, HalfRelu
-    In the order -inf < ... < -0 < +0 < ... < inf; NaN if either operand is.
+HalfAdd, HalfMax and so on
+    Operations of the multifunction units: those of :mod:`concord.operations`.
 HalfTable
     ``entries[clamp(rne(x * 2**scale), low, high) - low]``; an infinity counts as +-65504, a NaN as 0.
 BlockQuantize, BlockQuantizeAway
@@ -44,10 +42,11 @@ from onnx import parser
 
 from concord.derive.backends.onnx_flag_functions import flag_texts
 from concord.derive.backends.onnx_host_functions import HOST_TEXTS
+from concord.operations import OPERATIONS, onnx_text
+from concord.operations.onnx_text import DOMAIN
 from concord.spec.formats import BINARY16_MAX, NOISE_BITS
 
-#: Domain of the functions, and the version of the standard operators that they are made of.
-DOMAIN = "concord"
+#: Version of the standard operators that the functions are made of.
 OPSET = 21
 IR_VERSION = 10
 
@@ -106,31 +105,6 @@ def _two_sum(a: str, b: str, total: str, error: str) -> str:
     {error} = Add ({t}_rest_a, {t}_rest_b)
     """
 
-
-_SINGLE = """
-    half = Cast <to = 10> (exact)
-    y = Cast <to = 1> (half)
-"""
-
-# Where of ONNX Runtime may give +0 for a -0 of its first choice: a -0 that matters is always the second one.
-_MAX = """
-    either = Max (a, b)
-    equal = Equal (a, b)
-    inverse_a = Reciprocal (a)
-    inverse_b = Reciprocal (b)
-    same = Equal (inverse_a, inverse_b)
-    signs = Not (same)
-    zeros = And (equal, signs)
-    zero = Constant <value = float {0.0}> ()
-    y = Where (zeros, zero, either)
-"""
-
-_MIN = f"""
-    minus_a = Neg (a)
-    minus_b = Neg (b)
-    minus_y = {DOMAIN}.HalfMax (minus_a, minus_b)
-    y = Neg (minus_y)
-"""
 
 _FINITE = f"""
     nan = IsNaN (x)
@@ -248,7 +222,7 @@ _TEXTS = {
     "RoundToHalf": ("(sum) => (y)", _ROUND.replace("SIDE", "side = Sign (low)")),
     "RoundSumToHalf": ("(sum, rest) => (y)", _ROUND.replace("SIDE", "both = Add (low, rest)\n    side = Sign (both)")),
     "RoundSingleToHalf": ("(sum) => (y)", "zero = Constant <value = float {0.0}> ()\n none = Equal (sum, zero)\n"
-                          "exact = Where (none, zero, sum)" + _SINGLE),
+                          "exact = Where (none, zero, sum)" + onnx_text.SINGLE),
     "SumOfTwo": ("(a, b) => (sum, rest)", _two_sum("a", "b", "sum", "rest")),
     "SumOfThree": ("(a, b, c) => (sum, rest)",
                    _two_sum("a", "b", "first", "rest_1") + _two_sum("first", "c", "second", "rest_2")
@@ -258,16 +232,10 @@ _TEXTS = {
     rest = Where (none, least, more)
     """),
     "RealToHalf": ("(x) => (y)", _REAL),
-    "HalfAdd": ("(a, b) => (y)", "exact = Add (a, b)" + _SINGLE),
-    "HalfSub": ("(a, b) => (y)", "exact = Sub (a, b)" + _SINGLE),
-    "HalfMul": ("(a, b) => (y)", "exact = Mul (a, b)" + _SINGLE),
-    "HalfMax": ("(a, b) => (y)", _MAX),
-    "HalfMin": ("(a, b) => (y)", _MIN),
-    "HalfRelu": ("(x) => (y)", """
-    zero = Constant <value = float {0.0}> ()
-    low = LessOrEqual (x, zero)
-    y = Where (low, zero, x)
-    """),
+    **{
+        operation.onnx: (f"({', '.join('ab' if operation.combines else 'x')}) => (y)", operation.onnx_body)
+        for operation in OPERATIONS.values()
+    },
     "HalfTable": ("<factor, low, high> (x, entries) => (y)", _FINITE + _CODE + """
     code = Clip (whole, low, high)
     place = Sub (code, low)

@@ -11,8 +11,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from concord.derive.backends.names import free_name
-from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
+from concord.derive.backends.onnx_functions import IR_VERSION, OPSET, needed
 from concord.derive.names import in_ascii
+from concord.operations.onnx_text import DOMAIN
 
 #: Domain of the functions that are layers.
 LAYERS = "layers"

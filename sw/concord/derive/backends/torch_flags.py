@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from concord.derive.backends.torch_functions import NOISE_PARTS, finite
-from concord.derive.flags import BITS as FLAGS
+from concord.spec.formats import FLAG_BITS as FLAGS
 
 # --- flags ---
 

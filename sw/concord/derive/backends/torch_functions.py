@@ -1,11 +1,16 @@
 """The numbers of the NPU in PyTorch, on CPUs ([concordance]); this text is also the first part of a derived module.
 
 A *wide* tensor is float32 and holds binary16 numbers; a *narrow* one is float32 and holds the values of blocks,
-mantissa times power of two; an exact sum is float64. Any NaN stands for the canonical one.
+mantissa times power of two; an exact sum is float64. Any NaN stands for the canonical one. The text of
+:mod:`concord.operations.torch_text` stands in the place of the line in the middle.
 """
 
 import torch
 from torch import Tensor
+
+from concord.operations.torch_text import half_max
+
+# --- arithmetic ---
 
 HALF_MAX = 65504.0
 NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
@@ -36,46 +41,7 @@ def real_to_half(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), float("nan"), odd.to(torch.float32).to(torch.float16).to(torch.float32))
 
 
-def round_single(total: Tensor) -> Tensor:
-    """float32 numbers to wide, nearest even."""
-    return total.to(torch.float16).to(torch.float32)
-
-
-def round_single_to_half(total: Tensor) -> Tensor:
-    """Exact float32 sums to wide; an exact zero gives +0."""
-    return round_single(total + 0.0)
-
-
-def half_add(a: Tensor, b: Tensor) -> Tensor:
-    """Sum of wide tensors. float32 has 24 bits, at least 2 * 11 + 2: rounding its result again changes nothing."""
-    return round_single(a + b)
-
-
-def half_sub(a: Tensor, b: Tensor) -> Tensor:
-    """Difference of wide tensors."""
-    return round_single(a - b)
-
-
-def half_mul(a: Tensor, b: Tensor) -> Tensor:
-    """Product of wide tensors."""
-    return round_single(a * b)
-
-
-def half_max(a: Tensor, b: Tensor) -> Tensor:
-    """The greater one, -0 below +0; NaN if either is."""
-    picked = torch.where((a > b) | torch.isnan(a), a, b)
-    return torch.where(a == b, (a + b) * 0.5, picked)
-
-
-def half_min(a: Tensor, b: Tensor) -> Tensor:
-    """The lesser one, -0 below +0; NaN if either is."""
-    picked = torch.where((a < b) | torch.isnan(a), a, b)
-    return torch.where(a == b, (-a - b) * -0.5, picked)
-
-
-def half_relu(x: Tensor) -> Tensor:
-    """The maximum with +0."""
-    return torch.where(x <= 0.0, torch.zeros((), dtype=x.dtype), x)
+# --- operations ---
 
 
 def finite(x: Tensor) -> Tensor:

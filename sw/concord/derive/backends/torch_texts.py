@@ -8,8 +8,9 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from concord.derive.backends.operation_texts import with_operations
 from concord.derive.backends.python_host import CONSTANTS
-from concord.derive.flags import BITS
+from concord.spec.formats import FLAG_BITS
 
 CLASS = '''
 
@@ -74,16 +75,17 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 
 @cache
 def functions() -> str:
-    """The text of :mod:`.torch_functions` behind its docstring."""
+    """The text of :mod:`.torch_functions` behind its head."""
     text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
-    return "import numpy as np\n" + text[text.index("import torch\n") :]
+    head = "import numpy as np\nimport torch\nfrom torch import Tensor\n\n"
+    return head + with_operations(text.split("# --- arithmetic ---\n\n", 1)[1], "torch_text.py")
 
 
 @cache
 def flag_functions() -> str:
     """The text of :mod:`.torch_flags` behind its head."""
     text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
-    return f"FLAGS = {BITS!r}\n" + text.split("# --- flags ---\n", 1)[1]
+    return f"FLAGS = {FLAG_BITS!r}\n" + text.split("# --- flags ---\n", 1)[1]
 
 
 @cache
