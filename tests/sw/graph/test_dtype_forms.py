@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from concord.graph.passes.dtype_forms import DtypeForm, QuantisedLayer, encode
+from concord.graph.passes.dtype_forms import DtypeForm
+from support.quantised_layer import QuantisedLayer, encode
 
 
 @pytest.mark.parametrize("form", DtypeForm)

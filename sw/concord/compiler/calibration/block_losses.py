@@ -10,7 +10,7 @@ import numpy as np
 from concord.graph.channels import ZERO, Channels
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.graph.ops.linear import ConvAttributes
+from concord.graph.ops.linear import ConvAttributes, ungrouped
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray, Ids
 
@@ -59,13 +59,8 @@ def columns_of(node: Node, weight: FloatArray) -> FloatArray:
     """Weights of a product as ``[..., D]``, a row for every output and tap; of a convolution in groups zeros beside."""
     if node.op != "Conv":
         return weight.reshape(-1, weight.shape[-1])
-    group = node.attributes(ConvAttributes).group
-    full = np.zeros((len(weight), group * weight.shape[1], *weight.shape[2:]))
-    outputs, inputs = len(weight) // group, weight.shape[1]
-    for g in range(group):
-        rows = slice(g * outputs, (g + 1) * outputs)
-        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
-    return np.moveaxis(full, 1, -1).reshape(-1, group * inputs)
+    full = ungrouped(weight, node.attributes(ConvAttributes).group)
+    return np.moveaxis(full, 1, -1).reshape(-1, full.shape[1])
 
 
 def exponents_of(values: FloatArray) -> Ids:

@@ -248,7 +248,7 @@ class Calibration:
         self.means = product_means(graph, self.values)
         self.best = self.decided(self.values[graph.outputs[0]])
         self.rounder = Rounder(graph, self.values)
-        self._found_offsets: dict[Hashable, dict[str, float]] = {}
+        self._known_offsets: dict[Hashable, dict[str, float]] = {}
 
     @property
     def count(self) -> int:
@@ -283,7 +283,7 @@ class Calibration:
         part.best = self.best[which]
         halved = (step, most) == (2, None) and start < step and self.rounder.divisible
         part.rounder = self.rounder.halved(start) if halved else Rounder(self.graph, part.values)
-        part._found_offsets = {}
+        part._known_offsets = {}
         return part
 
     def with_scales(self, channel_scales: Scales) -> Calibration:
@@ -349,6 +349,6 @@ class Calibration:
         offsettable, config = sorted(compiled.lowered.offsettable), compiled.image.config
         arrays = [compiled.package.arrangement.inputs[name] for name in offsettable]
         key = config.act, config.native, *offsettable, *(array.tobytes() for array in arrays)
-        if key not in self._found_offsets:
-            self._found_offsets[key] = input_offsets(compiled, self.inputs)
-        return self._found_offsets[key]
+        if key not in self._known_offsets:
+            self._known_offsets[key] = input_offsets(compiled, self.inputs)
+        return self._known_offsets[key]

@@ -105,7 +105,22 @@ class Package:
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""
-        return self.host_outputs(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
+        return self.host_outputs(inputs, self._outputs(inputs, ports))
+
+    def _outputs(
+        self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
+    ) -> dict[str, FloatArray]:
+        """Outputs of the NPU for a batch."""
+        return self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values())))))
+
+    def _read_by(
+        self, host_graph: Graph, inputs: Mapping[str, npt.ArrayLike], outputs: Mapping[str, FloatArray]
+    ) -> dict[str, FloatArray]:
+        """What the host's part reads: inputs of the network as the model reads them, and outputs of the NPU."""
+        return {
+            name: self.arrangement.rounded(name, inputs[name]) if name in inputs else outputs[name]
+            for name in host_graph.inputs
+        }
 
     def host_outputs(
         self, inputs: Mapping[str, npt.ArrayLike], outputs: dict[str, FloatArray]
@@ -118,12 +133,8 @@ class Package:
         """
         if self.host_graph is None:
             return outputs
-        direct = {
-            name: self.arrangement.rounded(name, inputs[name]) for name in self.host_graph.inputs if name in inputs
-        }
-        batch = {
-            name: np.ascontiguousarray((outputs | direct)[name], dtype=np.float64) for name in self.host_graph.inputs
-        }
+        read = self._read_by(self.host_graph, inputs, outputs)
+        batch = {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in read.items()}
         samples = range(max(len(values) for values in batch.values())) or (0,)
         single = [execute.run(self.host_graph, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
         computed = {name for node in self.host_graph.nodes for name in node.outputs}
@@ -154,11 +165,7 @@ class Package:
         limited = [node for node in nodes if function(read[node.name]).constant_below_zero]
         if not limited:
             return []
-        samples = len(np.asarray(next(iter(inputs.values()))))
-        known = self.arrangement.unpack(ports, samples)
-        direct = [name for name in self.host_graph.inputs if name in inputs]
-        known |= {name: self.arrangement.rounded(name, inputs[name]) for name in direct}
-        host_inputs = {name: known[name] for name in self.host_graph.inputs}
+        host_inputs = self._read_by(self.host_graph, inputs, self._outputs(inputs, ports))
         values = execute.run(self.host_graph, host_inputs, keep=[node.inputs[0] for node in limited])
         diagnostics = []
         for node in limited:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, count
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,10 @@ BORDER = -2
 #: Identifiers of storages are this far apart: no storage is larger.
 _SPACING = 1 << 32
 _NUMBERS = count(1)
+
+
+#: A vector, or several.
+Index = TypeVar("Index", int, Ids)
 
 
 class LayoutError(ValueError):
@@ -85,13 +90,15 @@ class Storage:
         """The storage that has addresses of its own."""
         return self if self.parent is None else self.parent.root
 
-    def vector(self, index: int) -> int:
-        """Where vector ``index`` lies in the root."""
-        if self.parent is None:
-            return index
+    def in_parent(self, index: Index) -> Index:
+        """Where vectors lie in the storage that this one is part of."""
         position, tile = divmod(index, self.tiles)
         y, x = divmod(position, self.width)
-        return self.parent.vector(self.offset + y * self.row_stride + x * self.stride + tile)
+        return self.offset + y * self.row_stride + x * self.stride + tile
+
+    def vector(self, index: Index) -> Index:
+        """Where vectors lie in the root."""
+        return index if self.parent is None else self.parent.vector(self.in_parent(index))
 
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""

@@ -47,17 +47,11 @@ def _placed(storage: Storage) -> Iterator[str]:
     """A storage that is part of another one lies within it."""
     last = storage.vectors - 1
     while storage.parent is not None:
-        last = storage.offset + _steps(storage, last)
+        last = storage.in_parent(last)
         storage = storage.parent
         if not 0 <= last < storage.vectors:
             yield f"a part of {storage.name} must lie within its {storage.vectors} vectors, not reach vector {last}"
             return
-
-
-def _steps(storage: Storage, index: int) -> int:
-    position, tile = divmod(index, storage.tiles)
-    y, x = divmod(position, storage.width)
-    return y * storage.row_stride + x * storage.stride + tile
 
 
 def _layers(lowered: Lowered) -> Iterator[str]:
@@ -86,7 +80,7 @@ def _order(lowered: Lowered) -> Iterator[str]:
         return written.setdefault(storage.root, np.zeros(storage.root.vectors, np.bool_))
 
     def fill(storage: Storage) -> None:
-        there(storage)[_in_root(storage, np.arange(storage.vectors))] = True
+        there(storage)[storage.vector(np.arange(storage.vectors))] = True
 
     for storage, _ in lowered.inputs.values():
         fill(storage)
@@ -94,21 +88,11 @@ def _order(lowered: Lowered) -> Iterator[str]:
         for what, storage, vectors in _reads(layer):
             if ((vectors < 0) | (vectors >= storage.vectors)).any():
                 yield f"layer {layer.name!r} must read {what} within the {storage.vectors} vectors of {storage.name}"
-            elif not there(storage)[_in_root(storage, vectors)].all():
+            elif not there(storage)[storage.vector(vectors)].all():
                 yield f"layer {layer.name!r} reads {what} in {storage.name} before it is written"
         fill(layer.target)
         if isinstance(layer, Recurrent) and layer.c is not None:
             fill(layer.c)
-
-
-def _in_root(storage: Storage, vectors: Ids) -> Ids:
-    """Vectors of a storage as vectors of the one with addresses of its own."""
-    while storage.parent is not None:
-        position, tile = np.divmod(vectors, storage.tiles)
-        y, x = np.divmod(position, storage.width)
-        vectors = storage.offset + y * storage.row_stride + x * storage.stride + tile
-        storage = storage.parent
-    return vectors
 
 
 def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:

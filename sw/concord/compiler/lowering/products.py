@@ -16,7 +16,7 @@ from concord.compiler.lowering.reductions import power_below
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.graph.ops.linear import AffineAttributes, ConvAttributes
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, ungrouped
 from concord.graph.ops.moving import SliceAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes
 from concord.image.packing import rounded_depthwise, rounded_matrix
@@ -133,7 +133,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
         channels = walk.lanes
     else:
-        full = spread(_ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
+        full = spread(ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
         channels, full = _aligned(lowering, node, 1, full)
         tiles = -(-len(full) // lowering.config.native)
         layer = lowering.add(
@@ -165,18 +165,6 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
     return np.array(places), full
 
 
-def _ungrouped(weight: FloatArray, group: int) -> FloatArray:
-    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
-    if group == 1:
-        return weight
-    outputs, inputs = len(weight) // group, weight.shape[1]
-    full = np.zeros((len(weight), inputs * group, *weight.shape[2:]))
-    for g in range(group):
-        rows = slice(g * outputs, (g + 1) * outputs)
-        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
-    return full
-
-
 def _depthwise(
     lowering: Lowering, node: Node, walk: Walk, weight: FloatArray, window: LayerWindow, out: tuple[int, int], rank: int
 ) -> Layer:
@@ -203,26 +191,25 @@ def dense(lowering: Lowering, node: Node) -> None:
     _bias(lowering, node, layer, -1, channels)
 
 
+def _pooled(lowering: Lowering, node: Node) -> tuple[Walk, LayerWindow, int]:
+    """What a pooling reads, its window, and its number of spatial axes."""
+    kernel, ids = node.attributes(PoolAttributes).kernel, as_map(lowering.view(node.inputs[0]))
+    window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
+    return lowering.walk(ids, "input"), window, len(kernel)
+
+
 def max_pool(lowering: Lowering, node: Node) -> None:
     """The maximum of every window."""
-    kernel = node.attributes(PoolAttributes).kernel
-    rank = len(kernel)
-    ids = as_map(lowering.view(node.inputs[0]))
-    walk = lowering.walk(ids, "input")
-    window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
+    walk, window, rank = _pooled(lowering, node)
     out = (*_counts(lowering, node, rank), walk.tiles)
     lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
 
 
 def average_pool(lowering: Lowering, node: Node) -> None:
     """Sums of every window by a depthwise product with a power of two, times what is left of the reciprocal count."""
-    attributes = node.attributes(AveragePoolAttributes)
-    rank = len(attributes.kernel)
-    ids = as_map(lowering.view(node.inputs[0]))
-    walk = lowering.walk(ids, "input")
-    window = _geometry(node, attributes.kernel, (ids.shape[0], ids.shape[1]))
+    (walk, window, rank), shape = _pooled(lowering, node), lowering.graph.shapes[node.inputs[0]]
     share = power_below(math.prod(window.kernel), lowering.config)
-    equal = np.full((ids.shape[2], *window.kernel), share)
+    equal = np.full((shape[1], *window.kernel), share)
     layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
-    factors = 1.0 / (share * divisors(attributes, lowering.graph.shapes[node.inputs[0]][2:]))
+    factors = 1.0 / (share * divisors(node.attributes(AveragePoolAttributes), shape[2:]))
     layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))

@@ -156,6 +156,18 @@ class DenseAttributes(AffineAttributes):
     fixed: Annotated[bool, Attribute("training leaves the weight as it is, such as an adjacency", FLAG)] = False
 
 
+def ungrouped(weight: FloatArray, group: int) -> FloatArray:
+    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
+    if group == 1:
+        return weight
+    outputs, inputs = len(weight) // group, weight.shape[1]
+    full = np.zeros((len(weight), inputs * group, *weight.shape[2:]))
+    for g in range(group):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
+    return full
+
+
 def is_fixed(node: Operation) -> bool:
     """Whether a node is a product with a matrix that training leaves as it is."""
     return node.op == "Dense" and node.attributes(DenseAttributes).fixed
