@@ -234,5 +234,5 @@ def connect(target: str, network: Network | Image | NpuConfig | None = None, **o
 
 
 def _text(flags: list[FlagDiagnostic]) -> str:
-    lines = dict.fromkeys(f"{one.text}; what helps: {one.advice}" for one in flags)
+    lines = dict.fromkeys(flag.hint for flag in flags)
     return "\n  ".join(["flags were raised, results may be wrong:", *lines])

@@ -202,8 +202,8 @@ def compile_model(
     streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
     if (measured := compiled.package.quantised_model) is not None:
         echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
-    for one in compiled.inexact if verbose else ():
-        echo(f"not exact: {one.text}")
+    for tensor in compiled.inexact if verbose else ():
+        echo(f"not exact: {tensor.text}")
     if compiled.assumptions:
         wide_console().print(assumption_table(compiled.assumptions))
     if compiled.flag_diagnostics:
@@ -221,7 +221,7 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
-    found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
-    echo(f"on the board: {found.speeds}")
-    echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.times}")
-    echo(f"inputs travel {found.input_route}")
+    speed = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
+    echo(f"on the board: {speed.speeds}")
+    echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
+    echo(f"inputs travel {speed.input_route}")

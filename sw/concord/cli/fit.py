@@ -125,10 +125,10 @@ def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Ca
     from concord.networks.samples import inputs_of, labels_of
 
     arrays = arrays_of(inputs)
-    given = inputs_of(graph.inputs, arrays)
-    labels = labels_of(arrays, graph.inputs, len(next(iter(given.values()))))
+    by_input = inputs_of(graph.inputs, arrays)
+    labels = labels_of(arrays, graph.inputs, len(next(iter(by_input.values()))))
     limits = budget_of(budget, graph, labels is not None)
-    first = {name: values[:samples] for name, values in given.items()}
+    first = {name: values[:samples] for name, values in by_input.items()}
     return Judge(graph, first, limits, None if labels is None else labels[:samples], say)
 
 
@@ -155,19 +155,19 @@ def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race:
 def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int) -> Table:
     """All candidates, the best within the budget in bold; multipliers, memories and noise only where there is room."""
     serial, wide = race.candidates[0].config.serial, width >= _WIDE
-    rows = [_figures(one, judge, serial, wide) for one in race.candidates]
+    rows = [_figures(candidate, judge, serial, wide) for candidate in race.candidates]
     columns, title = list(rows[0]), f"Best configurations for {model.name} on {board}"
     table = text_table(title, columns, right=columns, whole=columns, caption=_caption(race, judge))
-    for one, row in zip(race.candidates, rows, strict=True):
-        table.add_row(*row.values(), style="bold" if race.kept and one is race.kept[0] else None)
+    for candidate, row in zip(race.candidates, rows, strict=True):
+        table.add_row(*row.values(), style="bold" if race.kept and candidate is race.kept[0] else None)
     return table
 
 
-def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> dict[str, str]:
+def _figures(candidate: Candidate, judge: Judge | None, serial: bool, wide: bool) -> dict[str, str]:
     """A row by column."""
     from concord.fit.evidence import mantissas
 
-    config, use, verdict = one.config, one.use, one.verdict
+    config, use, verdict = candidate.config, candidate.use, candidate.verdict
     row: dict[str, object] = {"N": config.native, "L": config.lanes}
     if not serial:
         row |= {"P": config.mfu_lanes, "W": config.window_taps}
@@ -179,10 +179,10 @@ def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> d
         row |= {"DSP": use.blocks.multipliers, "EBR": use.blocks.rams}
         row |= {"SPRAM": use.blocks.single_port_rams} if serial else {}
     row |= {
-        "cycles": f"{one.cycles:,}",
-        "MHz": f"{config.clock_hz / 1e6:.0f}{'*' if one.is_preset else ''}",
-        "link/s": spoken(one.rates.per_second),
-        "core/s": f"{one.computed_per_second:,.0f}",
+        "cycles": f"{candidate.cycles:,}",
+        "MHz": f"{config.clock_hz / 1e6:.0f}{'*' if candidate.is_preset else ''}",
+        "link/s": spoken(candidate.rates.per_second),
+        "core/s": f"{candidate.computed_per_second:,.0f}",
     }
     if verdict is not None and judge is not None:
         if verdict.accuracy is not None:
@@ -205,10 +205,10 @@ def _caption(race: Race, judge: Judge | None) -> str:
     else:
         errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
-        if names := [one.config.name for one in race.candidates if one.is_preset]:
+        if names := [candidate.config.name for candidate in race.candidates if candidate.is_preset]:
             lines.append(f"*: clock of a bitstream, that of the preset {', '.join(names)}.")
     lines.append("link/s: samples per second over the board's link, in a batch; core/s: what the core computes.")
-    if any(one.config.window_taps for one in race.candidates):
+    if any(candidate.config.window_taps for candidate in race.candidates):
         steps = f"assume {ASSUMED_STEPS} steps per sliding window"
         sample = steps if judge is None else "are those of the first sample"
         lines.append(f"Cycles with W taps {sample}: they depend on exponents.")

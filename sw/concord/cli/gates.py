@@ -55,9 +55,9 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     console = TerminalConsole(stderr=True)
     package = load_package(network) if network.is_dir() else None
     image = package.image if package is not None else load_image(network)
-    given = inputs_from(inputs, [port.name for port in image.inputs])
-    given = {name: values[:samples] for name, values in given.items()}
-    batch = check_batch(image.inputs, given if package is None else package.arrangement.pack(given))[0]
+    arrays = inputs_from(inputs, [port.name for port in image.inputs])
+    arrays = {name: values[:samples] for name, values in arrays.items()}
+    batch = check_batch(image.inputs, arrays if package is None else package.arrangement.pack(arrays))[0]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "npu.image"
         image.save(file)
@@ -72,9 +72,9 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
             device.image = image
         else:
             device.load(image)
-        found = _run(device, image, batch, console)
+        computed = _run(device, image, batch, console)
         cycles = getattr(device.link.transport, "cycles", 0)
-    _tell(expected, found, f"netlist after {stage}" if stage == "synthesis" else "netlist after place and route")
+    _tell(expected, computed, f"netlist after {stage}" if stage == "synthesis" else "netlist after place and route")
     seconds = time.monotonic() - begun
     echo(f"{cycles:,} cycles in {seconds:.0f} s, {cycles / seconds:,.0f} cycles/s")
 
@@ -86,12 +86,12 @@ def _run(device: Device, image: Image, batch: dict[str, Any], console: Console) 
     return outputs, device.flags(), {name: counters[name] for name in COUNTED}
 
 
-def _tell(expected: tuple[Any, Any, Any], found: tuple[Any, Any, Any], what: str) -> None:
+def _tell(expected: tuple[Any, Any, Any], computed: tuple[Any, Any, Any], what: str) -> None:
     """Say whether all is the same; exit status 1 if not."""
-    result = compare(expected[0], found[0], what)
+    result = compare(expected[0], computed[0], what)
     echo(str(result))
-    for name, want, have in zip(("flags", "counters"), expected[1:], found[1:], strict=True):
+    for name, want, have in zip(("flags", "counters"), expected[1:], computed[1:], strict=True):
         if want != have:
             echo(f"{name}: {want} in the emulator, {have} in the {what}")
-    if not result.passed or expected[1:] != found[1:]:
+    if not result.passed or expected[1:] != computed[1:]:
         raise click.exceptions.Exit(1)

@@ -76,9 +76,9 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         console.print(_ports(loaded))
     if "rates" in parts:
         try:
-            found = rates(loaded, package.arrangement.batch if package is not None else 1)
-            console.print(_rates(found))
-            console.print(f"  inputs travel {found.input_route}", highlight=False, markup=False, soft_wrap=True)
+            speed = rates(loaded, package.arrangement.batch if package is not None else 1)
+            console.print(_rates(speed))
+            console.print(f"  inputs travel {speed.input_route}", highlight=False, markup=False, soft_wrap=True)
         except ValueError as error:  # a program written by hand that goes on and on
             console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
     if "memory" in parts:
@@ -97,9 +97,9 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
         ("#", "layer", "nodes", "weights", "output", *(known if errors else ())),
         right=("#", *known),
     )
-    found = {one.layer: (percent(one.relative), percent(one.own)) for one in errors}
+    texts_of = {error.layer: (percent(error.relative), percent(error.own)) for error in errors}
     for index, layer in enumerate(image.metadata["layers"]):
-        texts = found.get(layer["name"], ("", "")) if errors else ()
+        texts = texts_of.get(layer["name"], ("", "")) if errors else ()
         table.add_row(str(index), layer["name"], layer["nodes"], layer.get("weights", ""), layer["output"], *texts)
     return table
 
@@ -116,11 +116,11 @@ def _ports(image: Image) -> Table:
     return table
 
 
-def _rates(found: Rates) -> Table:
+def _rates(speed: Rates) -> Table:
     """How many samples per second there are, what limits them, and what makes them up."""
-    samples = f", {found.batch} samples per run" if found.batch > 1 else ""
-    title = f"Rate {found.at} ({found.cycles:,} cycles{found.assumption}{samples})"
-    (what, names), *rows = rate_table(found).items()
+    samples = f", {speed.batch} samples per run" if speed.batch > 1 else ""
+    title = f"Rate {speed.at} ({speed.cycles:,} cycles{speed.assumption}{samples})"
+    (what, names), *rows = rate_table(speed).items()
     table = text_table(title, [what, *names], right=names)
     for name, texts in rows:
         table.add_row(name, *texts)
@@ -138,17 +138,17 @@ def _memories(image: Image) -> Table:
 
 def _map(image: Image) -> Table:
     """Allocations in the memories in the order of addresses."""
-    allocations = [one for one in image.metadata["map"] if one["words"]]
-    described = ["what"] if any(one["doc"] for one in allocations) else []
+    allocations = [entry for entry in image.metadata["map"] if entry["words"]]
+    described = ["what"] if any(entry["doc"] for entry in allocations) else []
     table = text_table(
         "Memory map", ("memory", "first", "last", "name", "in layers", *described), right=("first", "last")
     )
     order = [region.name.lower() for region in RegionId]
     layers = len(image.metadata.get("layers", ()))
-    for one in sorted(allocations, key=lambda one: (order.index(one["memory"]), one["address"])):
-        last = one["address"] + one["words"] - 1
-        row = one["memory"], str(one["address"]), str(last), one["name"], _use(one, layers)
-        table.add_row(*row, *([one["doc"]] if described else []))
+    for entry in sorted(allocations, key=lambda allocation: (order.index(allocation["memory"]), allocation["address"])):
+        last = entry["address"] + entry["words"] - 1
+        row = entry["memory"], str(entry["address"]), str(last), entry["name"], _use(entry, layers)
+        table.add_row(*row, *([entry["doc"]] if described else []))
     return table
 
 

@@ -13,7 +13,7 @@ from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
     from concord.graph.ir import Graph
-    from concord.overflow.kinds import Settings
+    from concord.overflow.kinds import IntegerSettings
     from concord.overflow.results import Analysis
     from concord.utils.parallel import Engine
 
@@ -109,12 +109,12 @@ def overflow(
         if output is not None:
             check_place(output.with_suffix(suffix))
     graph = _graph(model)
-    given = inputs_of(graph.inputs, arrays_of(inputs))
-    given = {name: values[:samples] for name, values in given.items()}
+    arrays = inputs_of(graph.inputs, arrays_of(inputs))
+    arrays = {name: values[:samples] for name, values in arrays.items()}
     limits = input_ranges(ranges, graph)
     with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):
         if view == "machine":
-            analysis = _machine(model, given, limits, width, output_width, threshold or 0, engine)
+            analysis = _machine(model, arrays, limits, width, output_width, threshold or 0, engine)
         else:
             settings = settings_of(kind or kind_of(graph)).replace(
                 width=width,
@@ -125,7 +125,7 @@ def overflow(
                 rounding=rounding,
                 clip=clip or None,
             )
-            analysis = _integers(graph, given, limits, kind, settings, model.stem, engine)
+            analysis = _integers(graph, arrays, limits, kind, settings, model.stem, engine)
     _show(analysis)
     if output is not None:
         from concord.overflow.page import render
@@ -176,14 +176,14 @@ def _integers(
     inputs: dict[str, object],
     ranges: dict[str, tuple[float, float]],
     kind: str | None,
-    settings: Settings,
+    settings: IntegerSettings,
     name: str,
     engine: Engine | None,
 ) -> Analysis:
     from concord.overflow.quantised import analyse_integers
 
-    given: Any = inputs
-    return analyse_integers(graph, given, kind=kind, settings=settings, ranges=ranges, name=name, engine=engine)
+    arrays: Any = inputs
+    return analyse_integers(graph, arrays, kind=kind, settings=settings, ranges=ranges, name=name, engine=engine)
 
 
 def _show(analysis: Analysis) -> None:

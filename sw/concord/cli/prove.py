@@ -64,10 +64,10 @@ def prove(
     facts = page.with_suffix(".json")
     for path in (page, facts):
         check_place(path)
-    given = None if inputs is None else arrays_of(inputs)
+    arrays = None if inputs is None else arrays_of(inputs)
     with TerminalConsole(stderr=True).status("deriving") as status:
         proof = compare(
-            net, given, samples=samples, machine_samples=rtl_samples, only=names, seed=seed, say=status.update
+            net, arrays, samples=samples, machine_samples=rtl_samples, only=names, seed=seed, say=status.update
         )
     write_text(page, render(proof))
     write_text(facts, proof.to_json())
@@ -83,22 +83,22 @@ def show(proof: Proof) -> None:
     title = f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}"
     right = ("samples", "values compared", "different", "s")
     table = text_table(title, ("emulator and", *right, "by"), right=right, whole=("emulator and",))
-    for one in proof.comparisons:
-        count = one.count
+    for comparison in proof.comparisons:
+        count = comparison.count
         table.add_row(
-            one.label,
-            f"{one.samples:,}",
+            comparison.label,
+            f"{comparison.samples:,}",
             f"{count.values:,}",
             f"{count.different:,}",
-            f"{one.seconds:.1f}",
-            one.version,
+            f"{comparison.seconds:.1f}",
+            comparison.version,
         )
     console.print(table)
-    for one in proof.comparisons:
-        if one.first is not None:
-            console.print(f"{one.label} differs first in {one.first.text}", soft_wrap=True)
-        for note in one.notes:
-            console.print(f"{one.label}: {note}", soft_wrap=True)
+    for comparison in proof.comparisons:
+        if comparison.first is not None:
+            console.print(f"{comparison.label} differs first in {comparison.first.text}", soft_wrap=True)
+        for note in comparison.notes:
+            console.print(f"{comparison.label}: {note}", soft_wrap=True)
     for name, why in proof.left_out.items():
         console.print(f"{labels_of(name)}: not run, {why}", soft_wrap=True)
     for line in proof.input_flags:

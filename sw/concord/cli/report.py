@@ -43,13 +43,13 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     for path in (page, facts):
         check_place(path)
     compiled = recompile(network)
-    given = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
+    arrays = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
     with TerminalConsole(stderr=True).status("running the network up to every layer"):
         if on == "rtl":
             with connect(on, compiled.image.config) as device:
-                analysis = analyse(compiled, given, device)
+                analysis = analyse(compiled, arrays, device)
         else:
-            analysis = analyse(compiled, given)
+            analysis = analyse(compiled, arrays)
     analysis = replace(analysis, name=network.resolve().name)
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())

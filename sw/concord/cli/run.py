@@ -58,10 +58,10 @@ def run(
     check_place(output)
     package = load_package(network) if network.is_dir() else None
     loaded = package.image if package is not None else load_image(network)
-    given = inputs_from(inputs, [port.name for port in loaded.inputs])
-    ports = given if package is None else package.arrangement.pack(given)
+    by_input = inputs_from(inputs, [port.name for port in loaded.inputs])
+    ports = by_input if package is None else package.arrangement.pack(by_input)
     batch = check_batch(loaded.inputs, ports)[0]
-    records = [] if package is None else package.input_flags(given)
+    records = [] if package is None else package.input_flags(by_input)
     if strict and records:
         _refuse(records, output)
     if on != "emulator" and (workers, cluster) != (None, None):
@@ -75,8 +75,8 @@ def run(
             flags = device.flags()
         records += diagnose_flags(loaded, flags)
     if package is not None:
-        records += package.host_flags(given, results)
-        results = package.finish(given, results)
+        records += package.host_flags(by_input, results)
+        results = package.finish(by_input, results)
     records += not_finite(results)
     if strict and records:
         _refuse(records, output)

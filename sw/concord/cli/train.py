@@ -102,9 +102,9 @@ def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine:
     if not trainer.finished:
         console.print(f"interrupted; go on with: concord train {config} -o {output} --resume", soft_wrap=True)
         raise click.exceptions.Exit(INTERRUPTED)
-    found = export_onnx(trainer.trained())
-    write_bytes(network, found)
-    if (evidence := trainer.evidence(found)) is not None:
+    model = export_onnx(trainer.trained())
+    write_bytes(network, model)
+    if (evidence := trainer.evidence(model)) is not None:
         write_text(evidence_path(network), evidence.to_json())
     console.print(shown.summary(trainer.history))
     for line in [*shown.updates_lost(trainer.history), *shown.saturated(trainer.history)]:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResults:
     """Everything the demonstration found out.
 
     Parameters
@@ -123,15 +123,15 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
     compiled, path = evidence.chosen.compiled, folder / f"digits_mlp_{config.name}"
     count = f"{len(compiled.image.program)} instructions"
     step("compile", lambda: save_package(compiled.package, path, model), lambda _: f"{path}, {count}")
-    given = _inputs(graph, digits.x_test)
-    emulated = step("emulator", lambda: _emulate(compiled, given, console), lambda _: f"{len(digits.x_test)} images")
+    inputs = _inputs(graph, digits.x_test)
+    emulated = step("emulator", lambda: _emulate(compiled, inputs, console), lambda _: f"{len(digits.x_test)} images")
     few = min(images, len(digits.x_test))
     computed, cycles = _run_rtl(compiled, _inputs(graph, digits.x_test[:few]), console)
     comparison = compare({name: values[:few] for name, values in emulated.items()}, computed)
     reference = {
-        name: values.reshape(len(values), -1) for name, values in execute.run(graph, given, keep="all").items()
+        name: values.reshape(len(values), -1) for name, values in execute.run(graph, inputs, keep="all").items()
     }
-    outcome = Outcome(digits, compiled, evidence, reference, emulated, comparison, cycles)
+    outcome = DemoResults(digits, compiled, evidence, reference, emulated, comparison, cycles)
     picture = folder / "report.png"
     step("picture", lambda: draw(report(outcome), picture), lambda _: str(picture))
     show(outcome, console)
@@ -174,7 +174,7 @@ def _run_rtl(compiled: Compiled, inputs: dict[str, FloatArray], console: Console
         return outputs, float(device.counters()["CYCLES"] or 0)
 
 
-def show(outcome: Outcome, console: Console) -> None:
+def show(outcome: DemoResults, console: Console) -> None:
     """Print the evidence for the formats, the error of the layers, and the results."""
     console.print(outcome.evidence.table())
     error = "error of the result"
@@ -192,7 +192,7 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
 
 
-def _headline(outcome: Outcome) -> tuple[tuple[str, str], ...]:
+def _headline(outcome: DemoResults) -> tuple[tuple[str, str], ...]:
     config = outcome.compiled.image.config
     return (
         ("accuracy in double precision", f"{100 * outcome.float_accuracy:.2f} %"),
@@ -202,7 +202,7 @@ def _headline(outcome: Outcome) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _forms(outcome: Outcome) -> list[str]:
+def _forms(outcome: DemoResults) -> list[str]:
     """How the results of the layers are stored."""
     compiled = outcome.compiled
     return [
@@ -211,7 +211,7 @@ def _forms(outcome: Outcome) -> list[str]:
     ]
 
 
-def _layer_figures(outcome: Outcome) -> tuple[LayerFigures, ...]:
+def _layer_figures(outcome: DemoResults) -> tuple[LayerFigures, ...]:
     """Results of all layers against double precision; those in between as they are stored for the next layer."""
     return tuple(
         LayerFigures(layer.name, outcome.reference[layer.tensor], outcome.emulated[layer.tensor])
@@ -219,11 +219,11 @@ def _layer_figures(outcome: Outcome) -> tuple[LayerFigures, ...]:
     )
 
 
-def _tensor_figures(outcome: Outcome) -> tuple[TensorFigures, ...]:
+def _tensor_figures(outcome: DemoResults) -> tuple[TensorFigures, ...]:
     """Where the values of the tensors that are stored narrow lie in the window of the mantissa."""
     config, layers = outcome.compiled.image.config, outcome.compiled.lowered.layers
-    (given,) = outcome.graph.inputs
-    tensors = [(given, given, "dynamic exponent")]
+    (image,) = outcome.graph.inputs
+    tensors = [(image, image, "dynamic exponent")]
     tensors += [(layer.name, layer.tensor, form) for layer, form in zip(layers, _forms(outcome), strict=True)]
     figures = []
     for name, tensor, form in tensors:
@@ -237,7 +237,7 @@ def _tensor_figures(outcome: Outcome) -> tuple[TensorFigures, ...]:
     return tuple(figures)
 
 
-def report(outcome: Outcome) -> Report:
+def report(outcome: DemoResults) -> Report:
     """What goes into the picture."""
     shapes = [node.attrs["weight"].shape for node in outcome.products]
     widths = "-".join(map(str, [shapes[0][1], *(outputs for outputs, _ in shapes)]))

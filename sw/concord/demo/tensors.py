@@ -34,13 +34,13 @@ def every_tensor(compiled: Compiled, inputs: Inputs, device: Device, console: Co
     """
     ports = compiled.package.arrangement.pack(inputs)
     samples = len(next(iter(ports.values()))) * compiled.package.arrangement.batch
-    found: dict[str, FloatArray] = {}
+    tensors: dict[str, FloatArray] = {}
     *before, _ = prefixes(compiled)  # the last ends where the program does
     for layer, prefix in zip(compiled.lowered.layers, before, strict=False):
         load(device, prefix.image, console, f"load as far as {layer.name}")
         outputs = run_batch(device, ports, console, f"{samples} images to {layer.name}")
-        found |= {result.tensor: result.best for result in prefix.results(outputs, samples)}
+        tensors |= {result.tensor: result.best for result in prefix.results(outputs, samples)}
     load(device, compiled.image, console)
     outputs = run_batch(device, ports, console, f"{samples} images")
     results = compiled.package.finish(inputs, outputs)
-    return found | {name: values.reshape(len(values), -1) for name, values in results.items()}
+    return tensors | {name: values.reshape(len(values), -1) for name, values in results.items()}

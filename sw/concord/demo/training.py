@@ -40,7 +40,7 @@ SETTINGS = Settings(
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResults:
     """Results of the demonstration.
 
     Parameters
@@ -68,7 +68,7 @@ def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -
 
 def run_training_demo(
     config: NpuConfig, folder: Path, images: int | None, console: Console, settings: Settings = SETTINGS
-) -> Outcome:
+) -> TrainingResults:
     """Train on the digits of scikit-learn, compile, and classify the test images on emulator and RTL.
 
     Parameters
@@ -99,9 +99,9 @@ def run_training_demo(
     few = len(test) if images is None else min(images, len(test))
     emulated = _outputs("emulator", compiled, test, len(test), console)
     computed = _outputs("rtl", compiled, test, few, console)
-    (found,) = emulated.values()
+    (logits,) = emulated.values()
     comparison = compare({name: values[:few] for name, values in emulated.items()}, computed)
-    outcome = Outcome(trainer.history, seconds, float(np.mean(largest_elements(found) == test.y)), comparison)
+    outcome = TrainingResults(trainer.history, seconds, float(np.mean(largest_elements(logits) == test.y)), comparison)
     draw(outcome, folder / "training.png")
     show(outcome, trainer, few, console)
     console.print(f"written to {folder}: network, compiled network, training.png", soft_wrap=True)
@@ -115,12 +115,12 @@ def _outputs(
     inputs = {compiled.graph.inputs[0]: samples.inputs(slice(0, count))}
     with connect(on, compiled.image.config) as device:
         load(device, compiled.image, console)
-        found = run_batch(device, compiled.package.arrangement.pack(inputs), console, f"{count} images on {on}")
-    results = compiled.package.finish(inputs, found)
+        vectors = run_batch(device, compiled.package.arrangement.pack(inputs), console, f"{count} images on {on}")
+    results = compiled.package.finish(inputs, vectors)
     return {name: values.reshape(len(values), -1) for name, values in results.items()}
 
 
-def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None:
+def show(outcome: TrainingResults, trainer: Trainer, few: int, console: Console) -> None:
     """Print the results."""
     last = outcome.history[-1]
     table = text_table("Training in block floating point", header=False)
@@ -141,7 +141,7 @@ def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
 
 
-def draw(outcome: Outcome, path: Path) -> None:
+def draw(outcome: TrainingResults, path: Path) -> None:
     """Draw loss, accuracy, and the shares of refused and vanished updates, by epoch."""
     history = outcome.history
     epochs = [f.epoch + 1 for f in history]

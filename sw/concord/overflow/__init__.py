@@ -7,7 +7,7 @@ count is within a threshold. ``docs/overflow.md`` shows both.
 
 from concord.overflow.compiled import analyse_machine
 from concord.overflow.histogram import Histogram, needed_bits
-from concord.overflow.kinds import KINDS, Settings, kind_of
+from concord.overflow.kinds import KINDS, IntegerSettings, kind_of
 from concord.overflow.mapping import Mapping
 from concord.overflow.quantised import analyse_integers
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
@@ -16,9 +16,9 @@ __all__ = [
     "KINDS",
     "Analysis",
     "Histogram",
+    "IntegerSettings",
     "LayerOverflow",
     "Mapping",
-    "Settings",
     "StageFacts",
     "analyse_integers",
     "analyse_machine",

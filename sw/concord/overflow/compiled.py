@@ -76,7 +76,7 @@ def analyse_machine(
     ports = package.arrangement.pack(inputs)
     limits = {key: _range(key, values, ranges) for key, values in inputs.items()}
     counts = _counts(package.image, ports, engine)
-    bounds = Bounds(package.image, _port_ranges(package, limits)).found
+    bounds = Bounds(package.image, _port_ranges(package, limits)).extremes
     layers = []
     for layer, observed in counts.items():
         facts = []
@@ -108,8 +108,8 @@ def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | N
     runs = len(next(iter(batch.values())))
     shares = [{name: values[part] for name, values in batch.items()} for part in task_slices(runs, LEAST, MOST)]
     first, *others = engine.map(_counted, [(there, share, 1) for share in shares])
-    for found in others:
-        for layer, observed in found.items():
+    for counts in others:
+        for layer, observed in counts.items():
             first[layer].add(observed)
     return dict(first)
 
@@ -120,37 +120,39 @@ def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | No
     device = EmulatedDevice(image.config, workers=threads, watch=watcher)
     device.load(image)
     device.run(ports)
-    return watcher.found()
+    return watcher.observed()
 
 
 def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:
     """Bits that hold every term and every sum of a layer, for all inputs within ranges, by layer."""
-    found = Bounds(package.image, _port_ranges(package, ranges)).found
+    extremes = Bounds(package.image, _port_ranges(package, ranges)).extremes
     return {
-        layer: max(one.bits(stage) for stage in ON_GRID) for layer, one in found.items() if one.bits(SumStage.OUTPUT)
+        layer: max(ends.bits(stage) for stage in ON_GRID)
+        for layer, ends in extremes.items()
+        if ends.bits(SumStage.OUTPUT)
     }
 
 
-def _range(name: str, values: npt.ArrayLike, given: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
+def _range(name: str, values: npt.ArrayLike, ranges: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
     """What bounds hold for: what is given, or the range of the samples."""
     array = np.asarray(values, dtype=np.float64)
-    found = float(np.nanmin(array)), float(np.nanmax(array))
-    if given is None or name not in given:
-        return found
-    low, high = given[name]
-    if not low <= found[0] <= found[1] <= high:
-        raise ValueError(f"range of {name} must hold the samples, {found[0]:g} to {found[1]:g}, not {low:g},{high:g}")
+    least, greatest = float(np.nanmin(array)), float(np.nanmax(array))
+    if ranges is None or name not in ranges:
+        return least, greatest
+    low, high = ranges[name]
+    if not low <= least <= greatest <= high:
+        raise ValueError(f"range of {name} must hold the samples, {least:g} to {greatest:g}, not {low:g},{high:g}")
     return float(low), float(high)
 
 
 def _port_ranges(package: Package, ranges: Ranges) -> Ranges:
     """Ranges of what the ports hold: rounded, without the offset, padding included."""
-    found = {}
+    limits = {}
     for name, ends in ranges.items():
         arrangement = package.arrangement
         offset = arrangement.input_offsets.get(name, 0.0)
         whole = np.stack([np.full(arrangement.shapes[name], float(end)) for end in ends])
         made = arrangement.prepared(name, whole) - offset
         low, high = float(made.min()), float(made.max())
-        found[name] = min(low, 0.0, -offset), max(high, 0.0, -offset)
-    return found
+        limits[name] = min(low, 0.0, -offset), max(high, 0.0, -offset)
+    return limits

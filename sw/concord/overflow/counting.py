@@ -35,7 +35,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Block:
+class ProductBlock:
     """Integer products that are alike.
 
     Parameters
@@ -62,15 +62,15 @@ def total_of(parts: Iterable[Sums]) -> Sums:
     return whole
 
 
-def count(blocks: Iterable[Block]) -> Sums:
+def count(blocks: Iterable[ProductBlock]) -> Sums:
     """Count all products, partial sums and outputs."""
-    found, counter = Sums(), _Counter()
+    sums, counter = Sums(), _Counter()
     for block in blocks:
-        _products(block, found.product)
+        _products(block, sums.product)
         _additions(block, counter)
     for stage in ("sum", "output"):
-        found.stages[stage].add(counter.histogram(stage))
-    return found
+        sums.stages[stage].add(counter.histogram(stage))
+    return sums
 
 
 class _Counter:
@@ -93,15 +93,15 @@ class _Counter:
 
     def histogram(self, stage: str) -> Histogram:
         """All that was counted."""
-        found = Histogram()
-        found.add(self._whole.get(stage, found))
+        whole = Histogram()
+        whole.add(self._whole.get(stage, whole))
         for (name, _), tally in self._tallies.items():
             if name == stage:
-                found.add(tally.counts())
-        return found
+                whole.add(tally.counts())
+        return whole
 
 
-def _products(block: Block, histogram: Histogram) -> None:
+def _products(block: ProductBlock, histogram: Histogram) -> None:
     groups, terms, columns = block.x.shape
     x_max, w_max = (int(np.abs(a).max(initial=0)) for a in (block.x, block.w))
     if countable(x_max, w_max):
@@ -115,7 +115,7 @@ def _products(block: Block, histogram: Histogram) -> None:
         histogram.count(x[:, None] * w[:, :, None])
 
 
-def _additions(block: Block, counter: _Counter) -> None:
+def _additions(block: ProductBlock, counter: _Counter) -> None:
     """Groups, rows and columns in pieces of a suitable size."""
     groups, _, columns = block.x.shape
     rows = block.w.shape[1]
@@ -131,7 +131,7 @@ def _additions(block: Block, counter: _Counter) -> None:
             _sequence(block.x[some, :, c : c + width].astype(kind), w, bias, counter)
 
 
-def _kind(block: Block) -> Any:
+def _kind(block: ProductBlock) -> Any:
     """A type in which all partial sums are exact: float32, float64, or Python integers."""
     x_max = int(np.abs(block.x).max(initial=0))
     norm = max((sum(map(abs, row)) for row in block.w.reshape(-1, block.w.shape[2]).tolist()), default=0)

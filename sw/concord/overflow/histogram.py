@@ -49,12 +49,12 @@ def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
     TypeError
         For anything else: floats are not exact.
     """
-    given: NDArray[Any] = np.asarray(values)
-    if given.dtype == object:
-        return np.array([_needed(int(v)) for v in given.flat], dtype=np.int64).reshape(given.shape)
-    if given.dtype.kind not in "iu" or given.dtype == np.uint64:
-        raise TypeError(f"values must be integers of at most 64 bits with a sign, not {given.dtype}")
-    whole = given.astype(np.int64)
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype == object:
+        return np.array([_needed(int(v)) for v in array.flat], dtype=np.int64).reshape(array.shape)
+    if array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        raise TypeError(f"values must be integers of at most 64 bits with a sign, not {array.dtype}")
+    whole = array.astype(np.int64)
     magnitude = whole ^ (whole >> 63)
     high, low = magnitude >> _HALF_WORD, magnitude & (1 << _HALF_WORD) - 1
     bits = np.where(high > 0, np.frexp(high.astype(np.float64))[1] + _HALF_WORD, np.frexp(low.astype(np.float64))[1])
@@ -77,8 +77,8 @@ class Histogram:
     def __init__(self, counts: ArrayLike | None = None):
         self.counts: Counts = np.zeros(WIDEST + 1, dtype=np.int64)
         if counts is not None:
-            given = np.asarray(counts, dtype=np.int64)
-            self.counts[: len(given)] = given
+            numbers = np.asarray(counts, dtype=np.int64)
+            self.counts[: len(numbers)] = numbers
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Histogram) and bool(np.array_equal(self.counts, other.counts))

@@ -100,7 +100,7 @@ class Bounds:
 
     Members
     -------
-    found : dict
+    extremes : dict
         :class:`Extremes` by layer.
     """
 
@@ -112,7 +112,7 @@ class Bounds:
         self._store = _Store(self.memories)
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
-        self.found: dict[str, Extremes] = {}
+        self.extremes: dict[str, Extremes] = {}
         with np.errstate(all="ignore"):
             for phase in image.schedule():
                 for part in phase.inputs:
@@ -136,8 +136,8 @@ class Bounds:
         for segment in access.segments():
             ends = self._source(chain, access.source[segment.positions, segment.rows], segment.rows)
             for rows in segment.passes:
-                mine = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
-                some = ends[0][:, mine], ends[1][:, mine]
+                part = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
+                some = ends[0][:, part], ends[1][:, part]
                 for mfu_op, index in zip(chain.mfu_ops, access.operands, strict=True):
                     operand = None if index is None else self._read(Mem.WIDE, index[segment.positions, rows])
                     some = self._step(mfu_op.op, mfu_op.table, some, operand)
@@ -175,36 +175,36 @@ class Bounds:
         codes = [np.rint(np.ldexp(np.clip(end, -BINARY16_MAX, BINARY16_MAX), slot["scale"])) for end in x]
         low, high = (np.clip(code, slot["low"], slot["high"]).astype(np.int64) - slot["low"] for code in codes)
         pairs, place = np.unique(np.stack([low.ravel(), high.ravel()], axis=1), axis=0, return_inverse=True)
-        found = [(entries[a : b + 1].min(), entries[a : b + 1].max()) for a, b in pairs]
-        ends = np.array(found)[place.reshape(-1)].reshape(*low.shape, 2)
+        extremes = [(entries[a : b + 1].min(), entries[a : b + 1].max()) for a, b in pairs]
+        ends = np.array(extremes)[place.reshape(-1)].reshape(*low.shape, 2)
         return ends[..., 0], ends[..., 1]
 
     def _write(self, mem: Mem, index: Index, x: Ends, quant: Quant) -> None:
         low, high = self._store.ends[mem]
         if mem is Mem.NARROW:
             x, mants = _narrow(self.config, x, quant)
-            for mine, end in zip(self._store.mants, mants, strict=True):
-                mine[index] = end
+            for stored, end in zip(self._store.mants, mants, strict=True):
+                stored[index] = end
         low[index], high[index] = x
 
     # Products ----------------------------------------------------------------------------------
 
     def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
         weights = self._weights.of(chain)
-        extremes = self.found.setdefault(layer_of(self.image, chain.pc), Extremes())
+        extremes = self.extremes.setdefault(layer_of(self.image, chain.pc), Extremes())
         shared = chain.dense and bool((index == index[:, :1]).all())
         ends: Ends = np.empty((*index.shape[:2], self.config.native)), np.empty((*index.shape[:2], self.config.native))
         groups = [slice(0, index.shape[1])] if shared else [slice(k, k + 1) for k in range(index.shape[1])]
         for group in groups:
             columns, place = self._alike(index[:, group.start])
-            mine = slice(rows.start + group.start, rows.start + group.stop)
-            size = max(1, _CHUNK // (weights.mant[mine].size or 1))
+            rows_of_group = slice(rows.start + group.start, rows.start + group.stop)
+            size = max(1, _CHUNK // (weights.mant[rows_of_group].size or 1))
             parts = [
-                self._columns(chain, weights, mine, columns[k : k + size], extremes)
+                self._columns(chain, weights, rows_of_group, columns[k : k + size], extremes)
                 for k in range(0, len(columns), size)
             ]
-            for end, found in zip(ends, zip(*parts, strict=True), strict=True):
-                end[:, group] = np.concatenate(found)[place]
+            for end, columns_of_end in zip(ends, zip(*parts, strict=True), strict=True):
+                end[:, group] = np.concatenate(columns_of_end)[place]
         limit = 2.0 ** (self.config.acc_width - 1 - self.config.acc_frac)
         low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
         return binary16.decode(binary16.encode(low)), binary16.decode(binary16.encode(high))

@@ -1,4 +1,4 @@
-"""Settings of the integer analysis, with defaults per kind of network [overflow]."""
+"""IntegerSettings of the integer analysis, with defaults per kind of network [overflow]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class IntegerSettings:
     """How a layer is counted and scaled.
 
     Parameters
@@ -72,7 +72,7 @@ class Settings:
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
 
-    def replace(self, **changes: Any) -> Settings:
+    def replace(self, **changes: Any) -> IntegerSettings:
         """With some of them changed; those that are ``None`` stay."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
@@ -80,12 +80,12 @@ class Settings:
 #: By kind of network. Sums of convolutions are 16 bits, as in the source's figure. Fully connected and graph layers
 #: add up longer rows, and have 20. What the weights of a recurrent layer lose is lost again in every step, so the
 #: inputs take more of the growth; those of an LSTM, whose state is within -1..1, most of it.
-KINDS: dict[str, Settings] = {
-    "cnn": Settings(),
-    "dense": Settings(width=20, output_width=20),
-    "graph": Settings(width=20, output_width=20),
-    "recurrent": Settings(width=20, output_width=20, weight_share=0.375),
-    "lstm": Settings(width=20, output_width=20, weight_share=0.25),
+KINDS: dict[str, IntegerSettings] = {
+    "cnn": IntegerSettings(),
+    "dense": IntegerSettings(width=20, output_width=20),
+    "graph": IntegerSettings(width=20, output_width=20),
+    "recurrent": IntegerSettings(width=20, output_width=20, weight_share=0.375),
+    "lstm": IntegerSettings(width=20, output_width=20, weight_share=0.25),
 }
 
 
@@ -106,7 +106,7 @@ def kind_of(graph: Graph) -> str:
     return "graph" if computed or fixed else "dense"
 
 
-def settings_of(kind: str) -> Settings:
+def settings_of(kind: str) -> IntegerSettings:
     """Defaults of a kind; ``ValueError`` for one that is not known."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")

@@ -24,7 +24,7 @@ from concord.graph.ops.base import aligned
 from concord.graph.ops.linear import ConvAttributes
 from concord.graph.ops.recurrent import directions
 from concord.graph.ops.windows import windows
-from concord.overflow.counting import Block
+from concord.overflow.counting import ProductBlock
 from concord.utils.arrays import FloatArray
 
 Ints = NDArray[Any]
@@ -58,7 +58,7 @@ class LayerProduct:
     w: FloatArray
     bias: FloatArray | None
     tensor: str
-    arrange: Callable[[Ints, Ints, Ints | None], Iterator[Block]]
+    arrange: Callable[[Ints, Ints, Ints | None], Iterator[ProductBlock]]
     rows: Callable[[Ints], Ints] | None
 
     def part(self, samples: slice) -> LayerProduct:
@@ -90,12 +90,12 @@ def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:
     for node in graph.nodes:
         make = _MAKERS.get(node.op)
         if make is not None:
-            given = [values[n].reshape(-1, *graph.shapes[n]) if n else None for n in node.inputs]
+            operands = [values[n].reshape(-1, *graph.shapes[n]) if n else None for n in node.inputs]
             source = node.inputs[0] if node.inputs[0] in graph.inputs else ""
-            yield from make(node, given, source)
+            yield from make(node, operands, source)
 
 
-def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+def _conv(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
     attributes = node.attributes(ConvAttributes)
     weight, group = attributes.weight, attributes.group
     rank = weight.ndim - 2
@@ -103,7 +103,7 @@ def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
     def rows(w: Ints) -> Ints:
         return np.asarray(np.moveaxis(w, 1, -1).reshape(len(w), -1))
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
         images = x.reshape(-1, *x.shape[2:])
         by_group = rows(w).reshape(group, len(w) // group, -1)
         bias = None if bias is None else bias.reshape(group, -1)
@@ -114,33 +114,33 @@ def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
             ordered = view.transpose(*kernel, 1, 0, *counts)
             taps, channels = prod(weight.shape[2:]), view.shape[1] // group
             columns = ordered.reshape(taps, group, channels, -1).swapaxes(0, 1)
-            yield Block(columns.reshape(group, taps * channels, -1), by_group, bias)
+            yield ProductBlock(columns.reshape(group, taps * channels, -1), by_group, bias)
 
-    yield LayerProduct(node.name, node.op, given[0], weight, _bias(attributes.bias), source, arrange, rows)
+    yield LayerProduct(node.name, node.op, operands[0], weight, _bias(attributes.bias), source, arrange, rows)
 
 
-def _dense(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+def _dense(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
     weight, bias = node.attrs["weight"], _bias(node.attrs["bias"])
-    yield LayerProduct(node.name, node.op, given[0], weight, bias, source, _matrix, _itself)
+    yield LayerProduct(node.name, node.op, operands[0], weight, bias, source, _matrix, _itself)
 
 
-def _matmul(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
-    rank = max(x.ndim for x in given) - 1
-    first, second = (aligned(x, rank) for x in given)
+def _matmul(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
+    rank = max(x.ndim for x in operands) - 1
+    first, second = (aligned(x, rank) for x in operands)
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
         shape = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
         a = np.broadcast_to(x, (*shape, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
         b = np.broadcast_to(w, (*shape, *w.shape[-2:])).reshape(-1, *w.shape[-2:])
-        yield Block(a.swapaxes(1, 2), b.swapaxes(1, 2))
+        yield ProductBlock(a.swapaxes(1, 2), b.swapaxes(1, 2))
 
     yield LayerProduct(node.name, node.op, first, second, None, source, arrange, None)
 
 
-def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
-    x = given[0]
+def _recurrent(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
+    x = operands[0]
     hidden = node.attrs["hidden_size"]
-    states = operator_of(node).evaluate(node, given)[0]  # [samples, steps, directions, batch, hidden]
+    states = operator_of(node).evaluate(node, operands)[0]  # [samples, steps, directions, batch, hidden]
     several = len(node.attrs["W"]) > 1
     for d, backward in enumerate(directions(node)):
         number = f".{d}" if several else ""
@@ -148,8 +148,8 @@ def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProdu
         input_bias, bias = np.split(node.attrs["B"][d], 2)
         name = f"{node.name}{number}"
         yield LayerProduct(f"{name}.W", node.op, x, w, _bias(input_bias), source, _matrix, _itself)
-        mine = states[:, ::-1, d] if backward else states[:, :, d]
-        before = np.concatenate([_initial(node, given, d)[:, None], mine[:, :-1]], axis=1)
+        ordered = states[:, ::-1, d] if backward else states[:, :, d]
+        before = np.concatenate([_initial(node, operands, d)[:, None], ordered[:, :-1]], axis=1)
         if node.op == "GRU" and not node.attrs["linear_before_reset"]:
             reset = _reset(node, d, x[:, ::-1] if backward else x, before)
             gates = slice(0, 2 * hidden), slice(2 * hidden, None)
@@ -159,10 +159,10 @@ def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProdu
         yield LayerProduct(f"{name}.R", node.op, before, r, _bias(bias), "", _matrix, _itself)
 
 
-def _initial(node: Node, given: list[Any], d: int) -> FloatArray:
+def _initial(node: Node, operands: list[Any], d: int) -> FloatArray:
     """State h before the first step, ``[samples, batch, hidden]``."""
-    samples, batch = len(given[0]), given[0].shape[2]
-    state = given[1] if len(given) > 1 else None
+    samples, batch = len(operands[0]), operands[0].shape[2]
+    state = operands[1] if len(operands) > 1 else None
     if state is not None:
         return np.asarray(state[:, d])
     constant = node.attrs.get("initial_h")
@@ -182,10 +182,10 @@ def _reset(node: Node, d: int, x: FloatArray, before: FloatArray) -> FloatArray:
     return np.asarray(function.values(gate, **attrs["activation_parameters"][d][0]))
 
 
-def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
     """Vectors along the last axis, each with all rows."""
     columns = x.reshape(-1, x.shape[-1]).T
-    yield Block(columns[None], w[None], None if bias is None else bias[None])
+    yield ProductBlock(columns[None], w[None], None if bias is None else bias[None])
 
 
 def _itself(w: Ints) -> Ints:

@@ -142,7 +142,7 @@ class Watcher:
             if counter.layer is not None:
                 self._found.setdefault(counter.layer, Observed()).add(counter.taken())
 
-    def found(self) -> dict[str, Observed]:
+    def observed(self) -> dict[str, Observed]:
         """What was counted, by layer in the order of execution; nothing must be running."""
         for counter in self._counters:
             self._take(counter)
@@ -159,9 +159,9 @@ class Watcher:
         weights = self._prepared(product.weights)
         positions, groups, _ = product.index.shape
         for group in range(groups):
-            mine = slice(group, group + 1) if groups > 1 else slice(0, len(product.weights.mant))
-            mant, scale = weights.mant[:, :, mine], weights.scale[:, mine]
-            pairs = self._pairs_of(name, depthwise, product.weights, mine) if self._joint else None
+            rows = slice(group, group + 1) if groups > 1 else slice(0, len(product.weights.mant))
+            mant, scale = weights.mant[:, :, rows], weights.scale[:, rows]
+            pairs = self._pairs_of(name, depthwise, product.weights, rows) if self._joint else None
             step = max(1, _CHUNK // (mant[0].size * count))
             for first in range(0, positions, step):
                 at = product.index[first : first + step, group]

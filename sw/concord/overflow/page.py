@@ -15,7 +15,7 @@ _STAGES = ("product", "lane sum", "term", "sum", "output")
 
 
 @dataclass(frozen=True)
-class Row:
+class OverflowRow:
     """A layer as the page shows it; ``widths`` has a bar for each storage."""
 
     index: int
@@ -56,8 +56,8 @@ def _figures(analysis: Analysis) -> list[Figure]:
     return [*figures, Figure(number(values), "values counted", about)]
 
 
-def _row(analysis: Analysis, index: int, layer: LayerOverflow, most: int) -> Row:
-    return Row(
+def _row(analysis: Analysis, index: int, layer: LayerOverflow, most: int) -> OverflowRow:
+    return OverflowRow(
         index,
         layer,
         (

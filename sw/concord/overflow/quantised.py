@@ -11,7 +11,7 @@ import numpy.typing as npt
 from concord.graph.ir import Graph
 from concord.overflow.counting import Sums, bound, count, total_of
 from concord.overflow.histogram import Histogram
-from concord.overflow.kinds import Settings, kind_of, settings_of
+from concord.overflow.kinds import IntegerSettings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
 from concord.overflow.mapping import Mapping
 from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
@@ -28,7 +28,7 @@ def analyse_integers(
     inputs: Named[str, npt.ArrayLike],
     *,
     kind: str | None = None,
-    settings: Settings | None = None,
+    settings: IntegerSettings | None = None,
     ranges: Named[str, tuple[float, float]] | None = None,
     name: str | None = None,
     engine: Engine | None = None,
@@ -46,7 +46,7 @@ def analyse_integers(
     kind : str, optional
         ``cnn``, ``dense``, ``graph``, ``recurrent`` or ``lstm``: which defaults there are. By what is in the graph, if
         left out.
-    settings : Settings, optional
+    settings : IntegerSettings, optional
         Instead of the defaults of the kind.
     ranges : mapping of str to pair of floats, optional
         Range of an input of the network, mapped in place of that of the samples.
@@ -63,10 +63,10 @@ def analyse_integers(
     """
     kind = kind or kind_of(graph)
     settings = settings or settings_of(kind)
-    given = {key: (float(low), float(high)) for key, (low, high) in (ranges or {}).items()}
-    if unknown := sorted(set(given) - set(graph.inputs)):
+    chosen = {key: (float(low), float(high)) for key, (low, high) in (ranges or {}).items()}
+    if unknown := sorted(set(chosen) - set(graph.inputs)):
         raise ValueError(f"ranges must be of inputs of the network, {', '.join(graph.inputs)}, not {unknown}")
-    layers = tuple(_layer(product, settings, given, engine) for product in products(graph, inputs))
+    layers = tuple(_layer(product, settings, chosen, engine) for product in products(graph, inputs))
     if not layers:
         raise ValueError(f"network {graph.name} must have a product, and has none")
     ends = {key: (float(np.min(values)), float(np.max(values))) for key, values in inputs.items()}
@@ -75,7 +75,7 @@ def analyse_integers(
         view="integers",
         storage=f"integers of a {kind} network: inputs {settings.input_width} bits, weights {settings.weight_width}",
         samples=len(np.asarray(next(iter(inputs.values())))),
-        ranges=ends | given,
+        ranges=ends | chosen,
         width=settings.width,
         output_width=settings.output_width,
         threshold=settings.threshold,
@@ -84,7 +84,7 @@ def analyse_integers(
 
 
 def _layer(
-    product: LayerProduct, settings: Settings, ranges: Named[str, tuple[float, float]], engine: Engine | None
+    product: LayerProduct, settings: IntegerSettings, ranges: Named[str, tuple[float, float]], engine: Engine | None
 ) -> LayerOverflow:
     weights = Mapping.of(product.w, settings.weight_width, settings.rounding)
     data = Mapping.of(product.x, settings.input_width, settings.rounding)
@@ -113,15 +113,15 @@ def _layer(
         return total_of(engine.map(_counted, [(share, *numbers) for share in shares]))
 
     floor = Factors(1e-300, 1e-300) if settings.clip else Factors(1.0, _floor(data, used))
-    found = scale(counted, settings, floor)
-    w, x, bias = mapped(found.factors)
+    scaled = scale(counted, settings, floor)
+    w, x, bias = mapped(scaled.factors)
     bounds = _bounds(product, w, x, bias)
     stages = tuple(
         StageFacts.of(stage, histogram, bounds[stage], _CHECKED[stage])
-        for stage, histogram in found.sums.stages.items()
+        for stage, histogram in scaled.sums.stages.items()
     )
-    factors = found.factors
-    scaling = Scaling(w.step, x.step, factors.weight, factors.input, found.rounds, found.within)
+    factors = scaled.factors
+    scaling = Scaling(w.step, x.step, factors.weight, factors.input, scaled.rounds, scaled.within)
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
@@ -150,9 +150,9 @@ def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any
         return bound(product.rows(w(product.w)), bias, x.ends)
     terms = product.x.shape[-1]
     corners = [a * b for a in w.ends for b in x.ends]
-    found = []
+    widths = []
     for times in (1, terms):
         histogram = Histogram()
         histogram.count(np.array([min(corners) * times, max(corners) * times], dtype=object))
-        found.append(histogram.bits)
-    return {"product": found[0], "sum": found[1] if terms > 1 else 0, "output": found[1]}
+        widths.append(histogram.bits)
+    return {"product": widths[0], "sum": widths[1] if terms > 1 else 0, "output": widths[1]}

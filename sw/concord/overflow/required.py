@@ -42,12 +42,12 @@ class CountedWidths:
         """
         if not self.sampled:
             kinds = assumed(graph, compiled.package.formats.inputs)
-            ranges = {name: (one.low, one.high) for name, one in kinds.items()}
-            found = bounds_of(compiled.package, ranges)
-            return tuple(RequiredWidth(layer, 0, bits) for layer, bits in found.items()), ranges
+            ranges = {name: (kind.low, kind.high) for name, kind in kinds.items()}
+            bits_of = bounds_of(compiled.package, ranges)
+            return tuple(RequiredWidth(layer, 0, bits) for layer, bits in bits_of.items()), ranges
         analysis = analyse_machine(compiled.package, self._inputs, engine=self._engine)
         kind = "intermediate"
-        needs = (RequiredWidth(one.name, one.needed(kind), one.bound(kind)) for one in analysis.layers)
+        needs = (RequiredWidth(layer.name, layer.needed(kind), layer.bound(kind)) for layer in analysis.layers)
         return tuple(needs), analysis.ranges
 
     def compared(self, compiled: Compiled, chosen: Compiled) -> RunChanges:
@@ -56,16 +56,16 @@ class CountedWidths:
         samples = len(np.asarray(next(iter(self._inputs.values())))) // batch * batch
         some = {name: np.asarray(values)[:samples] for name, values in self._inputs.items()}
         results, flags = [], []
-        for one in (compiled, chosen):
-            with emulator(one.image.config, self._engine) as device:
-                device.load(one.image)
-                results.append(device.run(one.package.arrangement.pack(some)))
-                flags.append({(record.layer, record.flag) for record in one.package.flags(device)})
+        for network in (compiled, chosen):
+            with emulator(network.image.config, self._engine) as device:
+                device.load(network.image)
+                results.append(device.run(network.package.arrangement.pack(some)))
+                flags.append({(record.layer, record.flag) for record in network.package.flags(device)})
         changed = tuple(name for name, values in results[0].items() if not same_bits(values, results[1][name]))
         return RunChanges(samples, changed, tuple(sorted(layer for layer, flag in flags[1] - flags[0])))
 
 
 def same_bits(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
     """The same bits, a NaN like any other."""
-    one, other = np.asarray(a), np.asarray(b)
-    return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one), np.signbit(other))
+    first, second = np.asarray(a), np.asarray(b)
+    return np.array_equal(first, second, equal_nan=True) and np.array_equal(np.signbit(first), np.signbit(second))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from concord.overflow.counting import Sums
-from concord.overflow.kinds import Settings
+from concord.overflow.kinds import IntegerSettings
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Excess:
     bits: int
 
     @classmethod
-    def of(cls, sums: Sums, settings: Settings) -> Excess:
+    def of(cls, sums: Sums, settings: IntegerSettings) -> Excess:
         """Of products and sums beyond the intermediate width, and of outputs beyond theirs."""
         widths = {"product": settings.width, "sum": settings.width, "output": settings.output_width}
         stages = sums.stages
@@ -37,7 +37,7 @@ class Excess:
         return cls(count, sum(stage.total for stage in stages.values()), bits)
 
 
-def growth(excess: Excess, settings: Settings) -> float:
+def growth(excess: Excess, settings: IntegerSettings) -> float:
     """By how much the product of both steps grows: the more, the more values overflow and the further they do.
 
     1 if nothing overflows. ``ValueError`` is never raised: settings are checked where they are made.
@@ -83,14 +83,14 @@ class Scaled:
     within: bool
 
 
-def scale(count: Callable[[Factors], Sums], settings: Settings, floor: Factors) -> Scaled:
+def scale(count: Callable[[Factors], Sums], settings: IntegerSettings, floor: Factors) -> Scaled:
     """Find factors with which a layer stays within the threshold and uses the width.
 
     Parameters
     ----------
     count : callable
         Counts the layer with some factors.
-    settings : Settings
+    settings : IntegerSettings
         Storages, threshold and growth.
     floor : Factors
         The least factors that may be tried; with smaller ones values would be cut off.
@@ -102,13 +102,13 @@ def scale(count: Callable[[Factors], Sums], settings: Settings, floor: Factors) 
         within = excess.count <= settings.threshold
         if not within and best is not None:  # shrunk too far: what was there before stays
             return Scaled(best.factors, best.sums, number, True)
-        found = Scaled(factors, sums, number, within)
+        scaled = Scaled(factors, sums, number, within)
         if within:
-            best = found
+            best = scaled
             smaller = factors.times(shrinkage(excess), settings.weight_share, floor)
             if smaller.weight * smaller.input >= factors.weight * factors.input * (1.0 - 1e-9):
-                return found
+                return scaled
             factors = smaller
         else:
             factors = factors.times(growth(excess, settings), settings.weight_share)
-    return Scaled(best.factors, best.sums, settings.rounds, True) if best is not None else found
+    return Scaled(best.factors, best.sums, settings.rounds, True) if best is not None else scaled

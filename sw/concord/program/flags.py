@@ -87,6 +87,11 @@ class FlagDiagnostic:
         """One line about it."""
         return f"{self.where}: {self.flag}, {self.meaning}"
 
+    @property
+    def hint(self) -> str:
+        """The line about it, with what helps."""
+        return f"{self.text}; what helps: {self.advice}"
+
 
 def diagnose_flags(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[FlagDiagnostic]:
     """What flags of a device mean, in the order of the program.

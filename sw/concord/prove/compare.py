@@ -48,6 +48,7 @@ def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> TensorCompari
     """
     if list(emulator) != list(rtl):
         raise ValueError(f"outputs must be {list(emulator)}, not {list(rtl)}")
+    total = sum(values.size for values in emulator.values())
     for name, expected in emulator.items():
         computed = rtl[name]
         if expected.shape != computed.shape:
@@ -55,10 +56,10 @@ def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> TensorCompari
         wrong = _bits(expected) != _bits(computed)
         if wrong.any():
             sample, *index = (int(k) for k in np.argwhere(wrong)[0])
-            found = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the {what}"
-            place = f"{name}{index} of sample {sample}: {found}"
-            return TensorComparison(sum(values.size for values in emulator.values()), place, what)
-    return TensorComparison(sum(values.size for values in emulator.values()), what=what)
+            place = f"{name}{index} of sample {sample}"
+            values = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the {what}"
+            return TensorComparison(total, f"{place}: {values}", what)
+    return TensorComparison(total, what=what)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint32]:

@@ -64,11 +64,11 @@ class Subject:
         made = random_samples(self.shapes, count, seed)
         if self.package is None:
             return {name: np.clip(x, -BINARY16_MAX, BINARY16_MAX) for name, x in made.items()}
-        arrangement, found = self.package.arrangement, {}
+        arrangement, samples = self.package.arrangement, {}
         for name, x in made.items():
             limit = np.full((1, *x.shape[1:]), float(BINARY16_MAX))
-            found[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))
-        return found
+            samples[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))
+        return samples
 
     def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
         """Samples as the driver gives them to a device."""
@@ -109,19 +109,19 @@ def emulate(subject: Subject, inputs: Inputs) -> Emulated:
     with device, np.errstate(all="ignore"):
         device.load(subject.image)
         ports = subject.ports(inputs)
-        found = device.run(ports)
+        outputs = device.run(ports)
         if subject.package is not None:
-            results = subject.package.arrangement.unpack(found, len(next(iter(inputs.values()))))
+            results = subject.package.arrangement.unpack(outputs, len(next(iter(inputs.values()))))
             results |= subject.package.host_outputs(inputs, results)
         else:
-            results = {name: np.asarray(x, np.float64) for name, x in found.items()}
+            results = {name: np.asarray(x, np.float64) for name, x in outputs.items()}
         values = recorder.values()
-        flags = frozenset((one.where, one.flag) for one in diagnose_flags(subject.image, device.flags()))
+        flags = frozenset((record.where, record.flag) for record in diagnose_flags(subject.image, device.flags()))
     return Emulated(results, values, flags)
 
 
 @dataclass
-class Places:
+class ValuePlaces:
     """Where the compared values are: by value the entry of ``entries``, word, and lane."""
 
     entries: list[Written]
@@ -131,14 +131,14 @@ class Places:
     layers: list[str]
 
     @classmethod
-    def of(cls, subject: Subject) -> Places:
+    def of(cls, subject: Subject) -> ValuePlaces:
         """Those of all chains, in the order of execution."""
         name = layer_names(subject.image)
-        entries = [one for chain in subject.chains for one in chain]
-        layers = list(dict.fromkeys(name(one.store.pc) for one in entries))
-        sizes = [len(one.place) for one in entries]
-        number = np.array([layers.index(name(one.store.pc)) for one in entries], dtype=np.int64)
-        place = np.concatenate([one.place for one in entries]) if entries else np.zeros(0, np.int64)
+        entries = [entry for chain in subject.chains for entry in chain]
+        layers = list(dict.fromkeys(name(entry.store.pc) for entry in entries))
+        sizes = [len(entry.place) for entry in entries]
+        number = np.array([layers.index(name(entry.store.pc)) for entry in entries], dtype=np.int64)
+        place = np.concatenate([entry.place for entry in entries]) if entries else np.zeros(0, np.int64)
         return cls(
             entries,
             np.repeat(np.arange(len(entries)), sizes),
@@ -149,21 +149,21 @@ class Places:
 
     def difference(self, subject: Subject, at: int, sample: int, emulator: float, other: float) -> Difference:
         """The value with the number ``at``."""
-        one = self.entries[self.entry[at]]
+        entry = self.entries[self.entry[at]]
         first = int(np.searchsorted(self.entry, self.entry[at]))
-        vector, lane = one.inside[at - first].tolist()
-        kept = one.keep[vector]
+        vector, lane = entry.inside[at - first].tolist()
+        kept = entry.keep[vector]
         return Difference(
             layer=self.layers[self.layer[at]],
-            place=f"{one.store.mem.name.lower()}[{one.store.address[kept]}]",
+            place=f"{entry.store.mem.name.lower()}[{entry.store.address[kept]}]",
             element=(lane,),
             sample=sample,
             emulator=_text(emulator),
             other=_text(other),
-            pc=one.store.pc,
-            instructions=chain_text(subject.image, one.store.pc),
-            execution=one.store.chain,
-            vector=int(one.store.number[kept]),
+            pc=entry.store.pc,
+            instructions=chain_text(subject.image, entry.store.pc),
+            execution=entry.store.chain,
+            vector=int(entry.store.number[kept]),
         )
 
 
@@ -180,7 +180,7 @@ class DerivedComparison:
         For its files.
     """
 
-    def __init__(self, subject: Subject, places: Places, name: str, runtime: Runtime, folder: Path):
+    def __init__(self, subject: Subject, places: ValuePlaces, name: str, runtime: Runtime, folder: Path):
         self.subject, self.places, self.runtime = subject, places, runtime
         self.comparison = Comparison(name, runtime.label, runtime.version)
         begin = time.perf_counter()
@@ -207,10 +207,10 @@ class DerivedComparison:
         outputs = self._inside(inputs)
         return of_derived([outputs[model.names[value.name]] for value in model.outputs], self.places.place)
 
-    def _values(self, found: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
-        runs = found.shape[1]
+    def _values(self, values: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
+        runs = values.shape[1]
         with np.errstate(invalid="ignore"):  # NaNs that signal
-            wrong = different(found, want[:, :runs].astype(np.float64))
+            wrong = different(values, want[:, :runs].astype(np.float64))
         by_layer = np.bincount(self.places.layer, wrong.sum(axis=1), len(self.places.layers)).astype(int)
         sizes = np.bincount(self.places.layer, minlength=len(self.places.layers)) * runs
         for name, size, count in zip(self.places.layers, sizes.tolist(), by_layer.tolist(), strict=True):
@@ -219,39 +219,39 @@ class DerivedComparison:
             at, run = (int(k) for k in np.argwhere(wrong)[0])
             sample = first_sample + run * self.subject.batch
             self.comparison.first = self.places.difference(
-                self.subject, at, sample, float(want[at, run]), float(found[at, run])
+                self.subject, at, sample, float(want[at, run]), float(values[at, run])
             )
 
-    def _results(self, found: Mapping[str, Any], want: Mapping[str, Any], first_sample: int) -> None:
+    def _results(self, results: Mapping[str, Any], want: Mapping[str, Any], first_sample: int) -> None:
         host = self.subject.package.host_graph if self.subject.package is not None else None
         for name, values in want.items():
-            if name not in found and host is not None and name not in host.outputs:
+            if name not in results and host is not None and name not in host.outputs:
                 continue  # of the NPU, for the host alone
-            given = np.asarray(found[name], np.float64)
-            wrong = different(given, values)
+            computed = np.asarray(results[name], np.float64)
+            wrong = different(computed, values)
             self.comparison.add(RESULTS, Count(wrong.size, int(wrong.sum())))
             if wrong.any() and self.comparison.first is None:
                 sample, *element = (int(k) for k in np.argwhere(wrong)[0])
                 at = (sample, *element)
                 self.comparison.first = Difference(
-                    RESULTS, name, tuple(element), first_sample + sample, _text(values[at]), _text(given[at])
+                    RESULTS, name, tuple(element), first_sample + sample, _text(values[at]), _text(computed[at])
                 )
 
-    def _flags(self, found: SamplesByFlag, want: frozenset[tuple[str, str]], first_sample: int) -> None:
+    def _flags(self, raised: SamplesByFlag, want: frozenset[tuple[str, str]], first_sample: int) -> None:
         """Sticky flags of the batch; each flag of each layer is a value."""
-        mine = {(place, flag) for place, names in found.items() for flag in names}
-        places = {where for where, _ in want | mine} | {name for name in self.places.layers if name}
-        wrong = sorted(want ^ mine)
+        pairs = {(place, flag) for place, names in raised.items() for flag in names}
+        places = {where for where, _ in want | pairs} | {name for name in self.places.layers if name}
+        wrong = sorted(want ^ pairs)
         self.comparison.add(RESULTS, Count(len(places) * len(Flag), len(wrong)))
         if wrong and self.comparison.first is None:
             (place, flag), texts = wrong[0], ("not raised", "raised")
-            at = (texts[wrong[0] in want], texts[wrong[0] in mine])
+            at = (texts[wrong[0] in want], texts[wrong[0] in pairs])
             self.comparison.first = Difference(place, f"flag {flag}", (), first_sample, *at)
 
 
 def chunk(subject: Subject) -> int:
     """Samples of a batch: few enough for what is compared at once, a multiple of those of a run."""
-    size = sum(len(one.place) for chain in subject.chains for one in chain)
+    size = sum(len(entry.place) for chain in subject.chains for entry in chain)
     return max(2, min(64, _VALUES // max(1, size))) * subject.batch
 
 

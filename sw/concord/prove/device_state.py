@@ -36,7 +36,7 @@ class DeviceState:
 
 
 @dataclass(frozen=True)
-class Writer:
+class WordWriter:
     """Who writes a word last: chain of the run, address of its ``v_rd``, and vector of the chain."""
 
     chain: int
@@ -51,8 +51,8 @@ def run(device: Device, image: Image, sample: Sample) -> DeviceState:
     memories = {mem: device.read(region, 0, device.regions[region].depth) for mem, region in REGIONS.items()}
     flags = device.read(RegionId.FLAGS, 0, device.regions[RegionId.FLAGS].depth)
     counters = device.counters()
-    found = {name: np.asarray(x[0], np.float64) for name, x in outputs.items()}
-    return DeviceState(found, memories, flags, {name: counters[name] for name in COUNTED})
+    results = {name: np.asarray(x[0], np.float64) for name, x in outputs.items()}
+    return DeviceState(results, memories, flags, {name: counters[name] for name in COUNTED})
 
 
 def clear(device: Device, image: Image) -> None:
@@ -65,13 +65,13 @@ def clear(device: Device, image: Image) -> None:
     device.clear_flags()
 
 
-def writers(flow: Flow) -> dict[tuple[Mem, int], Writer]:
+def writers(flow: Flow) -> dict[tuple[Mem, int], WordWriter]:
     """By memory and address, who writes a word last."""
-    found = {}
+    last = {}
     for store in flow.stores:
         for address, vector in zip(store.address.tolist(), store.number.tolist(), strict=True):
-            found[store.mem, address] = Writer(store.chain, store.pc, vector)
-    return found
+            last[store.mem, address] = WordWriter(store.chain, store.pc, vector)
+    return last
 
 
 def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[NDArray[np.uint16], int | None]:
@@ -92,11 +92,11 @@ def show(bits: np.uint16, exponent: int | None = None) -> str:
     return f"{number:g} ({number * 2.0**-exponent:g} * 2**{exponent})"
 
 
-def count_words(config: NpuConfig, mem: Mem, one: int, other: int) -> Count:
+def count_words(config: NpuConfig, mem: Mem, emulated: int, computed: int) -> Count:
     """Elements of a word, and an exponent of a narrow one: how many, and how many differ."""
     size = config.native + (mem is Mem.NARROW)
-    if one == other:
+    if emulated == computed:
         return Count(size)
-    (mine, my_exponent), (theirs, their_exponent) = (lanes_of(config, mem, word) for word in (one, other))
-    different = np.count_nonzero(mine != theirs) + (my_exponent != their_exponent)
+    (lanes, exponent), (device_lanes, device_exponent) = (lanes_of(config, mem, word) for word in (emulated, computed))
+    different = np.count_nonzero(lanes != device_lanes) + (exponent != device_exponent)
     return Count(size, int(different))

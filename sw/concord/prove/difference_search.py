@@ -50,9 +50,9 @@ def single_chain_program(chain: Chain) -> list[int]:
         if mfu_op.table is not None:
             fields["table"] = mfu_op.table
         words.append(isa.encode(mfu_op.op, unit=isa.FORMS[mfu_op.op].stages.index(mfu_op.stage), **fields))
-    for number, one in enumerate(chain.destinations, 1):
+    for number, destination in enumerate(chain.destinations, 1):
         last = int(number == len(chain.destinations))
-        words.append(isa.encode(Op.V_WR, mem=int(one.mem), last=last, **_fields(one.address)))
+        words.append(isa.encode(Op.V_WR, mem=int(destination.mem), last=last, **_fields(destination.address)))
     return [*words, isa.encode(Op.HALT)]
 
 
@@ -101,13 +101,13 @@ class DifferenceSearch:
 
     def _one_by_one(self, sample: Sample, number: int) -> Difference | None:
         ports = {port.name: port for port in self.image.inputs}
-        given = {name: port.encode(sample[name], self.config) for name, port in ports.items()}
+        encoded = {name: port.encode(sample[name], self.config) for name, port in ports.items()}
         for device in self.devices:
             clear(device, self.image)
         execution = 0
         for phase in self.image.schedule():
             for part in phase.inputs:
-                words = given[part.port][part.first : part.first + part.count]
+                words = encoded[part.port][part.first : part.first + part.count]
                 for device in self.devices:
                     device.write(ports[part.port].region, part.address, words)
             for chain in trace(self.program, self.config, phase.pc).chains:
@@ -123,27 +123,28 @@ class DifferenceSearch:
 
     def _different(self, chain: Chain) -> _Place | None:
         """The first vector of a chain that is not the same on both devices."""
-        for one in chain.destinations:
-            addresses = chain.addresses(one.address).ravel()
+        for destination in chain.destinations:
+            addresses = chain.addresses(destination.address).ravel()
             low, count = int(addresses.min()), int(np.ptp(addresses)) + 1
-            mine, theirs = (device.read(REGIONS[one.mem], low, count) for device in self.devices)
+            emulated, computed = (device.read(REGIONS[destination.mem], low, count) for device in self.devices)
             for vector, address in enumerate(addresses.tolist()):
-                if mine[address - low] != theirs[address - low]:
-                    return _Place(one.mem, address, vector, (mine[address - low], theirs[address - low]))
+                if emulated[address - low] != computed[address - low]:
+                    return _Place(destination.mem, address, vector, (emulated[address - low], computed[address - low]))
         return None
 
     def _difference(self, place: _Place, pc: int, execution: int, sample: int, note: str = "") -> Difference:
-        found = [lanes_of(self.config, place.mem, word) for word in place.words]
-        (mine, my_exponent), (theirs, their_exponent) = found
-        lanes = np.flatnonzero(mine != theirs)
+        (emulated, exponent), (computed, device_exponent) = (
+            lanes_of(self.config, place.mem, word) for word in place.words
+        )
+        lanes = np.flatnonzero(emulated != computed)
         lane = int(lanes[0]) if len(lanes) else 0  # the same numbers, another exponent
         return Difference(
             layer=self.layer_of(pc),
             place=f"{place.mem.name.lower()}[{place.address}]",
             element=(lane,),
             sample=sample,
-            emulator=show(mine[lane], my_exponent),
-            other=show(theirs[lane], their_exponent),
+            emulator=show(emulated[lane], exponent),
+            other=show(computed[lane], device_exponent),
             pc=pc,
             instructions=chain_text(self.image, pc),
             execution=execution,
@@ -159,22 +160,22 @@ class DifferenceSearch:
             chain for phase in self.image.schedule() for chain in trace(self.program, self.config, phase.pc).chains
         ]
         firsts = list(dict.fromkeys(chain.pc for chain in executed))
-        low, high, found = 0, len(firsts), None  # cut in front of firsts[low] nothing differs
+        low, high, first = 0, len(firsts), None  # cut in front of firsts[low] nothing differs
         while low + 1 < high:
             middle = (low + high) // 2
             place = self._behind_cut(sample, firsts[middle])
             if place is None:
                 low = middle
             else:
-                high, found = middle, place
-        if found is None:
-            found = self._behind_cut(sample, None)
-            if found is None:
+                high, first = middle, place
+        if first is None:
+            first = self._behind_cut(sample, None)
+            if first is None:
                 return None
         pc = firsts[low]
         note = "chains that run alone give the same, so it is how they follow each other"
         execution = next(k for k, chain in enumerate(executed) if chain.pc == pc)
-        return self._difference(found, pc, execution, number, note)
+        return self._difference(first, pc, execution, number, note)
 
     def _behind_cut(self, sample: Sample, pc: int | None) -> _Place | None:
         """A word that differs behind a run that stops at an address, or at its end."""
@@ -183,9 +184,9 @@ class DifferenceSearch:
             program[pc] = isa.encode(Op.HALT)
         for device in self.devices:
             device.write(RegionId.PROGRAM, 0, program)
-        mine, theirs = (run(device, self.image, sample) for device in self.devices)
+        emulated, computed = (run(device, self.image, sample) for device in self.devices)
         for mem in REGIONS:
-            for address, words in enumerate(zip(mine.memories[mem], theirs.memories[mem], strict=True)):
+            for address, words in enumerate(zip(emulated.memories[mem], computed.memories[mem], strict=True)):
                 if words[0] != words[1]:
                     return _Place(mem, address, 0, words)
         return None

@@ -150,14 +150,14 @@ class Proof:
     @property
     def count(self) -> Count:
         """Of all comparisons."""
-        return sum((one.count for one in self.comparisons), Count())
+        return sum((comparison.count for comparison in self.comparisons), Count())
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        found = asdict(self)
-        for one, comparison in zip(found["comparisons"], self.comparisons, strict=True):
-            one |= asdict(comparison.count)
-        return found | asdict(self.count)
+        facts = asdict(self)
+        for plain, comparison in zip(facts["comparisons"], self.comparisons, strict=True):
+            plain |= asdict(comparison.count)
+        return facts | asdict(self.count)
 
     def to_json(self) -> str:
         """The facts as JSON."""

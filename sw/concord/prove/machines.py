@@ -71,8 +71,8 @@ class MachineComparison:
         self._emulator = connect("emulator", subject.image.config)
         self._layer = layer_names(subject.image)
         self._writers = writers(subject.observed.flow)
-        for one in (self._emulator, device):
-            one.load(subject.image)
+        for machine in (self._emulator, device):
+            machine.load(subject.image)
 
     def compare(self, inputs: Mapping[str, NDArray[np.float64]], first_sample: int) -> None:
         """Compare a batch, every run for itself."""
@@ -82,58 +82,58 @@ class MachineComparison:
             with np.errstate(all="ignore"):
                 want = run(self._emulator, self.subject.image, sample)
                 begin = time.perf_counter()
-                found = run(self.device, self.subject.image, sample)
+                state = run(self.device, self.subject.image, sample)
             self.comparison.seconds += time.perf_counter() - begin
             place = first_sample + number * self.subject.batch
-            known = self._compare(want, found, place)
+            known = self._compare(want, state, place)
             if known is not None and self.comparison.first is None:
                 steps = DifferenceSearch(self._emulator, self.device, self.subject.image, self._layer)
                 self.comparison.first = steps.first(sample, place) or known
         self.comparison.samples += len(next(iter(inputs.values()))) if inputs else 1
 
-    def _compare(self, want: DeviceState, found: DeviceState, sample: int) -> Difference | None:
+    def _compare(self, want: DeviceState, state: DeviceState, sample: int) -> Difference | None:
         """Count everything; something that differs, if there is anything."""
-        known = self._words(want, found, sample)
+        known = self._words(want, state, sample)
         for pc in sorted({writer.pc for writer in self._writers.values()}):
-            same = want.flags[pc] == found.flags[pc]
+            same = want.flags[pc] == state.flags[pc]
             self.comparison.add(self._layer(pc) or "program", Count(1, int(not same)))
             if not same:
-                known = known or self._other(f"flags[{pc}]", sample, want.flags[pc], found.flags[pc])
+                known = known or self._other(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
         for name, values in want.outputs.items():
-            wrong = different(found.outputs[name], values)
+            wrong = different(state.outputs[name], values)
             self.comparison.add(RESULTS, Count(wrong.size, int(wrong.sum())))
             if wrong.any():
                 at = tuple(int(k) for k in np.argwhere(wrong)[0])
-                known = known or self._other(name, sample, values[at], found.outputs[name][at], at)
+                known = known or self._other(name, sample, values[at], state.outputs[name][at], at)
         for name, count in want.counted.items():
-            same = count == found.counted[name]
+            same = count == state.counted[name]
             self.comparison.add(RESULTS, Count(1, int(not same)))
             if not same:
-                known = known or self._other(f"counter {name}", sample, count, found.counted[name])
-        beyond = np.flatnonzero(np.array(want.flags) != np.array(found.flags))
+                known = known or self._other(f"counter {name}", sample, count, state.counted[name])
+        beyond = np.flatnonzero(np.array(want.flags) != np.array(state.flags))
         if known is None and len(beyond):
             pc = int(beyond[0])
             self.comparison.add(RESULTS, Count(1, 1))
-            known = self._other(f"flags[{pc}]", sample, want.flags[pc], found.flags[pc])
+            known = self._other(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
         return known
 
-    def _words(self, want: DeviceState, found: DeviceState, sample: int) -> Difference | None:
+    def _words(self, want: DeviceState, state: DeviceState, sample: int) -> Difference | None:
         """Words that the program has written are counted; others must be the same, too."""
         known = None
-        for mem, mine in want.memories.items():
-            for address, (one, other) in enumerate(zip(mine, found.memories[mem], strict=True)):
+        for mem, words in want.memories.items():
+            for address, (word, other) in enumerate(zip(words, state.memories[mem], strict=True)):
                 writer = self._writers.get((mem, address))
-                if writer is None and one == other:
+                if writer is None and word == other:
                     continue
                 layer = RESULTS if writer is None else self._layer(writer.pc) or "program"
-                self.comparison.add(layer, count_words(self.subject.image.config, mem, one, other))
-                if one != other and known is None:
-                    known = self._other(f"{mem.name.lower()}[{address}]", sample, f"{one:#x}", f"{other:#x}")
+                self.comparison.add(layer, count_words(self.subject.image.config, mem, word, other))
+                if word != other and known is None:
+                    known = self._other(f"{mem.name.lower()}[{address}]", sample, f"{word:#x}", f"{other:#x}")
         return known
 
     @staticmethod
-    def _other(place: str, sample: int, one: object, other: object, element: tuple[int, ...] = ()) -> Difference:
-        return Difference(RESULTS, place, element, sample, str(one), str(other))
+    def _other(place: str, sample: int, emulator: object, other: object, element: tuple[int, ...] = ()) -> Difference:
+        return Difference(RESULTS, place, element, sample, str(emulator), str(other))
 
 
 def version_of(name: str) -> str:
@@ -147,7 +147,7 @@ def version_of(name: str) -> str:
 
 def run_cost(subject: Subject) -> int:
     """Vectors and dense tile steps of a run."""
-    found = 0
-    for one in subject.observed.flow.instances:
-        found += one.positions * one.shape[2] * (one.source.shape[2] if one.weight is not None else 1)
-    return found
+    return sum(
+        chain.positions * chain.shape[2] * (chain.source.shape[2] if chain.weight is not None else 1)
+        for chain in subject.observed.flow.instances
+    )

@@ -80,9 +80,9 @@ class Recorder:
         """Note what the chain of a piece has written, if it is the last one."""
         if not part.last:
             return
-        for one in self._chains[self._next]:
-            words = lanes.memory(one.store.mem)[one.store.address[one.keep]][..., :count]
-            self._values.append(words[one.inside[:, 0], one.inside[:, 1]])
+        for entry in self._chains[self._next]:
+            words = lanes.memory(entry.store.mem)[entry.store.address[entry.keep]][..., :count]
+            self._values.append(words[entry.inside[:, 0], entry.inside[:, 1]])
         self._next += 1
         if self._next == len(self._chains):
             self._runs.append(np.concatenate(self._values))
@@ -104,12 +104,12 @@ def of_derived(outputs: Iterable[Any], place: Ids) -> FloatArray:
     arrays = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) for x in outputs]
     flat = np.concatenate(arrays, axis=1)
     there = place > MISSING
-    found = constants(place, len(flat))
-    found[there] = flat[:, place[there]].T
-    return found
+    values = constants(place, len(flat))
+    values[there] = flat[:, place[there]].T
+    return values
 
 
-def different(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def different(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
     """Where numbers are not the same: signs of zeros count, a NaN is a NaN."""
-    same = (one == other) & (np.signbit(one) == np.signbit(other))
-    return np.asarray(~(same | (np.isnan(one) & np.isnan(other))))
+    same = (first == second) & (np.signbit(first) == np.signbit(second))
+    return np.asarray(~(same | (np.isnan(first) & np.isnan(second))))

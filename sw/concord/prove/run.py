@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from concord.derive.flow import layer_names
 from concord.host.errors import DeviceError
 from concord.networks.folder import load_image, load_package
-from concord.prove.derived import DerivedComparison, Places, Subject, chunk, emulate
+from concord.prove.derived import DerivedComparison, Subject, ValuePlaces, chunk, emulate
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, MachineComparison, run_cost, version_of
 from concord.prove.runtimes import RUNTIMES
@@ -60,31 +60,31 @@ def prove(
     """
     subject = what if isinstance(what, Subject) else _subject(what)
     if inputs is None:
-        given = subject.random_samples(samples, seed)
+        arrays = subject.random_samples(samples, seed)
         source = f"random, seed {seed}"
     else:
-        given = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}
+        arrays = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}
         source = "given"
-    subject.ports(given)  # refuses what does not fit
-    count = len(next(iter(given.values()))) if given else 1
+    subject.ports(arrays)  # refuses what does not fit
+    count = len(next(iter(arrays.values()))) if arrays else 1
     if not count:
         raise ValueError("inputs must have at least one sample, not none")
     say("deriving")
-    places = Places.of(subject)
+    places = ValuePlaces.of(subject)
     proof = _empty(subject, count, source)
     if inputs is not None and subject.package is not None:
-        proof.input_flags += [f"{one.text}; what helps: {one.advice}" for one in subject.package.input_flags(given)]
+        proof.input_flags += [flag.hint for flag in subject.package.input_flags(arrays)]
     with tempfile.TemporaryDirectory(prefix="concord-prove-") as folder:
         derived = _derived(subject, places, only, Path(folder), proof)
         size = chunk(subject)
         for first in range(0, count, size):
             say(f"sample {first} of {count}")
-            some = {name: x[first : first + size] for name, x in given.items()}
+            some = {name: x[first : first + size] for name, x in arrays.items()}
             want = emulate(subject, some)
-            for one in derived:
-                one.compare(some, want, first)
-        proof.comparisons += [one.comparison for one in derived]
-    few = {name: x[: machine_samples * subject.batch] for name, x in given.items()}
+            for software in derived:
+                software.compare(some, want, first)
+        proof.comparisons += [software.comparison for software in derived]
+    few = {name: x[: machine_samples * subject.batch] for name, x in arrays.items()}
     for name in MACHINES:
         if only is None or name in only:
             say(MACHINES[name].label)
@@ -121,10 +121,10 @@ def _empty(subject: Subject, samples: int, source: str) -> Proof:
 
 
 def _derived(
-    subject: Subject, places: Places, only: Collection[str] | None, folder: Path, proof: Proof
+    subject: Subject, places: ValuePlaces, only: Collection[str] | None, folder: Path, proof: Proof
 ) -> list[DerivedComparison]:
     """Derived software of all kinds that are there."""
-    found = []
+    comparisons = []
     for name, runtime in RUNTIMES.items():
         why = "not asked for" if only is not None and name not in only else runtime.missing
         if why and only is not None and name in only:
@@ -133,12 +133,12 @@ def _derived(
             proof.left_out[name] = why
             continue
         try:
-            found.append(DerivedComparison(subject, places, name, runtime, folder))
+            comparisons.append(DerivedComparison(subject, places, name, runtime, folder))
         except ValueError as error:  # operators or sums that a backend refuses
             if only is not None:
                 raise
             proof.left_out[name] = f"refused: {error}"
-    return found
+    return comparisons
 
 
 def _machine(
@@ -168,13 +168,13 @@ def _machine(
         proof.left_out[name] = f"cannot be built: {error}"
         return
     with device:
-        one = MachineComparison(subject, name, device, machine.label, version_of(name))
-        one.compare(few, 0)
-    proof.comparisons.append(one.comparison)
+        device_comparison = MachineComparison(subject, name, device, machine.label, version_of(name))
+        device_comparison.compare(few, 0)
+    proof.comparisons.append(device_comparison.comparison)
 
 
 def labels() -> dict[str, str]:
     """What people call every implementation."""
     return {name: runtime.label for name, runtime in RUNTIMES.items()} | {
-        name: one.label for name, one in MACHINES.items()
+        name: machine.label for name, machine in MACHINES.items()
     }

@@ -91,11 +91,11 @@ def _onnx(path: Path, flags: bool) -> FlaggedRun:
     facts = json.loads(session.get_modelmeta().custom_metadata_map.get("flags", "null"))
 
     def run(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], SamplesByFlag]:
-        found = dict(zip(names, session.run(None, dict(inputs)), strict=True))
-        if facts is None or facts["output"] not in found:
-            return found, {}
-        words = found.pop(facts["output"])
-        return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
+        outputs = dict(zip(names, session.run(None, dict(inputs)), strict=True))
+        if facts is None or facts["output"] not in outputs:
+            return outputs, {}
+        words = outputs.pop(facts["output"])
+        return outputs, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
 
     return run
 

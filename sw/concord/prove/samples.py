@@ -32,7 +32,7 @@ def random_samples(shapes: Mapping[str, tuple[int, ...]], count: int, seed: int)
     count, seed : int
     """
     rng = np.random.default_rng(seed)
-    found = {}
+    samples = {}
     for name, shape in shapes.items():
         whole = np.zeros((count, *shape))
         for k in range(count):
@@ -47,5 +47,5 @@ def random_samples(shapes: Mapping[str, tuple[int, ...]], count: int, seed: int)
                 whole[k] = np.where(rng.random(shape) < 0.1, corners, wild)
             elif k > 3:
                 whole[k] = corners
-        found[name] = whole
-    return found
+        samples[name] = whole
+    return samples

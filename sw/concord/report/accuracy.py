@@ -19,16 +19,16 @@ _BELOW = 10
 
 def formats(result: Result, static: int | None, config: NpuConfig) -> tuple[Format, ...]:
     """The copies of a tensor; ``static`` is its exponent if that is fixed."""
-    found = []
+    copies = []
     for mem in result.values:
         if mem is Mem.WIDE:
-            found.append(Format("wide"))
+            copies.append(Format("wide"))
         elif static is not None:
-            found.append(Format("narrow", True, (static,) * 3))
+            copies.append(Format("narrow", True, (static,) * 3))
         else:
             assert result.blocks is not None
-            found.append(Format("narrow", False, _exponents(result.blocks, config)))
-    return tuple(found)
+            copies.append(Format("narrow", False, _exponents(result.blocks, config)))
+    return tuple(copies)
 
 
 def _exponents(blocks: FloatArray, config: NpuConfig) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Analysis of every layer of a compiled network: its formats, errors, saturation and cycles."""
+"""NetworkFacts of every layer of a compiled network: its formats, errors, saturation and cycles."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from concord.networks.layer_results import COUNTED, Counts, results
 from concord.networks.window_steps import WindowSteps, measured_steps
 from concord.report.accuracy import distribution, formats
 from concord.report.difference import first_difference
-from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
+from concord.report.facts import InputFacts, NetworkFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
 from concord.report.places import covered, kind, least_cycles, leaves, memories, mfu_ops, reads, space, work
 from concord.report.prefixes import cycles, layer_at, without_overlap
 from concord.utils.arrays import FloatArray
 
 
-def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> Analysis:
+def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> NetworkFacts:
     """Run a network up to every layer and compare with double precision.
 
     Parameters
@@ -55,7 +55,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     batch = compiled.package.arrangement.batch
     traffic = total(graph.name, rows(graph, config))
     steps = measured_steps(compiled, inputs)
-    return Analysis(
+    return NetworkFacts(
         name=graph.name,
         npu=config.name,
         fingerprint=f"{config.fingerprint:016x}",
@@ -79,7 +79,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         layers=tuple(_layers(compiled, inputs, want, flagged, steps)),
         rates=rates(expecting(compiled, inputs).image, batch, steps),
         inexact=compiled.inexact,
-        input_flags=tuple(f"{one.text}; what helps: {one.advice}" for one in compiled.package.input_flags(inputs)),
+        input_flags=tuple(flag.hint for flag in compiled.package.input_flags(inputs)),
         expected_error=compiled.package.expected_error.text if compiled.package.expected_error is not None else "",
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
@@ -97,12 +97,12 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], d
         device.load(compiled.image)
         outputs = compiled.run(device, inputs)
         records = compiled.package.flags(device)
-    found = {}
-    for pc, group in groupby(records, key=lambda one: one.address or 0):
+    flagged = {}
+    for pc, group in groupby(records, key=lambda record: record.address or 0):
         same = list(group)
-        flags, meanings = (tuple(getattr(one, name) for one in same) for name in ("flag", "meaning"))
-        found[pc] = Flagged(pc, same[0].instruction, flags, meanings)
-    return outputs, found
+        flags, meanings = (tuple(getattr(record, name) for record in same) for name in ("flag", "meaning"))
+        flagged[pc] = Flagged(pc, same[0].instruction, flags, meanings)
+    return outputs, flagged
 
 
 def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, FloatArray]) -> bool:
@@ -110,9 +110,9 @@ def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, Fl
     few = compiled.package.arrangement.batch
     some = {name: np.asarray(values)[:few] for name, values in inputs.items()}
     with connect("emulator", compiled.image.config) as emulated:
-        for one in (emulated, device):
-            one.load(compiled.image)
-            got = compiled.run(one, some)
+        for target in (emulated, device):
+            target.load(compiled.image)
+            got = compiled.run(target, some)
         if device.counters()["CYCLES"] != emulated.counters()["CYCLES"]:
             return False
     return all(np.array_equal(got[name], values[:few], equal_nan=True) for name, values in want.items())
@@ -131,15 +131,18 @@ def _layers(
 ) -> list[LayerFacts]:
     """The facts of every layer."""
     graph = compiled.graph
-    found = list(results(compiled, inputs))
-    computed = [result for result, _ in found]
+    layer_results = list(results(compiled, inputs))
+    computed = [result for result, _ in layer_results]
     errors, own = layer_errors(computed, want), own_errors(compiled, inputs, computed)
-    before: Counts = dict.fromkeys(found[0][1], 0)
-    alone = [{reg: n - last[reg] for reg, n in now.items()} for last, now in pairwise([before, *(c for _, c in found)])]
+    before: Counts = dict.fromkeys(layer_results[0][1], 0)
+    alone = [
+        {reg: n - last[reg] for reg, n in now.items()}
+        for last, now in pairwise([before, *(c for _, c in layer_results)])
+    ]
     least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
     counted = without_overlap(cycles(compiled, steps), least)
     layers = []
-    for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
+    for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, layer_results, strict=True)):
         part = result[0]
         reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]
         writes = formats(

@@ -45,8 +45,8 @@ def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
                 target.write(region, 0, [0] * target.regions[region].depth)
             target.load(compiled.image)
         for name, end in _cuts(compiled):
-            one, other = (_memories(compiled, target, ports, end) for target in devices)
-            if one != other:
+            words, device_words = (_memories(compiled, target, ports, end) for target in devices)
+            if words != device_words:
                 return name
     return ""
 

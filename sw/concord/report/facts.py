@@ -56,7 +56,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class NetworkFacts:
     """Everything about a compiled network.
 
     Parameters
@@ -140,6 +140,6 @@ class Analysis:
         return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Analysis:
+    def from_json(cls, text: str) -> NetworkFacts:
         """Inverse of :meth:`to_json`."""
         return typed(cls, json.loads(text))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.report.facts import Analysis
+from concord.report.facts import NetworkFacts
 
 #: Pixels: of a row of the table of layers, and between two lanes of the graph beside it.
 ROW, LANE = 36, 12
@@ -34,7 +34,7 @@ class Edge:
         return LANE * (1 + max((edge.lane for edge in edges), default=0))
 
 
-def edges(analysis: Analysis) -> list[Edge]:
+def edges(analysis: NetworkFacts) -> list[Edge]:
     """Who reads what: rows are the inputs of the network, its layers, and what leaves the NPU.
 
     Edges to the next row are straight; the others take the first lane that is free, short ones first.

@@ -9,7 +9,7 @@ from concord.display import pages
 from concord.display.charts import Chart, histogram
 from concord.display.pages import Bar, Figure, number, percent
 from concord.host.rates import rate_table, spoken
-from concord.report.facts import Analysis, Memory
+from concord.report.facts import Memory, NetworkFacts
 from concord.report.layer_facts import LayerFacts
 from concord.report.layer_graph import ROW, Edge, edges
 
@@ -20,7 +20,7 @@ _LARGE = 0.1
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """A layer as the page shows it."""
 
     index: int
@@ -32,7 +32,7 @@ class Row:
     chart: Chart
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: NetworkFacts) -> str:
     """The page."""
     drawn = edges(analysis)
     return pages.render(
@@ -50,11 +50,11 @@ def render(analysis: Analysis) -> str:
     )
 
 
-def _row(analysis: Analysis, index: int, layer: LayerFacts) -> Row:
+def _row(analysis: NetworkFacts, index: int, layer: LayerFacts) -> ReportRow:
     use = layer.work.utilisation(analysis.macs_per_cycle)
     most = max(other.work.cycles for other in analysis.layers)
     values = layer.distribution
-    return Row(
+    return ReportRow(
         index,
         layer,
         _error_bar(layer.error.relative, "main"),
@@ -82,7 +82,7 @@ def _filled(memory: Memory) -> Bar:
     )
 
 
-def _figures(analysis: Analysis) -> list[Figure]:
+def _figures(analysis: NetworkFacts) -> list[Figure]:
     work, rates = analysis.work, analysis.rates
     flagged = sum(bool(layer.flagged) for layer in analysis.layers)
     figures = []

@@ -75,19 +75,19 @@ def reads(compiled: Compiled, index: int) -> tuple[Read, ...]:
         states = [(f"initial {key}", walk.storage) for key, walk in layer.initial.items()]
         return (source, *(_read(compiled, index, s.name, "wide", role, s) for role, s in states))
     memory = plan.sources[index].name.lower()
-    found = [_read(compiled, index, layer.source_tensor, memory, "source", layer.source.storage)]
+    operands = [_read(compiled, index, layer.source_tensor, memory, "source", layer.source.storage)]
     for mfu_op in layer.mfu_ops:
         if mfu_op.operand is not None and mfu_op.operand.storage is not None:
             storage = mfu_op.operand.storage
             memory = "wide" if plan.copy(storage, Mem.WIDE) is not None else "narrow"
-            found.append(_read(compiled, index, mfu_op.operand.tensor, memory, "operand", storage))
-    return tuple(found)
+            operands.append(_read(compiled, index, mfu_op.operand.tensor, memory, "operand", storage))
+    return tuple(operands)
 
 
 def _read(compiled: Compiled, index: int, tensor: str, memory: str, role: str, storage: Storage) -> Read:
     writer = _writer(compiled, index, storage)
-    given = [name for name, (there, _) in compiled.lowered.inputs.items() if there.root is storage.root]
-    return Read(tensor, memory, role, writer, given[0] if writer is None and given else None)
+    inputs = [name for name, (there, _) in compiled.lowered.inputs.items() if there.root is storage.root]
+    return Read(tensor, memory, role, writer, inputs[0] if writer is None and inputs else None)
 
 
 def leaves(compiled: Compiled, layer: AnyLayer) -> bool:

@@ -140,10 +140,10 @@ def cycles(compiled: Compiled, steps: Sequence[WindowSteps] | None = None) -> li
             words[end] = halt()
         total = 0
         for k, phase in enumerate(image.schedule()):
-            found = trace(words, image.config, phase.pc)
-            key = k if steps is not None and found.slides else -1, found
+            walk = trace(words, image.config, phase.pc)
+            key = k if steps is not None and walk.slides else -1, walk
             if key not in known:
-                known[key] = counts_of(found, image.config, steps[k] if steps is not None else None).cycles
+                known[key] = counts_of(walk, image.config, steps[k] if steps is not None else None).cycles
             total += known[key]
         totals.append(total)
     return [int(count) for count in np.diff(totals)]

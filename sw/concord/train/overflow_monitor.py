@@ -18,7 +18,7 @@ import numpy as np
 
 from concord.compiler.calibration.trained import TrainedLayer
 from concord.golden.rounding import round_shift
-from concord.overflow.counting import Block, Sums, count
+from concord.overflow.counting import ProductBlock, Sums, count
 from concord.overflow.scaling import Excess, growth
 from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
@@ -200,8 +200,8 @@ class OverflowMonitor:
             return sums
         if self.counted_samples:
             share = len(of.rows) * min(self.counted_samples, self._batch) // self._batch
-            block = Block(of.rows[:share].transpose(1, 2, 0).astype(np.int64),
-                          of.weights.transpose(0, 2, 1).astype(np.int64))  # fmt: skip
+            rows, weights = of.rows[:share].transpose(1, 2, 0), of.weights.transpose(0, 2, 1)
+            block = ProductBlock(rows.astype(np.int64), weights.astype(np.int64))
             for stage, histogram in count([block]).stages.items():
                 self.sites[name].sums.stages[stage].add(histogram)
         found, ended = limited(sums, of, self.settings.lanes, self.bits)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from concord.overflow.kinds import KINDS, settings_of
-from concord.overflow.kinds import Settings as Counting
+from concord.overflow.kinds import KINDS, IntegerSettings, settings_of
 from concord.spec.formats import MANT_MIN
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.training import TrainingFormats
@@ -43,7 +42,7 @@ class OverflowSettings:
     threshold : int or None
         Values of a layer that may leave the register, among those counted in a step.
     weight_share, per_bit, least, most : float or None
-        By how much ranges grow: see :class:`concord.overflow.kinds.Settings`. Here they grow by whole bits.
+        By how much ranges grow: see :class:`concord.overflow.kinds.IntegerSettings`. Here they grow by whole bits.
     """
 
     accumulator_bits: int
@@ -71,7 +70,7 @@ class OverflowSettings:
                 raise ValueError(f"{name} must be one of {', '.join(filter(None, known))}, not {getattr(self, name)!r}")
         self.counting("cnn", 8, 8)
 
-    def counting(self, kind: str, input_width: int, weight_width: int) -> Counting:
+    def counting(self, kind: str, input_width: int, weight_width: int) -> IntegerSettings:
         """Settings of the predictor for a kind of network; ``ValueError`` for those that are not possible."""
         return settings_of(self.kind or kind).replace(
             width=self.accumulator_bits, output_width=self.accumulator_bits, input_width=input_width,

@@ -19,7 +19,7 @@ from concord.graph import execute
 from concord.graph.ir import Quantization
 from concord.networks.calibrated import choose_formats, emulate
 from concord.networks.folder import load_package, recompile, save_package
-from concord.report import Analysis, analyse, render
+from concord.report import NetworkFacts, analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.commands import run
 from support.onnx_models import model, node, onnxruntime_results
@@ -206,7 +206,7 @@ def test_report_and_folder(tmp_path):
     assert f"not exact: {line}" in run("inspect", tmp_path / "net")[1]
     compiled = recompile(tmp_path / "net")
     analysis = analyse(compiled, {"x": np.random.default_rng(13).normal(0, 1, (4, 6))})
-    assert analysis.inexact == compiled.inexact and Analysis.from_json(analysis.to_json()) == analysis
+    assert analysis.inexact == compiled.inexact and NetworkFacts.from_json(analysis.to_json()) == analysis
     page = render(analysis)
     assert "<h2>Not exact</h2>" in page and "needs mantissas of 9 bits, not 8" in page
     exact = analyse(compile_graph(import_model(network()), TINY), {"x": np.random.default_rng(13).normal(0, 1, (4, 6))})

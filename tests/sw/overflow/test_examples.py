@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from concord.overflow import Mapping, Settings
-from concord.overflow.counting import Block, count
+from concord.overflow import IntegerSettings, Mapping
+from concord.overflow.counting import ProductBlock, count
 from concord.overflow.scaling import Excess
 
 
 def products_of_127(n):
     """n products of 127 * 127, added up one after the other."""
-    return count([Block(np.full((1, n, 1), 127), np.full((1, 1, n), 127))])
+    return count([ProductBlock(np.full((1, n, 1), 127), np.full((1, 1, n), 127))])
 
 
 def test_a_hundred_products_overflow_16_bits():
@@ -30,7 +30,7 @@ def test_one_product_overflows_10_bits():
 def test_both_storages_have_a_width_of_their_own():
     found = products_of_127(100)
     excess = {
-        widths: Excess.of(found, Settings(width=widths[0], output_width=widths[1])).count
+        widths: Excess.of(found, IntegerSettings(width=widths[0], output_width=widths[1])).count
         for widths in ((16, 16), (16, 32), (32, 16), (32, 32), (64, 1))
     }
     assert excess == {(16, 16): 99, (16, 32): 98, (32, 16): 1, (32, 32): 0, (64, 1): 1}

@@ -8,8 +8,8 @@ import pytest
 from concord.functions.float64 import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Node
-from concord.overflow import KINDS, Mapping, Settings, analyse_integers, kind_of
-from concord.overflow.counting import Block, bound, count
+from concord.overflow import KINDS, IntegerSettings, Mapping, analyse_integers, kind_of
+from concord.overflow.counting import ProductBlock, bound, count
 from concord.overflow.histogram import Histogram
 from concord.overflow.layers import products
 from concord.overflow.scaling import Excess, Factors, growth, scale, shrinkage
@@ -201,7 +201,7 @@ def test_random_blocks(seed, size):
     order = list(itertools.product(range(groups), range(rows), range(columns)))
     lists = [[(x[g, k, c], w[g, o, k]) for k in range(terms)] for g, o, c in order]
     want = listed(lists, None if bias is None else [bias[g, o] for g, o, _ in order])
-    assert count([Block(x, w, bias)]).stages == want
+    assert count([ProductBlock(x, w, bias)]).stages == want
 
 
 @pytest.mark.parametrize("bits", [22, 24, 51, 53])
@@ -212,16 +212,16 @@ def test_a_bias_far_above_the_products(bits, sign):
     for bias in (sign * 2 ** (bits + 1) - (2 if sign > 0 else 0), sign * 2**bits, sign * (2**bits - 1)):
         offsets = np.array([bias, 0, -sign])
         want = listed([[(1, w), (1, 0)] for w, _ in rows.tolist()], offsets.tolist())
-        assert count([Block(np.ones((1, 2, 1), np.int64), rows[None], offsets[None])]).stages == want
+        assert count([ProductBlock(np.ones((1, 2, 1), np.int64), rows[None], offsets[None])]).stages == want
 
 
 def test_another_order_and_a_missing_sum_are_noticed():
     rng = np.random.default_rng(1)
     x, w = rng.integers(-127, 128, (1, 40, 9)), rng.integers(-127, 128, (1, 3, 40))
-    found = count([Block(x, w)])
-    backward = count([Block(x[:, ::-1], w[:, :, ::-1])])
+    found = count([ProductBlock(x, w)])
+    backward = count([ProductBlock(x[:, ::-1], w[:, :, ::-1])])
     assert (backward.product, backward.output) == (found.product, found.output) and backward.sum != found.sum
-    assert count([Block(x[:, 1:], w[:, :, 1:])]).sum != found.sum
+    assert count([ProductBlock(x[:, 1:], w[:, :, 1:])]).sum != found.sum
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -232,10 +232,10 @@ def test_bounds_are_reached_by_some_input(seed):
     low, high = -int(rng.integers(0, 129)), int(rng.integers(1, 256))
     bits = bound(w, bias, (low, high))
     worst = np.concatenate([np.where(w > 0, high, low), np.where(w > 0, low, high)]).T[None]
-    sums = count([Block(worst, w[None], bias[None])])
+    sums = count([ProductBlock(worst, w[None], bias[None])])
     assert {name: stage.bits for name, stage in sums.stages.items()} == bits
     any_x = rng.integers(low, high + 1, (1, 12, 300))
-    others = count([Block(any_x, w[None], bias[None])])
+    others = count([ProductBlock(any_x, w[None], bias[None])])
     assert all(stage.bits <= bits[name] for name, stage in others.stages.items())
 
 
@@ -249,7 +249,7 @@ def test_a_sum_may_be_greater_before_its_bias():
 
 
 def test_growth_rises_with_frequency_and_amount():
-    settings = Settings()
+    settings = IntegerSettings()
     counts, bits = (1, 10, 500, 1000), (1, 2, 3, 9)
     grid = [[growth(Excess(n, 1000, b), settings) for n in counts] for b in bits]
     assert all(a < b for row in grid for a, b in itertools.pairwise(row))
@@ -275,7 +275,7 @@ def test_weights_and_inputs_have_factors_of_their_own():
 @pytest.mark.parametrize("threshold", [0, 25])
 def test_layers_end_within_the_threshold(width, output_width, threshold):
     graph = perceptron(30, 9, 4)
-    settings = Settings(width=width, output_width=output_width, threshold=threshold, rounding="nearest")
+    settings = IntegerSettings(width=width, output_width=output_width, threshold=threshold, rounding="nearest")
     analysis = analyse_integers(graph, samples(graph, 20), settings=settings)
     assert not analysis.overflowing and all(layer.scaling.within for layer in analysis.layers)
     for layer in analysis.layers:
@@ -287,7 +287,7 @@ def test_layers_end_within_the_threshold(width, output_width, threshold):
 def test_an_unused_range_shrinks():
     graph = perceptron(8, 3)
     inputs = {"x": np.clip(samples(graph, 30)["x"], -2, 2)}
-    settings = Settings(width=32, output_width=32)
+    settings = IntegerSettings(width=32, output_width=32)
     wide = analyse_integers(graph, inputs, settings=settings, ranges={"x": (-64.0, 64.0)})
     (layer,) = wide.layers
     used = np.abs(inputs["x"]).max() / 64.0
@@ -299,7 +299,7 @@ def test_an_unused_range_shrinks():
 def test_cutting_off_fills_the_width():
     graph = perceptron(8, 3)
     inputs = samples(graph, 30)
-    settings = Settings(width=30, output_width=30, rounds=10)
+    settings = IntegerSettings(width=30, output_width=30, rounds=10)
     (whole,) = analyse_integers(graph, inputs, settings=settings).layers
     (cut,) = analyse_integers(graph, inputs, settings=settings.replace(clip=True)).layers
     assert cut.scaling.weight_factor < 1.0 == whole.scaling.weight_factor and cut.scaling.within
@@ -308,32 +308,33 @@ def test_cutting_off_fills_the_width():
 def test_what_cannot_be_reached_is_told():
     """Steps that round down leave -1 for the least negative number: 1 bit never holds the product of two."""
     graph = perceptron(20, 4)
-    analysis = analyse_integers(graph, samples(graph), settings=Settings(width=1, output_width=1, rounds=5))
+    analysis = analyse_integers(graph, samples(graph), settings=IntegerSettings(width=1, output_width=1, rounds=5))
     (layer,) = analysis.layers
     assert not layer.scaling.within and layer.scaling.rounds == 5 and analysis.overflowing == (layer,)
 
 
 def test_a_range_that_was_shrunk_too_far_stays_as_it_was():
-    sums = {bits: count([Block(np.full((1, 2, 1), 1 << bits), np.ones((1, 1, 2), int))]) for bits in (2, 9)}
+    sums = {bits: count([ProductBlock(np.full((1, 2, 1), 1 << bits), np.ones((1, 1, 2), int))]) for bits in (2, 9)}
     tried = []
 
     def counted(factors):
         tried.append(factors)
         return sums[2 if len(tried) == 1 else 9]
 
-    found = scale(counted, Settings(width=8, output_width=8), Factors(0.01, 0.01))
+    found = scale(counted, IntegerSettings(width=8, output_width=8), Factors(0.01, 0.01))
     assert found.within and found.factors == Factors() and found.sums == sums[2] and len(tried) == 2
 
 
 def test_the_last_range_within_the_threshold_is_kept():
-    sums = {bits: count([Block(np.full((1, 2, 1), 1 << bits), np.ones((1, 1, 2), int))]) for bits in (2, 3, 4, 9)}
+    ones = np.ones((1, 1, 2), int)
+    sums = {bits: count([ProductBlock(np.full((1, 2, 1), 1 << bits), ones)]) for bits in (2, 3, 4, 9)}
     tried, bits = [], iter((2, 3, 4, 9))
 
     def counted(factors):
         tried.append(factors)
         return sums[next(bits)]
 
-    found = scale(counted, Settings(width=8, output_width=8), Factors(1e-9, 1e-9))
+    found = scale(counted, IntegerSettings(width=8, output_width=8), Factors(1e-9, 1e-9))
     assert found.within and found.factors == tried[2] and found.sums == sums[4] and found.rounds == len(tried) == 4
 
 
@@ -373,7 +374,7 @@ def test_kinds_have_defaults(graph, kind):
 )
 def test_settings_that_are_not_possible(change, message):
     with pytest.raises(ValueError, match=message):
-        Settings(**change)
+        IntegerSettings(**change)
 
 
 def test_what_is_not_possible():

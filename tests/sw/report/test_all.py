@@ -8,7 +8,7 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.cost import macs
-from concord.report import Analysis, analyse, render
+from concord.report import NetworkFacts, analyse, render
 from concord.report.prefixes import without_overlap
 from concord.spec.presets import ECP5_85F, UP5K
 from support import compiled_nets, product_nets
@@ -43,7 +43,7 @@ def reported(graph, config, count=2):
     compiled = compile_graph(graph, config)
     samples = {name: rng.normal(0, 0.5, (count, *graph.sample_shape(name))) for name in graph.inputs}
     analysis = analyse(compiled, samples)
-    assert Analysis.from_json(analysis.to_json()) == analysis
+    assert NetworkFacts.from_json(analysis.to_json()) == analysis
     page = render(analysis)
     assert [layer.name for layer in analysis.layers] == [layer.name for layer in compiled.lowered.layers]
     for layer in analysis.layers:

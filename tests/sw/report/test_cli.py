@@ -7,7 +7,7 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.image.container import read_file, write_file
 from concord.networks.folder import NETWORK_FILE, NETWORK_FOLDER, PackageError, load_package, recompile
-from concord.report import Analysis
+from concord.report import NetworkFacts
 from concord.report.prefixes import layer_at
 from support.commands import run, two_products
 from support.onnx_models import model as proto
@@ -41,7 +41,7 @@ def test_a_folder_is_compiled_again_as_it_was(folder):
 def test_page_and_facts(folder, model):
     code, output = run("report", folder, "-i", model / "x.npz", "--samples", 9)
     assert code == 0 and output.startswith(f"{folder / 'report.html'}, report.json: 2 layers, agreement ")
-    analysis = Analysis.from_json((folder / "report.json").read_text())
+    analysis = NetworkFacts.from_json((folder / "report.json").read_text())
     assert analysis.samples == 9 and analysis.name == "net" and analysis.same_on_rtl is None and analysis.error < 0.05
     assert "<title>net on tiny</title>" in (folder / "report.html").read_text()
 
@@ -119,7 +119,7 @@ def test_a_network_in_row_tiles_from_the_model_to_the_page(tmp_path):
     with np.load(tmp_path / "y.npz") as found:
         assert np.abs(found["y"] - want).max() < 0.05 * np.abs(want).max()
     code, output = run("report", tmp_path / "net", "-i", tmp_path / "x.npz")
-    analysis = Analysis.from_json((tmp_path / "net" / "report.json").read_text())
+    analysis = NetworkFacts.from_json((tmp_path / "net" / "report.json").read_text())
     assert (
         code == 0
         and analysis.row_tiling in output

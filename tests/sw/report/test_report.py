@@ -16,7 +16,7 @@ from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import emulate
 from concord.networks.layer_results import results
-from concord.report import Analysis, analyse, render
+from concord.report import NetworkFacts, analyse, render
 from concord.report.layer_facts import Read
 from concord.report.layer_graph import edges
 from concord.report.places import least_cycles
@@ -220,9 +220,9 @@ def test_json_and_back(make):
     graph = make()
     analysis = analyse(compile_graph(graph, TINY), samples(graph))
     text = analysis.to_json()
-    assert Analysis.from_json(text) == analysis and json.loads(text)["layers"][0]["name"] == analysis.layers[0].name
-    assert Analysis.from_json(text).layers[0].work.least_cycles > 0
-    assert Analysis.from_json(text.replace('"samples": 8', '"samples": 9')) != analysis
+    assert NetworkFacts.from_json(text) == analysis and json.loads(text)["layers"][0]["name"] == analysis.layers[0].name
+    assert NetworkFacts.from_json(text).layers[0].work.least_cycles > 0
+    assert NetworkFacts.from_json(text.replace('"samples": 8', '"samples": 9')) != analysis
 
 
 def test_who_reads_whom():

@@ -17,7 +17,7 @@ from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.folder import load_package
-from concord.report import Analysis
+from concord.report import NetworkFacts
 from concord.spec.presets import ECP5_85F, TINY
 from support.commands import run as command
 from support.compiled_nets import graph_of
@@ -195,7 +195,7 @@ def test_from_file_to_report(tmp_path):
     (segments,) = load_package(folder).formats.table_segments.values()
     code, said = command("report", folder, "-i", x)
     assert code == 0, said
-    assert len(Analysis.from_json((folder / "report.json").read_text()).layers) == len(segments) > 1
+    assert len(NetworkFacts.from_json((folder / "report.json").read_text()).layers) == len(segments) > 1
 
 
 def test_no_more_tables_than_the_program_has_room_for():
