@@ -1,6 +1,10 @@
 """The how-to pages: their code works as it stands there, and they name the files that have to change."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
@@ -19,10 +23,12 @@ from concord.functions import Function, catalogue
 from concord.graph.ops import OPS, Operator, elementwise
 from concord.host import connect
 from concord.spec import boards
+from concord.spec.config import SPEC_VERSION
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord_boards import Board
 from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.clocking import clock_of
+from support.derived_backends import needs_torch
 from support.flow_design import Echo
 from support.onnx_models import unary
 from support.small_examples import SMALL
@@ -72,15 +78,56 @@ def test_the_back_end_of_the_page(names, tmp_path, monkeypatch):
     assert text.startswith("digraph model {\n") and '[label="MatMul"];' in text and '[label="Elementwise"];' in text
 
 
-def test_the_files_of_the_instruction_that_is_copied():
-    """Every file in which ReLU is computed is one that the page sends people to, and there are few."""
-    relu = re.compile(r"\b(Op\.V_RELU|V_RELU =|(Act|Take)\.RELU|(binary16|float32)\.relu|HalfRelu|half_relu)\b")
-    uses = {"sw/concord/compiler/lowering/pointwise.py"}  # Clip is made of it
-    sources = [path for folder in ("sw", "hw") for path in (ROOT / folder).rglob("*.py")]
-    places = {str(path.relative_to(ROOT)) for path in sources if relu.search(path.read_text())} - uses
-    files = re.findall(r"^\| `(\w+/[\w/]+\.py)` \|", (PAGES / "instruction.md").read_text(), re.MULTILINE)
-    assert places <= set(files)
-    assert len(places) > 5 and len(files) <= 12
+@pytest.fixture(scope="module")
+def with_instruction(tmp_path_factory):
+    """A copy of the sources in which the page of instructions has been followed."""
+    folder = tmp_path_factory.mktemp("followed")
+    for part in ("sw", "hw"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, old, new in changes("instruction.md"):
+        text = (folder / path).read_text()
+        assert text.count(old) == 1, f"{path} must have these lines once:\n{old}"
+        (folder / path).write_text(text.replace(old, new))
+    config = folder / "sw" / "concord" / "spec" / "config.py"
+    config.write_text(
+        config.read_text().replace(f"SPEC_VERSION = {SPEC_VERSION}", f"SPEC_VERSION = {SPEC_VERSION + 1}")
+    )
+    return folder
+
+
+def changes(page):
+    """Path, old lines and new lines of every change of a page; three pluses and a path begin one."""
+    blocks = re.findall(r"^```diff\n(.*?)^```", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    for change in re.split(r"^\+\+\+ ", "".join(blocks), flags=re.MULTILINE)[1:]:
+        path, *lines = change.splitlines()
+        old, new = ("".join(line[1:] + "\n" for line in lines if line[:1] != sign) for sign in "+-")
+        yield path, old, new
+
+
+def test_the_files_of_the_instruction():
+    """The page changes the files of its table, and no more than 12 of the product."""
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", (PAGES / "instruction.md").read_text(), re.MULTILINE)
+    assert {path for path, _, _ in changes("instruction.md")} | {"sw/concord/spec/config.py"} == set(files)
+    assert len(files) == len(set(files)) <= 12
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "emulator",
+        "on_numpy",
+        "on_onnxruntime",
+        pytest.param("on_torch", marks=needs_torch),
+        pytest.param("rtl", marks=pytest.mark.slow),
+    ],
+)
+def test_the_instruction_of_the_page(with_instruction, part, tmp_path):
+    """Everything that executes programs executes it."""
+    path = [with_instruction / "sw", with_instruction / "hw", ROOT / "tests"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    command = [sys.executable, "-m", "support.followed_instruction", part, str(tmp_path)]
+    result = subprocess.run(command, env=environment, cwd=with_instruction, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def added(page, module, table, key, monkeypatch):

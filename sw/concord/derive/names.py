@@ -7,11 +7,13 @@ import keyword
 import re
 from collections.abc import Collection
 
+from concord.operations import OPERATIONS
+
 #: What derived files call their own functions and modules.
-RESERVED = frozenset(
-    "add behind compute constants_of depthwise dot finite flags gather half hashlib host_exp host_log "
-    "host_log_softmax host_mean host_root host_softmax host_sum inputs io larger largest load mul note np onnx path "
-    "quantise raised relu run shapes smaller sub t table torch w windows words".split()
+RESERVED = frozenset(operation.numpy for operation in OPERATIONS.values()).union(
+    "behind compute constants_of depthwise dot finite flags gather half hashlib host_exp host_log host_log_softmax "
+    "host_mean host_root host_softmax host_sum inputs io largest load note np onnx path quantise raised run shapes t "
+    "table torch w windows words".split()
 )
 
 _IN_DOCSTRING = str.maketrans({"\\": "_", '"': "'"})
