@@ -51,7 +51,7 @@ def divide(ctx: Context, node: OnnxNode) -> str:
     if ctx.is_constant(b):
         divisor = ctx.floats(b, "divisor")
         if not divisor.all():
-            raise Refusal(f"divisor '{b}' must not be zero", "correct the model")
+            raise Refusal(f"divisor '{b}' must not be zero")
         return ctx.emit(node, "Mul", [ctx.tensor(a)], constant=1.0 / divisor)
     inverse = apply(ctx, node, ctx.tensor(b), "reciprocal")
     if ctx.is_constant(a):

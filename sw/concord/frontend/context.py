@@ -111,7 +111,7 @@ class Context:
         try:
             shapes = operator_of(made).shape(made, [self.graph.shapes[name] if name else None for name in inputs])
         except ValueError as error:
-            raise Refusal(str(error), "correct the model") from error
+            raise Refusal(str(error)) from error
         if (largest := max(map(prod, shapes))) > LARGEST_TENSOR:
             raise Refusal(f"result must have at most {LARGEST_TENSOR} elements, not {largest}", "make it smaller")
         self.names.add(name)
@@ -145,13 +145,13 @@ class Context:
         """A constant operand as finite doubles."""
         constant = self.constant(name, what)
         if np.iscomplexobj(constant):
-            raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}", "correct the model")
+            raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}")
         with np.errstate(invalid="ignore"):
             values = constant.astype(np.float64)
         if name in self.refused:
             return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
         if not np.isfinite(values).all():
-            raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities", "correct the model")
+            raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities")
         return values
 
     def integers(self, node: OnnxNode, index: int, attribute: str) -> list[int] | None:
@@ -168,7 +168,7 @@ class Context:
         """Axes, counted from the begin."""
         axes = list(axes)
         if any(not -rank <= axis < rank for axis in axes):
-            raise Refusal(f"axes must be inside a tensor of {rank} axes, not {axes}", "correct the model")
+            raise Refusal(f"axes must be inside a tensor of {rank} axes, not {axes}")
         return tuple(axis % rank for axis in axes)
 
     def bind(self, start: int, results: Sequence[str], outputs: Sequence[str]) -> None:

@@ -18,10 +18,10 @@ def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise Refusal(f"equation '{equation}' must have {len(ranks)} terms", "correct the model")
+        raise Refusal(f"equation '{equation}' must have {len(ranks)} terms")
     spare = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     if any((count and "..." not in term) or count < 0 for term, count in zip(terms, spare, strict=True)):
-        raise Refusal(f"terms of '{equation}' must have a letter for each axis of their operands", "correct the model")
+        raise Refusal(f"terms of '{equation}' must have a letter for each axis of their operands")
     most = max((count for term, count in zip(terms, spare, strict=True) if "..." in term), default=0)
     terms = [term.replace("...", "".join(_LETTERS[most - n : most])) for term, n in zip(terms, spare, strict=True)]
     if not arrow:
@@ -31,7 +31,7 @@ def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     if any(len(set(term)) < len(term) for term in (*terms, right)):
         raise Refusal(f"'{equation}' must not name an axis twice in one term", "take the diagonal with Gather")
     if not set(right) <= set("".join(terms)):
-        raise Refusal(f"the result of '{equation}' must have axes of its operands", "correct the model")
+        raise Refusal(f"the result of '{equation}' must have axes of its operands")
     return terms, right
 
 
@@ -75,7 +75,7 @@ def einsum(ctx: Context, node: OnnxNode) -> str:
             operands.append(ctx.tensor(name))
         for letter, size in zip(terms[k], shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise Refusal("axes of the same letter must have the same size", "correct the model")
+                raise Refusal("axes of the same letter must have the same size")
         if name in constants:
             terms[k] = "".join(letter for letter in terms[k] if letter in kept)
         else:

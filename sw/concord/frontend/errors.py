@@ -8,7 +8,7 @@ from collections.abc import Sequence
 class Refusal(Exception):
     """Why one node cannot be taken, and what to do; the importer adds its name and collects them all."""
 
-    def __init__(self, reason: str, remedy: str):
+    def __init__(self, reason: str, remedy: str = "correct the model"):
         super().__init__(f"{reason}; {remedy}")
 
 

@@ -135,7 +135,7 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
     values = input_values(proto)
     known, reasons = input_shapes(values, shapes)
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
-    nodes = _live(proto.graph)
+    nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     importer = _Importer(proto, graph, nodes, reasons)
     importer.ctx.batchnorm, importer.ctx.stay = batchnorm, frozenset(stay)
     importer.run(nodes)
@@ -155,19 +155,14 @@ AS_WRITTEN = Pipeline("read", OnnxSource, Rewriting, (_parsed, _imported), (GRAP
 IMPORT = Pipeline("import", OnnxSource, Rewriting, (_parsed, _imported, *passes.AFTER_IMPORT), (GRAPH,))
 
 
-def _live(graph: Any) -> list[OnnxNode]:
-    """The nodes an output depends on, in the order that follows from the network alone."""
-    return [OnnxNode(graph.node[k]) for k in live_order(graph)]
-
-
 def _check_numbers(node: OnnxNode) -> None:
     """Refuse attributes that are no numbers; only limits and padding may be infinite."""
     for name, value in node.attrs.items():
         numbers = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, float)]
         if any(math.isnan(x) for x in numbers):
-            raise Refusal(f"attribute {name} must be a number, not NaN", "correct the model")
+            raise Refusal(f"attribute {name} must be a number, not NaN")
         if any(math.isinf(x) for x in numbers) and node.op not in _INFINITE:
-            raise Refusal(f"attribute {name} must be finite, not infinite", "correct the model")
+            raise Refusal(f"attribute {name} must be finite, not infinite")
 
 
 class _Importer:
@@ -253,7 +248,7 @@ class _Importer:
         if node.op in ("ConstantOfShape", "Expand"):
             sizes = self.ctx.constants[inputs[-1]].tolist()
             if math.prod(sizes) > _LARGEST_CONSTANT:
-                raise Refusal(f"makes a constant of the shape {sizes}", "correct the model")
+                raise Refusal(f"makes a constant of the shape {sizes}")
         try:
             evaluator = ReferenceEvaluator(node.proto, opsets={"": self.ctx.opset})
             return list(evaluator.run(None, {name: self.ctx.constants[name] for name in inputs}))

@@ -31,7 +31,7 @@ def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:
     """Exchange the last two axes."""
     rank = len(ctx.graph.shapes[x])
     if rank < 2:
-        raise Refusal("must have at least two axes", "correct the model")
+        raise Refusal("must have at least two axes")
     return ctx.emit(node, "Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
@@ -69,7 +69,7 @@ def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
     bias_shape = ctx.constants[node.input(2)].shape if ctx.is_constant(node.input(2)) else ctx.shape(node.input(2))
     if broadcast(bias_shape, shape) != shape:
         reason = f"bias must be one that is broadcast to {list(shape)}, not of the shape {list(bias_shape)}"
-        raise Refusal(reason, "correct the model")
+        raise Refusal(reason)
     if ctx.is_constant(node.input(2)):
         return ctx.emit(node, "Add", [y], constant=beta * ctx.floats(node.input(2), "bias"))
     c = ctx.tensor(node.input(2))
@@ -134,7 +134,7 @@ def batch_normalization(ctx: Context, node: OnnxNode) -> str:
     scale, bias, mean, variance = (ctx.floats(node.input(k), name) for k, name in enumerate(names, 1))
     spread = variance + attrs.get("epsilon", 1e-5)
     if spread.min() <= 0:
-        raise Refusal("must have a positive variance", "correct the model")
+        raise Refusal("must have a positive variance")
     if ctx.batchnorm:
         more = {"epsilon": attrs.get("epsilon", 1e-5), "momentum": attrs.get("momentum", 0.9)}
         return ctx.emit(node, "BatchNorm", [x], scale=scale, bias=bias, mean=mean, variance=variance, **more)

@@ -69,7 +69,7 @@ def concat(ctx: Context, node: OnnxNode) -> str:
     rank = len(shapes[0])
     (axis,) = ctx.axes([node.attrs["axis"]], rank)
     if any(len(shape) != rank for shape in shapes):
-        raise Refusal(f"operands must have {rank} axes as the first one has", "correct the model")
+        raise Refusal(f"operands must have {rank} axes as the first one has")
     ends = [*accumulate(shape[axis] for shape in shapes)]
     parts, begin = [], 0
     for k in computed:
@@ -118,7 +118,7 @@ def repeated_to(ctx: Context, node: OnnxNode, x: str, wanted: tuple[int, ...]) -
     try:
         full = broadcast(shape, wanted)
     except ValueError as error:
-        raise Refusal(str(error), "correct the model") from error
+        raise Refusal(str(error)) from error
     if full == shape:
         return x
     if len(full) > len(shape):
@@ -138,7 +138,7 @@ def depth_to_space(ctx: Context, node: OnnxNode) -> str:
     batch, channels, height, width = ctx.shape(x)
     left = channels // size**2
     if left * size**2 != channels:
-        raise Refusal(f"channels must be a multiple of {size**2}, not {channels}", "correct the model")
+        raise Refusal(f"channels must be a multiple of {size**2}, not {channels}")
     if node.attrs.get("mode", "DCR") == "DCR":
         split, order = (batch, size, size, left, height, width), (0, 3, 4, 1, 5, 2)
     else:
@@ -178,7 +178,7 @@ def slice_(ctx: Context, node: OnnxNode) -> str:
     axes = list(ctx.axes(range(len(starts)) if axes is None else axes, len(shape)))
     steps = ctx.integers(node, 4, "steps") or [1] * len(axes)
     if 0 in steps or not len(axes) == len(starts) == len(stops) == len(steps):
-        raise Refusal("starts, ends, axes and steps must go together", "correct the model")
+        raise Refusal("starts, ends, axes and steps must go together")
     rows = zip(axes, starts, stops, steps, strict=True)
     return _take(ctx, node, x, {axis: range(*slice(a, b, c).indices(shape[axis])) for axis, a, b, c in rows})
 
@@ -193,9 +193,7 @@ def split(ctx: Context, node: OnnxNode) -> list[str]:
         part = -(-shape[axis] // count)
         sizes = [part] * (count - 1) + [shape[axis] - part * (count - 1)]
     if len(sizes) != count or sum(sizes) != shape[axis]:
-        raise Refusal(
-            f"parts of {sizes} must be {count} and fill the {shape[axis]} of axis {axis}", "correct the model"
-        )
+        raise Refusal(f"parts of {sizes} must be {count} and fill the {shape[axis]} of axis {axis}")
     parts = zip(node.outputs, accumulate(sizes, initial=0), sizes, strict=False)
     used = [(name in ctx.used, range(start, start + size)) for name, start, size in parts]
     return [_take(ctx, node, x, {axis: taken}) if read else "" for read, taken in used]
@@ -207,7 +205,7 @@ def gather(ctx: Context, node: OnnxNode) -> str:
     shape = ctx.shape(x)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     if indices.size and not -shape[axis] <= indices.min() <= indices.max() < shape[axis]:
-        raise Refusal(f"indices must be inside the {shape[axis]} of axis {axis}", "correct the model")
+        raise Refusal(f"indices must be inside the {shape[axis]} of axis {axis}")
     runs = _runs((indices.reshape(-1) % shape[axis]).tolist())
     parts = [_take(ctx, node, x, {axis: run}) for run in runs or [range(0)]]
     part = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)

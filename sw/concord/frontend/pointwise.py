@@ -32,7 +32,7 @@ def function(ctx: Context, node: OnnxNode) -> str:
     parameters = {key: float(node.attrs.get(key, value)) for key, value in record.parameters.items()}
     for key in record.positive:
         if not parameters[key] > 0:
-            raise Refusal(f"{key} must be greater than 0, not {parameters[key]:g}", "correct the model")
+            raise Refusal(f"{key} must be greater than 0, not {parameters[key]:g}")
     return apply(ctx, node, ctx.tensor(node.input(0)), record.name, **parameters)
 
 
@@ -101,7 +101,7 @@ def clip(ctx: Context, node: OnnxNode) -> str:
         if node.input(index):
             value = ctx.constant(node.input(index), name).astype(np.float64).reshape(-1)[0]
         if math.isnan(value):
-            raise Refusal(f"{name} must be a number, not {value}", "correct the model")
+            raise Refusal(f"{name} must be a number, not {value}")
         # Before it could be left out, the largest finite float32 stood for no limit.
         bounds.append(unlimited if abs(value) >= np.finfo(np.float32).max else float(value))
     if bounds == [-math.inf, math.inf]:

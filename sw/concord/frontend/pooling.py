@@ -15,12 +15,12 @@ def window_attrs(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int]) 
     """``strides``, ``pads`` and ``dilations``, with ``auto_pad`` resolved."""
     rank, attrs = len(kernel), node.attrs
     if len(spatial) != rank or list(attrs.get("kernel_shape", kernel)) != list(kernel):
-        raise Refusal(f"kernel {list(kernel)} must go with the input {list(spatial)}", "correct the model")
+        raise Refusal(f"kernel {list(kernel)} must go with the input {list(spatial)}")
     strides = tuple(attrs.get("strides", [1] * rank))
     dilations = tuple(attrs.get("dilations", [1] * rank))
     pads = tuple(attrs.get("pads", [0] * 2 * rank))
     if not len(strides) == len(dilations) == len(pads) / 2 == rank or min(strides + dilations) < 1:
-        raise Refusal(f"strides, dilations and pads must go with {rank} axes", "correct the model")
+        raise Refusal(f"strides, dilations and pads must go with {rank} axes")
     mode = attrs.get("auto_pad", "NOTSET")
     if mode == "VALID":
         pads = (0,) * (2 * rank)

@@ -24,13 +24,13 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization
     if match is None or node.attrs.get("block_size", 0):
         raise Refusal(f"codes must be integers with one scale or one per index of an axis, not {dtype}", "use int8")
     if not scale.size or scale.min() <= 0:
-        raise Refusal("scale must be positive", "correct the model")
+        raise Refusal("scale must be positive")
     zero = np.zeros(scale.shape) if not node.input(2) else ctx.constant(node.input(2), "zero point")
     if scale.size == 1:
         return Quantization(scale.reshape(()), zero.astype(np.int64).reshape(()), int(match[2]), not match[1])
     (axis,) = ctx.axes([node.attrs.get("axis", 1)], len(shape))
     if scale.shape != (shape[axis],):
-        raise Refusal(f"scale must be one number or {shape[axis]}, not {list(scale.shape)}", "correct the model")
+        raise Refusal(f"scale must be one number or {shape[axis]}, not {list(scale.shape)}")
     return Quantization(scale, zero.astype(np.int64), int(match[2]), not match[1], axis)
 
 

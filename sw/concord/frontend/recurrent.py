@@ -49,12 +49,12 @@ def _weights(ctx: Context, node: OnnxNode) -> dict[str, Any]:
     w, r = ctx.floats(node.input(1), "W"), ctx.floats(node.input(2), "R")
     rows = _recurrence(node).gates * r.shape[-1]
     if w.ndim != 3 or r.shape != (len(w), rows, r.shape[-1]) or w.shape[1] != rows:
-        raise Refusal(f"W {list(w.shape)} and R {list(r.shape)} must go together", "correct the model")
+        raise Refusal(f"W {list(w.shape)} and R {list(r.shape)} must go together")
     hidden = r.shape[2]
     direction = node.attrs.get("direction", "forward")
     bias = ctx.floats(node.input(3), "B") if node.input(3) else np.zeros((len(w), 2 * rows))
     if len(w) != (2 if direction == "bidirectional" else 1) or bias.shape != (len(w), 2 * rows):
-        raise Refusal(f"W {list(w.shape)} and B {list(bias.shape)} must go with {direction}", "correct the model")
+        raise Refusal(f"W {list(w.shape)} and B {list(bias.shape)} must go with {direction}")
     attrs = {"W": w, "R": r, "B": bias, "hidden_size": hidden, "direction": direction, "clip": node.attrs.get("clip")}
     if node.op == "LSTM":
         attrs["P"] = ctx.floats(node.input(7), "P") if node.input(7) else None

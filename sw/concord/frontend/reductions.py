@@ -59,7 +59,7 @@ def lp_normalization(ctx: Context, node: OnnxNode) -> str:
     """Divided by the L1 or L2 norm along an axis."""
     x, p = ctx.tensor(node.input(0)), int(node.attrs.get("p", 2))
     if p not in (1, 2):
-        raise Refusal(f"p must be 1 or 2, not {p}", "correct the model")
+        raise Refusal(f"p must be 1 or 2, not {p}")
     axes = ctx.axes([node.attrs.get("axis", -1)], len(ctx.shape(x)))
     terms = absolute_of(ctx, node, x) if p == 1 else ctx.emit(node, "Mul", [x, x])
     inverse = apply(ctx, node, _reduced(ctx, node, "ReduceSum", terms, axes, True), "reciprocal" if p == 1 else "rsqrt")

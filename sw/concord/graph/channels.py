@@ -58,7 +58,7 @@ def channels(graph: Graph) -> Channels:
     for name in set(graph.inputs) & set(graph.quantization):
         walk.fix(walk.channels.of[name])
     for node in graph.nodes:
-        inputs = [walk.channels.of[name] if name else None for name in node.inputs]
+        inputs = [walk.channels.of[name] for name in node.inputs if name]
         made = _RULES.get(node.op, _rule_of(node))(walk, node, inputs)
         for name, ids in zip(node.outputs, made, strict=True):
             if name:
@@ -92,11 +92,10 @@ class _Walk:
             self._pairs.append(np.unique(np.stack([a[both], b[both]], axis=1), axis=0))
         return np.where(a == ZERO, b, a)
 
-    def fix(self, *tensors: Ids | None) -> None:
+    def fix(self, *tensors: Ids) -> None:
         """Elements that need the factor 1."""
         for ids in tensors:
-            if ids is not None:
-                self.same(ids, np.full(ids.shape, FIXED))
+            self.same(ids, np.full(ids.shape, FIXED))
 
     def along(self, ids: Ids, axes: Sequence[int]) -> Ids:
         """One channel for all elements along axes, which have the length 1 then."""
@@ -127,8 +126,8 @@ class _Walk:
         return Channels(of, columns, sources, int(number.max()) + 1)
 
 
-#: Channels of the results of a node, from those of its inputs.
-_Rule = Callable[[_Walk, Node, list[Ids | None]], list[Ids]]
+#: Channels of the results of a node, from those of its inputs that are not left out.
+_Rule = Callable[[_Walk, Node, list[Ids]], list[Ids]]
 
 
 def _rule_of(node: Node) -> _Rule:
@@ -136,23 +135,23 @@ def _rule_of(node: Node) -> _Rule:
     return _moved if operator_of(node).view or node.op == "PadCopy" else _others
 
 
-def _others(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _others(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     walk.fix(*inputs)
     return [np.full(walk.graph.shapes[name] if name else (), FIXED) for name in node.outputs]
 
 
-def _moved(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _moved(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """Padding with zeros has any factor, with other numbers none."""
     if operator_of(node).record is PadAttributes:
         node = node.with_attrs(value=FIXED if node.attributes(PadAttributes).value else ZERO)
-    (made,) = operator_of(node).evaluate(node, [ids[None].astype(np.float64) for ids in inputs if ids is not None])
+    (made,) = operator_of(node).evaluate(node, [ids[None].astype(np.float64) for ids in inputs])
     return [np.asarray(made[0]).astype(np.int64)]
 
 
-def _product(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _product(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """A channel per row of the weights, one per index of the axis that is summed along; others of its inputs fixed."""
     weights, (x, *more) = operator_of(node).weights, inputs
-    assert weights is not None and x is not None
+    assert weights is not None
     if is_fixed(node):  # a matrix such as an adjacency stays what it is, and mixes what has one factor
         return [np.broadcast_to(walk.along(x, [weights.inputs]), walk.graph.shapes[node.outputs[0]])]
     axis = weights.inputs % x.ndim
@@ -172,23 +171,23 @@ def _product(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
     return [made]
 
 
-def _each(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _each(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """Functions of every element that are homogeneous."""
-    return [ids for ids in inputs if ids is not None]
+    return inputs
 
 
-def _sum(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _sum(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """Sums, maxima and minima; a constant is no longer zero where the other operand is."""
-    first, *more = (ids for ids in inputs if ids is not None)
+    first, *more = inputs
     if more:
         return [walk.same(*_aligned(first, more[0]))]
     shape = walk.graph.shapes[node.outputs[0]]
     return [np.broadcast_to(np.where(first == ZERO, FIXED, first), shape)]
 
 
-def _times(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _times(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """A product with a constant, or with what has the factor 1, such as a gate; of two others both have it."""
-    first, *more = (ids for ids in inputs if ids is not None)
+    first, *more = inputs
     shape = walk.graph.shapes[node.outputs[0]]
     if not more:
         return [np.broadcast_to(first, shape)]
@@ -204,17 +203,15 @@ def _aligned(a: Ids, b: Ids) -> tuple[Ids, Ids]:
     return a.reshape([1] * (rank - a.ndim) + list(a.shape)), b.reshape([1] * (rank - b.ndim) + list(b.shape))
 
 
-def _pool(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _pool(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     """One channel for all positions."""
     (x,) = inputs
-    assert x is not None
     rank = len(node.attributes(PoolAttributes).kernel)
     return [np.broadcast_to(walk.along(x, range(x.ndim - rank, x.ndim)), walk.graph.shapes[node.outputs[0]])]
 
 
-def _reduced(walk: _Walk, node: Node, inputs: list[Ids | None]) -> list[Ids]:
+def _reduced(walk: _Walk, node: Node, inputs: list[Ids]) -> list[Ids]:
     (x,) = inputs
-    assert x is not None
     return [walk.along(x, node.attributes(ReductionAttributes).axes).reshape(walk.graph.shapes[node.outputs[0]])]
 
 

@@ -9,7 +9,7 @@ the host does to an input before it is rounded is the same, and may take a numbe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from concord.graph.channels import ZERO, Channels, channels
 from concord.graph.ir import Graph, Node, Shape, fresh
-from concord.graph.ops import operator_of
+from concord.graph.ops import OperatorWeights, operator_of
 from concord.graph.ops.attributes import NoAttributes
 from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, constant_of
 from concord.graph.ops.linear import AffineAttributes, ConvAttributes, is_fixed
@@ -122,7 +122,7 @@ def equalised(graph: Graph, scales: Scales) -> Graph:
 
 def with_preparation(graph: Graph, scales: Scales) -> Graph:
     """A network for prepared inputs with nodes in front that prepare them."""
-    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    made = graph.copy()
     front: list[Node] = []
     for name in graph.inputs:
         if name not in scales:
@@ -165,6 +165,18 @@ class Front:
     middle: FloatArray
     factor: FloatArray
     elements: Ids
+
+    @property
+    def weights(self) -> OperatorWeights:
+        """Which attributes of the reader are its weights, and along which axes they count."""
+        weights = operator_of(self.reader).affine
+        assert weights is not None
+        return weights
+
+    def spread(self, values: FloatArray) -> FloatArray:
+        """Numbers by index of the axis that the reader sums up along, by element of what it reads."""
+        axis, rank = self.weights.inputs % self.elements.ndim, self.elements.ndim
+        return np.broadcast_to(values.reshape([-1 if k == axis else 1 for k in range(rank)]), self.elements.shape)
 
     @property
     def padded(self) -> bool:
@@ -247,7 +259,7 @@ def _front(
 
 def _without_fronts(graph: Graph, scales: Scales) -> Graph:
     """A copy in which first products do what is added and multiplied in front, and add what the host subtracts."""
-    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    made = graph.copy()
     for name in graph.inputs:
         if name not in scales or not scales[name].offsets:
             continue
@@ -270,8 +282,7 @@ def _without_fronts(graph: Graph, scales: Scales) -> Graph:
 
 def _merged(node: Node, front: Front, taken: FloatArray) -> Node:
     """A product for an input that is less by what is taken, without the constants in front of it."""
-    weights = operator_of(node).affine
-    assert weights is not None
+    weights = front.weights
     read = taken.reshape(-1)[front.elements]
     rows = np.moveaxis(read, weights.inputs, -1).reshape(-1, read.shape[weights.inputs])
     rest = rows[0] - front.middle

@@ -109,6 +109,10 @@ class Graph:
     quantization: dict[str, Quantization] = field(default_factory=dict)
     weight_quantization: dict[str, Quantization] = field(default_factory=dict)
 
+    def copy(self) -> Graph:
+        """A copy whose nodes and shapes can be changed."""
+        return replace(self, nodes=list(self.nodes), shapes=dict(self.shapes))
+
     def producer(self, tensor: str) -> Node | None:
         """The node that computes a tensor; ``None`` for an input."""
         return next((node for node in self.nodes if tensor in node.outputs), None)

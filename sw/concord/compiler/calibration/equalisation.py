@@ -176,11 +176,7 @@ def _by_element(graph: Graph, name: str, input_fronts: Sequence[Front], what: st
     """A number of what products read, by element of the input; that of the first reader."""
     values = np.full(int(np.prod(graph.shapes[name], dtype=int)), 0.0 if what == "middle" else 1.0)
     for front in reversed(input_fronts):
-        weights = operator_of(front.reader).affine
-        assert weights is not None
-        row = getattr(front, what).reshape([-1 if k == weights.inputs % front.elements.ndim else 1
-                                            for k in range(front.elements.ndim)])  # fmt: skip
-        values[front.elements] = np.broadcast_to(row, front.elements.shape)
+        values[front.elements] = front.spread(getattr(front, what))
     return values.reshape(graph.shapes[name])
 
 
@@ -234,15 +230,10 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
         ids = channels(graph).sources[name]
         size = np.zeros(ids.max() + 1)
         for front in input_fronts:
-            weights = operator_of(front.reader).affine
-            assert weights is not None
-            columns = columns_of(front.reader, front.reader.attrs[weights.names[0]])
+            columns = columns_of(front.reader, front.reader.attrs[front.weights.names[0]])
             lengths = np.sqrt(np.square(columns).sum(axis=0))
             lengths /= max(float(lengths.max()), 1e-300)
-            row = lengths.reshape([-1 if k == weights.inputs % front.elements.ndim else 1
-                                 for k in range(front.elements.ndim)])  # fmt: skip
-            place = ids.reshape(-1)[front.elements]
-            np.maximum.at(size, place, np.broadcast_to(row, place.shape))
+            np.maximum.at(size, ids.reshape(-1)[front.elements], front.spread(lengths))
         inverse = 1.0 / np.maximum(size[ids], _VANISHED)
         inverse /= np.exp(np.log(inverse).mean())
         other[name] = plain[name] * inverse.reshape(graph.sample_shape(name))

@@ -219,7 +219,8 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
         probe.allocator.check()
     except CapacityError as error:
         raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
-    room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
+    depths = {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
+    room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in depths.items()}
     possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
     choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, types, room)]
     left = _ALL_ORDERS
@@ -246,10 +247,6 @@ def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Map
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
         errors.append(CapacityError(f"row tiles need {' and '.join(texts)}, or more", short))
     return min(errors, key=lambda error: error.excess)
-
-
-def _depths(config: NpuConfig) -> dict[Mem, int]:
-    return {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
 
 
 def planned(lowered: Lowered, types: Types, tiling: RowTiling) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from concord.compiler.ir.expected_error import TOO_LARGE
+from concord.compiler.ir.expected_error import TOO_LARGE, percent
 
 _ADVICE = "wider mantissas (--mantissa 10), or an export whose scales are powers of two"
 
@@ -54,14 +54,14 @@ class QuantisedModel:
         each = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counted.items() if count)
         if self.exact:
             return f"quantised model: the codes of {each} are reproduced exactly, on {self.samples}"
-        distance = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
         if self.inexact:
             some = f"those of {self.inexact} of {self.tensors + self.weights} tensors and weights are not"
             why = f"codes are not reproduced exactly ({some}; concord inspect names them)"
         else:
             why = f"formats hold the codes of {each}, but sums are rounded to binary16 before they become codes"
         helps = f"; what helps: {_ADVICE}" if self.too_large else ""
-        return f"quantised model: {why}; the result is {distance} from that of the model, on {self.samples}{helps}"
+        distance = f"the result is {percent(self.error)} from that of the model, on {self.samples}"
+        return f"quantised model: {why}; {distance}{helps}"
 
     @property
     def too_large(self) -> bool:

@@ -148,7 +148,7 @@ def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
         shape = (1, *graph.shapes[name])
         worst[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
     for node in graph.nodes:
-        ends = [worst[name] if name else None for name in node.inputs]
+        ends = [worst[name] for name in node.inputs if name]
         rule = _RULES.get(node.op, _rising if operator_of(node).rises else _unknown)
         for name, (low, high) in zip(node.outputs, rule(graph, node, ends), strict=True):
             if name:
@@ -164,15 +164,14 @@ def _evaluate(node: Node, *inputs: FloatArray) -> FloatArray:
         return operator_of(node).evaluate(node, list(inputs))[0]
 
 
-def _rising(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _rising(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """No element falls when another one rises: the ends are the results of the ends."""
     low, high = (operator_of(node).evaluate(node, [pair[k] if pair else None for pair in ends]) for k in (0, 1))
     return list(zip(low, high, strict=True))
 
 
-def _linear(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _linear(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """Products with constants: the middle, and the radius times the sizes of the weights."""
-    assert ends[0] is not None
     low, high = ends[0]
     middle = _evaluate(node, (low + high) / 2)
     attributes = node.attributes(AffineAttributes)
@@ -181,7 +180,7 @@ def _linear(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [(middle - radius, middle + radius)]
 
 
-def _product(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _product(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """Products of two tensors."""
     (a, b) = (((pair[0] + pair[1]) / 2, (pair[1] - pair[0]) / 2) for pair in ends if pair is not None)
     middle = _evaluate(node, a[0], b[0])
@@ -189,24 +188,21 @@ def _product(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [(middle - radius, middle + radius)]
 
 
-def _binary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _binary(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """Sums, products, maxima: the extremes are at the corners; a square is not below zero."""
     first = ends[0]
-    assert first is not None
     if len(ends) == 1:
         results = [_evaluate(node, end) for end in first]
     elif node.inputs[0] == node.inputs[1]:
         points = _points(first)
         return [_everywhere(_evaluate(node, points, points), (1, *graph.shapes[node.outputs[0]]))]
     else:
-        assert ends[1] is not None
         results = [_evaluate(node, a, b) for a in first for b in ends[1]]
     return [(np.minimum.reduce(results), np.maximum.reduce(results))]
 
 
-def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _unary(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """Functions of one element: the ends where they rise all the way, else many points of what all elements cover."""
-    assert ends[0] is not None
     if node.op == "Clip" or all(function(name).rises for name in node.attributes(FunctionAttributes).names):
         low, high = (_evaluate(node, np.clip(end, -BINARY16_MAX, BINARY16_MAX)) for end in ends[0])
         return [(low, high)]
@@ -229,20 +225,19 @@ def _everywhere(values: FloatArray, shape: tuple[int, ...]) -> Ends:
     return np.full(shape, low - slack * abs(low)), np.full(shape, high + slack * abs(high))
 
 
-def _softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _softmax(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     shape = (1, *graph.shapes[node.outputs[0]])
     return [(np.zeros(shape), np.ones(shape))]
 
 
-def _log_softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _log_softmax(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """The greatest element is at most the logarithm of their number below the logarithm of the sum."""
-    assert ends[0] is not None
     low, high = ends[0]
     axis = node.attributes(LogSoftmaxAttributes).axis + 1
     return [(low - high.max(axis=axis, keepdims=True) - np.log(high.shape[axis]), np.zeros_like(high))]
 
 
-def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _normalise(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """All of what is divided may be one element."""
     shape, attributes = graph.shapes[node.outputs[0]], node.attributes(NormaliseAttributes)
     most = np.sqrt(float(np.prod([shape[axis] for axis in attributes.axes]))) * np.abs(attributes.scale)
@@ -250,13 +245,13 @@ def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [(-limit, limit)]
 
 
-def _unknown(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+def _unknown(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
     """Nothing is known, as of recurrent layers; statistics alone say what is to be expected."""
     shapes = [(1, *graph.shapes[name]) if name else (1,) for name in node.outputs]
     return [(np.full(shape, -_HUGE), np.full(shape, _HUGE)) for shape in shapes]
 
 
-Rule = Callable[[Graph, Node, list[Ends | None]], list[Ends]]
+Rule = Callable[[Graph, Node, list[Ends]], list[Ends]]
 #: Operators whose ends have a rule of their own. Of others the record says whether they rise; else nothing is known.
 _RULES: dict[str, Rule] = {
     "Conv": _linear,

@@ -68,7 +68,7 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
         Names functions that stay as they are: by several tables for samples, or good enough. Those that say what their
         table covers do, too.
     """
-    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    made = graph.copy()
     kept = {*formats.table_segments, *formats.plain}
     count = _tables_of_powers(graph, config, formats)
     for node in graph.nodes:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +25,7 @@ from concord.compiler.lowering.decomposition import tables_of_functions
 from concord.compiler.lowering.lower import Lowering
 from concord.functions.tables import SCALES
 from concord.graph.ir import Graph, Node, Quantization
-from concord.graph.ops.elementwise import FakeQuantizeAttributes
+from concord.graph.ops.elementwise import codes_of
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_PRECISION
@@ -53,12 +51,13 @@ def spread(graph: Graph, config: NpuConfig) -> Graph:
     nodes = [node for node in graph.nodes if node.op == "FakeQuantize"]
     if not nodes:
         return graph
-    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    made = graph.copy()
     tables = _tables(graph, nodes, config)
     for node in nodes:
-        if table_of(node.attributes(FakeQuantizeAttributes).quantization, config) not in tables:
-            rewrite(made, node, partial(_rule(node), x=node.inputs[0], shape=graph.shapes[node.inputs[0]],
-                                        codes=node.attributes(FakeQuantizeAttributes).quantization))  # fmt: skip
+        codes = codes_of(node)
+        if table_of(codes, config) not in tables:
+            rule = _limited if codes.bits > _BITS else _by_sums
+            rewrite(made, node, partial(rule, x=node.inputs[0], shape=graph.shapes[node.inputs[0]], codes=codes))
     return made
 
 
@@ -88,8 +87,7 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
     others = tables_of_functions(graph)
     slots, depth = config.table_slots - others, config.table_depth // (2 if others else 1)
     specs: set[TableSpec] = set()
-    codes = [node.attributes(FakeQuantizeAttributes).quantization for node in nodes]
-    for spec, _ in Counter(table_of(each, config) for each in codes).most_common():
+    for spec, _ in Counter(table_of(codes_of(node), config) for node in nodes).most_common():
         if spec is None:
             continue
         domain = spec[1]
@@ -99,10 +97,6 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
             specs.add(spec)
             slots, depth = slots - 1, depth - entries
     return specs
-
-
-def _rule(node: Node) -> Callable[..., None]:
-    return _limited if node.attributes(FakeQuantizeAttributes).quantization.bits > _BITS else _by_sums
 
 
 def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
@@ -134,7 +128,7 @@ def _limit(emit: Emit, x: str, low: FloatArray, high: FloatArray) -> str:
 
 def fake_quantize(lowering: Lowering, node: Node) -> None:
     """Codes by a table, in front of which a scale that is no power of two is a product."""
-    codes = node.attributes(FakeQuantizeAttributes).quantization
+    codes = codes_of(node)
     spec, (factor, _) = table_of(codes, lowering.config), _parts(codes)
 
     def make(ids: Ids, target: Storage) -> list[MfuStep]:

@@ -10,7 +10,7 @@ import numpy as np
 from concord.compiler.ir.table_specs import Domain
 from concord.graph.cost import macs
 from concord.graph.ir import Graph
-from concord.graph.ops.elementwise import FakeQuantizeAttributes
+from concord.graph.ops.elementwise import codes_of
 from concord.utils.arrays import FloatArray
 
 #: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
@@ -76,7 +76,7 @@ def _codes(graph: Graph, name: str) -> list[tuple[float, float]]:
     else:
         readers = graph.consumers(name)
         quantised = name not in graph.outputs and all(node.op == "FakeQuantize" for node in readers)
-        schemes = [node.attributes(FakeQuantizeAttributes).quantization for node in readers] if quantised else []
+        schemes = [codes_of(node) for node in readers] if quantised else []
     return [(float(low.min()), float(high.max())) for low, high in (scheme.range for scheme in schemes)]
 
 

@@ -7,7 +7,7 @@ multifunction units have a stage left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
 from typing import Any
@@ -140,7 +140,7 @@ class Lowering:
         variance_range: VarianceRange = VarianceRange.ANY,
     ):
         self.rules = rules
-        self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+        self.graph = graph.copy()
         self.formats = formats
         self.config = config
         self.unfold = unfold

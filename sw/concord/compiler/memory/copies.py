@@ -19,6 +19,10 @@ class LiveRange:
     first_use: int
     last_use: int
 
+    def at(self, addr: int) -> LiveRange:
+        """The same words from an address on."""
+        return LiveRange(addr + self.low, addr + self.high, self.first_use, self.last_use)
+
     def overlaps(self, other: LiveRange) -> bool:
         """Whether both are in use at some time."""
         return self.first_use <= other.last_use and other.first_use <= self.last_use
@@ -133,7 +137,7 @@ def _place(order: list[list[Copy]], start: int, room: int | None = None) -> int:
             addr = above
         for copy in group:
             copy.addr = addr
-        placed += [LiveRange(addr + live.low, addr + live.high, live.first_use, live.last_use) for live in ranges]
+        placed += [live.at(addr) for live in ranges]
         if room is not None and addr + group[0].vectors > room:
             return addr + group[0].vectors
     return max((live.high for live in placed), default=start)

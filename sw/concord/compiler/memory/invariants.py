@@ -96,16 +96,8 @@ def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:
     for held, other in combinations(copies, 2):
         if held.over is other or other.over is held:
             continue
-        if any(_overlap(a, b) for a in _ranges(held) for b in _ranges(other)):
+        if any(_overlap(a.at(held.addr), b.at(other.addr)) for a in held.live_ranges for b in other.live_ranges):
             yield f"{_name(held)} and {other.storage.name} must not share words while both live"
-
-
-def _ranges(copy: Copy) -> list[LiveRange]:
-    """Words of a memory that a copy takes, each with the layers for which it does."""
-    return [
-        LiveRange(copy.addr + live.low, copy.addr + live.high, live.first_use, live.last_use)
-        for live in copy.live_ranges
-    ]
 
 
 def _overlap(live: LiveRange, other: LiveRange) -> bool:

@@ -47,14 +47,12 @@ def _cycles(words: tuple[int, ...], config: NpuConfig, pc: int) -> int:
 
 def _untimed(words: Sequence[int]) -> tuple[int, ...]:
     """The program without the exponents of narrow vectors, which take no part in its cycles."""
-    plain = {word: _dynamic(word) for word in set(words) if word % (1 << OPCODE_BITS) == Op.SET_QUANT}
+    plain = {}
+    for word in set(words):
+        if word % (1 << OPCODE_BITS) == Op.SET_QUANT:
+            form, values = decode(word)
+            plain[word] = encode(form.op, **values | {"mode": 0, "exp": 0})
     return tuple(plain.get(word, word) for word in words)
-
-
-def _dynamic(word: int) -> int:
-    """An instruction that sets an exponent, with dynamic ones instead."""
-    form, values = decode(word)
-    return encode(form.op, **values | {"mode": 0, "exp": 0})
 
 
 def estimate(layers: Typed, tiled: bool) -> Cost | None:

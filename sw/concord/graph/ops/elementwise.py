@@ -182,6 +182,11 @@ class BinaryAttributes(NoAttributes):
         return False
 
 
+def codes_of(node: Operation) -> Quantization:
+    """What a FakeQuantize rounds to."""
+    return node.attributes(FakeQuantizeAttributes).quantization
+
+
 def constant_of(node: Operation, *ops: str) -> FloatArray | None:
     """The constant of a node if its operator is one of ``ops``; ``None`` for all others, and for two tensors."""
     return node.attributes(BinaryAttributes).constant if node.op in ops else None
@@ -353,7 +358,7 @@ def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
 
 
 def _fake_quantize_shape(node: Operation, inputs: Shapes) -> list[Shape]:
-    shape, quantization = present(inputs[0]), node.attributes(FakeQuantizeAttributes).quantization
+    shape, quantization = present(inputs[0]), codes_of(node)
     axis = quantization.axis
     if axis is not None and (axis >= len(shape) or quantization.scale.shape != (shape[axis],)):
         raise ValueError(f"shape {list(shape)} must have a scale per index of axis {axis}")
@@ -361,7 +366,7 @@ def _fake_quantize_shape(node: Operation, inputs: Shapes) -> list[Shape]:
 
 
 def _fake_quantize_sign(node: Operation, inputs: Sequence[bool]) -> bool:
-    low, _ = node.attributes(FakeQuantizeAttributes).quantization.offsets
+    low, _ = codes_of(node).offsets
     return all(inputs) or bool((low >= 0).all())
 
 
@@ -405,7 +410,7 @@ ELEMENTWISE_OPS = {
         OperatorKind.PRECISE,
         FakeQuantizeAttributes,
         _fake_quantize_shape,
-        _unary(lambda node, x: node.attributes(FakeQuantizeAttributes).quantization.rounded(x)),
+        _unary(lambda node, x: codes_of(node).rounded(x)),
         rises=True,
         never_negative=_fake_quantize_sign,
     ),

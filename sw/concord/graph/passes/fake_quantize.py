@@ -22,7 +22,7 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node, Quantization, fresh
 from concord.graph.ops import OperatorKind, operator_of
-from concord.graph.ops.elementwise import FakeQuantizeAttributes
+from concord.graph.ops.elementwise import FakeQuantizeAttributes, codes_of
 from concord.graph.signs import never_negative
 
 #: Bits of codes that mantissas round as finely as.
@@ -42,13 +42,9 @@ def run(graph: Graph) -> None:
     stay = _staying(graph)
     for node in _quantisers(graph):
         if node.name in stay:
-            graph.quantization[node.outputs[0]] = _codes(node)
+            graph.quantization[node.outputs[0]] = codes_of(node)
         else:
             _remember(graph, node)
-
-
-def _codes(node: Node) -> Quantization:
-    return node.attributes(FakeQuantizeAttributes).quantization
 
 
 def _quantisers(graph: Graph) -> list[Node]:
@@ -60,7 +56,7 @@ def _join_equal(graph: Graph) -> None:
     kept: list[Node] = []
     for node in _quantisers(graph):
         node = next(other for other in graph.nodes if other.name == node.name)  # its input may have another name
-        equal = (other for other in kept if other.inputs == node.inputs and _codes(other).same(_codes(node)))
+        equal = (other for other in kept if other.inputs == node.inputs and codes_of(other).same(codes_of(node)))
         first = next(equal, None)
         if first is None or node.outputs[0] in graph.outputs:
             kept.append(node)
@@ -85,13 +81,13 @@ def _move_up(graph: Graph) -> None:
 
 def _movable(graph: Graph, node: Node) -> Node | None:
     """The operator that may as well follow a FakeQuantize as stand in front of it."""
-    before, codes = graph.producer(node.inputs[0]), _codes(node)
+    before, codes = graph.producer(node.inputs[0]), codes_of(node)
     if before is None or before.op not in ("Reshape", "Transpose", "Concat") or codes.axis is not None:
         return None
     if not _only_reader(graph, before.outputs[0]) or not all(_only_reader(graph, name) for name in before.inputs):
         return None
     above = [graph.producer(name) for name in before.inputs]
-    codes_above = [_codes(producer) for producer in above if producer is not None and producer.op == "FakeQuantize"]
+    codes_above = [codes_of(producer) for producer in above if producer is not None and producer.op == "FakeQuantize"]
     if before.op == "Concat" and not all(scheme.same(codes) for scheme in codes_above):
         return None
     return before
@@ -122,15 +118,15 @@ def _staying(graph: Graph) -> set[str]:
     """Names of those that stay; with one of them those in front of it, whose codes may be halves of its steps."""
     staying: set[str] = set()
     for node in reversed(_quantisers(graph)):
-        codes, source = _codes(node), node.inputs[0]
+        codes, source = codes_of(node), node.inputs[0]
         above = list(_above(graph, source))
         directly = [quantizer for quantizer in above if quantizer.outputs[0] == source]
-        if any(_codes(quantizer).same(codes) for quantizer in directly):
+        if any(codes_of(quantizer).same(codes) for quantizer in directly):
             continue  # changes nothing
         others = [
             reader
             for reader in graph.consumers(source)
-            if reader.op != "FakeQuantize" or not _codes(reader).same(codes)
+            if reader.op != "FakeQuantize" or not codes_of(reader).same(codes)
         ]
         several = any(reader.op == "FakeQuantize" for reader in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
@@ -138,11 +134,11 @@ def _staying(graph: Graph) -> set[str]:
         if node.attributes(FakeQuantizeAttributes).stays or _leaves(graph, node.outputs[0]):
             staying.add(node.name)
         for quantizer in above:
-            first = _codes(quantizer)
+            first = codes_of(quantizer)
             if not first.same(codes) and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
                 staying.add(node.name)
         if node.name in staying:
-            staying.update(quantizer.name for quantizer in above if not _codes(quantizer).same(codes))
+            staying.update(quantizer.name for quantizer in above if not codes_of(quantizer).same(codes))
     return staying
 
 
@@ -179,7 +175,7 @@ def _cuts_off(codes: Quantization, others: Quantization) -> bool:
 def _remember(graph: Graph, node: Node) -> None:
     """Let a FakeQuantize be a Relu, a ReLU6 or nothing, whose result has codes."""
     (source,), (result,) = node.inputs, node.outputs
-    codes, at = _codes(node), graph.nodes.index(node)
+    codes, at = codes_of(node), graph.nodes.index(node)
     low, high = codes.range
     # The range of an input is the user's choice.
     if not low.any() and not never_negative(graph, source, inputs=True):
