@@ -17,6 +17,7 @@ from concord.spec.boards import BOARD_SPECS
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
+from concord.utils.files import check_place
 from concord.utils.npz import read_npy, read_npz
 
 P = ParamSpec("P")
@@ -35,6 +36,10 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 #: Of demonstrations and figures, which are about one configuration.
 npu = click.option("--preset", default=ECP5_85F.name, show_default=True, type=PRESET, help="Configuration of the NPU.")
+#: Of commands that run a network.
+samples_input = click.option(
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
+)
 text_output = click.option("-o", "--output", type=FILE, help="File to write instead of the terminal.")
 
 
@@ -100,6 +105,21 @@ def inputs_from(file: Path, names: Sequence[str]) -> dict[str, Any]:
     if len(names) != 1:
         raise ValueError(f"{file} must be an npz file with the arrays {list(names)}, not one array (npy)")
     return {names[0]: arrays["x"]}
+
+
+def check_npz(output: Path) -> None:
+    """``ValueError`` if arrays cannot be written there: it must end in ``.npz``, as NumPy appends that else."""
+    if output.suffix != ".npz":
+        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
+    check_place(output)
+
+
+def check_page(page: Path) -> Path:
+    """The file with the facts beside a page; ``ValueError`` if either cannot be written."""
+    facts = page.with_suffix(".json")
+    for path in (page, facts):
+        check_place(path)
+    return facts
 
 
 def echo(text: str, nl: bool = True, err: bool = False) -> None:

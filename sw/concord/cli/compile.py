@@ -188,10 +188,9 @@ def compile_model(
     if compilation.formats is not None:
         wide_console().print(compilation.formats.table())
     if (choice := compilation.mantissas) is not None:
-        console = wide_console()
-        console.print(choice.table())
+        wide_console().print(choice.table())
         if choice.widths:
-            console.print(f"chosen: {choice.chosen.label}; {choice.widths}", highlight=False, soft_wrap=True)
+            echo(f"chosen: {choice.chosen.label}; {choice.widths}")
         if not choice.met:
             echo(NOT_MET, err=True)
     for line in compilation.compiled.image.metadata.get("equalised", ()):

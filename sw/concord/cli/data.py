@@ -9,10 +9,10 @@ from typing import IO
 
 import click
 
-from concord.cli.common import EXISTING, FILE, THING, echo, readable
+from concord.cli.common import EXISTING, FILE, THING, check_npz, echo, readable
 from concord.datasets.convert import Converter
 from concord.datasets.files import FileConverter
-from concord.utils.files import check_place, replacing
+from concord.utils.files import replacing
 from concord.utils.npz import Shape
 
 _Conversion = Callable[[FileConverter, Path, IO[bytes]], tuple[dict[str, Shape], dict[str, int]]]
@@ -62,9 +62,7 @@ def quantise(network: Path, samples: Path, output: Path) -> None:
 
 def _write(network: Path, samples: Path, output: Path, convert: _Conversion, done: str) -> None:
     """Convert samples of a network, and say what was done and what there is now."""
-    if output.suffix != ".npz":
-        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
-    check_place(output)
+    check_npz(output)
     converter = FileConverter(Converter.load(network), scratch=output.resolve().parent)
     with replacing(output) as file:
         shapes, several = convert(converter, samples, file)

@@ -10,14 +10,24 @@ from typing import Any
 import click
 from rich.console import Console
 
-from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, TerminalConsole, echo, inputs_from, readable
+from concord.cli.common import (
+    BOARD,
+    FOLDER,
+    POSITIVE,
+    THING,
+    TerminalConsole,
+    echo,
+    inputs_from,
+    readable,
+    samples_input,
+)
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
 from concord.host.progress import run_batch
 from concord.host.rtl import find_netlist
 from concord.host.tensors import check_batch
 from concord.image import Image
-from concord.networks.folder import load_image, load_package
+from concord.networks.folder import load
 from concord.prove.compare import compare
 from concord.prove.device_state import COUNTED
 from concord.spec.boards import DEFAULT_BOARD
@@ -25,9 +35,7 @@ from concord.spec.boards import DEFAULT_BOARD
 
 @click.command()
 @click.argument("network", type=THING)
-@click.option(
-    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
-)
+@samples_input
 @click.option("--board", type=BOARD, default=DEFAULT_BOARD, show_default=True)
 @click.option(
     "--stage",
@@ -53,8 +61,7 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     is 1. What is missing of the netlist is built first: minutes for synthesis, and more for place and route.
     """
     console = TerminalConsole(stderr=True)
-    package = load_package(network) if network.is_dir() else None
-    image = package.image if package is not None else load_image(network)
+    image, package = load(network)
     arrays = inputs_from(inputs, [port.name for port in image.inputs])
     arrays = {name: values[:samples] for name, values in arrays.items()}
     batch = check_batch(image.inputs, arrays if package is None else package.arrangement.pack(arrays))[0]

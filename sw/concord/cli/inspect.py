@@ -12,13 +12,14 @@ from rich.errors import ConsoleError
 from rich.table import Table
 from rich.text import Text
 
-from concord.cli.common import THING, readable, wide_console
+from concord.cli.common import THING, echo, readable, wide_console
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
 from concord.display.tables import text_table
+from concord.display.terminal import printable
 from concord.host.rates import Rates, rate_table, rates
 from concord.image import Image
-from concord.networks.folder import load_image, load_package
+from concord.networks.folder import load
 from concord.program.assembler import disassemble
 from concord.spec.memmap import RegionId
 
@@ -39,10 +40,9 @@ def inspect(image: Path, only: tuple[str, ...]) -> None:
 
     Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
     """
-    package = load_package(image) if image.is_dir() else None
-    loaded, console = package.image if package is not None else load_image(image), wide_console()
+    loaded, package = load(image)
     try:
-        _show(loaded, package, image, only or PARTS, console)
+        _show(loaded, package, image, only or PARTS, wide_console())
     except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
         raise ValueError(
             f"{image} must have metadata as a compilation writes them; compile the network again"
@@ -56,19 +56,19 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         soft_wrap=True,
     )
     if package is not None and package.quantised_model is not None:
-        console.print(f"  {package.quantised_model.text}", highlight=False, markup=False, soft_wrap=True)
+        echo(f"  {package.quantised_model.text}")
     for key, value in loaded.metadata.items():
         if key not in _TABLES:
             for text in value if isinstance(value, list) else [value]:
-                console.print(f"  {key}: {text}", highlight=False, markup=False, soft_wrap=True)
+                echo(f"  {key}: {text}")
     if package is not None:
         for name, record in package.input_records.items():
-            console.print(f"  input {name}: {record.text}", highlight=False, markup=False, soft_wrap=True)
+            echo(f"  input {name}: {record.text}")
         if package.expected_error is not None:
             for text in package.expected_error.warnings or [package.expected_error.text]:
-                console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
+                echo(f"  {text}")
     if loaded.phases:
-        console.print(f"  {len(loaded.phases)} phases: the program is started that often for a sample", highlight=False)
+        echo(f"  {len(loaded.phases)} phases: the program is started that often for a sample")
     if "layers" in parts and "layers" in loaded.metadata:
         errors = package.expected_error.layers if package is not None and package.expected_error is not None else ()
         console.print(_layers(loaded, errors))
@@ -78,15 +78,15 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         try:
             speed = rates(loaded, package.arrangement.batch if package is not None else 1)
             console.print(_rates(speed))
-            console.print(f"  inputs travel {speed.input_route}", highlight=False, markup=False, soft_wrap=True)
+            echo(f"  inputs travel {speed.input_route}")
         except ValueError as error:  # a program written by hand that goes on and on
-            console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
+            echo(f"no rate: {error}")
     if "memory" in parts:
         console.print(_memories(loaded))
         if "map" in loaded.metadata:
             console.print(_map(loaded))
     if "program" in parts:
-        _print_program(loaded, console)
+        _print_program(loaded)
 
 
 def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
@@ -161,16 +161,14 @@ def _use(allocation: dict[str, Any], layers: int) -> str:
     return str(last_use) if first == last_use else f"{first} to {last_use}"
 
 
-def _print_program(image: Image, console: Console) -> None:
+def _print_program(image: Image) -> None:
     """Every instruction with its address; above it the layer that begins there, and the phase."""
     layers: list[Any] = image.metadata.get("layers", [])
     notes = {pc: [f"layer {index}: {layers[index]['name']}"] for pc, index in image.metadata.get("program", ())}
     for number, phase in enumerate(image.phases):
         notes.setdefault(phase.pc, []).insert(0, f"phase {number}")
-    console.print("\nProgram")
+    echo("\nProgram")
     for pc, text in enumerate(disassemble(image.program).splitlines()):
         if pc in notes:
-            console.print(
-                f"\n      # {', '.join(notes[pc])}", style="bold", markup=False, highlight=False, soft_wrap=True
-            )
-        console.print(f"{pc:4d}  {text}", markup=False, highlight=False, soft_wrap=True)
+            click.secho(printable(f"\n      # {', '.join(notes[pc])}"), bold=True)
+        echo(f"{pc:4d}  {text}")

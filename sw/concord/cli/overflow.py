@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, THING, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.cli.common import (
+    FILE,
+    POSITIVE,
+    THING,
+    TerminalConsole,
+    arrays_of,
+    echo,
+    readable,
+    samples_input,
+    wide_console,
+)
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
-    from concord.graph.ir import Graph
-    from concord.overflow.kinds import IntegerSettings
     from concord.overflow.results import Analysis
-    from concord.utils.parallel import Engine
 
 _WIDTH = click.IntRange(1, 64)
 _OPERAND = click.IntRange(1, 32)
@@ -23,9 +30,7 @@ _OPERAND = click.IntRange(1, 32)
 
 @click.command()
 @click.argument("model", type=THING)
-@click.option(
-    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
-)
+@samples_input
 @click.option(
     "-o",
     "--output",
@@ -96,8 +101,13 @@ def overflow(
     and output is counted, beside the bound that holds for every input.
     """
     from concord.api.options import input_ranges
+    from concord.frontend import import_model
+    from concord.frontend.load import one_file
+    from concord.networks.folder import MODEL, NETWORK_FOLDER, load_package
     from concord.networks.samples import inputs_of
+    from concord.overflow import analyse_integers, analyse_machine
     from concord.overflow.kinds import kind_of, settings_of
+    from concord.overflow.page import render
     from concord.overflow.picture import picture
 
     view = view or ("machine" if model.is_dir() else "integers")
@@ -105,93 +115,44 @@ def overflow(
     wrong = [name for name, value in {**only, "--clip": clip or None}.items() if value is not None]
     if view == "machine" and wrong:
         raise ValueError(f"{', '.join(wrong)} must be given with --view integers: the NPU has formats of its own")
-    for suffix in (".html", ".json", ".png"):
-        if output is not None:
-            check_place(output.with_suffix(suffix))
-    graph = _graph(model)
-    arrays = inputs_of(graph.inputs, arrays_of(inputs))
-    arrays = {name: values[:samples] for name, values in arrays.items()}
+    if view == "machine" and not model.is_dir():
+        raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
+    files = [] if output is None else [output.with_suffix(suffix) for suffix in (".html", ".json", ".png")]
+    for file in files:
+        check_place(file)
+    graph = import_model(NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model))
+    arrays = {name: values[:samples] for name, values in inputs_of(graph.inputs, arrays_of(inputs)).items()}
     limits = input_ranges(ranges, graph)
     with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):
         if view == "machine":
-            analysis = _machine(model, arrays, limits, width, output_width, threshold or 0, engine)
+            analysis = analyse_machine(
+                load_package(model), arrays, ranges=limits, width=width, output_width=output_width,
+                threshold=threshold or 0, name=model.resolve().name, engine=engine,
+            )  # fmt: skip
         else:
             settings = settings_of(kind or kind_of(graph)).replace(
-                width=width,
-                output_width=output_width,
-                threshold=threshold,
-                input_width=input_width,
-                weight_width=weight_width,
-                rounding=rounding,
-                clip=clip or None,
+                width=width, output_width=output_width, threshold=threshold, input_width=input_width,
+                weight_width=weight_width, rounding=rounding, clip=clip or None,
+            )  # fmt: skip
+            analysis = analyse_integers(
+                graph, arrays, kind=kind, settings=settings, ranges=limits, name=model.stem, engine=engine
             )
-            analysis = _integers(graph, arrays, limits, kind, settings, model.stem, engine)
     _show(analysis)
-    if output is not None:
-        from concord.overflow.page import render
-
-        write_text(output.with_suffix(".html"), render(analysis))
-        write_text(output.with_suffix(".json"), analysis.to_json())
-        write_bytes(output.with_suffix(".png"), picture(analysis))
-    files = "" if output is None else f"{output.with_suffix('.html')}, .json, .png: "
-    echo(f"{files}{analysis.summary}")
-
-
-def _graph(model: Path) -> Graph:
-    from concord.frontend import import_model
-    from concord.frontend.load import one_file
-    from concord.networks.folder import MODEL, NETWORK_FOLDER
-
-    return import_model(NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model))
-
-
-def _machine(
-    model: Path,
-    inputs: dict[str, object],
-    ranges: dict[str, tuple[float, float]],
-    width: int | None,
-    output_width: int | None,
-    threshold: int,
-    engine: Engine | None,
-) -> Analysis:
-    from concord.networks.folder import load_package
-    from concord.overflow.compiled import analyse_machine
-
-    if not model.is_dir():
-        raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
-    return analyse_machine(
-        load_package(model),
-        inputs,  # type: ignore[arg-type]
-        ranges=ranges,
-        width=width,
-        output_width=output_width,
-        threshold=threshold,
-        name=model.resolve().name,
-        engine=engine,
-    )
-
-
-def _integers(
-    graph: Graph,
-    inputs: dict[str, object],
-    ranges: dict[str, tuple[float, float]],
-    kind: str | None,
-    settings: IntegerSettings,
-    name: str,
-    engine: Engine | None,
-) -> Analysis:
-    from concord.overflow.quantised import analyse_integers
-
-    arrays: Any = inputs
-    return analyse_integers(graph, arrays, kind=kind, settings=settings, ranges=ranges, name=name, engine=engine)
+    if files:
+        page, facts, drawn = files
+        write_text(page, render(analysis))
+        write_text(facts, analysis.to_json())
+        write_bytes(drawn, picture(analysis))
+    echo(f"{f'{files[0]}, .json, .png: ' if files else ''}{analysis.summary}")
 
 
 def _show(analysis: Analysis) -> None:
+    from concord.overflow.results import STORAGES
     from concord.overflow.show import layer_table, width_plot
 
     console = wide_console()
     console.print(layer_table(analysis))
-    for checked in ("intermediate", "output"):
+    for checked in STORAGES:
         console.print(width_plot(analysis, checked), soft_wrap=True)
     for layer in analysis.overflowing:
         count = layer.overflows(analysis.width, analysis.output_width)

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import click
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, THING, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.cli.common import (
+    EXISTING,
+    FILE,
+    POSITIVE,
+    THING,
+    TerminalConsole,
+    arrays_of,
+    check_page,
+    echo,
+    readable,
+    wide_console,
+)
 from concord.display.tables import text_table
 from concord.prove.facts import Proof
-from concord.utils.files import check_place, write_text
+from concord.utils.files import write_text
 
 #: Exit status if anything differs.
 STATUS = 1
@@ -61,9 +72,7 @@ def prove(
     if unknown := [name for name in names or () if name not in IMPLEMENTATIONS]:
         raise ValueError(f"--with must be of {', '.join(IMPLEMENTATIONS)}, not {unknown[0]!r}")
     page = output or (net / "prove.html" if net.is_dir() else net.with_suffix(".prove.html"))
-    facts = page.with_suffix(".json")
-    for path in (page, facts):
-        check_place(path)
+    facts = check_page(page)
     arrays = None if inputs is None else arrays_of(inputs)
     with TerminalConsole(stderr=True).status("deriving") as status:
         proof = compare(
@@ -78,37 +87,24 @@ def prove(
 
 
 def show(proof: Proof) -> None:
-    """The table on the terminal."""
-    console = wide_console()
+    """The table on the terminal, what differs first, and what was not compared."""
+    from concord.prove.run import labels
+
     title = f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}"
     right = ("samples", "values compared", "different", "s")
     table = text_table(title, ("emulator and", *right, "by"), right=right, whole=("emulator and",))
     for comparison in proof.comparisons:
         count = comparison.count
-        table.add_row(
-            comparison.label,
-            f"{comparison.samples:,}",
-            f"{count.values:,}",
-            f"{count.different:,}",
-            f"{comparison.seconds:.1f}",
-            comparison.version,
-        )
-    console.print(table)
+        figures = (f"{n:,}" for n in (comparison.samples, count.values, count.different))
+        table.add_row(comparison.label, *figures, f"{comparison.seconds:.1f}", comparison.version)
+    wide_console().print(table)
     for comparison in proof.comparisons:
         if comparison.first is not None:
-            console.print(f"{comparison.label} differs first in {comparison.first.text}", soft_wrap=True)
+            echo(f"{comparison.label} differs first in {comparison.first.text}")
         for note in comparison.notes:
-            console.print(f"{comparison.label}: {note}", soft_wrap=True)
+            echo(f"{comparison.label}: {note}")
     for name, why in proof.left_out.items():
-        console.print(f"{labels_of(name)}: not run, {why}", soft_wrap=True)
+        echo(f"{labels()[name]}: not run, {why}")
     for line in proof.input_flags:
-        console.print(line, soft_wrap=True)
-    total = proof.count
-    console.print(f"{total.values:,} values compared, {total.different:,} different")
-
-
-def labels_of(name: str) -> str:
-    """What people call an implementation."""
-    from concord.prove.run import labels
-
-    return labels()[name]
+        echo(line)
+    echo(f"{proof.count.values:,} values compared, {proof.count.different:,} different")

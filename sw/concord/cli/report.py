@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable
-from concord.utils.files import check_place, write_text
+from concord.cli.common import FILE, POSITIVE, TerminalConsole, arrays_of, check_page, echo, readable, samples_input
+from concord.utils.files import write_text
 
 
 @click.command()
 @click.argument("network", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
-)
+@samples_input
 @click.option(
     "-o", "--output", type=FILE, help="HTML page to write, with JSON beside it; by default report.html in NETWORK."
 )
@@ -39,17 +38,12 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     from concord.report import analyse, render
 
     page = output or network / "report.html"
-    facts = page.with_suffix(".json")
-    for path in (page, facts):
-        check_place(path)
+    facts = check_page(page)
     compiled = recompile(network)
     arrays = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
     with TerminalConsole(stderr=True).status("running the network up to every layer"):
-        if on == "rtl":
-            with connect(on, compiled.image.config) as device:
-                analysis = analyse(compiled, arrays, device)
-        else:
-            analysis = analyse(compiled, arrays)
+        with connect(on, compiled.image.config) if on == "rtl" else nullcontext() as device:
+            analysis = analyse(compiled, arrays, device)
     analysis = replace(analysis, name=network.resolve().name)
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())

@@ -9,13 +9,14 @@ import click
 import numpy as np
 
 from concord.cli.common import (
-    EXISTING,
     FILE,
     THING,
     TerminalConsole,
+    check_npz,
     echo,
     inputs_from,
     readable,
+    samples_input,
     wide_console,
 )
 from concord.cli.workers import several, workers_options
@@ -23,9 +24,9 @@ from concord.host import LinkedDevice, connect
 from concord.host.progress import run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
-from concord.networks.folder import load_image, load_package
+from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
-from concord.utils.files import check_place, replacing
+from concord.utils.files import replacing
 
 #: Exit status of ``concord run --strict`` when flags were raised.
 STRICT_STATUS = 3
@@ -33,9 +34,7 @@ STRICT_STATUS = 3
 
 @click.command()
 @click.argument("network", type=THING)
-@click.option(
-    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
-)
+@samples_input
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @click.option(
     "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
@@ -53,11 +52,8 @@ def run(
     Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
     overflowed, and what helps.
     """
-    if output.suffix != ".npz":
-        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
-    check_place(output)
-    package = load_package(network) if network.is_dir() else None
-    loaded = package.image if package is not None else load_image(network)
+    check_npz(output)
+    loaded, package = load(network)
     by_input = inputs_from(inputs, [port.name for port in loaded.inputs])
     ports = by_input if package is None else package.arrangement.pack(by_input)
     batch = check_batch(loaded.inputs, ports)[0]

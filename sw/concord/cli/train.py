@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from concord.cli.common import EXISTING, FOLDER, arrays_of, readable, wide_console
+from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, readable, wide_console
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
@@ -94,13 +94,13 @@ def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine:
         raise ValueError(f"{saved} is there already; give --resume to go on, or another folder")
     console = wide_console()
     if engine is not None and trainer.settings.shards == 1:
-        console.print("shards is 1: one worker at a time computes a step; [train] shards = 4 lets four share it")
+        echo("shards is 1: one worker at a time computes a step; [train] shards = 4 lets four share it")
     with _interruption() as pressed:
         shown.run(trainer, saved, console, pressed)
     trainer.save(saved)
     write_text(history, json.dumps([asdict(figures) for figures in trainer.history], indent=1) + "\n")
     if not trainer.finished:
-        console.print(f"interrupted; go on with: concord train {config} -o {output} --resume", soft_wrap=True)
+        echo(f"interrupted; go on with: concord train {config} -o {output} --resume")
         raise click.exceptions.Exit(INTERRUPTED)
     model = export_onnx(trainer.trained())
     write_bytes(network, model)
@@ -108,12 +108,12 @@ def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine:
         write_text(evidence_path(network), evidence.to_json())
     console.print(shown.summary(trainer.history))
     for line in [*shown.updates_lost(trainer.history), *shown.saturated(trainer.history)]:
-        console.print(line, soft_wrap=True)
+        echo(line)
     if evidence is not None:
         for text in shown.accumulator_needs(evidence):
-            console.print(text, soft_wrap=True)
+            echo(text)
     auto = " --accumulator auto" if evidence is not None else ""
-    console.print(f"{network}: trained; concord compile {network}{auto}", soft_wrap=True)
+    echo(f"{network}: trained; concord compile {network}{auto}")
 
 
 @contextmanager

@@ -169,6 +169,18 @@ def recompile(folder: Path) -> Compiled:
     return replace(compiled, package=known)
 
 
+def load(path: Path) -> tuple[Image, Package | None]:
+    """The image of a compiled network and the package in its folder, or an image in a file, which has none.
+
+    Raises
+    ------
+    ValueError
+        As :func:`load_package` and :func:`load_image` do.
+    """
+    package = load_package(path) if path.is_dir() else None
+    return (load_image(path) if package is None else package.image), package
+
+
 def load_image(path: Path) -> Image:
     """The image in a file, or in the folder of a compiled network.
 

@@ -30,10 +30,10 @@ _HALF_WORD = 32
 _COLLECTED = 1 << 19
 
 
-def check_width(name: str, width: int) -> int:
-    """The width; ``ValueError`` unless it is an integer from 1 to 64."""
-    if isinstance(width, bool) or not isinstance(width, int) or width not in STORAGE_WIDTHS:
-        raise ValueError(f"{name} must be an integer in {STORAGE_WIDTHS[0]}..{STORAGE_WIDTHS[-1]}, not {width!r}")
+def check_width(name: str, width: int, widths: range = STORAGE_WIDTHS) -> int:
+    """The width; ``ValueError`` unless it is an integer among ``widths``."""
+    if isinstance(width, bool) or not isinstance(width, int) or width not in widths:
+        raise ValueError(f"{name} must be an integer in {widths[0]}..{widths[-1]}, not {width!r}")
     return width
 
 

@@ -1,4 +1,4 @@
-"""IntegerSettings of the integer analysis, with defaults per kind of network [overflow]."""
+"""Settings of the integer analysis, with defaults per kind of network [overflow]."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class IntegerSettings:
         for name in ("width", "output_width"):
             check_width(name, getattr(self, name))
         for name in ("input_width", "weight_width"):
-            if getattr(self, name) not in OPERAND_WIDTHS:
-                low, high = OPERAND_WIDTHS[0], OPERAND_WIDTHS[-1]
-                raise ValueError(f"{name} must be an integer in {low}..{high}, not {getattr(self, name)!r}")
+            check_width(name, getattr(self, name), OPERAND_WIDTHS)
         if not isinstance(self.threshold, int) or self.threshold < 0:
             raise ValueError(f"threshold must be an integer of at least 0, not {self.threshold!r}")
         if not 0.0 <= self.weight_share <= 1.0:

@@ -208,7 +208,7 @@ class _Counter:
     ----------
     config : NpuConfig
     raw : type
-        FloatArray in which products and sums of lanes are exact.
+        Of the floats in which products and sums of lanes are exact.
     products : bool
         Whether products are counted here.
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.overflow.histogram import check_width
+
 #: Widths of the integers that operands can have.
 OPERAND_WIDTHS = range(1, 33)
 ROUNDINGS = ("floor", "nearest")
@@ -53,10 +55,7 @@ class Mapping:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
             raise ValueError(f"range must be two finite numbers low <= high, not {self.low!r}, {self.high!r}")
-        if isinstance(self.bits, bool) or not isinstance(self.bits, int) or self.bits not in OPERAND_WIDTHS:
-            raise ValueError(
-                f"bits of operands must be an integer in {OPERAND_WIDTHS[0]}..{OPERAND_WIDTHS[-1]}, not {self.bits!r}"
-            )
+        check_width("bits of operands", self.bits, OPERAND_WIDTHS)
         if not (math.isfinite(self.factor) and self.factor > 0):
             raise ValueError(f"factor must be a finite number above 0, not {self.factor!r}")
         if self.rounding not in ROUNDINGS:

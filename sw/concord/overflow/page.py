@@ -79,7 +79,7 @@ def _row(analysis: Analysis, index: int, layer: LayerOverflow, most: int) -> Ove
 def _widths(layer: LayerOverflow, checked: str, storage: int, threshold: int, most: int) -> Bar:
     """What the samples need of ``most`` bits, and what every input can; the mark is the storage."""
     observed, bound = layer.needed(checked), layer.bound(checked)
-    beyond = sum(stage.beyond(storage) for stage in layer.stages if stage.checked == checked)
+    beyond = layer.beyond(storage, checked)
     return Bar(
         ((observed / most, "warn" if beyond > threshold else "main"), ((bound - observed) / most, "faint")),
         overflow_free_widths(observed, bound),

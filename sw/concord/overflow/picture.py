@@ -44,12 +44,7 @@ def _panel(axes: Any, layers: Sequence[LayerOverflow], checked: str, most: int, 
     """Layers against the widths of a storage; returns the image, for its colours."""
     from matplotlib.colors import LogNorm
 
-    counts = np.array(
-        [
-            [sum(s.beyond(width) for s in layer.stages if s.checked == checked) for width in range(1, most + 1)]
-            for layer in layers
-        ]
-    )
+    counts = np.array([[layer.beyond(width, checked) for width in range(1, most + 1)] for layer in layers])
     image = axes.imshow(
         np.ma.masked_equal(counts, 0), aspect="auto", cmap="YlOrRd", norm=LogNorm(1, top), interpolation="nearest",
         zorder=1, extent=(0.5, most + 0.5, len(layers) - 0.5, -0.5),

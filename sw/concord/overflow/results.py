@@ -8,6 +8,9 @@ from typing import Any
 
 from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
 
+#: What holds values that are checked: the storage while adding, and that behind the last addition.
+STORAGES = ("intermediate", "output")
+
 
 @dataclass(frozen=True)
 class StageFacts:
@@ -87,10 +90,13 @@ class LayerOverflow:
         """A stage by its name."""
         return next(stage for stage in self.stages if stage.name == name)
 
+    def beyond(self, width: int, checked: str) -> int:
+        """Values that leave a storage if it has ``width`` bits."""
+        return sum(stage.beyond(width) for stage in self.stages if stage.checked == checked)
+
     def overflows(self, width: int, output_width: int) -> int:
         """Values that leave the storage they are in."""
-        widths = {"intermediate": width, "output": output_width}
-        return sum(stage.beyond(widths[stage.checked]) for stage in self.stages if stage.checked)
+        return self.beyond(width, "intermediate") + self.beyond(output_width, "output")
 
     def needed(self, checked: str) -> int:
         """Bits of a storage that hold everything observed."""
@@ -135,7 +141,7 @@ class Analysis:
 
     def count(self, width: int, checked: str = "intermediate") -> int:
         """Values of all layers that leave a storage of some width."""
-        return sum(s.beyond(width) for layer in self.layers for s in layer.stages if s.checked == checked)
+        return sum(layer.beyond(width, checked) for layer in self.layers)
 
     def needed(self, checked: str = "intermediate") -> int:
         """Bits of a storage that hold everything observed."""
@@ -155,7 +161,7 @@ class Analysis:
         """One line."""
         parts = [
             f"{kind}: {self.needed(kind)} bits hold {self.samples} samples, {self.bound(kind)} every input"
-            for kind in ("intermediate", "output")
+            for kind in STORAGES
         ]
         return f"{len(self.layers)} layers; {'; '.join(parts)}"
 
@@ -163,8 +169,7 @@ class Analysis:
         """All facts, and the count against every width of both storages by layer."""
         facts: dict[str, Any] = asdict(self)
         for layer, plain in zip(self.layers, facts["layers"], strict=True):
-            for checked in ("intermediate", "output"):
-                stages = [stage for stage in layer.stages if stage.checked == checked]
-                plain[f"{checked}_overflows"] = {w: sum(s.beyond(w) for s in stages) for w in STORAGE_WIDTHS}
+            for checked in STORAGES:
+                plain[f"{checked}_overflows"] = {width: layer.beyond(width, checked) for width in STORAGE_WIDTHS}
                 plain[f"{checked}_bits"] = {"observed": layer.needed(checked), "bound": layer.bound(checked)}
         return json.dumps(facts, indent=1) + "\n"

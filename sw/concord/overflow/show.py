@@ -73,10 +73,9 @@ def width_plot(analysis: Analysis, checked: str = "intermediate") -> Text:
     ticks = "".join(f"{w:<{_TICKS}}" if (w - 1) % _TICKS == 0 else "" for w in widths)
     text.append(" " * (label + 1) + ticks.rstrip() + "\n", style="dim")
     for layer in analysis.layers:
-        stages = [stage for stage in layer.stages if stage.checked == checked]
         text.append(f"{printable(layer.name):<{label}} ")
         for width in widths:
-            count = sum(stage.beyond(width) for stage in stages)
+            count = layer.beyond(width, checked)
             if count:
                 level = min(int(math.log10(count)), len(_LEVELS) - 1)
                 text.append(_LEVELS[level], style="red" if width <= layer.needed(checked) - 8 else "yellow")

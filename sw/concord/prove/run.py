@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from concord.derive.flow import layer_names
 from concord.host.errors import DeviceError
-from concord.networks.folder import load_image, load_package
+from concord.networks.folder import load
 from concord.prove.derived import DerivedComparison, Subject, ValuePlaces, chunk, emulate
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, MachineComparison, run_cost, version_of
@@ -98,10 +98,8 @@ def prove(
 
 
 def _subject(path: Path) -> Subject:
-    if path.is_dir():
-        package = load_package(path)
-        return Subject(path.resolve().name, package.image, package)
-    return Subject(path.stem, load_image(path))
+    image, package = load(path)
+    return Subject(path.stem if package is None else path.resolve().name, image, package)
 
 
 def _empty(subject: Subject, samples: int, source: str) -> Proof:
