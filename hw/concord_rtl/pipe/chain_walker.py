@@ -23,6 +23,7 @@ from concord_rtl.pipe.layouts import (
     retire_layout,
     vector_addr_bits,
 )
+from concord_rtl.pipe.loop_address import LoopAddress
 
 
 class _State(NamedTuple):
@@ -79,7 +80,7 @@ class ChainWalker(NpuUnit):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         chain: Any = Signal(chain_layout(self.config))
-        addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in ADDRESSED}
+        addresses = self._addresses(m, chain)
         load, step, skip = Signal(), Signal(), Signal()
         group = Signal(range(self.config.engines))
         m.d.comb += [
@@ -87,7 +88,7 @@ class ChainWalker(NpuUnit):
             step.eq(self.active & self.enable & ~skip),
             self.issued.eq(step),
         ]
-        state = self._loops(m, chain, addr, group, load, step, skip)
+        state = self._loops(m, chain, addresses, group, load, step, skip)
         last = state.last
         m.d.comb += [
             self.chains.ready.eq(~self.active | (step & last)),
@@ -97,11 +98,21 @@ class ChainWalker(NpuUnit):
             m.d.sync += [chain.eq(self.chains.p), self.active.eq(1)]
         with m.Elif(step & last):
             m.d.sync += self.active.eq(0)
-        self._tokens(m, chain, addr, state)
+        self._tokens(m, chain, {name: address.addr for name, address in addresses.items()}, state)
         return m
 
-    def _loops(self, m, chain, addr, group, load, step, skip):
-        """Counters and addresses of the current vector."""
+    def _addresses(self, m, chain):
+        """Addresses of the current vector, by what they are of."""
+        addresses, bits = {}, vector_addr_bits(self.config)
+        for name in ADDRESSED:
+            shifted = name == "source" and self.config.window_taps > 0
+            m.submodules[f"{name}_addr"] = addresses[name] = address = LoopAddress(bits, with_shift=shifted)
+            m.d.comb += address.start.eq(self.chains.p[name].addr)
+            m.d.comb += address.distances.eq(Cat(chain[name].row, chain[name].inner, chain[name].outer))
+        return addresses
+
+    def _loops(self, m, chain, addresses, group, load, step, skip):
+        """Counters of the current vector, and what moves its addresses."""
         p = self.chains.p
         loops = {name: Countdown(len(chain[name])) for name in ("rows", "inner", "outer")}
         rows, inner, outer = loops.values()
@@ -119,8 +130,8 @@ class ChainWalker(NpuUnit):
         if self.config.window_taps:
             starts, begins = self._places(m, load, step, rows, inner)
             columns = self._columns(m, chain, load, step, begins, x, skip)
-        for name in ADDRESSED:
-            self._address(m, chain[name], p[name], addr[name], load, step, rows.last, inner.last)
+        for address in addresses.values():
+            m.d.comb += [address.load.eq(load), address.step.eq(step), address.last.eq(Cat(rows.last, inner.last))]
         with m.If(load):
             m.d.sync += [y.eq(p.y0), x.eq(p.x0), group.eq(0), first_row.eq(1)]
         with m.Elif(step):
@@ -133,8 +144,10 @@ class ChainWalker(NpuUnit):
                 with m.If(inner.last):
                     m.d.sync += y.eq(y + chain.step_y)
         if self.config.window_taps:  # positions of later windows are not looked at: they go on where this one ends
+            source = addresses["source"]
+            m.d.comb += [source.shift.eq(skip), source.offset.eq(chain.window.stride_x)]
             with m.If(skip):
-                m.d.sync += [x.eq(x + chain.window.dil_x), addr["source"].eq(addr["source"] + chain.window.stride_x)]
+                m.d.sync += x.eq(x + chain.window.dil_x)
         return _State(rows.left, y, x, first_row, starts, begins, columns, rows.last & inner.last & outer.last)
 
     def _places(self, m, load, step, rows, inner):
@@ -159,25 +172,6 @@ class ChainWalker(NpuUnit):
             m.d.sync += [left.eq(left - 1), single.eq(left == 2)]
         m.d.comb += skip.eq(self.active & bounded & begins & x[-1] & ~single)
         return Mux(begins, left, chain.window.cols)
-
-    def _address(self, m, steps, start, addr, load, step, last_row, last_inner):
-        """One address: its value at the start of the outer, of the inner iteration, and now."""
-        outer, inner = Signal.like(addr), Signal.like(addr)
-        following = Signal.like(addr)
-        with m.If(~last_row):
-            m.d.comb += following.eq(addr + steps.row)
-        with m.Elif(~last_inner):
-            m.d.comb += following.eq(inner + steps.inner)
-        with m.Else():
-            m.d.comb += following.eq(outer + steps.outer)
-        with m.If(load):
-            m.d.sync += [addr.eq(start.addr), inner.eq(start.addr), outer.eq(start.addr)]
-        with m.Elif(step):
-            m.d.sync += addr.eq(following)
-            with m.If(last_row):
-                m.d.sync += inner.eq(following)
-                with m.If(last_inner):
-                    m.d.sync += outer.eq(following)
 
     def _tokens(self, m, chain, addr, state):
         """Payloads of a vector."""

@@ -12,6 +12,7 @@ from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
+from concord_rtl.pipe.loop_address import LoopAddress
 
 
 def step_layout(config: NpuConfig) -> data.StructLayout:
@@ -153,26 +154,20 @@ class TapWalker(Component):
         return loops
 
     def _addresses(self, m, job, load, step, last_half, last_col, last_kx):
-        """Vector address: now, at the start of the tap, at the start of the window row."""
-        addr, tap, row = (Signal(vector_addr_bits(self.config), name=name) for name in ("addr", "tap_addr", "row_addr"))
-        following = Signal.like(addr)
+        """Vector address: column tiles in window columns in window rows."""
+        m.submodules.addr = address = LoopAddress(vector_addr_bits(self.config))
         sliding = job.sliding if self.config.window_taps else None
         inner, outer = self._order(sliding, job.window.stride_x, job.window.stride_y)
-        with m.If(~last_col):
-            m.d.comb += following.eq(addr + 1)
-        with m.Elif(~last_kx):
-            m.d.comb += following.eq(tap + inner)
-        with m.Else():
-            m.d.comb += following.eq(row + outer)
-        with m.If(load):
-            m.d.sync += [signal.eq(self.jobs.p.addr) for signal in (addr, tap, row)]
-        with m.Elif(step & last_half):
-            m.d.sync += addr.eq(following)
-            with m.If(last_col):
-                m.d.sync += tap.eq(following)
-                with m.If(last_kx):
-                    m.d.sync += row.eq(following)
-        return addr
+        m.d.comb += [
+            address.load.eq(load),
+            address.start.eq(self.jobs.p.addr),
+            address.step.eq(step & last_half),
+            address.last.eq(Cat(last_col, last_kx)),
+            address.distances[0].eq(1),
+            address.distances[1].eq(inner),
+            address.distances[2].eq(outer),
+        ]
+        return address.addr
 
     def _bounds(self, m, job, load, step, last_tap, last_kx):
         """Position of the tap and whether it lies outside the image."""
