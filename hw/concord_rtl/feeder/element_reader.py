@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.formats import BINARY16_WIDTH
-from concord_rtl.feeder.walker import pointer_bits
+from concord_rtl.feeder.pointers import pointer_bits
 from concord_rtl.parts.component import Input, NpuUnit, Output
 
 

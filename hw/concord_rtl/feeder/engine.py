@@ -11,10 +11,10 @@ from concord.spec.feeder import CODE_PAGE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.feeder.filler import Filler
 from concord_rtl.feeder.maker import VectorMaker
+from concord_rtl.feeder.pointers import pointer_bits
 from concord_rtl.feeder.program_runner import ProgramRunner
 from concord_rtl.feeder.result_sender import ResultSender
 from concord_rtl.feeder.script_reader import ScriptReader
-from concord_rtl.feeder.walker import pointer_bits
 from concord_rtl.host.bus import HostBus
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of, stream_of

@@ -13,7 +13,7 @@ from concord.spec.memmap import RegionId
 from concord_rtl.cells.block_ram import BlockRam
 from concord_rtl.feeder.code_book import CodeBook
 from concord_rtl.feeder.engine import FeedEngine
-from concord_rtl.feeder.walker import pointer_bits, result_bits
+from concord_rtl.feeder.pointers import pointer_bits, result_bits
 from concord_rtl.host.bus import HostBus
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of

@@ -11,7 +11,8 @@ from concord.spec.feeder import CODE_PAGE, CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord_rtl.feeder.element_reader import ElementReader
-from concord_rtl.feeder.walker import FeedWalker, pointer_bits
+from concord_rtl.feeder.pointers import pointer_bits
+from concord_rtl.feeder.walker import FeedWalker
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of
 

@@ -6,23 +6,15 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.config import NpuConfig, clog2
-from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_WORD, FeedOp
+from concord_rtl.feeder.pointers import pointer_bits
+from concord_rtl.feeder.window_elements import WindowElements, position_shape
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
 
 #: Words of a script that describe the loops.
 DESCRIBING = (FeedOp.WINDOW, FeedOp.SLIDE, FeedOp.IMAGE, FeedOp.SIZE, FeedOp.TAPS, FeedOp.MOVES, FeedOp.START)
-
-
-def pointer_bits(config: NpuConfig) -> int:
-    """Bits of an address in the inbox: one more than it needs, so that full and empty differ."""
-    return clog2(config.inbox) + 1
-
-
-def result_bits(config: NpuConfig) -> int:
-    """The same for the outbox."""
-    return clog2(config.inbox // OUTBOX_SHARE) + 1
 
 
 class FeedWalker(Component):
@@ -60,6 +52,7 @@ class FeedWalker(Component):
     border = Output(16, "What elements outside the image are.")
 
     def __init__(self, config: NpuConfig):
+        self.config = config
         self.bits = pointer_bits(config)
         super().__init__()
 
@@ -75,7 +68,7 @@ class FeedWalker(Component):
         m.d.comb += self.border.eq(start.border)
 
         # The window: its place in the image and in the inbox.
-        y, x = Signal(signed(14)), Signal(signed(14))
+        y, x = Signal(position_shape()), Signal(position_shape())
         row, position = Signal(self.bits), Signal(self.bits)
         rows, cols = Signal(12), Signal(12)
         last_col = Signal()
@@ -89,47 +82,25 @@ class FeedWalker(Component):
                 m.d.sync += [rows.eq(rows - 1), cols.eq(size.cols), x.eq(slide.x0), y.eq(y + slide.step_y)]
                 m.d.sync += [row.eq(row + moves.move_y), position.eq(row + moves.move_y)]
 
-        self._taps(m, window, image, size, taps, y, x, position)
+        m.submodules.elements = elements = WindowElements(self.config)
+        m.d.comb += [
+            elements.window.eq(window),
+            elements.image.eq(image),
+            elements.size.eq(size),
+            elements.taps.eq(taps),
+            elements.double.eq(self.double),
+            elements.begin.eq(self.begin),
+            elements.y.eq(y),
+            elements.x.eq(x),
+            elements.first.eq(position),
+            elements.step.eq(self.step),
+            elements.skip.eq(self.skip),
+            self.at.eq(elements.at),
+            self.channel.eq(elements.channel),
+            self.inside.eq(elements.inside),
+            self.ended.eq(elements.ended),
+        ]
         single = Signal()
         m.d.sync += single.eq((window.kh == 1) & (window.kw == 1))
         m.d.comb += self.needed.eq(Mux(single, self.at, Mux(y > 0, row, self.base)))
         return m
-
-    def _taps(self, m, window, image, size, taps, y, x, position):
-        """The element within the window."""
-        tap_y, tap_x = Signal(signed(14)), Signal(signed(14))
-        line, tap = Signal(self.bits), Signal(self.bits)  # addresses of the first tap of a line, and of a tap
-        lines, columns, left = Signal(6), Signal(6), Signal(12)
-        last_element, last_column, last_line = Signal(), Signal(), Signal()
-        m.d.sync += [
-            self.inside.eq((tap_y >= 0) & (tap_y < image.height) & (tap_x >= 0) & (tap_x < image.width)),
-            last_element.eq(left == 1),
-            last_column.eq(columns == 1),
-            last_line.eq(lines == 1),
-        ]
-        with m.If(self.begin):
-            m.d.sync += [line.eq(position), tap.eq(position), self.at.eq(position), self.ended.eq(0)]
-            m.d.sync += self.channel.eq(0)
-            m.d.sync += [tap_y.eq(y), tap_x.eq(x), lines.eq(window.kh), columns.eq(window.kw), left.eq(size.channels)]
-        with m.If(self.skip):
-            m.d.sync += self.at.eq(self.at + 1)
-        with m.If(self.step):
-            m.d.sync += [left.eq(left - 1), self.at.eq(self.at + 1 + self.double), self.channel.eq(self.channel + 1)]
-            with m.If(last_element):
-                m.d.sync += self.channel.eq(0)
-                further = (tap + taps.tap_x)[: self.bits]
-                m.d.sync += [left.eq(size.channels), columns.eq(columns - 1), tap_x.eq(tap_x + window.dil_x)]
-                m.d.sync += tap.eq(further)
-                with m.If(~(last_column & last_line)):  # behind the last one the address stays at its end
-                    m.d.sync += self.at.eq(further)
-                with m.If(last_column):
-                    down = (line + taps.tap_y)[: self.bits]
-                    m.d.sync += [
-                        columns.eq(window.kw),
-                        lines.eq(lines - 1),
-                        tap_x.eq(x),
-                        tap_y.eq(tap_y + window.dil_y),
-                    ]
-                    m.d.sync += [line.eq(down), tap.eq(down), self.ended.eq(last_line)]
-                    with m.If(~last_line):
-                        m.d.sync += self.at.eq(down)

@@ -10,7 +10,7 @@ from amaranth.lib import data
 from concord.spec.config import NpuConfig
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
-from concord_rtl.feeder.walker import pointer_bits, result_bits
+from concord_rtl.feeder.pointers import pointer_bits, result_bits
 from concord_rtl.link.receiver import frame_layout
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of

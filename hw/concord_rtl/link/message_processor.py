@@ -11,7 +11,7 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec.config import NpuConfig
 from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import RegionId
-from concord_rtl.feeder.walker import pointer_bits, result_bits
+from concord_rtl.feeder.pointers import pointer_bits, result_bits
 from concord_rtl.host.bus import HostBus
 from concord_rtl.link.access import BusAccess
 from concord_rtl.link.checker import RequestChecker

@@ -16,6 +16,8 @@ class Countdown(Component):
     ----------
     width : int
         Bits of the number of turns.
+    held : bool
+        Whether ``turns`` and ``once`` stay as they are until the next ``load``, so that there is no copy of them.
     """
 
     load = Input(1, "A loop of ``turns`` turns, or of one if ``once``, begins in the next cycle.")
@@ -25,16 +27,21 @@ class Countdown(Component):
     left = Output(lambda self: self.width, "Turns left, this one included, unless ``once``.")
     last = Output(1, "This is the last turn.")
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, *, held: bool = False):
         self.width = width
+        self.held = held
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        turns, single = Signal.like(self.turns, name="all_turns"), Signal()
         only = self.once | (self.turns == 1)
+        turns, single = self.turns, only
+        if not self.held:
+            turns, single = Signal.like(self.turns, name="all_turns"), Signal()
+            with m.If(self.load):
+                m.d.sync += [turns.eq(self.turns), single.eq(only)]
         with m.If(self.load):
-            m.d.sync += [turns.eq(self.turns), single.eq(only), self.left.eq(self.turns), self.last.eq(only)]
+            m.d.sync += [self.left.eq(self.turns), self.last.eq(only)]
         with m.Elif(self.step):
             m.d.sync += [
                 self.left.eq(Mux(self.last, turns, self.left - 1)),

@@ -28,8 +28,9 @@ def test_credits_are_never_overdrawn(places):
     assert seen == set(range(places + 1))
 
 
-def test_turns_begin_again_after_the_last():
-    dut, rng = Countdown(3), random.Random(2)
+@pytest.mark.parametrize("held", [False, True])
+def test_turns_begin_again_after_the_last(held):
+    dut, rng = Countdown(3, held=held), random.Random(2)
 
     async def bench(ctx):
         for _ in range(60):
@@ -39,7 +40,9 @@ def test_turns_begin_again_after_the_last():
             ctx.set(dut.load, 1)
             await ctx.tick()
             ctx.set(dut.load, 0)
-            ctx.set(dut.turns, rng.randint(0, 7))
+            if not held:
+                ctx.set(dut.turns, rng.randint(0, 7))
+                ctx.set(dut.once, rng.randint(0, 1))
             count = 1 if once else turns
             for k in range(rng.randint(1, 3 * count)):
                 assert ctx.get(dut.last) == (k % count == count - 1)
