@@ -299,7 +299,7 @@ def by_column(node: Node, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     if node.op != "Conv":
         weights = operator_of(node).weights
         assert weights is not None
-        return values.reshape([1] * (node.attrs[weights.names[0]].ndim - 1) + [-1])
+        return values.reshape([1] * (weights.weight_of(node).ndim - 1) + [-1])
     attributes = node.attributes(ConvAttributes)
     weight, group = attributes.weight, attributes.group
     by_group = np.repeat(values.reshape(group, 1, -1), len(weight) // group, axis=1)
@@ -333,14 +333,14 @@ def _scaled(graph: Graph, channel_map: Channels, powers: Ids, node: Node) -> lis
     record = operator_of(node)
     if record.weights is not None and node.name in channel_map.columns:
         name = record.weights.names[0]
-        weight = np.ldexp(node.attrs[name], by_column(node, of(channel_map.columns[node.name])))
+        weight = np.ldexp(record.weights.weight_of(node), by_column(node, of(channel_map.columns[node.name])))
         if record.affine is None:
             return [node.with_attrs(**{name: weight})]
         result = of(channel_map.of[node.outputs[0]])
         channel = record.affine.channel(result.ndim)
         rows = np.moveaxis(result, channel, 0).reshape(len(weight), -1)[:, 0]
         weight = np.ldexp(weight, -rows.reshape(-1, *[1] * (weight.ndim - 1)))
-        bias = np.ldexp(node.attrs[record.affine.bias], -rows)
+        bias = np.ldexp(record.affine.bias_of(node), -rows)
         return [node.with_attrs(**{name: weight, record.affine.bias: bias})]
     result = of(channel_map.of[node.outputs[0]]) if node.outputs[0] else np.zeros((), np.int64)
     if not result.any():

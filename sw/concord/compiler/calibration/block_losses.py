@@ -127,7 +127,7 @@ def product_losses(
         record = operator_of(node)
         if node.name not in channel_map.columns or record.weights is None:
             continue
-        weight, channel = node.attrs[record.weights.names[0]], channel_map.columns[node.name]
+        weight, channel = record.weights.weight_of(node), channel_map.columns[node.name]
         if node.op == "Conv" and node.attributes(ConvAttributes).group == len(weight) == len(channel):
             continue  # depthwise: an exponent per channel
         axis = record.weights.inputs % len(graph.shapes[node.inputs[0]])

@@ -230,7 +230,7 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
         ids = channels(graph).sources[name]
         size = np.zeros(ids.max() + 1)
         for front in input_fronts:
-            columns = columns_of(front.reader, front.reader.attrs[front.weights.names[0]])
+            columns = columns_of(front.reader, front.weights.weight_of(front.reader))
             lengths = np.sqrt(np.square(columns).sum(axis=0))
             lengths /= max(float(lengths.max()), 1e-300)
             np.maximum.at(size, ids.reshape(-1)[front.elements], front.spread(lengths))
@@ -253,7 +253,7 @@ def _chosen(
 ) -> Chosen:
     """The best powers for inputs of several kinds, with offsets that are given; of ``free`` tensors alone."""
     products = [(node, weights) for node in graph.nodes if (weights := operator_of(node).affine) is not None]
-    if any(np.abs(node.attrs[weights.names[0]]).max(initial=0) >= WEIGHTS[1] for node, weights in products):
+    if any(np.abs(weights.weight_of(node)).max(initial=0) >= WEIGHTS[1] for node, weights in products):
         return Chosen({})  # refused later, with the numbers of the model
     none = {name: np.zeros(graph.shapes[name], np.int64) for name in graph.inputs}
     taken = {name: ChannelScale.of(none[name], o) for name, o in offsets.items() if o is not None}
@@ -318,7 +318,7 @@ def _limits(graph: Graph, channel_map: Channels, peaks: Ids) -> tuple[Ids, Ids]:
         weights = operator_of(node).affine
         if weights is None or node.outputs[0] not in channel_map.sources:
             continue
-        weight, ids = node.attrs[weights.names[0]], channel_map.sources[node.outputs[0]]
+        weight, ids = weights.weight_of(node), channel_map.sources[node.outputs[0]]
         rows = np.moveaxis(ids, weights.channel(ids.ndim), 0).reshape(len(weight), -1)[:, 0]
         largest = exponents_of(np.abs(weight).reshape(len(weight), -1).max(axis=1))
         there = largest > NOTHING

@@ -152,7 +152,7 @@ def inexact(
         weights = operator_of(nodes[0]).affine if nodes else None
         if isinstance(layer, Layer) and layer.weight is not None and weights is not None:
             quantization = graph.weight_quantization[nodes[0].name]
-            largest = _largest_code(nodes[0].attrs[weights.names[0]], quantization)
+            largest = _largest_code(weights.weight_of(nodes[0]), quantization)
             losses.append(_weights(layer, layer.weight, largest, quantization, config, formats.mantissa(layer, config)))
     return tuple(loss for loss in losses if loss is not None)
 

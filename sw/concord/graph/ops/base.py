@@ -96,6 +96,16 @@ class OperatorWeights:
         if self.outputs is not None and len(self.names) != 1:
             raise ValueError(f"names must be one weight where results have an axis for its rows, not {self.names!r}")
 
+    def weight_of(self, node: Operation) -> FloatArray:
+        """The weight of a node; of several the first."""
+        weight: FloatArray = node.attrs[self.names[0]]
+        return weight
+
+    def bias_of(self, node: Operation) -> FloatArray:
+        """The bias of a node."""
+        bias: FloatArray = node.attrs[self.bias]
+        return bias
+
     def channel(self, rank: int) -> int:
         """The axis of a result with ``rank`` axes that has one index per row; ``ValueError`` if there is none."""
         if self.outputs is None:

@@ -51,7 +51,7 @@ def _per_channel(
 
 def _merged(layer: Node, weights: OperatorWeights, node: Node, constant: FloatArray) -> Node:
     (key,) = weights.names
-    weight, bias = layer.attrs[key], layer.attrs[weights.bias]
+    weight, bias = weights.weight_of(layer), weights.bias_of(layer)
     if node.op == "Mul":
         factor = constant.reshape(-1, *[1] * (weight.ndim - 1))
         weight, bias = weight * factor, bias * constant

@@ -52,22 +52,22 @@ def _followed_by(graph: Graph, node: Node, op: str, **attrs: object) -> list[Nod
 
 def _weights(graph: Graph, node: Node, weights: OperatorWeights) -> list[Node]:
     (key,) = weights.names
-    largest = float(np.abs(node.attrs[key]).max(initial=0.0))
+    weight, bias = weights.weight_of(node), weights.bias_of(node)
+    largest = float(np.abs(weight).max(initial=0.0))
     if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:
         return []
     back = _power(math.frexp(largest)[1] - _SCALED)
     if largest * 2.0**-back >= WEIGHTS[1]:  # refused later, with the numbers of the model
         return []
-    weight, bias = node.attrs[key] * 2.0**-back, node.attrs[weights.bias] * 2.0**-back
-    within = bool((np.abs(bias) < _BIAS).all())
-    inside = bias if within else np.zeros_like(bias)
-    scaled = node.with_attrs(**{key: weight, weights.bias: inside})
+    within = bool((np.abs(bias * 2.0**-back) < _BIAS).all())
+    inside = bias * 2.0**-back if within else np.zeros_like(bias)
+    scaled = node.with_attrs(**{key: weight * 2.0**-back, weights.bias: inside})
     made = _followed_by(graph, scaled, "Mul", constant=np.asarray(2.0**back))
     if within:
         return made
     rank = len(graph.shapes[node.outputs[0]])
     shape = (-1, *[1] * (rank - 1 - weights.channel(rank)))
-    return [made[0], *_followed_by(graph, made[1], "Add", constant=node.attrs[weights.bias].reshape(shape))]
+    return [made[0], *_followed_by(graph, made[1], "Add", constant=bias.reshape(shape))]
 
 
 def _factor(graph: Graph, node: Node, constant: FloatArray) -> list[Node]:
