@@ -100,11 +100,18 @@ def data_movement():
     joined = m.add(ir.Concat, (18,), xs=(flat, y), axis=-1)
     m.layer = "first"
     window = m.add(
-        ir.Windows, (2, 3, 2, 3, 5), x=x, kernel=(2, 3), stride=(2, 2), origin=(-1, -2), dilation=(1, 2), fill=0xFC00
+        ir.MapWindows, (2, 3, 2, 3, 5), x=x, kernel=(2, 3), stride=(2, 2), origin=(-1, -2), dilation=(1, 2), fill=0xFC00
     )
     beside = [
         m.add(
-            ir.Windows, (2, 3, 1, 1, 5), x=x, kernel=(1, 1), stride=(2, 2), origin=(-1, -2), dilation=(1, 1), fill=fill
+            ir.MapWindows,
+            (2, 3, 1, 1, 5),
+            x=x,
+            kernel=(1, 1),
+            stride=(2, 2),
+            origin=(-1, -2),
+            dilation=(1, 1),
+            fill=fill,
         )
         for fill in (0x0000, 0x8000, 0x7C00, 0x7E00, 0x3555)
     ]
@@ -122,7 +129,7 @@ def arithmetic():
     found.append(m.apply(Op.V_RELU, a))
     entries = halves(m.rng, 200)
     entries = np.where(binary16.is_nan(entries), np.uint16(0x7E00), entries)
-    found.append(m.add(ir.Table, (3, 8), x=a, entries=entries, low=-100, high=99, scale=5))
+    found.append(m.add(ir.TableLookup, (3, 8), x=a, entries=entries, low=-100, high=99, scale=5))
     found.append(m.add(ir.Maximum, (8,), x=a, axis=0))
     found.append(m.add(ir.Maximum, (3,), x=a, axis=-1))
     return m.model(*found)
@@ -311,9 +318,11 @@ def limits():
     entries = halves(m.rng, 8, corner=0.0)
     for number, constant_ends in enumerate([(False, False), (True, False), (False, True)]):
         m.layer = f"table {number}"
-        found.append(m.add(ir.Table, (2,), x=x, entries=entries, low=-4, high=3, scale=-9, constant_ends=constant_ends))
+        found.append(
+            m.add(ir.TableLookup, (2,), x=x, entries=entries, low=-4, high=3, scale=-9, constant_ends=constant_ends)
+        )
     m.layer = "infinite"
-    found.append(m.add(ir.Table, (2,), x=square, entries=entries, low=-4, high=3, scale=-20))
+    found.append(m.add(ir.TableLookup, (2,), x=square, entries=entries, low=-4, high=3, scale=-20))
     found.append(m.quantise(square, (2,)))
     noise = np.array([0, 65535], np.uint16)
     for rounding in Rounding:

@@ -21,7 +21,7 @@ from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)
-class Tensor:
+class LaneTensor:
     """A value whose elements are lanes of vectors.
 
     Parameters
@@ -56,16 +56,16 @@ class Builder:
 
     def __init__(self, flow: Flow, elements: Ids):
         self.flow, self.elements, self.native = flow, elements, flow.config.native
-        self.nodes: list[ir.Node] = []
+        self.nodes: list[ir.ModelNode] = []
         self.names = Names()
         self.limits: dict[ir.Value, Limit] = {}
-        self.known: list[tuple[Tensor, Ids]] = []
+        self.known: list[tuple[LaneTensor, Ids]] = []
         self._tensor = np.full(len(elements), -1, dtype=np.int64)
         self._position = np.zeros(len(elements), dtype=np.int64)
         self._row = np.zeros(len(elements), dtype=np.int64)
         self._cache: dict[tuple[Any, ...], ir.Value] = {}
 
-    def add(self, node: ir.Node, limit: Limit) -> ir.Value:
+    def add(self, node: ir.ModelNode, limit: Limit) -> ir.Value:
         """Append a node with one output; if its flags belong somewhere, with those that it may raise."""
         if node.where:
             node = replace(node, may=raisable(node, [self.limits[x] for x in node.inputs], limit))
@@ -73,7 +73,7 @@ class Builder:
         self.limits[node.output] = limit
         return node.output
 
-    def know(self, tensor: Tensor, vectors: Ids) -> None:
+    def know(self, tensor: LaneTensor, vectors: Ids) -> None:
         """Say that vectors ``[positions, rows]`` are parts of a tensor."""
         positions, rows = np.indices(vectors.shape)
         self._tensor[vectors] = len(self.known)
@@ -83,7 +83,7 @@ class Builder:
     def know_input(self, value: ir.Value, eids: Ids) -> None:
         """Say that the elements of a value are these; they follow each other from the start of a vector on."""
         vectors = np.unique(eids // self.native)
-        self.know(Tensor(value, np.arange(self.native), self.native), vectors[:, None])
+        self.know(LaneTensor(value, np.arange(self.native), self.native), vectors[:, None])
 
     def constant(self, bits: npt.NDArray[np.uint16], layer: str) -> ir.Value:
         """A constant, stored once in a layer."""

@@ -13,7 +13,7 @@ from concord.derive.build import Builder
 from concord.derive.classes import Class
 from concord.derive.evaluate import least
 from concord.derive.flags import Limit
-from concord.derive.flow import Kind, MfuOp, pattern
+from concord.derive.flow import InstanceOp, SourceKind, pattern
 from concord.derive.live import Lines
 from concord.golden import binary16
 from concord.operations import OPERATIONS, ElementwiseOperation
@@ -63,7 +63,7 @@ class ClassNodes:
     def _new(self, word: str, shape: ir.Shape) -> ir.Value:
         return ir.Value(self.builder.names.new(self.layer, word), shape)
 
-    def _same(self, node: ir.Node, x: ir.Value) -> ir.Value:
+    def _same(self, node: ir.ModelNode, x: ir.Value) -> ir.Value:
         """Add a node whose output is within the limits of its input."""
         return self.builder.add(node, self.builder.limits[x])
 
@@ -71,13 +71,13 @@ class ClassNodes:
 
     def _start(self) -> ir.Value:
         match self.first.kind:
-            case Kind.COPY:
+            case SourceKind.COPY:
                 return self.read(0, lambda eids: eids[:, self.rows, 0, self.lane], False)
-            case Kind.DENSE:
+            case SourceKind.DENSE:
                 return self._dense()
-            case Kind.DEPTHWISE:
+            case SourceKind.DEPTHWISE:
                 return self._depthwise()
-            case Kind.MAXIMUM:
+            case SourceKind.MAXIMUM:
                 x = self.read(0, self._taps, False)
                 x = self._flat(x, len(self._sizes()), 1)
                 output = self._new("maximum", (*x.shape[:-2], x.shape[-1]))
@@ -149,7 +149,7 @@ class ClassNodes:
 
     # Operations --------------------------------------------------------------------------------
 
-    def _mfu_op(self, mfu_op: MfuOp, x: ir.Value, other: ir.Value | None) -> ir.Value:
+    def _mfu_op(self, mfu_op: InstanceOp, x: ir.Value, other: ir.Value | None) -> ir.Value:
         if mfu_op.table is not None:
             return self._table(mfu_op.table, x)
         operation, xs = OPERATIONS[mfu_op.op], (x,) if other is None else (x, other)
@@ -165,7 +165,7 @@ class ClassNodes:
         entries = memories.table[slot["offset"] + slot["low"] : slot["offset"] + slot["high"] + 1].copy()
         values = binary16.decode(entries)
         limit = float(np.abs(values).max()) if np.isfinite(values).all() else np.inf
-        node = ir.Table(
+        node = ir.TableLookup(
             output=self._new("entry", x.shape),
             **self.common,
             x=x,

@@ -14,17 +14,17 @@ from concord.derive.ir import (
     Elementwise,
     Gather,
     Loop,
+    MapWindows,
     MatMul,
     Maximum,
     Model,
-    Node,
+    ModelNode,
     Products,
     Reshape,
     Shape,
     Slice,
     Transpose,
     Value,
-    Windows,
 )
 
 
@@ -67,7 +67,7 @@ def _check_loop(loop: Loop, known: set[Value]) -> None:
             raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")
 
 
-def shape_of(node: Node) -> Shape:
+def shape_of(node: ModelNode) -> Shape:
     """The shape that the output of a node must have: for data movement without one of its own, that of the output."""
     match node:
         case Constant():
@@ -82,7 +82,7 @@ def shape_of(node: Node) -> Shape:
             return node.output.shape if _slice_fits(node) else (-1,)
         case Concat():
             return _concat_shape([x.shape for x in node.xs], node.axis)
-        case Windows():
+        case MapWindows():
             return (*node.output.shape[:2], *node.kernel, *node.x.shape[2:])
         case MatMul():
             *front, rows, _ = node.weight.shape

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, constant
+from concord.derive.flow import OUTSIDE, Flow, Instance, SourceKind, constant
 from concord.derive.ir import LOWEST, ZERO
-from concord.derive.lanes import Analysis, Lanes, common, regular
+from concord.derive.lanes import LaneAnalysis, LaneFacts, common, regular
 from concord.utils.arrays import Ids
 
 
@@ -32,17 +32,17 @@ class Class:
         In the order of execution.
     level : int
         How often it was taken apart.
-    wide, narrow : Lanes
+    wide, narrow : LaneFacts
         What holds for the lanes of all members; only lanes at the end of a vector are left out.
-    found : Lanes
+    found : LaneFacts
         The same of the value with all lanes that could be left out.
     """
 
     members: list[Instance]
     level: int
-    wide: Lanes
-    narrow: Lanes | None
-    found: Lanes
+    wide: LaneFacts
+    narrow: LaneFacts | None
+    found: LaneFacts
 
     @property
     def one(self) -> Instance:
@@ -52,7 +52,7 @@ class Class:
     @property
     def outside(self) -> int:
         """The pattern of what lies outside of an image."""
-        return LOWEST if self.one.kind in (Kind.MAXIMUM, Kind.REDUCE) else ZERO
+        return LOWEST if self.one.kind in (SourceKind.MAXIMUM, SourceKind.REDUCE) else ZERO
 
     def operands(self) -> list[list[Ids]]:
         """By operand, the source first: its vectors, by member."""
@@ -85,7 +85,7 @@ class Grouping:
     owner: dict[int, tuple[Class, int]] = field(default_factory=dict)
 
 
-def group(flow: Flow, analysis: Analysis, constants: bool) -> Grouping:
+def group(flow: Flow, analysis: LaneAnalysis, constants: bool) -> Grouping:
     """Find classes and recurrences; ``constants`` as for :func:`concord.derive.lanes.regular`."""
     return _Grouper(flow, analysis, constants).go()
 
@@ -93,7 +93,7 @@ def group(flow: Flow, analysis: Analysis, constants: bool) -> Grouping:
 class _Grouper:
     """Takes classes apart until every circle is a recurrence."""
 
-    def __init__(self, flow: Flow, analysis: Analysis, constants: bool):
+    def __init__(self, flow: Flow, analysis: LaneAnalysis, constants: bool):
         self.flow, self.analysis, self.constants = flow, analysis, constants
         self.maker = np.full(len(flow.elements), -1, dtype=np.int64)
         for one in flow.instances:
@@ -228,7 +228,7 @@ def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: I
         return False
     if any(member.noise is not None for one in classes for member in one.members):
         return False
-    places = Places(classes, elements, flow)
+    places = LoopPlaces(classes, elements, flow)
     for one in classes:
         for vectors in one.operands():
             eids = [elements_of(vectors[iteration], elements, one.outside) for iteration in range(iterations)]
@@ -266,7 +266,7 @@ def elements_of(vectors: Ids, elements: Ids, outside: int = ZERO) -> Ids:
 ALIEN, FAR = -1, -2
 
 
-class Places:
+class LoopPlaces:
     """Where elements come from within a loop: even codes from the same iteration, odd ones from the iteration before.
 
     ``code >> 1`` is a place: the class, whether it is of the value or of its conversion, position and lane.

@@ -30,16 +30,16 @@ def cleaned(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
 
 
 def _folded(
-    nodes: Iterable[ir.Node],
+    nodes: Iterable[ir.ModelNode],
     known: dict[ir.Value, ir.Constant],
     renamed: dict[ir.Value, ir.Value],
     words: Words,
-) -> tuple[ir.Node, ...]:
+) -> tuple[ir.ModelNode, ...]:
     """Compute what depends on constants alone; flags that it raises go to ``words``."""
-    found: list[ir.Node] = []
+    found: list[ir.ModelNode] = []
     for node in nodes:
         new = _renamed_loop(node, known, renamed, words) if isinstance(node, ir.Loop) else _renamed(node, renamed)
-        some: list[ir.Node] = [new]
+        some: list[ir.ModelNode] = [new]
         if not isinstance(new, ir.Constant) and all(x in known for x in new.inputs):
             some = _constants(new, known, renamed, words)
         known.update((one.output, one) for one in some if isinstance(one, ir.Constant))
@@ -48,8 +48,8 @@ def _folded(
 
 
 def _constants(
-    node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
-) -> list[ir.Node]:
+    node: ir.ModelNode, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
+) -> list[ir.ModelNode]:
     """Constants in the place of a node of which all is known, unless it gives numbers of the host."""
     if node.output.type is not ir.Type.BINARY16:
         renamed[node.output] = replace(node.output, batched=False)
@@ -60,7 +60,7 @@ def _constants(
             evaluate(ir.Body((node,)), values, words)
         else:
             values[node.output] = compute(node, [values[x][None] for x in node.inputs], flag_recorder(node, words))
-    found: list[ir.Node] = []
+    found: list[ir.ModelNode] = []
     for output in node.outputs:
         renamed[output] = replace(output, batched=False)
         data = np.ascontiguousarray(values[output][0])
@@ -84,7 +84,7 @@ def _renamed_loop(
     )
 
 
-def _renamed(node: ir.Node, renamed: dict[ir.Value, ir.Value]) -> ir.Node:
+def _renamed(node: ir.ModelNode, renamed: dict[ir.Value, ir.Value]) -> ir.ModelNode:
     """The node with values that have become constants."""
     if not any(x in renamed for x in node.inputs):
         return node
@@ -106,9 +106,9 @@ def _as_gather(node: ir.Concat) -> ir.Gather:
     return ir.Gather(output=node.output, layer=node.layer, xs=node.xs, index=np.concatenate(parts, axis=node.axis))
 
 
-def _used(nodes: tuple[ir.Node, ...], needed: set[ir.Value]) -> tuple[ir.Node, ...]:
+def _used(nodes: tuple[ir.ModelNode, ...], needed: set[ir.Value]) -> tuple[ir.ModelNode, ...]:
     """Nodes that something needs, or that may raise flags, from the last one to the first."""
-    kept: list[ir.Node] = []
+    kept: list[ir.ModelNode] = []
     for node in reversed(nodes):
         if isinstance(node, ir.Loop):
             smaller = _used_loop(node, needed)

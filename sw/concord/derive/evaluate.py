@@ -89,12 +89,12 @@ def evaluate(body: ir.Body, values: Values, words: Words | None = None) -> None:
             values[node.output] = compute(node, [values[value] for value in node.inputs], told)
 
 
-def flag_recorder(node: ir.Node, words: Words) -> Note | None:
+def flag_recorder(node: ir.ModelNode, words: Words) -> Note | None:
     """Adds the flags of a node to words; ``ValueError`` then if one is not among those that it may raise."""
     return partial(_note, node, words) if node.where else None
 
 
-def _note(node: ir.Node, words: Words, flag: Flag, where: npt.NDArray[np.bool_]) -> None:
+def _note(node: ir.ModelNode, words: Words, flag: Flag, where: npt.NDArray[np.bool_]) -> None:
     if flag in node.may:
         note(words[node.where], flag, where)
     elif where.any():
@@ -129,7 +129,7 @@ def _nothing(flag: Flag, where: npt.NDArray[np.bool_]) -> None:
     """Nobody is told about flags."""
 
 
-def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) -> npt.NDArray[Any]:
+def compute(node: ir.ModelNode, x: list[npt.NDArray[Any]], told: Note | None = None) -> npt.NDArray[Any]:
     """One node that is no loop; ``told`` is called with flags that the machine raises."""
     told = told or _nothing
     match node:
@@ -154,7 +154,7 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
             return _elementwise(node, x, told)
         case ir.Maximum():
             return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
-        case ir.Table():
+        case ir.TableLookup():
             codes = table.index(x[0], node.low, node.high, node.scale)
             told(Flag.NONFINITE, codes.nonfinite)
             told(Flag.TABLE_CLAMPED, table.clamped(codes, *node.constant_ends))
@@ -165,7 +165,7 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
 # Data movement -------------------------------------------------------------------------------------
 
 
-def move(node: ir.Node, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def move(node: ir.ModelNode, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Data movement, on arrays ``[batch, ...]`` of any type."""
     x = xs[0]
     match node:
@@ -181,7 +181,7 @@ def move(node: ir.Node, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
             return x
         case ir.Concat():
             return np.concatenate(xs, axis=node.axis % len(node.output.shape) + 1)
-        case ir.Windows():
+        case ir.MapWindows():
             return _windows(node, x)
     raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
 
@@ -195,7 +195,7 @@ def _gather(node: ir.Gather, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.asarray(every[:, node.index])
 
 
-def _windows(node: ir.Windows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _windows(node: ir.MapWindows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     height, width = node.output.shape[:2]
     index = []
     inside: list[npt.NDArray[np.bool_]] = []

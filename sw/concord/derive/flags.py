@@ -22,7 +22,7 @@ Limit = tuple[float, int]
 Words = dict[str, npt.NDArray[np.uint8]]
 
 
-def raisable(node: ir.Node, inputs: Sequence[Limit], output: Limit) -> tuple[Flag, ...]:
+def raisable(node: ir.ModelNode, inputs: Sequence[Limit], output: Limit) -> tuple[Flag, ...]:
     """Flags that a node may raise, from the limits of its inputs and of its output.
 
     A limit of infinity stands for infinities and NaNs, too.
@@ -34,7 +34,7 @@ def raisable(node: ir.Node, inputs: Sequence[Limit], output: Limit) -> tuple[Fla
             found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
         case ir.Elementwise() if node.operation.rounds:
             found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
-        case ir.Table():
+        case ir.TableLookup():
             ((greatest, _),) = inputs
             found += [Flag.NONFINITE] if np.isinf(greatest) else []
             code = np.rint(np.ldexp(greatest, node.scale))
@@ -62,7 +62,7 @@ def with_flags(model: ir.Model, places: Iterable[str], always: dict[str, int]) -
     return replace(model, flags=ir.Flags(tuple(place for place in places if place in may), always))
 
 
-def every(body: ir.Body) -> Iterable[ir.Node]:
+def every(body: ir.Body) -> Iterable[ir.ModelNode]:
     """All nodes, those of loops too."""
     for node in body:
         yield node

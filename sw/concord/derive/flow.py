@@ -37,7 +37,7 @@ from concord.utils.arrays import FloatArray, Ids
 OUTSIDE = -1
 
 
-class Kind(Enum):
+class SourceKind(Enum):
     """How the value of a chain begins."""
 
     COPY = "copy"
@@ -48,7 +48,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class MfuOp:
+class InstanceOp:
     """An operation of a multifunction unit: with operand vectors ``[positions, rows]``, a table slot, or neither."""
 
     op: Op
@@ -72,7 +72,7 @@ class Instance:
         What its flags belong to, as in :mod:`concord.program.flags`; empty where there are none.
     mem : Mem
         Memory of the source.
-    kind : Kind
+    kind : SourceKind
     shape : tuple of int
         Outer, inner, rows.
     source : Ids ``[positions, rows, taps * cols]``
@@ -83,7 +83,7 @@ class Instance:
         ``[rows, N, K]``, exact.
     weight_key : tuple
         Equal for equal weights.
-    mfu_ops : tuple of MfuOp
+    mfu_ops : tuple of InstanceOp
     wide, narrow : Ids ``[positions, rows]`` or None
         Vectors of the value, and of its conversion; ``wide`` is the source where nothing is computed.
     quant : Quant
@@ -96,14 +96,14 @@ class Instance:
     layer: str
     where: str
     mem: Mem
-    kind: Kind
+    kind: SourceKind
     shape: tuple[int, int, int]
     source: Ids
     taps: tuple[int, int, int]
     wide: Ids
     weight: FloatArray | None = None
     weight_key: tuple[object, ...] = ()
-    mfu_ops: tuple[MfuOp, ...] = ()
+    mfu_ops: tuple[InstanceOp, ...] = ()
     narrow: Ids | None = None
     quant: Quant = field(default_factory=Quant)
     noise: npt.NDArray[np.uint16] | None = None
@@ -116,7 +116,7 @@ class Instance:
     @property
     def computes(self) -> bool:
         """Whether the value is more than a copy."""
-        return self.kind is not Kind.COPY or bool(self.mfu_ops)
+        return self.kind is not SourceKind.COPY or bool(self.mfu_ops)
 
     def reads(self) -> list[Ids]:
         """Vectors that are read."""
@@ -283,7 +283,7 @@ class _Run:
         shape = 1, len(vectors), 1
         source = wide[:, None]
         self._add(
-            Instance(0, -1, name, "", Mem.WIDE, Kind.COPY, shape, source, (1, 1, 1), wide, narrow=narrow[:, None])
+            Instance(0, -1, name, "", Mem.WIDE, SourceKind.COPY, shape, source, (1, 1, 1), wide, narrow=narrow[:, None])
         )
         return narrow
 
@@ -309,7 +309,7 @@ class _Run:
         reader = next(readers, None)
         if reader is None:
             return 1, 1
-        return reader.shape[1], reader.taps[2] if reader.kind is Kind.DENSE else reader.shape[2]
+        return reader.shape[1], reader.taps[2] if reader.kind is SourceKind.DENSE else reader.shape[2]
 
     def _add(self, instance: Instance) -> None:
         instance.number = len(self.instances)
@@ -350,17 +350,17 @@ class _Run:
         chain = access.chain
         operands = [None if at is None else self.words[Mem.WIDE][at[positions, rows]] for at in access.operands]
         mfu_ops = tuple(
-            MfuOp(mfu_op.op, operand, mfu_op.table) for mfu_op, operand in zip(chain.mfu_ops, operands, strict=True)
+            InstanceOp(mfu_op.op, operand, mfu_op.table)
+            for mfu_op, operand in zip(chain.mfu_ops, operands, strict=True)
         )
         kind = _kind(chain)
         shape = source.shape[:2]
         whole = shape == (chain.outer * chain.inner, chain.rows)
         outer, inner = (chain.outer, chain.inner) if whole else (1, shape[0])
-        wide = source[:, :, 0] if kind is Kind.COPY and not mfu_ops else self._fresh(shape[0] * shape[1]).reshape(shape)
+        copied = kind is SourceKind.COPY and not mfu_ops
+        wide = source[:, :, 0] if copied else self._fresh(shape[0] * shape[1]).reshape(shape)
         narrow = None
-        again = (
-            kind is Kind.COPY and not mfu_ops and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
-        )
+        again = copied and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
         if again:  # converting a block once more changes nothing, in any rounding
             narrow = source[:, :, 0]
         elif Mem.NARROW in access.targets:
@@ -371,7 +371,7 @@ class _Run:
             (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
             wide, mfu_ops=mfu_ops, narrow=narrow, quant=chain.quant, noise=noise,
         )  # fmt: skip
-        if kind in (Kind.DENSE, Kind.DEPTHWISE):
+        if kind in (SourceKind.DENSE, SourceKind.DEPTHWISE):
             self._products(chain, rows, base)
         elif base.computes or (narrow is not None and not again):
             self._add(base)
@@ -386,7 +386,7 @@ class _Run:
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
         key, weight = weights_key(chain), self._weights.of(chain).values
-        if base.kind is Kind.DEPTHWISE:
+        if base.kind is SourceKind.DEPTHWISE:
             self._add(replace(base, weight=weight[rows], weight_key=(*key, rows.start, rows.stop)))
             return
         starts = [0] + [r for r in range(1, base.shape[2]) if (base.source[:, r] != base.source[:, r - 1]).any()]
@@ -410,15 +410,15 @@ class _Run:
             )
 
 
-def _kind(chain: Chain) -> Kind:
+def _kind(chain: Chain) -> SourceKind:
     match chain.reduce:
         case Op.MV_MUL:
-            return Kind.DENSE if chain.dense else Kind.DEPTHWISE
+            return SourceKind.DENSE if chain.dense else SourceKind.DEPTHWISE
         case Op.V_MAX:
-            return Kind.MAXIMUM
+            return SourceKind.MAXIMUM
         case Op.V_REDMAX:
-            return Kind.REDUCE
-    return Kind.COPY
+            return SourceKind.REDUCE
+    return SourceKind.COPY
 
 
 def _store(words: Ids, at: Ids, vectors: Ids) -> None:

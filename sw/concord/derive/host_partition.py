@@ -46,7 +46,7 @@ Operand = str | FloatArray
 
 
 @dataclass(frozen=True)
-class Operation:
+class HostOperation:
     """One operation.
 
     Parameters
@@ -69,7 +69,7 @@ class Operation:
     numbers: tuple[int, ...] = ()
 
 
-def operations(partition: Graph) -> list[Operation]:
+def operations(partition: Graph) -> list[HostOperation]:
     """The operations of a host's part, in order; ``ValueError`` with the operator if one cannot be derived."""
     return list(_Lowering(partition).go())
 
@@ -79,10 +79,10 @@ class _Lowering:
     """Makes operations; tensors in between have names that no tensor of the graph has."""
 
     partition: Graph
-    _made: list[Operation] = field(default_factory=list)
+    _made: list[HostOperation] = field(default_factory=list)
     _shapes: dict[str, Shape] = field(default_factory=dict)
 
-    def go(self) -> Iterator[Operation]:
+    def go(self) -> Iterator[HostOperation]:
         self._shapes |= {name: tuple(self.partition.shapes[name]) for name in self.partition.inputs}
         for node in self.partition.nodes:
             if node.op not in _LOWERED:
@@ -100,7 +100,7 @@ class _Lowering:
     def _add(
         self, action: Action, output: str, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()
     ) -> str:
-        self._made.append(Operation(action, output, operands, shape, numbers))
+        self._made.append(HostOperation(action, output, operands, shape, numbers))
         self._shapes[output] = shape
         return output
 

@@ -14,8 +14,8 @@ Nodes
 Numbers
     Every operation on ``BINARY16`` is that of the machine, see docs/numbers.md and docs/architecture.md: one operation,
     one rounding to binary16, to nearest even, subnormal numbers included. A NaN that an operation gives is the
-    canonical one, ``0x7E00``; :class:`Gather` and other data movement keep every pattern, and so does a :class:`Table`
-    with its entries. No number depends on the pattern of a NaN.
+    canonical one, ``0x7E00``; :class:`Gather` and other data movement keep every pattern, and so does a
+    :class:`TableLookup` with its entries. No number depends on the pattern of a NaN.
 
 :mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes;
 :mod:`concord.derive.checks` says whether a model is one.
@@ -79,7 +79,7 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Node:
+class ModelNode:
     """An operation.
 
     Parameters
@@ -114,7 +114,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Unary(Node):
+class Unary(ModelNode):
     """An operation that reads one value, ``x``."""
 
     x: Value
@@ -128,7 +128,7 @@ class Unary(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Constant(Node):
+class Constant(ModelNode):
     """``BINARY16`` without a batch: binary16 patterns ``data`` of the shape of the output."""
 
     data: Bits
@@ -162,7 +162,7 @@ class ToReal(Unary):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Gather(Node):
+class Gather(ModelNode):
     """Elements from anywhere: where no simpler data movement fits.
 
     Parameters
@@ -205,7 +205,7 @@ class Slice(Unary):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Concat(Node):
+class Concat(ModelNode):
     """Sources side by side along an axis of a sample."""
 
     xs: tuple[Value, ...]
@@ -217,7 +217,7 @@ class Concat(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Windows(Unary):
+class MapWindows(Unary):
     """Windows of a map: ``x[H, W, *rest]`` to ``[height, width, kh, kw, *rest]``.
 
     Element ``[i, j, u, v]`` is ``x[origin[0] + i*stride[0] + u*dilation[0], origin[1] + j*stride[1] + v*dilation[1]]``,
@@ -337,7 +337,7 @@ class Depthwise(Products):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Elementwise(Node):
+class Elementwise(ModelNode):
     """An operation of the multifunction units on values that broadcast as in NumPy, rounded once.
 
     Maximum and minimum order -0 below +0 and give NaN if either is; ReLU is the maximum with +0.
@@ -362,7 +362,7 @@ class Maximum(Unary):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Table(Unary):
+class TableLookup(Unary):
     """``entries[clamp(rint(x * 2**scale), low, high) - low]``, halves to even.
 
     An infinity counts as ±65504 and a NaN as 0. Entries are binary16 patterns, whatever they are.
@@ -383,9 +383,9 @@ class Table(Unary):
 class Body:
     """Nodes in order; of a model, or of one iteration of a loop."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ModelNode, ...]
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[ModelNode]:
         return iter(self.nodes)
 
 
@@ -421,7 +421,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Loop(Node):
+class Loop(ModelNode):
     """``count`` iterations of a body, one after the other: a recurrent layer.
 
     Nodes of the body may read values from outside of it, constants for instance, besides the parameters. ``output`` is

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, MfuOp, constant, pattern
+from concord.derive.flow import OUTSIDE, Flow, Instance, InstanceOp, SourceKind, constant, pattern
 from concord.golden import table
 from concord.operations import OPERATIONS
 from concord.spec.formats import Rounding
@@ -27,7 +27,7 @@ LIVE = 0
 
 
 @dataclass(frozen=True)
-class Lanes:
+class LaneFacts:
     """What is known of the lanes ``[rows * N]`` of a value, at all positions.
 
     Parameters
@@ -48,16 +48,16 @@ class Lanes:
         return np.asarray(np.where(self.known < 0, self.known, own).reshape(-1, native))
 
 
-def common(found: Sequence[Lanes]) -> Lanes:
+def common(found: Sequence[LaneFacts]) -> LaneFacts:
     """What holds for all of several instances."""
     if len(found) == 1:
         return found[0]
     known = np.stack([one.known for one in found])
     constants = np.where((known == known[:1]).all(axis=0), known[0], LIVE)
-    return Lanes(_firsts([one.first for one in found]), constants)
+    return LaneFacts(_firsts([one.first for one in found]), constants)
 
 
-def regular(lanes: Lanes, native: int, constants: bool) -> Lanes:
+def regular(lanes: LaneFacts, native: int, constants: bool) -> LaneFacts:
     """The same with all lanes of their own but for those at the end of a vector that repeat the one before.
 
     A channel that is equal to another one, for its weights are, stays in its place.
@@ -73,9 +73,9 @@ def regular(lanes: Lanes, native: int, constants: bool) -> Lanes:
     spare = (repeated | fixed | (lanes.first != own) if constants else repeated).reshape(-1, native)
     last = np.logical_and.accumulate(spare[:, ::-1], axis=1)[:, ::-1].reshape(-1)
     if constants:
-        return Lanes(np.where(last, lanes.first, own), np.where(last, lanes.known, LIVE))
+        return LaneFacts(np.where(last, lanes.first, own), np.where(last, lanes.known, LIVE))
     firsts = np.maximum.accumulate(np.where(last, 0, own))
-    return Lanes(firsts, np.full_like(own, LIVE))
+    return LaneFacts(firsts, np.full_like(own, LIVE))
 
 
 def _firsts(columns: Sequence[Ids]) -> Ids:
@@ -85,20 +85,20 @@ def _firsts(columns: Sequence[Ids]) -> Ids:
     return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
 
 
-class Analysis:
+class LaneAnalysis:
     """Lanes of the instances of a flow, each alone.
 
     Members
     -------
-    wide, narrow : list of Lanes or None
+    wide, narrow : list of LaneFacts or None
         By instance: its value, and its conversion.
     """
 
     def __init__(self, flow: Flow):
         self.flow, self.native = flow, flow.config.native
         self.elements = flow.elements.copy()
-        self.wide: list[Lanes] = []
-        self.narrow: list[Lanes | None] = []
+        self.wide: list[LaneFacts] = []
+        self.narrow: list[LaneFacts | None] = []
         self._rows: dict[tuple[object, ...], Ids] = {}
         rng = np.random.default_rng(0x9E3779B9)
         self._random = rng.integers(1, 1 << 62, 1 << 12, dtype=np.int64) | 1
@@ -121,31 +121,31 @@ class Analysis:
 
     # How values begin --------------------------------------------------------------------------
 
-    def _start(self, one: Instance) -> Lanes:
+    def _start(self, one: Instance) -> LaneFacts:
         rows = one.shape[2]
-        if one.kind is Kind.DENSE:
+        if one.kind is SourceKind.DENSE:
             return self._dense(one)
-        if one.kind is Kind.REDUCE:
+        if one.kind is SourceKind.REDUCE:
             first = np.repeat(np.arange(rows) * self.native, self.native)
-            return Lanes(first, np.full(rows * self.native, LIVE))
+            return LaneFacts(first, np.full(rows * self.native, LIVE))
         source = np.where(
             (one.source == OUTSIDE)[..., None], constant(np.zeros(1, np.uint16)), self.elements[one.source]
         )
         columns = source.transpose(0, 2, 1, 3).reshape(-1, rows * self.native)
-        if one.kind is Kind.DEPTHWISE:
+        if one.kind is SourceKind.DEPTHWISE:
             assert one.weight is not None
             weights = one.weight.reshape(rows * self.native, -1)
             zero = ~weights.any(axis=1)
             first = self._equal([self._weight_rows(one)], columns)
-            return Lanes(first, np.where(zero, -1, LIVE))
+            return LaneFacts(first, np.where(zero, -1, LIVE))
         first = self._equal([], columns)
-        same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (one.kind is Kind.COPY)
-        return Lanes(first, np.where(same, columns[0], LIVE))
+        same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (one.kind is SourceKind.COPY)
+        return LaneFacts(first, np.where(same, columns[0], LIVE))
 
-    def _dense(self, one: Instance) -> Lanes:
+    def _dense(self, one: Instance) -> LaneFacts:
         assert one.weight is not None
         zero = ~one.weight.reshape(one.shape[2] * self.native, -1).any(axis=1)
-        return Lanes(self._weight_rows(one), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
+        return LaneFacts(self._weight_rows(one), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
 
     def _weight_rows(self, one: Instance) -> Ids:
         if one.weight_key not in self._rows:
@@ -169,9 +169,9 @@ class Analysis:
 
     # Operations --------------------------------------------------------------------------------
 
-    def _mfu_op(self, one: Instance, mfu_op: MfuOp, lanes: Lanes) -> Lanes:
+    def _mfu_op(self, one: Instance, mfu_op: InstanceOp, lanes: LaneFacts) -> LaneFacts:
         if mfu_op.operand is None:
-            return Lanes(lanes.first, self._known_unary(mfu_op, lanes.known))
+            return LaneFacts(lanes.first, self._known_unary(mfu_op, lanes.known))
         columns = self.elements[mfu_op.operand].reshape(one.positions, -1)
         first = self._equal([lanes.first], columns)
         both = (lanes.known < 0) & (columns[0] < 0) & (columns == columns[:1]).all(axis=0)
@@ -181,9 +181,9 @@ class Analysis:
                 known[both] = constant(
                     OPERATIONS[mfu_op.op].golden(pattern(lanes.known[both]), pattern(columns[0, both]))
                 )
-        return Lanes(first, known)
+        return LaneFacts(first, known)
 
-    def _known_unary(self, mfu_op: MfuOp, known: Ids) -> Ids:
+    def _known_unary(self, mfu_op: InstanceOp, known: Ids) -> Ids:
         there = known < 0
         if not there.any():
             return known
@@ -196,11 +196,11 @@ class Analysis:
         return found
 
 
-def converted(one: Instance, lanes: Lanes, native: int) -> Lanes:
+def converted(one: Instance, lanes: LaneFacts, native: int) -> LaneFacts:
     """Lanes of a conversion from those of the value: of one block, and the same; zeros stay zeros."""
     count = len(lanes.first)
     rows = np.arange(count) // native
     known = np.where(np.isin(lanes.known, (-1, -1 - 0x8000)), -1, LIVE)
     if one.quant.rounding is Rounding.STOCHASTIC:
-        return Lanes(np.arange(count), known)
-    return Lanes(_firsts([rows, lanes.first]), known)
+        return LaneFacts(np.arange(count), known)
+    return LaneFacts(_firsts([rows, lanes.first]), known)

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.build import Tensor
+from concord.derive.build import LaneTensor
 from concord.derive.classes import Class, Grouping, elements_of
-from concord.derive.flow import Flow, Kind
-from concord.derive.lanes import LIVE, Lanes
+from concord.derive.flow import Flow, SourceKind
+from concord.derive.lanes import LIVE, LaneFacts
 from concord.utils.arrays import Ids
 
 Mask = npt.NDArray[np.bool_]
@@ -40,11 +40,11 @@ class Lines:
         """Whether there is anything."""
         return bool(len(self.lanes))
 
-    def tensor(self, value: ir.Value, count: int) -> Tensor:
+    def tensor(self, value: ir.Value, count: int) -> LaneTensor:
         """A value of the class, whose positions have ``count`` lanes in the machine."""
         place = np.full(count, -1)
         place[self.lanes] = np.arange(len(self.lanes))
-        return Tensor(value, place, len(self.lanes))
+        return LaneTensor(value, place, len(self.lanes))
 
 
 def live(flow: Flow, grouping: Grouping, needed: Ids) -> dict[Class, Lines]:
@@ -116,9 +116,9 @@ class _Liveness:
             for vectors in operand:
                 self._mark(elements_of(vectors, self.grouping.elements)[:, rows, lane])
         eids = [elements_of(vectors, self.grouping.elements, one.outside) for vectors in source]
-        if one.one.kind is Kind.DENSE:
+        if one.one.kind is SourceKind.DENSE:
             return self._columns(one, lanes, eids)
-        if one.one.kind is Kind.REDUCE:
+        if one.one.kind is SourceKind.REDUCE:
             together = np.concatenate(eids)[:, np.unique(rows)]
             together = together.reshape(-1, together.shape[2] * together.shape[3])
             self._mark(together)
@@ -152,6 +152,6 @@ def repeated(columns: Ids) -> Mask:
     return np.asarray(same & (earlier != np.arange(len(earlier))))
 
 
-def _kept(lanes: Lanes) -> Mask:
+def _kept(lanes: LaneFacts) -> Mask:
     """Lanes that are something of their own."""
     return np.asarray((lanes.first == np.arange(len(lanes.first))) & (lanes.known == LIVE))

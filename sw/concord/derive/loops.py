@@ -11,7 +11,7 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.derive.build import Builder, narrowed
 from concord.derive.chains import ClassNodes
-from concord.derive.classes import Class, Group, Places, elements_of
+from concord.derive.classes import Class, Group, LoopPlaces, elements_of
 from concord.derive.flags import Limit
 from concord.derive.live import Lines
 from concord.spec.formats import BINARY16_FRAC
@@ -53,7 +53,7 @@ class LoopBuilder:
         self.builder, self.lines = builder, lines
         self.classes = sorted((c for c in group.classes if lines[c].used), key=lambda c: c.members[1].number)
         self.count = len(self.classes[0].members) if self.classes else 0
-        self.places = Places(group.classes, builder.elements, builder.flow)
+        self.places = LoopPlaces(group.classes, builder.elements, builder.flow)
         self.scanned: list[ir.Scanned] = []
         self.states: list[_State] = []
         self.values: dict[ClassValue, ir.Value] = {}
@@ -63,7 +63,7 @@ class LoopBuilder:
         if not self.classes:
             return
         builder, outer = self.builder, self.builder.nodes
-        body: list[ir.Node] = []
+        body: list[ir.ModelNode] = []
         for one in self.classes:
             wide, narrow = self._class(one, body)
             self.values[one, False] = wide
@@ -92,7 +92,7 @@ class LoopBuilder:
     def _shape(self, one: Class) -> ir.Shape:
         return (*self._front(one), len(self.lines[one].lanes))
 
-    def _class(self, one: Class, body: list[ir.Node]) -> tuple[ir.Value, ir.Value | None]:
+    def _class(self, one: Class, body: list[ir.ModelNode]) -> tuple[ir.Value, ir.Value | None]:
         operands = one.operands()
 
         def read(number: int, pick: Callable[[Ids], Ids], broadcast: bool) -> ir.Value:
@@ -110,7 +110,7 @@ class LoopBuilder:
 
     # Operands ----------------------------------------------------------------------------------
 
-    def _read(self, one: Class, eids: Ids, body: list[ir.Node]) -> ir.Value:
+    def _read(self, one: Class, eids: Ids, body: list[ir.ModelNode]) -> ir.Value:
         """The value of an operand ``[iterations, ...]`` within the body."""
         codes = self.places.codes(eids[1], 1)
         alien = codes < 0

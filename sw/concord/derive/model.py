@@ -21,7 +21,7 @@ from concord.derive.clean import cleaned
 from concord.derive.flags import with_flags
 from concord.derive.flow import Flow, constant, symbolic_run
 from concord.derive.host_partition import operations
-from concord.derive.lanes import Analysis
+from concord.derive.lanes import LaneAnalysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
 from concord.golden import binary16
@@ -34,7 +34,7 @@ from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedModel:
     """A model whose outputs are all of its tensors that are vectors of the machine, for who compares them.
 
     Parameters
@@ -80,7 +80,7 @@ def derive_image(image: Image, flags: bool = False) -> ir.Model:
     return _of_image(image, flags).model()
 
 
-def observe(what: Package | Image) -> Observed:
+def observe(what: Package | Image) -> ObservedModel:
     """The model of a compiled network or of an image with everything that it computes as outputs."""
     return (_of_image(what) if isinstance(what, Image) else _of_package(what)).observed()
 
@@ -160,7 +160,7 @@ class _Derivation:
         chains = sorted((one for one in builder.flow.instances if one.pc >= 0), key=lambda one: one.pc)
         return with_flags(model, dict.fromkeys(one.where for one in chains), always)
 
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedModel:
         """The model with its tensors as outputs."""
         model, builder = self._built()
         native, lanes = builder.native, np.arange(builder.native)
@@ -182,14 +182,14 @@ class _Derivation:
         whole = replace(
             model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, host_partition=None
         )
-        return Observed(_checked(whole)[0], self.batch, builder.flow, place)
+        return ObservedModel(_checked(whole)[0], self.batch, builder.flow, place)
 
     def _built(self) -> tuple[ir.Model, Builder]:
         """The model with nodes that nobody needs, and what built it."""
         image, shapes = self.image, self.shapes
         sizes = {name: prod(shape) for name, shape in shapes.items()}
         flow = symbolic_run(image, self.inputs, sizes, flags=self.flags)
-        grouping = group(flow, Analysis(flow), self.constants and not self.flags)  # constants raise flags, too
+        grouping = group(flow, LaneAnalysis(flow), self.constants and not self.flags)  # constants raise flags, too
         ports = {port.name: port for port in image.outputs}
         found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in self.outputs.items()}
         needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)

@@ -22,9 +22,9 @@ NewName = Callable[[], str]
 _ORDERS = {1: ((0,),), 2: ((0, 1), (1, 0)), 3: ((0, 1, 2), (1, 2, 0)), 4: ((0, 1, 2, 3), (0, 2, 3, 1))}
 
 
-def simplified(sources: list[ir.Value], index: Ids, fill: ir.Bits, layer: str, name: NewName) -> list[ir.Node]:
+def simplified(sources: list[ir.Value], index: Ids, fill: ir.Bits, layer: str, name: NewName) -> list[ir.ModelNode]:
     """Nodes that give ``sources[..., index]``, the last one in the shape of the index; none if that is the source."""
-    nodes: list[ir.Node] = []
+    nodes: list[ir.ModelNode] = []
     source = sources[0]
     if len(sources) > 1 and len({(x.shape[1:], x.batched) for x in sources}) == 1 and source.shape:
         rows = sum(x.shape[0] for x in sources)
@@ -47,7 +47,7 @@ def simplified(sources: list[ir.Value], index: Ids, fill: ir.Bits, layer: str, n
     return nodes + found
 
 
-def _right(nodes: list[ir.Node], sources: list[ir.Value], index: Ids, fill: ir.Bits) -> bool:
+def _right(nodes: list[ir.ModelNode], sources: list[ir.Value], index: Ids, fill: ir.Bits) -> bool:
     """Whether nodes move every element to its place; elements are numbered behind all patterns."""
     first = 1 << 16
     values: dict[ir.Value, Ids] = {}
@@ -63,7 +63,7 @@ def _right(nodes: list[ir.Node], sources: list[ir.Value], index: Ids, fill: ir.B
     return bool(found.shape == want.shape and (found == want).all())
 
 
-def _gather(sources: Sequence[ir.Value], index: Ids, fill: ir.Bits, layer: str, name: NewName) -> ir.Node:
+def _gather(sources: Sequence[ir.Value], index: Ids, fill: ir.Bits, layer: str, name: NewName) -> ir.ModelNode:
     batched = any(source.batched for source in sources)
     output = ir.Value(name(), index.shape, sources[0].type, batched)
     return ir.Gather(output=output, layer=layer, xs=tuple(sources), index=index, fill=fill)
@@ -80,10 +80,10 @@ class _Maker:
     def _value(self, shape: ir.Shape) -> ir.Value:
         return ir.Value(self.name(), shape, self.source.type, self.source.batched)
 
-    def _reshape(self, x: ir.Value, shape: ir.Shape) -> list[ir.Node]:
+    def _reshape(self, x: ir.Value, shape: ir.Shape) -> list[ir.ModelNode]:
         return [] if x.shape == shape else [ir.Reshape(output=self._value(shape), layer=self.layer, x=x)]
 
-    def _transpose(self, x: ir.Value, perm: tuple[int, ...]) -> list[ir.Node]:
+    def _transpose(self, x: ir.Value, perm: tuple[int, ...]) -> list[ir.ModelNode]:
         if perm == tuple(range(len(perm))):
             return []
         shape = tuple(x.shape[axis] for axis in perm)
@@ -91,7 +91,7 @@ class _Maker:
 
     # Without anything from outside -------------------------------------------------------------
 
-    def strided(self, index: Ids) -> list[ir.Node] | None:
+    def strided(self, index: Ids) -> list[ir.ModelNode] | None:
         """A reshape, or a slice with a step along every axis, axes in any order."""
         if index.size == self.source.size and (index.reshape(-1) == np.arange(index.size)).all():
             return self._reshape(self.source, index.shape)
@@ -106,7 +106,7 @@ class _Maker:
         for start, count, step, size in zip(starts, counts, along, self.source.shape, strict=True):
             if not 0 <= start + (count - 1) * step < size:
                 return None
-        nodes: list[ir.Node] = []
+        nodes: list[ir.ModelNode] = []
         x = self.source
         if tuple(counts) != x.shape or any(step != 1 for step in along):
             output = self._value(tuple(counts))
@@ -120,7 +120,7 @@ class _Maker:
 
     # Windows -----------------------------------------------------------------------------------
 
-    def windows(self, index: Ids, fill: int) -> list[ir.Node] | None:
+    def windows(self, index: Ids, fill: int) -> list[ir.ModelNode] | None:
         """Windows of the source as a map, which may have channels first, or rows that follow each other."""
         for perm, shape in self._maps(index):
             moved = np.arange(self.source.size).reshape(self.source.shape).transpose(perm).reshape(-1)
@@ -152,8 +152,8 @@ class _Maker:
             for width in _widths(index, channels, positions):
                 yield perm, (positions // width, width, channels)
 
-    def _window_nodes(self, x: ir.Value, fitted: _Windows, shape: ir.Shape, fill: int) -> list[ir.Node]:
-        nodes: list[ir.Node] = []
+    def _window_nodes(self, x: ir.Value, fitted: _Windows, shape: ir.Shape, fill: int) -> list[ir.ModelNode]:
+        nodes: list[ir.ModelNode] = []
         (oh, kh), (ow, kw) = fitted.counts
         trivial = (
             fitted.origin == (0, 0) and (kh, kw) == (1, 1) and (oh, ow) == x.shape[:2] and fitted.strides == (1, 1)
@@ -164,7 +164,7 @@ class _Maker:
         else:
             output = self._value((oh, ow, kh, kw, x.shape[2]))
             nodes.append(
-                ir.Windows(
+                ir.MapWindows(
                     output=output,
                     layer=self.layer,
                     x=x,

@@ -23,7 +23,7 @@ from concord.spec.isa import Mem, Op
 _PART_VALUES = 1 << 19
 
 
-class Pass:
+class NumpyPass:
     """Multifunction units and destinations for some rows of a part.
 
     Parameters
@@ -117,7 +117,7 @@ class ChainSlice:
             self.product = Product(chain, source[:, :1] if shared else source, mine, access.config, fast)
         else:
             self.taps = [WordAccess(source[:, :, t]) for t in range(source.shape[2])]
-        self.passes = [Pass(access, positions, rows) for rows in segment.passes]
+        self.passes = [NumpyPass(access, positions, rows) for rows in segment.passes]
         self.fused: list[FusedPass] = []
         if fast and possible(chain):
             self._fuse(source)
@@ -178,12 +178,12 @@ class ChainSlice:
         return flags
 
     def _run_alone(
-        self, one: Pass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
+        self, one: NumpyPass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
     ) -> int:
         """One vector of a pass, with values that are not finite."""
         position, row = divmod(vector, one.rows.stop - one.rows.start)
         position, row = position + self.positions.start, row + one.rows.start
-        alone = Pass(self.access, slice(position, position + 1), slice(row, row + 1))
+        alone = NumpyPass(self.access, slice(position, position + 1), slice(row, row + 1))
         other = lanes.pool.take("single 1", values.shape)
         return alone.run(lanes, values, [values, other], slots, table, None)
 

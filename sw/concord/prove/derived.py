@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
 from concord.derive.ir import Model
-from concord.derive.model import Observed, derive_image, derive_package, observe
+from concord.derive.model import ObservedModel, derive_image, derive_package, observe
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.program.flags import diagnose_flags
@@ -80,7 +80,7 @@ class Subject:
         return derive_image(self.image, True) if self.package is None else derive_package(self.package, True)
 
     @cached_property
-    def observed(self) -> Observed:
+    def observed(self) -> ObservedModel:
         """The derived model with all of its values."""
         return observe(self.package or self.image)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.flow import Store
-from concord.derive.model import MISSING, Observed
+from concord.derive.model import MISSING, ObservedModel
 from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
 from concord.golden import binary16
@@ -31,7 +31,7 @@ class Written:
     inside : Ids ``[values, 2]``
         Elements that are compared: which of these vectors, and lane.
     place : Ids ``[values]``
-        Where derived software has them, as in :class:`concord.derive.model.Observed`.
+        Where derived software has them, as in :class:`concord.derive.model.ObservedModel`.
     """
 
     store: Store
@@ -40,7 +40,7 @@ class Written:
     place: Ids
 
 
-def written(observed: Observed) -> list[list[Written]]:
+def written(observed: ObservedModel) -> list[list[Written]]:
     """By chain, in the order of dispatch: the words that it leaves, as far as derived software has them."""
     chains: dict[int, list[Written]] = {}
     last: dict[tuple[int, Mem, int], int] = {}

@@ -80,7 +80,7 @@ def test_tables_that_may_be_left(constant_ends, greatest, raised):
     """Where the greatest input is beyond the last entry at an end that is open, not before."""
     m = Maker()
     entries = np.zeros(16, np.uint16)
-    m.add(ir.Table, (2,), x=m.input((2,)), entries=entries, low=-8, high=7, scale=0, constant_ends=constant_ends)
+    m.add(ir.TableLookup, (2,), x=m.input((2,)), entries=entries, low=-8, high=7, scale=0, constant_ends=constant_ends)
     assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ((Flag.TABLE_CLAMPED,) if raised else ())
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from concord.derive import ir
 
 
-def runs_of_layers(body: ir.Body) -> list[tuple[str, list[ir.Node]]]:
+def runs_of_layers(body: ir.Body) -> list[tuple[str, list[ir.ModelNode]]]:
     """Nodes of one layer that follow each other, with its name."""
     return [(layer, list(nodes)) for layer, nodes in groupby(body, key=lambda node: node.layer)]
 

@@ -23,7 +23,7 @@ def least_units(node: ir.Quantise) -> FloatArray:
     return np.maximum(powers * 2.0**-node.form.headroom, 2.0**node.form.exp_min)
 
 
-def positions(node: ir.Windows) -> tuple[Ids, tuple[int, int, int, int]]:
+def positions(node: ir.MapWindows) -> tuple[Ids, tuple[int, int, int, int]]:
     """Positions ``[height, width, kh, kw]`` in the padded map, and the padding: top, bottom, left, right."""
     places, before, after = [], [], []
     for axis in (0, 1):

@@ -106,7 +106,7 @@ class _Function:
     """Consecutive nodes of one layer."""
 
     layer: str
-    nodes: list[ir.Node] = field(default_factory=list)
+    nodes: list[ir.ModelNode] = field(default_factory=list)
 
 
 class _Writer:
@@ -222,7 +222,7 @@ class _Writer:
     def _name(self, x: ir.Value) -> str:
         return f'W["{x.name}"]' if x in self._constants else x.name
 
-    def _array(self, node: ir.Node, word: str, values: npt.NDArray[Any]) -> str:
+    def _array(self, node: ir.ModelNode, word: str, values: npt.NDArray[Any]) -> str:
         return self._kept(f"{node.output.name}_{word}", values)
 
     def _kept(self, wanted: str, values: npt.NDArray[Any]) -> str:
@@ -234,12 +234,12 @@ class _Writer:
         self.arrays[name] = values
         return f'W["{name}"]'
 
-    def _lines(self, node: ir.Node) -> list[str]:
+    def _lines(self, node: ir.ModelNode) -> list[str]:
         if isinstance(node, ir.Loop):
             return self._loop(node)
         return [f"{node.output.name} = {self._expression(node)}"]
 
-    def _expression(self, node: ir.Node) -> str:
+    def _expression(self, node: ir.ModelNode) -> str:
         match node:
             case ir.Prepare():
                 return self._prepare(node)
@@ -252,7 +252,7 @@ class _Writer:
                 return f"largest({self._name(node.x)}, {axis})"
             case ir.Elementwise():
                 return self._elementwise(node)
-            case ir.Table():
+            case ir.TableLookup():
                 entries = self._kept(identifier(node.name), node.entries.view(np.float16))
                 ends = f", {tuple(not end for end in node.constant_ends)}" if node.may else ""
                 numbers = f"{node.low}, {node.high}, {node.scale}{ends}{_flags(node)}"
@@ -319,7 +319,7 @@ class _Writer:
             words += f", bits=({norm!r}, {more!r}, {2.0**node.unit!r})"
         return words
 
-    def _data_movement(self, node: ir.Node) -> str:
+    def _data_movement(self, node: ir.ModelNode) -> str:
         match node:
             case ir.Reshape():
                 return f"{self._name(node.x)}.reshape({', '.join(map(str, (-1, *node.output.shape)))})"
@@ -331,7 +331,7 @@ class _Writer:
             case ir.Concat():
                 axis = node.axis % len(node.output.shape) + 1
                 return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={axis})"
-            case ir.Windows():
+            case ir.MapWindows():
                 fill = float(binary16.decode(node.fill))
                 text = repr(fill) if np.isfinite(fill) else f"float({str(fill)!r})"
                 last = "" if node.fill == ir.ZERO else f", {text}"
@@ -436,7 +436,7 @@ def run(inputs, chunk={chunk}{option}):
 '''
 
 
-def _flags(node: ir.Node) -> str:
+def _flags(node: ir.ModelNode) -> str:
     """The argument of an operation that may raise flags."""
     return f", flags=flags[{node.where!r}]" if node.may else ""
 

@@ -64,7 +64,7 @@ class DataMovement:
             for start, end in pairwise(ends.tolist())
         ]
 
-    def move(self, node: ir.Node) -> None:
+    def move(self, node: ir.ModelNode) -> None:
         """Write one node that moves data; ``TypeError`` if the node is none."""
         w, out = self.writer, self.name(node.output)
         axes = int(node.output.batched)
@@ -81,7 +81,7 @@ class DataMovement:
             case ir.Concat():
                 axis = node.axis % len(node.output.shape) + axes
                 w.node("Concat", self._together(node.xs), out, axis=axis)
-            case ir.Windows():
+            case ir.MapWindows():
                 self._windows(node)
             case _:
                 raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
@@ -126,7 +126,7 @@ class DataMovement:
         numbers = [w.ints(list(values)) for values in (node.starts, ends, axes, node.steps)]
         w.node("Slice", [self.source(node.x), *numbers], self.name(node.output))
 
-    def _windows(self, node: ir.Windows) -> None:
+    def _windows(self, node: ir.MapWindows) -> None:
         """One Gather of positions of the map, which is padded by what windows reach beyond it."""
         w, axes = self.writer, int(node.output.batched)
         rest = node.x.shape[2:]

@@ -22,7 +22,7 @@ from concord.derive.backends.onnx_flags import Hits, describe
 from concord.derive.backends.onnx_host import write_host_partition
 from concord.derive.backends.onnx_register import ended
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.backends.products import Plan, plan
+from concord.derive.backends.products import ProductPlan, plan
 from concord.graph.ir import Graph
 from concord.operations import OPERATIONS
 from concord.spec.formats import ExponentMode, Rounding
@@ -148,7 +148,7 @@ class _Emitter(DataMovement):
 
     # Nodes --------------------------------------------------------------------------------------
 
-    def emit(self, node: ir.Node) -> None:
+    def emit(self, node: ir.ModelNode) -> None:
         """Write one node, and what finds out whether it raises flags."""
         self._emit(node)
         rank = len(node.output.shape)
@@ -156,7 +156,7 @@ class _Emitter(DataMovement):
         if node.may:
             self.hits.node(node, operands or [self.name(x) for x in node.inputs], self.name(node.output))
 
-    def _emit(self, node: ir.Node) -> None:
+    def _emit(self, node: ir.ModelNode) -> None:
         match node:
             case ir.Constant():
                 self._constants[node.output] = node.data
@@ -176,7 +176,7 @@ class _Emitter(DataMovement):
                 self._elementwise(node)
             case ir.Maximum():
                 self._maximum(node)
-            case ir.Table():
+            case ir.TableLookup():
                 self._table(node)
             case ir.Loop():
                 self._loop(node)
@@ -260,7 +260,7 @@ class _Emitter(DataMovement):
         self.hits.product(node, [total, rest])
         w.call("RoundSumToHalf", [self._limited(total, how), rest], self.name(node.output))
 
-    def _parts(self, x: str, how: Plan) -> list[str]:
+    def _parts(self, x: str, how: ProductPlan) -> list[str]:
         """The source divided into parts of few bits."""
         w, parts = self.writer, []
         for step in how.steps:
@@ -290,7 +290,7 @@ class _Emitter(DataMovement):
             return total
         return self.writer.node("Add", [total, self.writer.constant(node.offset, dtype)])
 
-    def _limited(self, total: str, how: Plan) -> str:
+    def _limited(self, total: str, how: ProductPlan) -> str:
         if how.limits is None:
             return total
         return self.writer.node("Clip", [total, *(self.writer.constant(end, np.float64) for end in how.limits)])
@@ -331,7 +331,7 @@ class _Emitter(DataMovement):
             count = half_count + count % 2
         w.node("Squeeze", [x, w.ints([axis])], self.name(node.output))
 
-    def _table(self, node: ir.Table) -> None:
+    def _table(self, node: ir.TableLookup) -> None:
         entries = self.writer.constant(singles(node.entries), np.float32, node.name)
         ends = {"low": float(node.low), "high": float(node.high)}
         self.writer.call(

@@ -33,7 +33,7 @@ class Hits:
         self.writer = writer
         self.found: dict[Key, list[str]] = {}
 
-    def add(self, node: ir.Node, flag: Flag, where: str) -> None:
+    def add(self, node: ir.ModelNode, flag: Flag, where: str) -> None:
         """A flag that a node raises where this tensor ``[samples, ...]`` is true."""
         self.found.setdefault((node.where, flag), []).append(self.writer.call("AnyOfSample", [where]))
 
@@ -43,22 +43,22 @@ class Hits:
             name = "Beyond" if len(sums) == 1 else "BeyondSum"
             self.add(node, Flag.ACC_OVERFLOW, self.writer.call(name, sums, limit=accumulator_limit(node)))
 
-    def node(self, node: ir.Node, inputs: list[str], output: str) -> None:
+    def node(self, node: ir.ModelNode, inputs: list[str], output: str) -> None:
         """All other flags, from what a node has read and computed."""
         for flag in node.may:
             if flag is not Flag.ACC_OVERFLOW:
                 self.add(node, flag, self._condition(node, flag, inputs, output))
 
-    def _condition(self, node: ir.Node, flag: Flag, inputs: list[str], output: str) -> str:
+    def _condition(self, node: ir.ModelNode, flag: Flag, inputs: list[str], output: str) -> str:
         w = self.writer
         match node, flag:
             case ir.Products(), Flag.HALF_OVERFLOW:
                 return w.call("Infinite", [output])
             case ir.Elementwise(), Flag.HALF_OVERFLOW:
                 return w.call("Overflowed", [output, *inputs])
-            case ((ir.Table() | ir.Quantise()), Flag.NONFINITE):
+            case ((ir.TableLookup() | ir.Quantise()), Flag.NONFINITE):
                 return w.call("NotFinite", inputs)
-            case ir.Table(), Flag.TABLE_CLAMPED:
+            case ir.TableLookup(), Flag.TABLE_CLAMPED:
                 low, high = (np.inf if end else 0.0 for end in node.constant_ends)
                 factor = 2.0**node.scale
                 return w.call("TableClamped", inputs, factor=factor, low=node.low - low, high=node.high + high)

@@ -7,7 +7,7 @@ import numpy as np
 from concord.derive import ir
 from concord.derive.backends.onnx_host_functions import POWERS
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.host_partition import Action, Operand, Operation, operations
+from concord.derive.host_partition import Action, HostOperation, Operand, operations
 from concord.graph.ir import Graph
 
 _OPS = {
@@ -51,7 +51,7 @@ def _operand(writer: Writer, operand: Operand, names: dict[str, str]) -> str:
     return names[operand] if isinstance(operand, str) else writer.constant(operand, np.float64)
 
 
-def _write(writer: Writer, operation: Operation, x: list[str]) -> str:
+def _write(writer: Writer, operation: HostOperation, x: list[str]) -> str:
     match operation.action:
         case Action.RESHAPE:
             return _reshape(writer, x[0], operation.shape)
@@ -81,7 +81,7 @@ def _write(writer: Writer, operation: Operation, x: list[str]) -> str:
     return writer.node(_OPS[operation.action], x)
 
 
-def _powers(writer: Writer, x: str, operation: Operation) -> tuple[str, str, str]:
+def _powers(writer: Writer, x: str, operation: HostOperation) -> tuple[str, str, str]:
     """Differences from the greatest element along the axis of an operation, their powers, and the sum of these."""
     axis = operation.numbers[0] + 1
     below = writer.node("Sub", [x, writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)])

@@ -8,10 +8,10 @@ import numpy as np
 
 from concord.derive import ir
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.backends.products import Plan
+from concord.derive.backends.products import ProductPlan
 
 
-def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: Plan) -> str:
+def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPlan) -> str:
     """The sums of a product of ``x``, in float64, infinite where they end.
 
     All steps are added up one after the other: as many sums as there are steps for every result. A sum that never

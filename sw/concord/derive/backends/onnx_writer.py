@@ -84,9 +84,9 @@ class Writer:
         self.nodes.append(helper.make_node(function, list(inputs), names, name=names[0], domain=DOMAIN))
         return names
 
-    def inside(self) -> Body:
+    def inside(self) -> LoopBody:
         """Nodes that are added in a ``with`` of this are those of a body, not of the graph."""
-        return Body(self)
+        return LoopBody(self)
 
     def model(
         self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto],
@@ -104,14 +104,14 @@ class Writer:
         )
 
 
-class Body:
+class LoopBody:
     """The nodes of the body of a loop, while it is written."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.nodes: list[onnx.NodeProto] = []
 
-    def __enter__(self) -> Body:
+    def __enter__(self) -> LoopBody:
         self.writer.nodes, self.nodes = self.nodes, self.writer.nodes
         return self
 

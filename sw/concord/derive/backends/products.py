@@ -16,7 +16,7 @@ MOST_SUMS = 3
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan:
     """How a product is computed.
 
     Parameters
@@ -41,7 +41,7 @@ class Plan:
     norm: float = 0.0
 
 
-def plan(node: ir.MatMul | ir.Depthwise) -> Plan:
+def plan(node: ir.MatMul | ir.Depthwise) -> ProductPlan:
     """The plan of a product; ``ValueError`` if its weights span too many bits."""
     top = 2.0 ** (node.width - 1 - node.frac)
     limits = None if node.bound < top else (-top, top - 2.0**-node.frac)
@@ -52,11 +52,11 @@ def plan(node: ir.MatMul | ir.Depthwise) -> Plan:
                 f"no sum exceeds, not {node.register}"
             )
         norm = float(np.abs(node.weight).sum(axis=0 if isinstance(node, ir.Depthwise) else 1).max(initial=0.0))
-        return Plan(False, (), limits, 2.0 ** (node.register - 1 - node.frac), norm)
+        return ProductPlan(False, (), limits, 2.0 ** (node.register - 1 - node.frac), norm)
     single = node.bound < 2.0 ** (SINGLE_BITS + node.unit) and limits is None
     if single or node.bound < 2.0 ** (DOUBLE_BITS + node.unit):
-        return Plan(single, (), limits)
-    return Plan(False, _steps(node), limits)
+        return ProductPlan(single, (), limits)
+    return ProductPlan(False, _steps(node), limits)
 
 
 def _steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.derive.host_partition import ARITHMETIC, Action, Operand, Operation, operations
+from concord.derive.host_partition import ARITHMETIC, Action, HostOperation, Operand, operations
 from concord.golden import host_math
 from concord.graph.ir import Graph
 from concord.utils.arrays import FloatArray
@@ -89,7 +89,7 @@ def _array(values: FloatArray) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 
-def _text(operation: Operation, x: list[str], dialect: Dialect) -> str:
+def _text(operation: HostOperation, x: list[str], dialect: Dialect) -> str:
     match operation.action:
         case Action.RESHAPE:
             return _reshaped(x[0], operation.shape)

@@ -31,7 +31,7 @@ class NodeLines:
         self.lines: list[str] = []
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
-    def of(self, nodes: Sequence[ir.Node]) -> list[str]:
+    def of(self, nodes: Sequence[ir.ModelNode]) -> list[str]:
         """The lines that compute nodes, and raise their flags."""
         self.lines = []
         for node in nodes:
@@ -86,24 +86,24 @@ class NodeLines:
 
     # Nodes --------------------------------------------------------------------------------------
 
-    def emit(self, node: ir.Node) -> None:
+    def emit(self, node: ir.ModelNode) -> None:
         """Write one node, and behind it what finds out whether it raises flags."""
         self._emit(node)
         if node.may and not isinstance(node, ir.Products):
             self._note(node, [(flag, self._condition(node, flag)) for flag in node.may])
 
-    def _note(self, node: ir.Node, raised: Sequence[tuple[Flag, str]]) -> None:
+    def _note(self, node: ir.ModelNode, raised: Sequence[tuple[Flag, str]]) -> None:
         """Lines that raise flags where conditions are true."""
         self.lines.append("if flags is not None:")
         self.lines += [f"    note(flags[{node.where!r}], {flag.name!r}, {where})" for flag, where in raised]
 
-    def _condition(self, node: ir.Node, flag: Flag) -> str:
+    def _condition(self, node: ir.ModelNode, flag: Flag) -> str:
         """Where a node that is no product raises a flag."""
         match node:
             case ir.Elementwise():
                 operands = [self.aligned(x, len(node.output.shape)) for x in node.inputs]
                 return f"overflowed({', '.join([self.local(node.output), *operands])})"
-            case ir.Table() if flag is Flag.TABLE_CLAMPED:
+            case ir.TableLookup() if flag is Flag.TABLE_CLAMPED:
                 ends = [
                     _number(np.inf * sign if constant_ends else float(end))
                     for sign, end, constant_ends in zip((-1, 1), (node.low, node.high), node.constant_ends, strict=True)
@@ -112,11 +112,11 @@ class NodeLines:
             case ir.Quantise() if flag is Flag.SATURATED:
                 noise = "" if node.noise is None else f", {self.constant(node.noise, np.float64)}"
                 return f"saturated({self.local(node.x)}, {2.0**node.exp!r}, {float(node.form.q_max + 1)!r}{noise})"
-            case ir.Table() | ir.Quantise():
+            case ir.TableLookup() | ir.Quantise():
                 return f"not_finite({self.local(node.x)})"
         raise TypeError(f"{type(node).__name__} must not raise {flag.name}")
 
-    def _emit(self, node: ir.Node) -> None:
+    def _emit(self, node: ir.ModelNode) -> None:
         match node:
             case ir.Constant():
                 self.put(node.output, self.constant(singles(node.data), np.float32))
@@ -136,7 +136,7 @@ class NodeLines:
             case ir.Maximum():
                 axis = node.axis % len(node.x.shape) + node.x.batched
                 self.put(node.output, f"half_maximum({self.local(node.x)}, {axis})")
-            case ir.Table():
+            case ir.TableLookup():
                 entries = self.constant(singles(node.entries), np.float32)
                 numbers = f"{2.0**node.scale!r}, {float(node.low)!r}, {float(node.high)!r}"
                 self.put(node.output, f"half_table({self.local(node.x)}, {entries}, {numbers})")
@@ -248,7 +248,7 @@ class NodeLines:
 
     # Data movement ------------------------------------------------------------------------------
 
-    def _move(self, node: ir.Node) -> None:
+    def _move(self, node: ir.ModelNode) -> None:
         axes = int(node.output.batched)
         match node:
             case ir.Gather():
@@ -265,7 +265,7 @@ class NodeLines:
             case ir.Concat():
                 axis = node.axis % len(node.output.shape) + axes
                 self.put(node.output, f"torch.cat([{', '.join(self.together(node.xs))}], {axis})")
-            case ir.Windows():
+            case ir.MapWindows():
                 index, pad = positions(node)
                 fill = _number(float(singles(np.uint16(node.fill))))
                 text = f"windows({self.local(node.x)}, {self.constant(index, np.int64)}, {pad!r}, {fill})"
