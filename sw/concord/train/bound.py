@@ -35,9 +35,9 @@ def projected(values: Ints, limit: int) -> Ints:
     last = np.count_nonzero(falling * count > over, axis=1) - 1
     rows = np.arange(len(beyond))
     off = -(-over[rows, last] // count[last])
-    found = values.copy()
-    found[beyond] = np.sign(values[beyond]) * np.maximum(size[beyond] - off[:, None], 0)
-    return found
+    clipped = values.copy()
+    clipped[beyond] = np.sign(values[beyond]) * np.maximum(size[beyond] - off[:, None], 0)
+    return clipped
 
 
 def rounded(total: Ints, shift: int, limit: int) -> Ints:

@@ -23,11 +23,11 @@ def fingerprint(network: TrainableNetwork, facts: dict[str, Any]) -> str:
     """Of what a checkpoint belongs to: layers and shapes, and settings."""
     layers = [(layer.name, layer.inputs, layer.outputs, layer.kind) for layer in network.layers]
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
-    given = [layers, shapes, facts]
+    parts = [layers, shapes, facts]
     if network.constants:  # as they were given
-        given.append({n.name: hashlib.sha256(n.attrs["weight"].tobytes()).hexdigest() for n in network.graph.nodes
+        parts.append({n.name: hashlib.sha256(n.attrs["weight"].tobytes()).hexdigest() for n in network.graph.nodes
                       if n.attrs.get("fixed")})  # fmt: skip
-    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def save(path: Path, network: TrainableNetwork, facts: dict[str, Any], progress: dict[str, Any]) -> None:
@@ -81,10 +81,10 @@ def restore(path: Path, network: TrainableNetwork, facts: dict[str, Any]) -> dic
     wanted = {name: {"weight": p.weight, "acc": p.acc, "exp": p.exp} for name, p in numbers.items()}
     for name, there in (wanted | {name: norm.state for name, norm in network.norms.items()}).items():
         for key, old in there.items():
-            found = arrays.get(f"{name}/{key}")
-            if found is None or found.shape != old.shape or found.dtype != old.dtype:
+            array = arrays.get(f"{name}/{key}")
+            if array is None or array.shape != old.shape or array.dtype != old.dtype:
                 raise ValueError(f"{path} must have {old.dtype} {list(old.shape)} as {name}/{key}, and has not")
-            new[name, key] = found
+            new[name, key] = array
     for name, p in numbers.items():
         p.replace(*(new[name, key] for key in ("weight", "acc", "exp")))
         p.velocity = arrays.get(f"{name}/velocity")

@@ -148,17 +148,17 @@ def saturated(history: list[Figures]) -> list[str]:
 
 def updates_lost(history: list[Figures]) -> list[str]:
     """What the counts ask for: refused updates of the epoch with most of them, vanished ones of the last."""
-    found = []
+    warnings = []
     share, epoch = max((f.counts.refused / max(f.counts.elements, 1), f.epoch) for f in history)
     if share > REFUSED:
-        found.append(
+        warnings.append(
             f"{_percent(share)} of the updates of epoch {epoch + 1} were larger than accumulators hold and were cut "
             "off (refused): a smaller rate, or a smaller accumulator.point, keeps them"
         )
     last = history[-1].counts
     if (share := last.vanished / max(last.elements, 1)) > VANISHED:
-        found.append(
+        warnings.append(
             f"{_percent(share)} of the updates of the last epoch were too small for accumulators and were rounded to "
             "zero (vanished): a larger rate, more accumulator bits, or stochastic rounding, keep them"
         )
-    return found
+    return warnings

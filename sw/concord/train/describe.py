@@ -50,18 +50,18 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
     graph = Graph(name, [], ["x"], [], {"x": (1, *shape)}, {"x"})
     last, names = "x", list[str]()
     for number, layer in enumerate(layers):
-        given = dict(layer)
-        kind, called = given.pop("op", None), str(given.pop("name", ""))
+        entry = dict(layer)
+        kind, called = entry.pop("op", None), str(entry.pop("name", ""))
         if kind not in LAYERS:
             raise ValueError(f"layer {number} must have an op of {', '.join(LAYERS)}, not {kind!r}")
         called = called or f"{kind}{1 + sum(name.startswith(kind) for name in names)}"
         names.append(called)
-        options = LAYERS[kind] | given
+        options = LAYERS[kind] | entry
         if kind == "graph_conv":
             options = _like_before(options, graph)
         missing = [key for key in ("channels", "outputs", "to") if key in options and options[key] is None]
-        if missing or set(given) - set(LAYERS[kind]):
-            raise ValueError(f"layer {called} must have {', '.join(LAYERS[kind]) or 'no options'}, not {given!r}")
+        if missing or set(entry) - set(LAYERS[kind]):
+            raise ValueError(f"layer {called} must have {', '.join(LAYERS[kind]) or 'no options'}, not {entry!r}")
         try:
             for node in _nodes(kind, called, options, last, graph.shapes[last]):
                 shapes = [graph.shapes[tensor] for tensor in node.inputs]

@@ -131,17 +131,17 @@ class _Writer:
 
     def _reshape(self, node: Node) -> None:
         shape = [-1 if self.batched else node.attrs["shape"][0], *node.attrs["shape"][1:]]
-        given = self.constant(f"{node.name}.shape", np.array(shape, dtype=np.int64))
-        self.node("Reshape", node, [*node.inputs, given])
+        sizes = self.constant(f"{node.name}.shape", np.array(shape, dtype=np.int64))
+        self.node("Reshape", node, [*node.inputs, sizes])
 
     def _transpose(self, node: Node) -> None:
         self.node("Transpose", node, node.inputs, perm=list(node.attrs["perm"]))
 
     def _slice(self, node: Node) -> None:
         names, least = ("starts", "stops", "axes", "steps"), -(1 << 31)
-        found = [[max(v, least) if k != "stops" or v >= 0 else least for v in node.attrs[k]] for k in names]
+        limits = [[max(v, least) if k != "stops" or v >= 0 else least for v in node.attrs[k]] for k in names]
         ends = [
-            self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64)) for k, v in zip(names, found, strict=True)
+            self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64)) for k, v in zip(names, limits, strict=True)
         ]
         self.node("Slice", node, [*node.inputs, *ends])
 
@@ -155,11 +155,11 @@ class _Writer:
     def _along_axis(self, node: Node) -> None:
         self.node(node.op, node, node.inputs, axis=node.attrs["axis"])
 
-    def _left(self, node: Node, before: Node, product: Node, behind: Node) -> None:
+    def _left(self, node: Node, before: Node, product: Node, last: Node) -> None:
         """A product with a constant on the left, in the place of the last of its nodes."""
-        if node is behind:
+        if node is last:
             matrix = self.constant(f"{product.name}.weight", product.attrs["weight"])
-            self.node("MatMul", product.replace(outputs=behind.outputs), [matrix, before.inputs[0]])
+            self.node("MatMul", product.replace(outputs=last.outputs), [matrix, before.inputs[0]])
 
     def _turned(self, node: Node) -> None:
         """A product with a constant that is not trained stays one on the left, whatever is around it."""

@@ -147,29 +147,29 @@ class TrainableNetwork:
 
     def _products_behind(self, tensor: str) -> list[Conv | Dense]:
         """The product that computes a tensor, and those that compute its input, while layers only move elements."""
-        found: list[Conv | Dense] = []
+        products: list[Conv | Dense] = []
         for layer in reversed(self.layers):
             if tensor in layer.outputs:
                 if not isinstance(layer, Conv | Dense | Moving):
                     break
-                found += [] if isinstance(layer, Moving) else [layer]
+                products += [] if isinstance(layer, Moving) else [layer]
                 tensor = layer.inputs[0]
-        return found
+        return products
 
     def _bias(self, node: Node, index: int) -> TrainableLayer | None:
         """A bias behind a product that it is no part of; ``None`` if it is a tensor, or the constant something else."""
         if "constant" not in node.attrs:
             return None
-        shape, given = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
-        whole = (1,) * (len(shape) - len(given)) + given
+        shape, constant_shape = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
+        whole = (1,) * (len(shape) - len(constant_shape)) + constant_shape
         fits = len(whole) == len(shape) and all(own in (1, size) for own, size in zip(whole, shape, strict=True))
-        behind = self._products_behind(node.inputs[0])
-        if not given or not fits or whole[-1] != shape[-1] or not behind:
+        products = self._products_behind(node.inputs[0])
+        if not constant_shape or not fits or whole[-1] != shape[-1] or not products:
             return None
         values, formats = np.asarray(node.attrs["constant"], np.float64), self.formats
         values = np.zeros_like(values) if self.seed is not None else values
         # As that of a product, a bias of zeros begins with the exponent of weights that are trained.
-        product = next((layer for layer in behind if "weight" in layer.parameters), behind[0])
+        product = next((layer for layer in products if "weight" in layer.parameters), products[0])
         exp = int(product.weight.exp.max())
         constant = Parameter.begin(f"{node.name}.constant", values, formats.bias, formats.accumulator, zero_exp=exp)
         return Bias(node.name, node.inputs, node.outputs, constant, whole)
@@ -273,9 +273,9 @@ class TrainableNetwork:
         values = {self.graph.inputs[0]: x}
         memories = []
         for layer in self.layers:
-            found, memory = layer.forward([values[name] for name in layer.inputs], context)
+            outputs, memory = layer.forward([values[name] for name in layer.inputs], context)
             memories.append(memory if context.training else None)
-            values.update(zip(layer.outputs, found, strict=False))
+            values.update(zip(layer.outputs, outputs, strict=False))
         return values[self.output], memories
 
     def backward(self, gradient: Tensor, memories: Sequence[Any], context: PassContext) -> dict[str, Tensor]:
@@ -289,8 +289,8 @@ class TrainableNetwork:
             ]
             if all(g is None for g in grads):
                 continue
-            back, found = layer.backward(grads, memory, context)
-            changes |= {layer.parameters[key].name: change for key, change in found.items()}
+            back, parameter_changes = layer.backward(grads, memory, context)
+            changes |= {layer.parameters[key].name: change for key, change in parameter_changes.items()}
             for name, g in zip(layer.inputs, back, strict=True):
                 if g is not None and name:
                     arriving.setdefault(name, []).append(g)

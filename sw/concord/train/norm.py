@@ -77,14 +77,14 @@ class Running:
 
     def follow(self, new: Sequence[tuple[int, int, int]], factor: Dyadic) -> None:
         """``run + factor (new - run)``, rounded to 31 bits; ``new`` are quotients: numerator, denominator, exponent."""
-        found = []
+        moved = []
         for (mant, exp), (num, den, at) in zip(self.numbers, new, strict=True):
             least = min(exp, at)
             whole = 1 << max(-factor.exp, 0)  # factor = f / whole
             f = factor.mant << max(factor.exp, 0)
             kept = mant * den * (whole - f) << exp - least
-            found.append(nearest(kept + (num * f << at - least), whole * den, least, RUNNING_BITS))
-        fresh = Running.of(found)
+            moved.append(nearest(kept + (num * f << at - least), whole * den, least, RUNNING_BITS))
+        fresh = Running.of(moved)
         self.mant, self.exp = fresh.mant, fresh.exp
 
 
@@ -123,11 +123,11 @@ class Norm:
             bias.blocks.join(exps.reshape(worth.shape)).tolist(),
             strict=True,
         )
-        found = []
+        moved = []
         for (mant, exp), (other, at) in zip(self.mean.numbers, biases, strict=True):
             least = min(exp, at)
-            found.append(nearest((mant << exp - least) - (other << at - least), 1, least, RUNNING_BITS))
-        fresh = Running.of(found)
+            moved.append(nearest((mant << exp - least) - (other << at - least), 1, least, RUNNING_BITS))
+        fresh = Running.of(moved)
         self.mean.mant, self.mean.exp = fresh.mant, fresh.exp
 
     @property

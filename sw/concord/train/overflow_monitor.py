@@ -164,15 +164,15 @@ class OverflowMonitor:
         """Ranges grow by some bits, or shrink by one, weights by their share; whether there was a bit to take."""
         weight, data = scale.weight, scale.data
         for _ in range(abs(bits)):
-            ahead = scale.weight - self.counting.weight_share * (scale.weight + scale.data + (bits > 0))
+            surplus = scale.weight - self.counting.weight_share * (scale.weight + scale.data + (bits > 0))
             if bits < 0:
-                if scale.weight and (ahead > 0 or not scale.data):
+                if scale.weight and (surplus > 0 or not scale.data):
                     scale.weight -= 1
                 elif scale.data:
                     scale.data -= 1
                 continue
             room = [width > MANT_MIN for width in self.widths(scale)]
-            if room[0] and (ahead < -0.25 or not room[1]):
+            if room[0] and (surplus < -0.25 or not room[1]):
                 scale.weight += 1
             elif room[1]:
                 scale.data += 1
@@ -204,10 +204,10 @@ class OverflowMonitor:
             block = ProductBlock(rows.astype(np.int64), weights.astype(np.int64))
             for stage, histogram in count([block]).stages.items():
                 self.sites[name].sums.stages[stage].add(histogram)
-        found, ended = limited(sums, of, self.settings.lanes, self.bits)
+        limited_sums, ended = limited(sums, of, self.settings.lanes, self.bits)
         self.counts.sums += sums.size
         self.counts.ended += ended
-        return found
+        return limited_sums
 
     def binary16(self, mant: Array, exp: int, bias: Tensor | None) -> Tensor:
         """Sums in binary16, and a bias that is broadcast to them added in binary16."""
@@ -313,16 +313,16 @@ class OverflowMonitor:
 
     def layers(self) -> tuple[TrainedLayer, ...]:
         """What was counted since the last call of :meth:`count_next`, by product."""
-        found = []
+        layers = []
         for site in self.sites.values():
             scale = self._scale_of[site.name]
             stages = site.sums.stages.values()
             most = norms(site.weight, site.positive).max(initial=0) * self._limits(scale)[1]
-            found.append(
+            layers.append(
                 TrainedLayer(site.name, scale.exp, int(site.weight.exp[0]), max(stage.bits for stage in stages),
                              int(most).bit_length() + 1, sum(stage.beyond(self.bits) for stage in stages))
             )  # fmt: skip
-        return tuple(found)
+        return tuple(layers)
 
     def mantissas(self) -> tuple[int, int]:
         """Bits of the mantissas of inputs and of weights: the widest."""
@@ -403,8 +403,8 @@ def range_exponent(top: int, exp: int, bits: int) -> int:
     if not top:
         return TRAIN_EXP_MIN
     most = (1 << bits - 1) - 1
-    found = exp + top.bit_length() - (bits - 1)
-    return found + int(np.rint(np.ldexp(float(top), exp - found)) > most)
+    exponent = exp + top.bit_length() - (bits - 1)
+    return exponent + int(np.rint(np.ldexp(float(top), exp - exponent)) > most)
 
 
 def weight_exponent(parameter: Parameter, fmt: TrainingFormat, free: bool) -> int:
@@ -435,9 +435,9 @@ def move(parameter: Parameter, exp: int, fmt: TrainingFormat) -> None:
 
 def moved(parameter: Parameter, exp: int, fmt: TrainingFormat) -> Parameter:
     """What :func:`move` would make of a parameter."""
-    found = replace(parameter)
-    move(found, exp, fmt)
-    return found
+    copy = replace(parameter)
+    move(copy, exp, fmt)
+    return copy
 
 
 def bias_values(bias: Tensor, exp: int) -> Array:

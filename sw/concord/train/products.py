@@ -101,24 +101,24 @@ class Outer:
             left = self.g[:, begun + first : begun + first + some.shape[1]]
             left = (self._split(left) if self.halves else left[None]).swapaxes(-1, -2)
             if self.g_peak * self.x_peak <= DOUBLE:
-                found = np.matmul(left.astype(self.dtype, copy=False), some.astype(self.dtype, copy=False))
+                product = np.matmul(left.astype(self.dtype, copy=False), some.astype(self.dtype, copy=False))
             else:
-                found, _ = exact(np.matmul, left, self.g_peak, some, self.x_peak, some.shape[1])
+                product, _ = exact(np.matmul, left, self.g_peak, some, self.x_peak, some.shape[1])
             if self.sums is None:
-                self.sums = np.zeros(found.shape, np.float64 if self.peak <= DOUBLE else np.int64)
-            self.sums += found.astype(self.sums.dtype, copy=False)
+                self.sums = np.zeros(product.shape, np.float64 if self.peak <= DOUBLE else np.int64)
+            self.sums += product.astype(self.sums.dtype, copy=False)
 
     @staticmethod
     def _split(g: Array) -> Array:
         """Low and high halves, ``[2, *shape]``: ``g = low + 256 * high``, both within 128."""
-        found = np.empty((2, *g.shape), np.float32)
-        low, high = found
+        halves = np.empty((2, *g.shape), np.float32)
+        low, high = halves
         np.add(g, _HALF, out=high, casting="same_kind")
         high *= np.float32(2.0**-8)
         np.floor(high, out=high)
         np.multiply(high, -2 * _HALF, out=low)
         low += g
-        return found
+        return halves
 
     def total(self) -> tuple[Array, int]:
         """The sums ``[group, O, K]``, and their bound."""

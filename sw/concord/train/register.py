@@ -58,10 +58,10 @@ def _reach(of: ProductOperands, most: int) -> Array | None:
     if top * max(float(side.sum(axis=1).max(initial=0)) for side in sides) <= most:
         return None
     by_group = x.swapaxes(0, 1).astype(np.float64)
-    found = np.matmul(by_group, sides[0])
+    reach = np.matmul(by_group, sides[0])
     for side in sides[1:]:
-        np.maximum(found, np.matmul(by_group, side), out=found)
-    return np.asarray(found.swapaxes(0, 1))
+        np.maximum(reach, np.matmul(by_group, side), out=reach)
+    return np.asarray(reach.swapaxes(0, 1))
 
 
 def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Array, int]:
@@ -92,12 +92,12 @@ def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Ar
     row, group, column = np.nonzero(reach > most)
     if not len(row):
         return sums, 0
-    found, count = sums.astype(np.result_type(sums.dtype, carrier(most + 2))), 0
+    result, count = sums.astype(np.result_type(sums.dtype, carrier(most + 2))), 0
     step = max(1, _CHUNK // of.rows.shape[2])
     for first in range(0, len(row), step):
         some = slice(first, first + step)
         at = row[some], group[some], column[some]
         values = ended(of.terms(at, lanes), bits)
         count += int(np.count_nonzero((values > most) | (values < -most - 1)))
-        found[at] = values
-    return found, count
+        result[at] = values
+    return result, count

@@ -209,17 +209,17 @@ def read_plan(path: Path) -> TrainingPlan:
 
 
 def _augmentation(contents: Mapping[str, Any], path: Path, taught: bool) -> Augmentation:
-    given = _table(contents, "augment", path)
-    _known(given, tuple(f.name for f in fields(Augmentation)), f"{path} [augment]")
-    if "shift" in given:
-        given["shift"] = tuple(given["shift"])
+    values = _table(contents, "augment", path)
+    _known(values, tuple(f.name for f in fields(Augmentation)), f"{path} [augment]")
+    if "shift" in values:
+        values["shift"] = tuple(values["shift"])
     try:
-        found = Augmentation(**given)
+        augmentation = Augmentation(**values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} [augment]: {error}") from error
-    if found.mix and not taught:
-        raise ValueError(f'{path} [augment] mix must be 0 unless [data] targets = "network", not {found.mix!r}')
-    return found
+    if augmentation.mix and not taught:
+        raise ValueError(f'{path} [augment] mix must be 0 unless [data] targets = "network", not {augmentation.mix!r}')
+    return augmentation
 
 
 def _table(contents: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
@@ -234,18 +234,18 @@ def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None
 
 
 def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
-    given = dict(contents.get("train", {}))
+    values = dict(contents.get("train", {}))
     names = tuple(f.name for f in fields(Settings) if f.name not in ("formats", "overflow"))
-    _known(given, names, f"{path} [train]")
+    _known(values, names, f"{path} [train]")
     try:
         for name in ("rate", "momentum", "decay"):
-            if name in given:
-                given[name] = exact(given[name])
-        if "schedule" in given:
-            given["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in given["schedule"])
+            if name in values:
+                values[name] = exact(values[name])
+        if "schedule" in values:
+            values["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in values["schedule"])
         formats = read_formats(contents.get("formats", {}), f"{path} [formats]")
         overflow = OverflowSettings.read(contents["overflow"], "[overflow]") if "overflow" in contents else None
-        return Settings(**given, formats=formats, overflow=overflow)
+        return Settings(**values, formats=formats, overflow=overflow)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -265,21 +265,21 @@ def exact(number: Any) -> Fraction:
 
 def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:
     """Formats from a table: ``weight = 5`` or ``gradient = {bits = 16, rounding = "stochastic", block = 32}``."""
-    found = TrainingFormats()
+    formats = TrainingFormats()
     _known(table, tuple(TrainingFormats.names()), where)
     for name, value in table.items():
-        given = {"bits": value} if isinstance(value, int) else dict(value)
+        options = {"bits": value} if isinstance(value, int) else dict(value)
         _known(
-            given,
+            options,
             ("bits", "point", "rounding", "growth") if name == "accumulator" else ("bits", "block", "rounding"),
             where,
         )
-        if "rounding" in given:
+        if "rounding" in options:
             names = {rounding.name.lower(): rounding for rounding in Rounding}
-            if given["rounding"] not in names:
-                raise ValueError(f"rounding must be one of {', '.join(names)}, not {given['rounding']!r}")
-            given["rounding"] = names[given["rounding"]]
-        old: Any = getattr(found, name)
-        changes: dict[str, Any] = {name: replace(old, **given)}
-        found = replace(found, **changes)
-    return found
+            if options["rounding"] not in names:
+                raise ValueError(f"rounding must be one of {', '.join(names)}, not {options['rounding']!r}")
+            options["rounding"] = names[options["rounding"]]
+        old: Any = getattr(formats, name)
+        changes: dict[str, Any] = {name: replace(old, **options)}
+        formats = replace(formats, **changes)
+    return formats

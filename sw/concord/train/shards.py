@@ -65,8 +65,8 @@ def computed(
     own.calls = number * _CALLS
     context = PassContext(formats, own)
     output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), context)
-    found = LOSSES[loss](output, samples.y, formats)
-    return Shard(network.backward(found.gradient, memories, context), found, context.seen, own.calls)
+    judgement = LOSSES[loss](output, samples.y, formats)
+    return Shard(network.backward(judgement.gradient, memories, context), judgement, context.seen, own.calls)
 
 
 def judged(
@@ -75,8 +75,8 @@ def judged(
     """Loss and right samples of one batch, with the forward pass of training."""
     x = batch(samples.inputs(slice(None)), network.graph, formats)
     output, _ = network.forward(x, PassContext(formats, training=False))
-    found = LOSSES[loss](output, samples.y, formats)
-    return found.value, found.right
+    judgement = LOSSES[loss](output, samples.y, formats)
+    return judgement.value, judgement.right
 
 
 def together(shards: Sequence[Shard], formats: TrainingFormats) -> dict[str, Tensor]:
@@ -126,9 +126,9 @@ class Passes:
         if self.engine is None:
             return [compute(self.network, *args) for args in calls]
         numbers = state(self.network)
-        found = self.engine.map(_with, [(self._copy, numbers, compute, args) for args in calls])
-        note_saturated(sum(saturated for _, saturated in found))
-        return [result for result, _ in found]
+        results = self.engine.map(_with, [(self._copy, numbers, compute, args) for args in calls])
+        note_saturated(sum(saturated for _, saturated in results))
+        return [result for result, _ in results]
 
 
 def _rebuilt(graph: Graph, formats: TrainingFormats) -> TrainableNetwork:

@@ -34,28 +34,28 @@ def root_of(graph: Graph, tensor: str) -> str:
 
 def passed_on(graph: Graph, exponents: dict[str, int]) -> dict[str, int]:
     """Exponents of tensors, and of those whose numbers they are."""
-    found = dict(exponents)
+    reached = dict(exponents)
     for tensor, exp in exponents.items():
         while (source := _source(graph, tensor)) is not None:
             tensor = source
-            found.setdefault(tensor, exp)
-    return found
+            reached.setdefault(tensor, exp)
+    return reached
 
 
 def sites_of(graph: Graph, layers: Sequence[TrainableLayer]) -> list[ProductSite]:
     """The products of some layers; those of a recurrent layer with its input, and with its state."""
-    found: list[ProductSite] = []
+    sites: list[ProductSite] = []
     for layer in layers:
         if isinstance(layer, Conv | Dense):
             (tensor,) = layer.inputs
             fixed = "weight" in layer.constants
-            found.append(ProductSite(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
+            sites.append(ProductSite(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
         elif isinstance(layer, RecurrentLayer):
             tensor = layer.inputs[0]
             for d, cell in enumerate(layer.cells):
-                found.append(ProductSite(f"{layer.name}.W{d}", cell.weight, tensor, never_negative(graph, tensor)))
-                found.append(ProductSite(f"{layer.name}.R{d}", cell.recurrent, "", False))
-    return found
+                sites.append(ProductSite(f"{layer.name}.W{d}", cell.weight, tensor, never_negative(graph, tensor)))
+                sites.append(ProductSite(f"{layer.name}.R{d}", cell.recurrent, "", False))
+    return sites
 
 
 def monitor_of(

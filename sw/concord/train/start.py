@@ -51,7 +51,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
     nodes = [node for node in graph.nodes if node.op in ROUNDED and not node.attrs.get("fixed")]
     name = graph.inputs[0]
     values = execute.run(graph, {name: x.reshape(len(x), *graph.sample_shape(name))}, {n.inputs[0] for n in nodes})
-    found = {}
+    replaced = {}
     for node in nodes:
         inputs, biased = values[node.inputs[0]], bool(np.any(node.attrs["bias"]))
         halves = [moments(node, half, channel_means(node, half) * biased) for half in (inputs[0::2], inputs[1::2])]
@@ -61,10 +61,10 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
         unit = _units(weight, spread.reshape(weight.shape), blocks, formats)
         allowed = Units(unit, formats.weight.q_max)
         chosen = best(weight, allowed, (halves[0], halves[1]))
-        mine = allowed.nearest(weight) if chosen is None else chosen
-        bias = node.attrs["bias"] + _mean_change(node, weight - mine, channel_means(node, inputs)) * biased
-        found[node.name] = node.with_attrs(weight=mine, bias=bias)
-    return replace(graph, nodes=[found.get(node.name, node) for node in graph.nodes])
+        rounded = allowed.nearest(weight) if chosen is None else chosen
+        bias = node.attrs["bias"] + _mean_change(node, weight - rounded, channel_means(node, inputs)) * biased
+        replaced[node.name] = node.with_attrs(weight=rounded, bias=bias)
+    return replace(graph, nodes=[replaced.get(node.name, node) for node in graph.nodes])
 
 
 def _mean_change(node: Node, change: FloatArray, mean: FloatArray) -> FloatArray:

@@ -99,8 +99,8 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
     """
     if not fmt.block and tensor.peak <= fmt.q_max and TRAIN_EXP_MIN <= tensor.exp <= TRAIN_EXP_MAX:
         return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
-    if fmt.block and tensor.mant.size and (found := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
-        return found
+    if fmt.block and tensor.mant.size and (narrowed := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
+        return narrowed
     top = top_of(tensor.mant)
     wanted = tensor.exp + _excess(top, fmt.bits)
     exp = min(max(wanted, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
@@ -155,10 +155,10 @@ def note_saturated(count: int) -> None:
 
 def quantised(values: Array, fmt: TrainingFormat) -> Block:
     """:func:`concord.golden.training.quantize_float` of ``[n]`` numbers; those beyond the greatest exponent count."""
-    found = quantize_float(values, fmt)
-    if found.exp == TRAIN_EXP_MAX and np.abs(values).max() > 2.0 ** (TRAIN_EXP_MAX + fmt.bits - 1):
+    block = quantize_float(values, fmt)
+    if block.exp == TRAIN_EXP_MAX and np.abs(values).max() > 2.0 ** (TRAIN_EXP_MAX + fmt.bits - 1):
         note_saturated(int(np.count_nonzero(np.abs(values) >= (fmt.q_max + 0.5) * 2.0**TRAIN_EXP_MAX)))
-    return found
+    return block
 
 
 def _beyond(mant: Array, top: int, right: int, limit: int) -> int:
@@ -276,10 +276,10 @@ def to_format(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
     """An intermediate: integers as they are if they fit the format, or else rounded."""
     if peak > fmt.q_max:
         peak = top_of(mant)
-    found = Tensor(mant, exp, peak)
+    tensor = Tensor(mant, exp, peak)
     if peak > fmt.q_max or not TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX:
-        found = narrow(found, fmt)
-    return Tensor(found.mant.astype(carrier(found.peak), copy=False), found.exp, found.peak)
+        tensor = narrow(tensor, fmt)
+    return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
 
 
 def added(tensors: Sequence[Tensor], fmt: TrainingFormat) -> Tensor:

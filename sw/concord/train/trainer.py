@@ -264,9 +264,9 @@ class Trainer:
         if self.monitor is None:
             parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
             fixed = self.settings.formats, self.settings.loss
-            found = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
-            loss, right = sum(value for value, _ in found), sum(right or 0 for _, right in found)
-            return loss / len(samples), right / len(samples) if found[0][1] is not None else None
+            results = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
+            loss, right = sum(value for value, _ in results), sum(right or 0 for _, right in results)
+            return loss / len(samples), right / len(samples) if results[0][1] is not None else None
         with self.monitor.separate_counts(bits) as self.judged:
             return self._judge(samples)
 
@@ -275,15 +275,15 @@ class Trainer:
         for start in range(0, len(samples), EVALUATION_BATCH):
             rows = slice(start, start + EVALUATION_BATCH)
             output, _ = self._ahead(samples, rows, PassContext(self.settings.formats, training=False))
-            found = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
-            loss, right, classes = loss + found.value, right + (found.right or 0), found.right is not None
+            judgement = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
+            loss, right, classes = loss + judgement.value, right + (judgement.right or 0), judgement.right is not None
         return loss / len(samples), right / len(samples) if classes else None
 
-    def fit(self, told: Callable[[Trainer], bool] | None = None) -> list[Figures]:
-        """Take all steps that are left, or until ``told``, which is called after every one, says so with ``True``."""
+    def fit(self, after_step: Callable[[Trainer], bool] | None = None) -> list[Figures]:
+        """Take all steps that are left, or until ``after_step``, which is called after each, says so with ``True``."""
         while not self.finished:
             self.step()
-            if told is not None and told(self):
+            if after_step is not None and after_step(self):
                 break
         return self.history
 

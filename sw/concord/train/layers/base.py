@@ -123,5 +123,5 @@ class TrainableLayer:
 
 def only(tensors: Sequence[Tensor | None]) -> Tensor:
     """The gradient of the only output."""
-    (found,) = (tensor for tensor in tensors if tensor is not None)
-    return found
+    (gradient,) = (tensor for tensor in tensors if tensor is not None)
+    return gradient

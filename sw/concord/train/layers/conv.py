@@ -124,9 +124,9 @@ class Conv(TrainableLayer):
         for _, rows in columns(grid, self.geometry, self.group):
             sums.add(begun, rows)
             begun += rows.shape[1]
-        found, peak = sums.total()
+        change, peak = sums.total()
         o, c, *kernel = self.weight.blocks.shape
-        return np.ascontiguousarray(np.moveaxis(found.reshape(o, *kernel, c), -1, 1)), peak
+        return np.ascontiguousarray(np.moveaxis(change.reshape(o, *kernel, c), -1, 1)), peak
 
     def _window_back(self, g: Array, short: Tensor, w: Tensor, spatial: Sequence[int]) -> tuple[Array, int]:
         """The gradient of the input, or of the padded input where strides leave gaps."""
@@ -171,14 +171,14 @@ class Conv(TrainableLayer):
     def _tap_changes(self, g: Array, whole: Tensor, x: Tensor, grid: Array) -> tuple[Array, int]:
         bound, taps = whole.peak * x.peak, list(self.geometry.taps(g.shape[1:-1]))
         dtype = carrier(bound * max(prod(g.shape[:-1]), 1))
-        found = np.zeros(self.weight.blocks.shape, dtype)
+        change = np.zeros(self.weight.blocks.shape, dtype)
         for images in few_images(g):
             last, part = g[images].astype(dtype), grid[images].astype(dtype)
             product, ones = np.empty_like(last), np.ones(prod(last.shape[:-1]), dtype)
             for tap, slices in taps:
                 np.multiply(last, part[behind_images(slices)], out=product)
-                found[_at(tap)] += ones @ product.reshape(len(ones), -1)
-        return found, bound * max(prod(g.shape[:-1]), 1)
+                change[_at(tap)] += ones @ product.reshape(len(ones), -1)
+        return change, bound * max(prod(g.shape[:-1]), 1)
 
     def _tap_back(self, g: Array, short: Tensor, w: Tensor, spatial: Sequence[int]) -> tuple[Array, int]:
         peak = short.peak * w.peak * prod(self.geometry.kernel)

@@ -116,8 +116,8 @@ def product(x: Tensor, w: Tensor, bias: Tensor | None, context: PassContext, sit
 def weight_gradient(g: Tensor, x: Tensor, context: PassContext) -> Tensor:
     """``g^T x`` over all rows: the gradient of the weights."""
     rows, read = g.mant.reshape(-1, g.mant.shape[-1]), x.mant.reshape(-1, x.mant.shape[-1])
-    found, peak = exact(np.matmul, rows.T, g.peak, read, x.peak, len(rows))
-    return to_format(found, g.exp + x.exp, peak, context.formats.intermediate)
+    change, peak = exact(np.matmul, rows.T, g.peak, read, x.peak, len(rows))
+    return to_format(change, g.exp + x.exp, peak, context.formats.intermediate)
 
 
 def bias_gradient(g: Tensor, context: PassContext) -> Tensor:

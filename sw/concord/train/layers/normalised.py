@@ -118,10 +118,10 @@ class Normalised(TrainableLayer):
         for beta, (mean, at), (mant, exp) in zip(shift.mant.tolist(), norm.mean.numbers, factors, strict=True):
             least = min(shift.exp, at + exp)
             worth = (int(beta) << shift.exp - least) - (mean * mant << at + exp - least)
-            found = nearest(worth, 1, least, BIAS_BITS)
-            if found[1] < BIAS_EXP:
-                found = rounded_quotient(worth, 1 << BIAS_EXP - least), BIAS_EXP
-            biases.append(found)
+            rounded = nearest(worth, 1, least, BIAS_BITS)
+            if rounded[1] < BIAS_EXP:
+                rounded = rounded_quotient(worth, 1 << BIAS_EXP - least), BIAS_EXP
+            biases.append(rounded)
         bias = on_one_grid(biases, MAGNITUDE_BITS)
         return Fixed(weight.reshaped(*w.mant.shape), parameter.blocks), Fixed(bias, norm.shift.blocks)
 
@@ -158,8 +158,8 @@ class Normalised(TrainableLayer):
         normal = _normal(short, exps, roots)
         scale, shift = self.norm.scale.tensor, self.norm.shift.tensor
         mant, peak = exact(np.multiply, normal.mant, normal.peak, scale.mant, scale.peak, 1)
-        found = with_bias(mant, normal.exp + scale.exp, peak, shift, context.formats.intermediate)
-        out = found.with_mant(self._whole(found.mant, y.mant.shape))
+        shifted = with_bias(mant, normal.exp + scale.exp, peak, shift, context.formats.intermediate)
+        out = shifted.with_mant(self._whole(shifted.mant, y.mant.shape))
         return [out], _Kept(memory, normal, roots, y.mant.shape)
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
@@ -185,8 +185,8 @@ class Normalised(TrainableLayer):
         mant, peak = exact(np.multiply, self._rows(inner.mant), inner.peak, factors.mant, factors.peak, 1)
         back = to_format(self._whole(mant, kept.shape), inner.exp + factors.exp, peak, fmt)
         self.product.first = self.first
-        inputs, found = self.product.backward([back], kept.product, context)
-        return inputs, changes | found
+        inputs, product_changes = self.product.backward([back], kept.product, context)
+        return inputs, changes | product_changes
 
 
 def _narrow_rows(mants: npt.NDArray[np.int64], exps: npt.NDArray[np.int64], fmt: TrainingFormat) -> Tensor:
@@ -232,9 +232,9 @@ def _normal(short: Array, exps: Sequence[int], roots: Sequence[Number]) -> Tenso
     if not tops.any():
         return Tensor(np.zeros(short.shape, np.float32), 0, 0)
     exp = int((ceil_log2(tops) + at)[tops > 0].max()) - (CENTRED.bits - 1)
-    found = _rounded(products, np.where(tops > 0, exp - at, 0))
-    peak = top_of(found)
-    return Tensor(found.astype(carrier(peak)), exp, peak)
+    mant = _rounded(products, np.where(tops > 0, exp - at, 0))
+    peak = top_of(mant)
+    return Tensor(mant.astype(carrier(peak)), exp, peak)
 
 
 def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
@@ -258,13 +258,13 @@ def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
     keys = ("scale", "bias", "mean", "variance")
     scale, shift, mean, variance = (np.asarray(attrs[key], dtype=np.float64) for key in keys)
     if fresh:
-        scale, shift, mean, variance = (np.full_like(scale, one) for one in (1, 0, 0, 1))
+        scale, shift, mean, variance = (np.full_like(scale, value) for value in (1, 0, 0, 1))
     if not (np.isfinite(mean).all() and np.isfinite(variance).all() and variance.min() >= 0):
         raise ValueError(f"{name} must have finite means and variances from 0 on")
     epsilon, momentum = float(attrs["epsilon"]), float(attrs["momentum"])
     if not 0 < epsilon < 1 << 30 or not 0 <= momentum <= 1:
-        given = f"{epsilon!r} and {momentum!r}"
-        raise ValueError(f"{name} must have an epsilon above 0 and a momentum in 0..1, not {given}")
+        values = f"{epsilon!r} and {momentum!r}"
+        raise ValueError(f"{name} must have an epsilon above 0 and a momentum in 0..1, not {values}")
     gamma = Parameter.begin(f"{name}.scale", scale, formats.weight, formats.accumulator)
     least = int(gamma.exp.max())
     beta = Parameter.begin(f"{name}.shift", shift, formats.bias, formats.accumulator, zero_exp=least)

@@ -31,9 +31,9 @@ def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
     slopes: list[int] = []
     for code in range(-q_max, q_max + 1):
         y = Fraction(evaluate(Fraction(code) * Fraction(2) ** exp))
-        for found, into in ((y, values), (record.slope(y), slopes)):
-            magnitude = int(abs(found) * (1 << TABLE_POINT) + Fraction(1, 2))
-            into.append(min(magnitude, top) * (1 if found >= 0 else -1))
+        for number, into in ((y, values), (record.slope(y), slopes)):
+            magnitude = int(abs(number) * (1 << TABLE_POINT) + Fraction(1, 2))
+            into.append(min(magnitude, top) * (1 if number >= 0 else -1))
     return np.array(values, dtype=np.float32), np.array(slopes, dtype=np.float32)
 
 

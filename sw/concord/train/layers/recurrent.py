@@ -71,8 +71,8 @@ class CellParameters:
     @property
     def parameters(self) -> dict[str, Parameter]:
         """By what they are."""
-        found = {"weight": self.weight, "recurrent": self.recurrent, "bias": self.bias}
-        return found | ({"hidden_bias": self.hidden_bias} if self.hidden_bias else {})
+        parameters = {"weight": self.weight, "recurrent": self.recurrent, "bias": self.bias}
+        return parameters | ({"hidden_bias": self.hidden_bias} if self.hidden_bias else {})
 
 
 class RecurrentLayer(TrainableLayer):
@@ -135,15 +135,15 @@ class RecurrentLayer(TrainableLayer):
             later: list[Tensor] = [last.with_mant(last.mant[:, d, 0])] if last is not None else []
             c: Tensor | None = None
             inputs: list[Any] = [None] * x.mant.shape[1]
-            found: list[dict[str, tuple[Tensor, Tensor]]] = []
+            operands: list[dict[str, tuple[Tensor, Tensor]]] = []
             for t, step in reversed(kept[d]):
                 now = [every.with_mant(every.mant[:, t, d, 0])] if every is not None else []
                 later, c, inputs[t], pairs = self._step_back(cell, now + later, c, step, context)
-                found.append(pairs)
+                operands.append(pairs)
             gates = joined(inputs, context.formats.intermediate)
             changes[f"weight{d}"] = weight_gradient(gates, x, context)
             changes[f"bias{d}"] = bias_gradient(gates, context)
-            changes |= {f"{key}{d}": change for key, change in self._recurrent_changes(found, context).items()}
+            changes |= {f"{key}{d}": change for key, change in self._recurrent_changes(operands, context).items()}
             back.append(input_gradient(context.gradient(gates, -1), cell.weight.tensor, context))
         total = added(back, context.formats.intermediate)
         return [total.reshaped(*total.mant.shape[:2], 1, total.mant.shape[-1])], changes
@@ -160,15 +160,15 @@ class RecurrentLayer(TrainableLayer):
         raise NotImplementedError
 
     def _recurrent_changes(
-        self, found: list[dict[str, tuple[Tensor, Tensor]]], context: PassContext
+        self, operands: list[dict[str, tuple[Tensor, Tensor]]], context: PassContext
     ) -> dict[str, Tensor]:
         """Gradients of R and of its bias: sums over all steps, which are put on one grid."""
         fmt = context.formats.intermediate
         rows = []
         changes = {}
-        for key in found[0]:
-            g = joined([pairs[key][0] for pairs in found], fmt)
-            read = joined([pairs[key][1] for pairs in found], fmt)
+        for key in operands[0]:
+            g = joined([pairs[key][0] for pairs in operands], fmt)
+            read = joined([pairs[key][1] for pairs in operands], fmt)
             rows.append(weight_gradient(g, read, context))
             if key == "hidden":
                 changes["hidden_bias"] = bias_gradient(piece(g, 2, self.size), context)
@@ -221,15 +221,15 @@ class GRU(RecurrentLayer):
         fmt, top, size = context.formats.intermediate, context.formats.activation.q_max, self.size
         read, weights = state_operand(h, site, context), cell.recurrent.tensor
         if self.node.attrs["linear_before_reset"]:
-            found = product(read, weights, None, context, site)
-            z, r = self._gates(gates, found, context)
+            sums = product(read, weights, None, context, site)
+            z, r = self._gates(gates, sums, context)
             bias = cell.hidden_bias
-            last = piece(found, 2, size)
+            last = piece(sums, 2, size)
             inner = narrow(added([last, spread(bias.tensor, last)] if bias else [last], fmt), STATE)
             pre, reset = added([piece(gates, 2, size), times(r[0], inner, context)], fmt), None
         else:
-            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, context, site)
-            z, r = self._gates(gates, found, context)
+            sums = product(read, weights.with_mant(weights.mant[: 2 * size]), None, context, site)
+            z, r = self._gates(gates, sums, context)
             inner, reset = h, state_operand(times(r[0], h, context), site, context)
             new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, context, site)
             pre = added([piece(gates, 2, size), new], fmt)
@@ -238,8 +238,8 @@ class GRU(RecurrentLayer):
         state = state_of(added([n[0], times(z[0], apart, context)], fmt))
         return state, None, (read, z, r, n, inner, reset, apart)
 
-    def _gates(self, gates: Tensor, found: Tensor, context: PassContext) -> list[tuple[Tensor, Tensor]]:
-        both = [x.with_mant(x.mant[..., : 2 * self.size]) for x in (gates, found)]
+    def _gates(self, gates: Tensor, sums: Tensor, context: PassContext) -> list[tuple[Tensor, Tensor]]:
+        both = [x.with_mant(x.mant[..., : 2 * self.size]) for x in (gates, sums)]
         short = context.table_input(added(both, context.formats.intermediate))
         return [looked_up("sigmoid", piece(short, k, self.size), context.formats.activation.q_max) for k in range(2)]
 

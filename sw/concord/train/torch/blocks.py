@@ -54,9 +54,9 @@ class BlockTensor:
     @classmethod
     def waiting(cls, tape: Tape, product: PendingProduct) -> BlockTensor:
         """The result of a product, which is computed as soon as something other than a normalisation reads it."""
-        found = cls.__new__(cls)
-        found.tape, found._made, found._product, found._taken = tape, None, product, False
-        return found
+        block = cls.__new__(cls)
+        block.tape, block._made, block._product, block._taken = tape, None, product, False
+        return block
 
     def take(self) -> PendingProduct | None:
         """Let a normalisation have the product itself; ``None`` if this is none, or was read before."""
@@ -104,18 +104,18 @@ class BlockTensor:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        found = function(name)
-        return lambda *args, **kwargs: found(self, *args, **kwargs)
+        method = function(name)
+        return lambda *args, **kwargs: method(self, *args, **kwargs)
 
     def __add__(self, other: Any) -> BlockTensor:
-        found: BlockTensor = function("add")(self, other)
-        return found
+        total: BlockTensor = function("add")(self, other)
+        return total
 
     __radd__ = __add__
 
     def __getitem__(self, index: Any) -> BlockTensor:
-        found: BlockTensor = function("getitem")(self, index)
-        return found
+        part: BlockTensor = function("getitem")(self, index)
+        return part
 
     def __len__(self) -> int:
         return self.samples
@@ -144,8 +144,8 @@ class BlockTensor:
 
         Its gradient is rounded to the 32 bits of an intermediate, with one exponent, and goes on in integers.
         """
-        found: torch.Tensor = _Leave.apply(self.tape.anchor, self)
-        return found
+        values: torch.Tensor = _Leave.apply(self.tape.anchor, self)
+        return values
 
 
 def function(name: str) -> Callable[..., Any]:
@@ -174,9 +174,9 @@ class _Leave(torch.autograd.Function):
         block: BlockTensor = ctx.block
         fmt = block.tape.context.formats.intermediate
         with saturations(block.tape.session.counts):
-            found = quantised(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
-        mant = found.mant.reshape(block.tensor.mant.shape).astype(np.float64)
-        block.tape.backward(block.name, Tensor(mant, int(found.exp), fmt.q_max), 1)
+            gradient = quantised(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
+        mant = gradient.mant.reshape(block.tensor.mant.shape).astype(np.float64)
+        block.tape.backward(block.name, Tensor(mant, int(gradient.exp), fmt.q_max), 1)
         return None, None
 
 
@@ -211,20 +211,20 @@ def judged(block: Any, target: torch.Tensor, loss: str, reduction: str) -> torch
         raise TypeError(f"a loss must read the output of a converted module first, not {type(block).__name__}")
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', not {reduction!r}")
-    given = target.detach().numpy()
+    labels = target.detach().numpy()
     if loss == "mse" and reduction == "sum":
         raise ValueError("reduction of mse_loss must be 'mean', not 'sum'")
     if loss == "cross_entropy":
         classes = block.shape[-1]
-        if block.dim() != 2 or given.shape != (block.samples,) or given.dtype.kind not in "iu":
+        if block.dim() != 2 or labels.shape != (block.samples,) or labels.dtype.kind not in "iu":
             raise ValueError(f"cross_entropy must have outputs [samples, classes] and a class for each sample, not "
-                             f"{list(block.shape)} and {target.dtype} {list(given.shape)}")  # fmt: skip
-        if given.min() < 0 or given.max() >= classes:
-            raise ValueError(f"classes must be in 0..{classes - 1}, not {given.min()}..{given.max()}")
-    elif tuple(given.shape) != tuple(block.shape):
-        raise ValueError(f"targets must have the shape {list(block.shape)}, not {list(given.shape)}")
+                             f"{list(block.shape)} and {target.dtype} {list(labels.shape)}")  # fmt: skip
+        if labels.min() < 0 or labels.max() >= classes:
+            raise ValueError(f"classes must be in 0..{classes - 1}, not {labels.min()}..{labels.max()}")
+    elif tuple(labels.shape) != tuple(block.shape):
+        raise ValueError(f"targets must have the shape {list(block.shape)}, not {list(labels.shape)}")
     with saturations(block.tape.session.counts):
-        found = LOSSES[loss](block.tensor, given, block.tape.context.formats)
+        judgement = LOSSES[loss](block.tensor, labels, block.tape.context.formats)
     samples = block.samples if reduction == "mean" else 1
-    result: torch.Tensor = _Judge.apply(block.tape.anchor, block, found, samples)
+    result: torch.Tensor = _Judge.apply(block.tape.anchor, block, judgement, samples)
     return result

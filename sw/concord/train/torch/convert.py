@@ -125,11 +125,11 @@ class _Entrance:
         values = x.detach().cpu().numpy().astype("float64")
         fmt = self.session.formats.activation
         with saturations(self.session.counts):
-            found = quantised(values.reshape(-1), fmt)
-        mant = found.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
+            integers = quantised(values.reshape(-1), fmt)
+        mant = integers.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
         name = tape.name("x")
         tape.shapes[name] = (1, *values.shape[1:])
-        return BlockTensor(tape, name, Tensor(mant, int(found.exp), fmt.q_max))
+        return BlockTensor(tape, name, Tensor(mant, int(integers.exp), fmt.q_max))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Running statistics follow the batch."""

@@ -20,14 +20,14 @@ def layer(op: str, stem: str, blocks: Sequence[BlockTensor], **attrs: Any) -> Bl
         raise TypeError(f"operands of {stem} must be blocks of one pass through a converted module")
     tape = blocks[0].tape
     node = Node(op, stem, tuple(block.name for block in blocks), (stem,), attrs)
-    found = without_weights(node, [tape.shapes[block.name] for block in blocks])
-    ((name, tensor),) = tape.run(op, stem, found, [block.made for block in blocks], attrs)
+    operation = without_weights(node, [tape.shapes[block.name] for block in blocks])
+    ((name, tensor),) = tape.run(op, stem, operation, [block.made for block in blocks], attrs)
     return BlockTensor(tape, name, tensor)
 
 
-def expect(what: str, **given: tuple[Any, Any]) -> None:
+def expect(what: str, **options: tuple[Any, Any]) -> None:
     """Raise ``ValueError`` unless every option has the only value there is."""
-    for name, (value, wanted) in given.items():
+    for name, (value, wanted) in options.items():
         if value != wanted:
             raise ValueError(f"{name} of {what} must be {wanted!r} in a converted module, not {value!r}")
 

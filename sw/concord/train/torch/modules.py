@@ -71,10 +71,10 @@ class Integers(nn.Module):
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
     ) -> None:
         for name in self.names:
-            found, own = state_dict.get(prefix + name), self.get_buffer(name)
-            if found is not None and (found.dtype != own.dtype or found.shape != own.shape):
-                given = f"{found.dtype} {list(found.shape)}"
-                errors.append(f"{prefix}{name} must be {own.dtype} {list(own.shape)}, not {given}")
+            stored, own = state_dict.get(prefix + name), self.get_buffer(name)
+            if stored is not None and (stored.dtype != own.dtype or stored.shape != own.shape):
+                text = f"{stored.dtype} {list(stored.shape)}"
+                errors.append(f"{prefix}{name} must be {own.dtype} {list(own.shape)}, not {text}")
                 return
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
         self._bind()
@@ -147,8 +147,8 @@ class ProductModule(_Converted):
             layer.geometry = Geometry(layer.geometry.kernel, self.attrs)
 
     def forward(self, x: Any) -> BlockTensor:
-        found = block(x, self.name)
-        return BlockTensor.waiting(found.tape, _Product(self, found))
+        source = block(x, self.name)
+        return BlockTensor.waiting(source.tape, _Product(self, source))
 
     def give_bias(self, norm: Norm) -> bool:
         """Let the running mean of a normalisation take the bias over, which is zero from now on."""
@@ -286,10 +286,10 @@ class RecurrentModule(nn.Module):
             self.add_module(str(number), made)
 
     def forward(self, x: Any, states: None = None) -> tuple[BlockTensor, Any]:
-        found = block(x, self.name)
-        if states is not None or found.dim() != 3:
+        source = block(x, self.name)
+        if states is not None or source.dim() != 3:
             raise ValueError(f"{self.name} must read [samples, steps, features], without initial states")
-        tape, made, ends = found.tape, found.made, []
+        tape, made, ends = source.tape, source.made, []
         for module in self.children():
             assert isinstance(module, _Converted)
             steps = moved(tape, "Transpose", made, perm=(1, 0, 2))
@@ -314,8 +314,8 @@ def _recurrent_attrs(module: nn.LSTM | nn.GRU, number: int) -> dict[str, Any]:
     ends = [f"l{number}{way}" for way in (("", "_reverse") if module.bidirectional else ("",))]
 
     def gates(key: str) -> Any:
-        found = [_numbers(getattr(module, f"{key}_{end}", None), len(_GATES[op]) * size) for end in ends]
-        return np.stack([m.reshape(-1, size, *m.shape[1:])[_GATES[op]].reshape(m.shape) for m in found])
+        matrices = [_numbers(getattr(module, f"{key}_{end}", None), len(_GATES[op]) * size) for end in ends]
+        return np.stack([m.reshape(-1, size, *m.shape[1:])[_GATES[op]].reshape(m.shape) for m in matrices])
 
     names = ("Sigmoid", "Tanh", "Tanh")[: 3 if op == "LSTM" else 2]
     more: dict[str, Any] = {"linear_before_reset": True}

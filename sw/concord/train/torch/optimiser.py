@@ -38,8 +38,8 @@ class SGD(torch.optim.Optimizer):
 
     def __init__(self, model: nn.Module, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
         if not lr > 0 or not 0 <= momentum < 1 or not 0 <= weight_decay < 1:
-            given = f"{lr!r}, {momentum!r} and {weight_decay!r}"
-            raise ValueError(f"lr must be above 0, momentum and weight_decay from 0 to below 1, not {given}")
+            values = f"{lr!r}, {momentum!r} and {weight_decay!r}"
+            raise ValueError(f"lr must be above 0, momentum and weight_decay from 0 to below 1, not {values}")
         self.session = session_of(model)
         self.session.counts = self.counts = UpdateCounts()
         self._warned = False
@@ -63,10 +63,10 @@ class SGD(torch.optim.Optimizer):
             raise ValueError(f"lr must be above 0, not {group['lr']!r}")
         rule = Optimiser(Dyadic.nearest(exact(group["momentum"])), exact(group["weight_decay"]))
         formats = self.session.formats
-        for key, (parameter, found) in self.session.gradients.items():
+        for key, (parameter, gradients) in self.session.gradients.items():
             with saturations(self.counts):
-                gradient = added(found.parts, formats.intermediate)
-                self.counts.add(rule.step(parameter, gradient, found.samples, rate, formats, self.session.noise))
+                gradient = added(gradients.parts, formats.intermediate)
+                self.counts.add(rule.step(parameter, gradient, gradients.samples, rate, formats, self.session.noise))
             self._integers[key].sync()
         if self.counts.saturated and not self._warned:
             self._warned = True
@@ -88,8 +88,8 @@ class SGD(torch.optim.Optimizer):
             if parameter.velocity is not None:
                 velocity = torch.from_numpy(parameter.velocity.copy())
                 self.state[module.get_buffer("weight")] = {"velocity": velocity, "velocity_exp": parameter.velocity_exp}
-        found: dict[str, Any] = super().state_dict()
-        return found
+        state: dict[str, Any] = super().state_dict()
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what :meth:`state_dict` has given."""
@@ -97,12 +97,12 @@ class SGD(torch.optim.Optimizer):
         for module in self._integers.values():
             parameter = module.holder
             assert isinstance(parameter, Parameter)
-            found = self.state.get(module.get_buffer("weight"))
+            state = self.state.get(module.get_buffer("weight"))
             parameter.velocity, parameter.velocity_exp = None, 0
-            if found:
-                velocity = found["velocity"]
+            if state:
+                velocity = state["velocity"]
                 if velocity.dtype != torch.int32 or tuple(velocity.shape) != parameter.blocks.shape:
                     raise ValueError(f"velocity of {parameter.name} must be int32 {list(parameter.blocks.shape)}, not "
                                      f"{velocity.dtype} {list(velocity.shape)}")  # fmt: skip
-                parameter.velocity, parameter.velocity_exp = velocity.numpy().copy(), int(found["velocity_exp"])
+                parameter.velocity, parameter.velocity_exp = velocity.numpy().copy(), int(state["velocity_exp"])
         self.session.end_step(self.param_groups[0]["steps"])

@@ -73,12 +73,12 @@ class Session:
         ValueError
             If gradients of other numbers of samples are there.
         """
-        _, found = self.gradients.setdefault(id(parameter), (parameter, Gradients()))
-        if found.parts and found.samples != samples:
-            raise ValueError(f"gradients that are added up must be of as many samples each ({found.samples}), "
+        _, gradients = self.gradients.setdefault(id(parameter), (parameter, Gradients()))
+        if gradients.parts and gradients.samples != samples:
+            raise ValueError(f"gradients that are added up must be of as many samples each ({gradients.samples}), "
                              f"not {samples}; call zero_grad() between steps")  # fmt: skip
-        found.parts.extend(change)
-        found.samples = samples
+        gradients.parts.extend(change)
+        gradients.samples = samples
 
 
 @dataclass
@@ -115,9 +115,9 @@ class Tape:
     def name(self, stem: str) -> str:
         """A name that is not in use."""
         names = (stem if k == 0 else f"{stem}_{k}" for k in range(len(self._names) + 1))
-        found = next(name for name in names if name not in self._names)
-        self._names.add(found)
-        return found
+        free = next(name for name in names if name not in self._names)
+        self._names.add(free)
+        return free
 
     def run(
         self, op: str, stem: str, layer: TrainableLayer, inputs: Sequence[Made], attrs: dict[str, Any], count: int = 1
@@ -131,11 +131,11 @@ class Tape:
         self.shapes.update(zip(outputs, shapes, strict=False))
         layer.first = not self._trained.intersection(keys)
         with saturations(self.session.counts):
-            found, memory = layer.forward([tensor for _, tensor in inputs], self.context)
+            results, memory = layer.forward([tensor for _, tensor in inputs], self.context)
         self.records.append(Record(node, layer, memory if self.training else None, layer.first))
         if layer.parameters or not layer.first:
             self._trained.update(outputs)
-        return list(zip(outputs, found, strict=False))
+        return list(zip(outputs, results, strict=False))
 
     def backward(self, name: str, gradient: Tensor, samples: int) -> None:
         """Gradients of all parameters from that of a result, as a :class:`TrainableNetwork` has them.
@@ -159,9 +159,9 @@ class Tape:
             if all(g is None for g in grads):
                 continue
             record.layer.first = record.first
-            back, found = record.layer.backward(grads, record.memory, self.context)
+            back, layer_changes = record.layer.backward(grads, record.memory, self.context)
             parameters = record.layer.parameters
-            for key, change in found.items():
+            for key, change in layer_changes.items():
                 changes.setdefault(id(parameters[key]), (parameters[key], []))[1].append(change)
             for key, g in zip(record.node.inputs, back, strict=True):
                 if g is not None:
