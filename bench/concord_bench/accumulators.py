@@ -38,28 +38,28 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
         f"{config.full_bits} bits. Observed: of the first {SAMPLES} evaluation samples, on the grid of the new "
         "configuration. Changed: of all evaluation samples, those with a bit that is not that of the full accumulator."
     )
-    for one in compiled_networks(config, data, results, lambda model: say(f"accumulator of {model}")):
+    for network in compiled_networks(config, data, results, lambda model: say(f"accumulator of {model}")):
         try:
-            found = choose_accumulator(one.graph, one.compiled, BITS, CountedWidths(one.given))
+            chosen = choose_accumulator(network.graph, network.compiled, BITS, CountedWidths(network.samples))
         except AccumulatorError as error:
-            results.skip(f"{one.task.model}, {BITS} bits", str(error))
+            results.skip(f"{network.task.model}, {BITS} bits", str(error))
             continue
-        (name,) = one.graph.inputs
-        inputs = one.inputs[: len(one.inputs) // one.task.batch * one.task.batch]
+        (name,) = network.graph.inputs
+        inputs = network.inputs[: len(network.inputs) // network.task.batch * network.task.batch]
         samples = {name: inputs[:SAMPLES]}
-        (want, _), (got, flags) = (_results(which, {name: inputs}) for which in (one.compiled, found.compiled))
+        (want, _), (got, flags) = (_results(which, {name: inputs}) for which in (network.compiled, chosen.compiled))
         changed = np.zeros(len(inputs), dtype=np.bool_)
         for output, values in want.items():
             changed |= (values.view(np.uint64) != got[output].view(np.uint64)).reshape(len(inputs), -1).any(axis=1)
-        new = found.compiled.image.config
+        new = chosen.compiled.image.config
         results.row(
             group,
-            one.task.model,
+            network.task.model,
             {
                 "grid": f"2^{-new.acc_frac}",
                 "least exponents": f"{new.wgt_exp_min}, {new.act_exp_min}",
-                "observed": str(analyse_machine(found.compiled.package, samples).needed("intermediate")),
-                "any input": str(max(need.bound for need in found.needs)),
+                "observed": str(analyse_machine(chosen.compiled.package, samples).needed("intermediate")),
+                "any input": str(max(need.bound for need in chosen.needs)),
                 "samples": f"{len(inputs):,}",
                 "changed": f"{changed.sum():,}",
                 "flags": ", ".join(flags) or "none",
@@ -69,12 +69,12 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
 
 def cells_by_width(results: Results, folder: Path = Path("build/area")) -> None:
     """What ``python -m concord_rtl.build area`` has counted: one table each."""
-    found = sorted(folder.glob("*/accumulators.json"))
-    if not found:
+    files = sorted(folder.glob("*/accumulators.json"))
+    if not files:
         results.skip(
             "Cells by width", f"no accumulators.json in {folder}/*: python -m concord_rtl.build area --board ulx3s-85f"
         )
-    for path in found:
+    for path in files:
         summary = json.loads(path.read_text(encoding="utf-8"))
         group = f"Cells by width of the accumulator: {summary['of']}"
         for row in summary["widths"]:
@@ -88,6 +88,6 @@ def _results(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> tuple[dict
     """Results as contiguous float64, and the layers that raise ACC_OVERFLOW."""
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
-        found = compiled.run(device, inputs)
-        flags = [one.layer for one in compiled.package.flags(device) if one.flag == "ACC_OVERFLOW"]
-    return {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in found.items()}, flags
+        outputs = compiled.run(device, inputs)
+        flags = [flag.layer for flag in compiled.package.flags(device) if flag.flag == "ACC_OVERFLOW"]
+    return {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in outputs.items()}, flags

@@ -44,13 +44,13 @@ def others(task: Task, graph: Graph, inputs: FloatArray, made_with: dict[str, Fl
         What formats were chosen with.
     """
     every = max(1, len(inputs) // OTHERS) if not task.state else 1
-    given, _ = run(task, graph, partial(execute.run, graph), inputs[::every])
+    natural, _ = run(task, graph, partial(execute.run, graph), inputs[::every])
     (name,) = set(graph.inputs) - {read for read, _ in task.state}
     known = {sample.tobytes() for sample in made_with[name]}
-    new = np.array([sample.tobytes() not in known for sample in given[name]])
+    new = np.array([sample.tobytes() not in known for sample in natural[name]])
     kept = np.flatnonzero(new)
     kept = kept[:: max(1, len(kept) // OTHERS)][:OTHERS]
-    return {name: values[kept] for name, values in given.items()}
+    return {name: values[kept] for name, values in natural.items()}
 
 
 def measure_calibration(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -80,10 +80,10 @@ def measure_calibration(config: NpuConfig, results: Results, say: Callable[[str]
 
 
 def _columns(evidence: Evidence, took: float, error: float, agreement: float, quick: bool) -> dict[str, str]:
-    behind = ", quick" if quick else ""
+    suffix = ", quick" if quick else ""
     return {
         **({} if quick else {"candidates": f"{len(evidence.candidates)}"}),
-        f"seconds{behind}": f"{took:.1f}",
-        f"error{behind}": f"{100 * error:.2f} %",
-        f"agreement{behind}": f"{100 * agreement:.2f} %",
+        f"seconds{suffix}": f"{took:.1f}",
+        f"error{suffix}": f"{100 * error:.2f} %",
+        f"agreement{suffix}": f"{100 * agreement:.2f} %",
     }

@@ -41,8 +41,8 @@ def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
         module = module_of(file)
         device.load(package.image)
         want, emulator = _best(lambda: package.run(device, x))
-        found, derived = _best(lambda: module.run(x))
-    same = all(np.array_equal(found[name].view(np.int64), want[name].view(np.int64)) for name in want)
+        outputs, derived = _best(lambda: module.run(x))
+    same = all(np.array_equal(outputs[name].view(np.int64), want[name].view(np.int64)) for name in want)
     per_sample = f"{1e3 * emulator / samples:.2f} | {1e3 * derived / samples:.2f} | {derived / emulator:.2f}"
     row = f"| {folder.name} | {summary(model)} | {lines} | {took:.1f} | {per_sample} | {'yes' if same else 'NO'} |"
     return row, same

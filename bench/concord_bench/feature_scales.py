@@ -124,7 +124,7 @@ def measure_feature_scales(config: NpuConfig, results: Results, say: Callable[[s
                 "with samples": compile_network(graph, Target((config,)), Options(), samples).compiled,
                 "without samples": compile_network(graph, Target((config,)), Options()).compiled,
             }
-            cells = {name: f"{100 * error(one, graph, x):.2f} %" for name, one in compiled.items()}
+            cells = {name: f"{100 * error(network, graph, x):.2f} %" for name, network in compiled.items()}
             results.row(_GROUP, f"{kind}, {features} features", cells)
     _measure_networks(config, results, say)
 
@@ -153,10 +153,10 @@ def _measure_networks(config: NpuConfig, results: Results, say: Callable[[str], 
             after = equal.measure("equalised", config, Formats(mantissas=widths))
             want = run(task, graph, partial(execute.run, graph), inputs)[1][graph.outputs[0]]
             cells = {}
-            for name, one in (("as they are", compared[0]), ("equalised", after)):
+            for name, choice in (("as they are", compared[0]), ("equalised", after)):
                 with connect("emulator", config) as device:
-                    device.load(one.compiled.image)
-                    got = run(task, graph, partial(one.compiled.run, device), inputs)[1][graph.outputs[0]]
+                    device.load(choice.compiled.image)
+                    got = run(task, graph, partial(choice.compiled.run, device), inputs)[1][graph.outputs[0]]
                 cells[f"error, {name}"] = f"{100 * relative_error(got, want):.2f} %"
                 cells[f"score, {name}"] = f"{task.score(got, inputs, labels):.4f}"
             results.row(_NETWORKS, f"{task.model}, weights of {bits} bits", cells)

@@ -47,8 +47,8 @@ class FloatReference(nn.Module):  # type: ignore[misc]
         """Logits ``[samples, classes]``."""
         values = {self.graph.inputs[0]: x}
         for node in self.graph.nodes:
-            found = self._apply(node, *(values[name] for name in node.inputs if name))
-            values.update(dict.fromkeys((name for name in node.outputs if name), found))
+            output = self._apply(node, *(values[name] for name in node.inputs if name))
+            values.update(dict.fromkeys((name for name in node.outputs if name), output))
         return values[self.graph.outputs[0]].reshape(len(x), -1)
 
     def _apply(self, node: Node, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:

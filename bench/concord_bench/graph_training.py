@@ -85,9 +85,9 @@ def trained(
     train: Samples, seed: int, overflow: OverflowSettings | None = None, formats: TrainingFormats | None = None
 ) -> Trainer:
     """The network in block floating point."""
-    found = Trainer(network(), train, settings_of(seed, overflow, formats), random=True)
-    found.fit()
-    return found
+    trainer = Trainer(network(), train, settings_of(seed, overflow, formats), random=True)
+    trainer.fit()
+    return trainer
 
 
 def measure_graph_training(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -112,7 +112,7 @@ def measure_graph_training(config: NpuConfig, results: Results, say: Callable[[s
         runs = [(_share(trained(train, seed, formats=formats), test), 0.0) for seed in SEEDS]
         results.row(GROUP, name, columns_of({0: runs}))
     for grid, method in product(GRIDS, ("plain", *METHODS)):
-        found: dict[int, list[tuple[float, float]]] = {}
+        by_width: dict[int, list[tuple[float, float]]] = {}
         plain: list[Trainer] = []
         for width in WIDTHS if method == "plain" else WIDTHS[1:]:
             say(f"{method}, grid of the {grid}, {width} bits")
@@ -120,8 +120,8 @@ def measure_graph_training(config: NpuConfig, results: Results, say: Callable[[s
             overflow = OverflowSettings(accumulator_bits=bits, method=method, grid=grid, lanes=config.lanes)
             if method != "plain" or not plain:
                 plain = [trained(train, seed, overflow) for seed in SEEDS]
-            found[width] = [judged_at(trainer, test, width) for trainer in plain]
-        results.row(GROUP, f"{method}, grid of the {grid}", columns_of(found))
+            by_width[width] = [judged_at(trainer, test, width) for trainer in plain]
+        results.row(GROUP, f"{method}, grid of the {grid}", columns_of(by_width))
 
 
 def _share(trainer: Trainer, test: Samples) -> float:

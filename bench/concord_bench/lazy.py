@@ -10,10 +10,10 @@ from concord_bench.results import Results
 
 def lazy_by_lanes(results: Results, folder: Path = Path("build/area")) -> None:
     """What ``python -m concord_rtl.build lazy`` has counted: one table each."""
-    found = sorted(folder.glob("*/lazy.json"))
-    if not found:
+    files = sorted(folder.glob("*/lazy.json"))
+    if not files:
         results.skip("Lazy update", f"no lazy.json in {folder}/*: python -m concord_rtl.build lazy --clock")
-    for path in found:
+    for path in files:
         summary = json.loads(path.read_text(encoding="utf-8"))
         for row in summary["lanes"]:
             texts = {name: f"{count:,}" for name, count in row["cells"].items()}

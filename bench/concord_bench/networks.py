@@ -68,10 +68,10 @@ class Measured:
 
 
 def _compiled(
-    graph: Graph, config: NpuConfig, given: dict[str, FloatArray], batch: int, mantissas: dict[str, int] | None = None
+    graph: Graph, config: NpuConfig, samples: dict[str, FloatArray], batch: int, mantissas: dict[str, int] | None = None
 ) -> Compiled:
     """A network with the formats that calibration has chosen, and with narrower weights of some layers."""
-    return choose_formats(graph, config, given, mantissas=mantissas, batch=batch).chosen.compiled
+    return choose_formats(graph, config, samples, mantissas=mantissas, batch=batch).chosen.compiled
 
 
 def _exact(task: Task, graph: Graph, inputs: FloatArray) -> FloatArray:
@@ -146,20 +146,20 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
     for task in TASKS:
         say(f"network {task.model}")
         try:
-            found = measure_network(task, device, config, data)
+            measured = measure_network(task, device, config, data)
             link = rates_of(task, config, data)[2]
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue
         row = {
-            "float": f"{found.exact:.4f}",
-            f"m={config.act_mant}": f"{found.score:.4f}",
+            "float": f"{measured.exact:.4f}",
+            f"m={config.act_mant}": f"{measured.score:.4f}",
             "in a batch": spoken(link.per_second),
-            "core, per second": spoken(config.clock_hz / found.cycles),
-            "cycles": f"{found.cycles:,.0f}",
-            "MAC slots": f"{found.busy:.1f} %",
-            "weights": f"{found.weights:.0f} %",
-            "RTL": found.verdict,
+            "core, per second": spoken(config.clock_hz / measured.cycles),
+            "cycles": f"{measured.cycles:,.0f}",
+            "MAC slots": f"{measured.busy:.1f} %",
+            "weights": f"{measured.weights:.0f} %",
+            "RTL": measured.verdict,
         }
         results.row(NETWORKS, task.model if task.batch == 1 else f"{task.model} x {task.batch}", row)
 
@@ -188,12 +188,12 @@ def measure_network(task: Task, device: Device, config: NpuConfig, data: Path) -
     want, got = _exact(task, graph, inputs), _emulated(task, compiled, inputs)
     few = ON_RTL * task.batch
     device.load(compiled.image)
-    given, outputs = run(task, graph, partial(compiled.run, device), inputs[:few])
+    step_inputs, outputs = run(task, graph, partial(compiled.run, device), inputs[:few])
     cycles = (device.counters()["CYCLES"] or 0) / task.batch
     weights = sum(part.count for part in compiled.image.segments if part.region is RegionId.MATRIX)
     verdict = "same"
     if not np.array_equal(outputs[graph.outputs[0]], got[:few]):
-        verdict = f"DIFFERS behind {first_difference(compiled, given, device) or 'the last layer'}"
+        verdict = f"DIFFERS behind {first_difference(compiled, step_inputs, device) or 'the last layer'}"
     return Measured(
         exact=task.score(want, inputs, labels),
         score=task.score(got, inputs, labels),

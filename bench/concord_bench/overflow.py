@@ -34,7 +34,7 @@ class CompiledNetwork:
     graph : Graph
     inputs : array
         What it is measured on.
-    given : dict of arrays
+    samples : dict of arrays
         Calibration samples by input.
     compiled : Compiled
     """
@@ -42,7 +42,7 @@ class CompiledNetwork:
     task: Task
     graph: Graph
     inputs: FloatArray
-    given: dict[str, FloatArray]
+    samples: dict[str, FloatArray]
     compiled: Compiled
 
 
@@ -53,13 +53,13 @@ def compiled_networks(
     for task in (task for task in TASKS if task.model in MODELS):
         say(task.model)
         graph, inputs, _ = load(task, data)
-        given = calibration(task, graph, data)
+        samples = calibration(task, graph, data)
         try:
-            compiled = choose_formats(graph, config, given, batch=task.batch).chosen.compiled
+            compiled = choose_formats(graph, config, samples, batch=task.batch).chosen.compiled
         except (CapacityError, Unsupported) as error:
             results.skip(f"{task.model} on {config.name}", str(error))
             continue
-        yield CompiledNetwork(task, graph, inputs, given, compiled)
+        yield CompiledNetwork(task, graph, inputs, samples, compiled)
 
 
 def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -73,13 +73,13 @@ def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], N
         f"{config.acc_bits} bits and keeps {config.acc_width}. Observed: what the samples need, while adding and of "
         "outputs. Bound: what every input needs that is within the range of the samples. CPU is that of all threads."
     )
-    for one in compiled_networks(config, data, results, lambda model: say(f"overflow of {model}")):
+    for network in compiled_networks(config, data, results, lambda model: say(f"overflow of {model}")):
         start = time.process_time()
-        (name,) = one.graph.inputs
-        found = analyse_machine(one.compiled.package, {name: one.inputs[:SAMPLES]}, name=one.task.model)
+        (name,) = network.graph.inputs
+        analysis = analyse_machine(network.compiled.package, {name: network.inputs[:SAMPLES]}, name=network.task.model)
         taken = time.process_time() - start
-        texts = {"products": f"{sum(layer.stage('product').total for layer in found.layers):,}"}
+        texts = {"products": f"{sum(layer.stage('product').total for layer in analysis.layers):,}"}
         for checked, title in (("intermediate", "adding"), ("output", "outputs")):
-            texts[f"observed, {title}"] = str(found.needed(checked))
-            texts[f"bound, {title}"] = str(found.bound(checked))
-        results.row(group, one.task.model, texts | {"CPU": f"{taken:.1f} s"})
+            texts[f"observed, {title}"] = str(analysis.needed(checked))
+            texts[f"bound, {title}"] = str(analysis.bound(checked))
+        results.row(group, network.task.model, texts | {"CPU": f"{taken:.1f} s"})

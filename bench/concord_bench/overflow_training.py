@@ -41,15 +41,15 @@ def measure_overflow_training(config: NpuConfig, results: Results, say: Callable
     )
     for grid in ("layer", "network"):
         say(f"training, grid of the {grid}")
-        found = [_trained(train, test, "plain", WIDTHS[0], grid, config.lanes, seed) for seed in SEEDS]
-        judged = {width: [judged_at(trainer, test, width) for trainer in found] for width in WIDTHS}
+        trainers = [_trained(train, test, "plain", WIDTHS[0], grid, config.lanes, seed) for seed in SEEDS]
+        judged = {width: [judged_at(trainer, test, width) for trainer in trainers] for width in WIDTHS}
         results.row(group, f"plain, grid of the {grid}", columns_of(judged))
         for method in ("evidence", "bound"):
             columns: dict[int, list[tuple[float, float]]] = {WIDTHS[0]: []}
             for width in WIDTHS[1:]:
                 say(f"training, {method}, grid of the {grid}, {width} bits")
-                found = [_trained(train, test, method, width, grid, config.lanes, seed) for seed in SEEDS]
-                columns[width] = [judged_at(trainer, test, width) for trainer in found]
+                trainers = [_trained(train, test, method, width, grid, config.lanes, seed) for seed in SEEDS]
+                columns[width] = [judged_at(trainer, test, width) for trainer in trainers]
             results.row(group, f"{method}, grid of the {grid}", columns_of(columns))
 
 
@@ -76,10 +76,10 @@ def judged_at(trainer: Trainer, test: Samples, width: int) -> tuple[float, float
     return accuracy, trainer.judged.ended / trainer.judged.sums
 
 
-def columns_of(found: dict[int, list[tuple[float, float]]]) -> dict[str, str]:
+def columns_of(runs_by_width: dict[int, list[tuple[float, float]]]) -> dict[str, str]:
     """Texts by column: accuracies and shares of sums that overflow, by width; 0: sums without a width."""
     texts = {}
-    for width, runs in found.items():
+    for width, runs in runs_by_width.items():
         name = f"{width} bits" if width else "exact"
         texts[name] = ""
         if runs:

@@ -210,29 +210,29 @@ def best_batch(task: Task, data: Path) -> str:
     return f"{spoken(batches[name])} on {name}"
 
 
-def ours(found: Measured, link: Rates, best: str, config: NpuConfig) -> dict[str, str]:
+def ours(measured: Measured, link: Rates, best: str, config: NpuConfig) -> dict[str, str]:
     """A row of the table of the board: what a user gets, then what the core computes."""
     slow = link.at_default or link
     return {
         "preset": config.name,
-        "float": f"{found.exact:.4f}",
-        f"m={config.act_mant}": f"{found.score:.4f}",
+        "float": f"{measured.exact:.4f}",
+        f"m={config.act_mant}": f"{measured.score:.4f}",
         "in a batch": spoken(link.per_second),
         "one at a time": spoken(link.single_per_second),
         "batch, as installed": spoken(slow.per_second),
         "one, as installed": spoken(slow.single_per_second),
         "best batch": best,
-        "core, per second": spoken(config.clock_hz / found.cycles),
-        "cycles": f"{found.cycles:,.0f}",
-        "MACs busy": f"{found.busy:.1f} %",
+        "core, per second": spoken(config.clock_hz / measured.cycles),
+        "cycles": f"{measured.cycles:,.0f}",
+        "MACs busy": f"{measured.busy:.1f} %",
         "MHz": f"{config.clock_hz / 1e6:g}",
-        "RTL": found.verdict,
+        "RTL": measured.verdict,
     }
 
 
-def beside(model: str, found: Measured, link: Rates, config: NpuConfig) -> dict[str, dict[str, str]]:
+def beside(model: str, measured: Measured, link: Rates, config: NpuConfig) -> dict[str, dict[str, str]]:
     """Rows of a network by system: that of the board, and the published ones, the fastest first."""
-    rate, device = config.clock_hz / found.cycles, DEVICES[BOARD]
+    rate, device = config.clock_hz / measured.cycles, DEVICES[BOARD]
     rows = {
         f"{model}: Concord, {BOARD}, {config.name}": (
             rate,
@@ -242,22 +242,22 @@ def beside(model: str, found: Measured, link: Rates, config: NpuConfig) -> dict[
                 "core or accelerator": spoken(rate),
                 "multipliers": f"{blocks_of(config).multipliers:,} of {device.multipliers:,}",
                 "MHz": f"{config.clock_hz / 1e6:g}",
-                "score": f"{found.score:.3f}",
+                "score": f"{measured.score:.3f}",
             },
         )
     }
-    for one in RESULTS[model]:
-        there = one.machine.multipliers
-        taken = "" if one.multipliers is None else f"{one.multipliers:,} "
-        rows[f"{model}: {one.system}, {one.machine.name}, {one.source}"] = (
-            one.per_second,
+    for published in RESULTS[model]:
+        there = published.machine.multipliers
+        taken = "" if published.multipliers is None else f"{published.multipliers:,} "
+        rows[f"{model}: {published.system}, {published.machine.name}, {published.source}"] = (
+            published.per_second,
             {
-                "class": one.machine.board_class.value,
+                "class": published.machine.board_class.value,
                 "over the serial port": "",
-                "core or accelerator": spoken(one.per_second),
+                "core or accelerator": spoken(published.per_second),
                 "multipliers": "" if there is None else f"{taken}of {there:,}",
-                "MHz": "" if one.mhz is None else str(one.mhz),
-                "score": "" if one.score is None else f"{one.score:.3f}",
+                "MHz": "" if published.mhz is None else str(published.mhz),
+                "score": "" if published.score is None else f"{published.score:.3f}",
             },
         )
     return {name: row for name, (_, row) in sorted(rows.items(), key=lambda item: -item[1][0])}
@@ -281,8 +281,8 @@ def measure_published(_: NpuConfig, results: Results, say: Callable[[str], None]
         with Rtl.open(config) as rtl:
             for task in of_preset:
                 say(f"{task.model} on {config.name}")
-                found = measure_network(task, rtl.device, config, data)
+                measured = measure_network(task, rtl.device, config, data)
                 link = rates_of(task, config, data)[2]
-                results.row(OURS, task.model, ours(found, link, best_batch(task, data), config))
-                for name, row in beside(task.model, found, link, config).items():
+                results.row(OURS, task.model, ours(measured, link, best_batch(task, data), config))
+                for name, row in beside(task.model, measured, link, config).items():
                     results.row(PUBLISHED, name, row)

@@ -60,12 +60,12 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
     for task in TASKS:
         say(f"rates of {task.model}")
         try:
-            compiled, inputs, found = rates_of(task, config, data)
+            compiled, inputs, rates = rates_of(task, config, data)
         except (CapacityError, Unsupported) as error:
             results.skip(f"{GROUP}: {task.model}", str(error))
             continue
-        results.notes[GROUP] = note(found)
-        results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
+        results.notes[GROUP] = note(rates)
+        results.row(GROUP, task.model, row(rates, *raw_bytes(task, compiled, inputs)))
 
 
 def rates_of(task: Task, config: NpuConfig, data: Path) -> tuple[Compiled, FloatArray, Rates]:
@@ -81,12 +81,12 @@ def rates_of(task: Task, config: NpuConfig, data: Path) -> tuple[Compiled, Float
     return compiled, inputs, rates(expecting(compiled, _inputs(graph, inputs)).image, task.batch)
 
 
-def note(found: Rates) -> str:
+def note(rates: Rates) -> str:
     """What the columns are, with clock, bit rate and latencies of a row."""
-    slow = found.at_default or found
+    slow = rates.at_default or rates
     return (
-        f"Samples per second that a user gets {found.at}: in a batch of many, and one at a time, with flags read after "
-        f"each. Every request waits for its reply, {1e3 * found.reply_seconds:g} ms besides its bytes with the serial "
+        f"Samples per second that a user gets {rates.at}: in a batch of many, and one at a time, with flags read after "
+        f"each. Every request waits for its reply, {1e3 * rates.reply_seconds:g} ms besides its bytes with the serial "
         f"driver set to low latency, and {1e3 * slow.reply_seconds:g} ms as it is installed; both are assumed, not "
         "measured on a board (driver.md). Bytes of a sample in both directions, framing included, and requests, one of "
         "many; raw: those of the data, a byte for an element of an input, or of a channel, with at most 256 "
@@ -101,28 +101,28 @@ def _inputs(graph: Graph, inputs: FloatArray) -> dict[str, FloatArray]:
     """Some samples by input; other inputs are states, which have many values."""
     count = min(len(inputs), _EXPECTED)
     many = np.random.default_rng(0)
-    found = {name: many.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
-    return found | {graph.inputs[0]: inputs[:count]}
+    inputs_of = {name: many.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
+    return inputs_of | {graph.inputs[0]: inputs[:count]}
 
 
-def row(found: Rates, raw_in: float, raw_out: float) -> dict[str, str]:
+def row(rates: Rates, raw_in: float, raw_out: float) -> dict[str, str]:
     """Texts of a network by column: first what a user gets, then what it is made up of."""
-    slow = found.at_default or found
+    slow = rates.at_default or rates
     return {
-        "in a batch": spoken(found.per_second),
-        "one at a time": spoken(found.single_per_second),
+        "in a batch": spoken(rates.per_second),
+        "one at a time": spoken(rates.single_per_second),
         "batch, as installed": spoken(slow.per_second),
         "one, as installed": spoken(slow.single_per_second),
-        "limited by": found.limit,
+        "limited by": rates.limit,
         "raw in": f"{raw_in:,.0f}",
         "raw out": f"{raw_out:,.0f}",
-        "in": f"{found.bytes_in:,.0f}",
-        "out": f"{found.bytes_out:,.0f}",
-        "of raw": f"{(found.bytes_in + found.bytes_out) / (raw_in + raw_out):.2f}",
-        "requests": f"{found.requests / found.batch:.2f}",
-        "line, ms": f"{1e3 * found.wire_seconds:.2f}",
-        "replies, ms": f"{1e3 * found.wait_seconds:.2f}",
-        "computation, ms": f"{1e3 * found.compute_seconds:.3f}",
-        "alone, ms": f"{1e3 * found.latency_seconds:.2f}",
-        "core, per second": spoken(1 / found.compute_seconds),
+        "in": f"{rates.bytes_in:,.0f}",
+        "out": f"{rates.bytes_out:,.0f}",
+        "of raw": f"{(rates.bytes_in + rates.bytes_out) / (raw_in + raw_out):.2f}",
+        "requests": f"{rates.requests / rates.batch:.2f}",
+        "line, ms": f"{1e3 * rates.wire_seconds:.2f}",
+        "replies, ms": f"{1e3 * rates.wait_seconds:.2f}",
+        "computation, ms": f"{1e3 * rates.compute_seconds:.3f}",
+        "alone, ms": f"{1e3 * rates.latency_seconds:.2f}",
+        "core, per second": spoken(1 / rates.compute_seconds),
     }

@@ -63,7 +63,7 @@ def of_results(results: Results, preset: str) -> Release:
             figures[SPEED][f"{preset}, {_SPEEDS[figure.group]}: {figure.name}"] = figure.value
     for name, row in results.rows.get(NETWORKS, {}).items():
         figures[CYCLES][f"{preset}, {name}"] = float(row["cycles"].replace(",", ""))
-    return Release(concord.__version__, _today(), {kind: found for kind, found in figures.items() if found})
+    return Release(concord.__version__, _today(), {kind: values for kind, values in figures.items() if values})
 
 
 def _today() -> str:
@@ -89,25 +89,25 @@ def log(path: Path, release: Release) -> list[Release]:
     Figures take the place of those of the same version and name; others of this version stay, as not every machine
     can measure everything.
     """
-    releases = {one.version: one for one in read(path)}
+    releases = {entry.version: entry for entry in read(path)}
     before = releases.get(release.version, release).figures
     kinds = [kind for kind in KINDS if kind in before or kind in release.figures]
     figures = {kind: before.get(kind, {}) | release.figures.get(kind, {}) for kind in kinds}
     releases[release.version] = Release(release.version, release.date, figures)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "".join(json.dumps(asdict(one)) + "\n" for one in releases.values()))
+    write_text(path, "".join(json.dumps(asdict(entry)) + "\n" for entry in releases.values()))
     return list(releases.values())
 
 
 def _rows(releases: Sequence[Release], kind: str) -> dict[str, list[float | None]]:
     """By name, the figure of every release."""
-    names = dict.fromkeys(name for one in releases for name in one.figures.get(kind, {}))
-    return {name: [one.figures.get(kind, {}).get(name) for one in releases] for name in names}
+    names = dict.fromkeys(name for release in releases for name in release.figures.get(kind, {}))
+    return {name: [release.figures.get(kind, {}).get(name) for release in releases] for name in names}
 
 
 def section(releases: Sequence[Release], picture: Path | None = None) -> str:
     """The part of the page about all releases; ``picture`` is the path of their picture from the page."""
-    heads = [f"{one.version} ({one.date})" if one.date else one.version for one in releases]
+    heads = [f"{release.version} ({release.date})" if release.date else release.version for release in releases]
     lines = ["## Releases", "", "By version, with the day of the commit. What was not measured is left empty."]
     if picture is not None:
         lines += ["", f"![Clock, logic, cycles and speed of every release]({picture.as_posix()})"]
@@ -121,16 +121,16 @@ def section(releases: Sequence[Release], picture: Path | None = None) -> str:
 
 def draw(releases: Sequence[Release], path: Path) -> None:
     """Write a picture: a panel for each kind, a line for each figure, a dot for every release, the last one blue."""
-    found = {kind: _rows(releases, kind) for kind in KINDS}
+    rows_of = {kind: _rows(releases, kind) for kind in KINDS}
     with drawing() as plt:
-        heights = [len(found[kind]) + 2 for kind in KINDS]
+        heights = [len(rows_of[kind]) + 2 for kind in KINDS]
         figure, panels = plt.subplots(
             len(KINDS), figsize=(9, 0.26 * sum(heights)), height_ratios=heights, layout="constrained"
         )
-        for panel, (kind, rows) in zip(panels, found.items(), strict=True):
+        for panel, (kind, rows) in zip(panels, rows_of.items(), strict=True):
             _panel(panel, rows)
             panel.set_title(kind)
-        figure.suptitle(f"Concord {', '.join(one.version for one in releases)}", x=0.01, ha="left")
+        figure.suptitle(f"Concord {', '.join(release.version for release in releases)}", x=0.01, ha="left")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, png(figure, 90))
 

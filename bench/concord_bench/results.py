@@ -77,10 +77,10 @@ class Results:
 
     def groups(self) -> dict[str, list[Figure]]:
         """Figures by group."""
-        found: dict[str, list[Figure]] = {}
+        groups: dict[str, list[Figure]] = {}
         for figure in self.figures:
-            found.setdefault(figure.group, []).append(figure)
-        return found
+            groups.setdefault(figure.group, []).append(figure)
+        return groups
 
     def markdown(self) -> str:
         """Everything as a page of the documentation."""

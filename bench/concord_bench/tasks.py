@@ -164,12 +164,12 @@ def run(
         return {name: inputs}, forward({name: inputs})
     (name,) = set(graph.inputs) - {read for read, _ in task.state}
     state = {read: np.zeros((1, *graph.sample_shape(read))) for read, _ in task.state}
-    given, found = [], []
+    step_inputs, results = [], []
     for sample in inputs:
-        given.append({name: sample[None], **state})
-        found.append(forward(given[-1]))
-        state = {read: found[-1][left] for read, left in task.state}
-    return _joined(given), _joined(found)
+        step_inputs.append({name: sample[None], **state})
+        results.append(forward(step_inputs[-1]))
+        state = {read: results[-1][left] for read, left in task.state}
+    return _joined(step_inputs), _joined(results)
 
 
 def _joined(parts: list[dict[str, FloatArray]]) -> dict[str, FloatArray]:
@@ -186,5 +186,5 @@ def calibration(task: Task, graph: Graph, data: Path) -> dict[str, FloatArray]:
     every = max(1, len(inputs) // CALIBRATION)
     if not task.state:
         inputs, every = inputs[::every], 1
-    given, _ = run(task, graph, partial(execute.run, graph), inputs)
-    return {name: values[::every] for name, values in given.items()}
+    step_inputs, _ = run(task, graph, partial(execute.run, graph), inputs)
+    return {name: values[::every] for name, values in step_inputs.items()}

@@ -105,15 +105,15 @@ def _weights(graph: Graph) -> Any:
 
 def in_turns(steps: list[Callable[[], object]], count: int = STEPS) -> list[float]:
     """Seconds of processor time of each kind of step, the median of many; they take turns on one thread."""
-    found: list[list[float]] = [[] for _ in steps]
+    seconds: list[list[float]] = [[] for _ in steps]
     with threadpool_limits(1):
         for turn in range(WARM + count):
-            for step, times in zip(steps, found, strict=True):
+            for step, times in zip(steps, seconds, strict=True):
                 begun = time.process_time()
                 step()
                 if turn >= WARM:
                     times.append(time.process_time() - begun)
-    return [median(times) for times in found]
+    return [median(times) for times in seconds]
 
 
 def measure_training(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -132,8 +132,8 @@ def measure_training(config: NpuConfig, results: Results, say: Callable[[str], N
         results.skip(f"{group}, PyTorch", f"PyTorch is not installed: {install_command('torch')}")
     for timed in networks(data):
         say(timed.name)
-        found = in_turns([make(timed) for make in ([integer_step, float_step] if there else [integer_step])])
-        texts = {"batch": str(len(timed.samples)), "integers, ms": f"{1000 * found[0]:.1f}"}
+        medians = in_turns([make(timed) for make in ([integer_step, float_step] if there else [integer_step])])
+        texts = {"batch": str(len(timed.samples)), "integers, ms": f"{1000 * medians[0]:.1f}"}
         if there:
-            texts |= {"float32, ms": f"{1000 * found[1]:.1f}", "ratio": f"{found[0] / found[1]:.2f}"}
+            texts |= {"float32, ms": f"{1000 * medians[1]:.1f}", "ratio": f"{medians[0] / medians[1]:.2f}"}
         results.row(group, timed.name, texts)

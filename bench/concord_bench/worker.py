@@ -39,20 +39,20 @@ _IMAGES = {512: 5}
 
 def speeds(config: NpuConfig) -> Speeds:
     """Inferences per second of emulator and derived NumPy file, in this process."""
-    found: Speeds = {}
+    groups: Speeds = {}
     for name, graph in ((PERCEPTRON, perceptron()), (CNN, convolutions())):
         compiled = compile_graph(graph, config)
         x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
         for group, values in _emulator(compiled, name, {"x": x}, ROUNDS).items():
-            found.setdefault(group, {}).update(values)
+            groups.setdefault(group, {}).update(values)
         if name == PERCEPTRON:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "twin.py"
                 write_numpy(derive_package(compiled.package), file)
-                found[DERIVED] = _best(module_of(file).run, name, {"x": x}, ROUNDS)
+                groups[DERIVED] = _best(module_of(file).run, name, {"x": x}, ROUNDS)
     for group, values in _images(config).items():
-        found[group].update(values)
-    return found
+        groups[group].update(values)
+    return groups
 
 
 def _images(config: NpuConfig) -> Speeds:
@@ -71,24 +71,24 @@ def _images(config: NpuConfig) -> Speeds:
 
 def _emulator(compiled: Compiled, name: str, inputs: Inputs, rounds: dict[int, int]) -> Speeds:
     """Of the emulator, with the kernels of NumPy and with the compiled ones."""
-    found: Speeds = {}
+    groups: Speeds = {}
     for group, use in {EMULATOR: False, FAST: True}.items():
         if use and not installed():
             continue
         with EmulatedDevice(compiled.image.config, workers=1, compiled=use) as device:
             device.load(compiled.image)
-            found[group] = _best(_run(compiled, device), name, inputs, rounds)
-    return found
+            groups[group] = _best(_run(compiled, device), name, inputs, rounds)
+    return groups
 
 
 def _best(run: Callable[[Any], Any], name: str, inputs: Inputs, rounds: dict[int, int]) -> dict[str, float]:
     """Inferences per second by name and size of the batch; the first run does not count."""
-    found = {}
+    speeds = {}
     for batch, count in rounds.items():
         some = {port: values[:batch] for port, values in inputs.items()}
         run(some)
-        found[f"{name}, batch {batch}"] = batch / min(_seconds(run, some) for _ in range(count))
-    return found
+        speeds[f"{name}, batch {batch}"] = batch / min(_seconds(run, some) for _ in range(count))
+    return speeds
 
 
 def _run(compiled: Compiled, device: EmulatedDevice) -> Callable[[Any], Any]:

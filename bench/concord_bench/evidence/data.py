@@ -77,8 +77,8 @@ def arrays(name: str) -> Mapping[str, Any]:
 @lru_cache(maxsize=1)
 def large(name: str, train: int, validation: int) -> Split:
     """A set with a test split of its own; what is chosen with comes from the training part."""
-    found = arrays(name)
-    order = permutation(*_SPLIT, len(found["x_train"]))[: train + validation]
-    x, y = found["x_train"], found["y_train"]
+    data = arrays(name)
+    order = permutation(*_SPLIT, len(data["x_train"]))[: train + validation]
+    x, y = data["x_train"], data["y_train"]
     learned, chosen = (Samples(x[rows], y[rows], 1 / 256) for rows in (order[:train], order[train:]))
-    return Split(learned, chosen, Samples(found["x_test"], found["y_test"], 1 / 256))
+    return Split(learned, chosen, Samples(data["x_test"], data["y_test"], 1 / 256))

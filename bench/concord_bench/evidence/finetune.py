@@ -160,12 +160,12 @@ class FineTuning:
     def _samples(self) -> tuple[FloatArray, Labels, FloatArray, FloatArray, FloatArray]:
         """Inputs, labels and outputs of the float network; inputs and outputs of what has no labels."""
         task = next(task for task in TASKS if task.model == self.model)
-        found = arrays(task.data)
+        data = arrays(task.data)
         inputs, more = (
-            np.ldexp(task.inputs(found, found[key].astype(np.float64)), -self._unit)
+            np.ldexp(task.inputs(data, data[key].astype(np.float64)), -self._unit)
             for key in (task.samples, task.calibration)
         )
-        labels = np.asarray(task.labels(found)).astype(np.int64)
+        labels = np.asarray(task.labels(data)).astype(np.int64)
         return inputs, labels, self._outputs(inputs), more, self._outputs(more)
 
     @cached_property
@@ -173,8 +173,8 @@ class FineTuning:
         """Inputs are divided by this power of two, and the first weights multiplied by it, so that no gradient is large
         because inputs are; results are the same."""
         task = next(task for task in TASKS if task.model == self.model)
-        found = arrays(task.data)
-        return int(np.ceil(np.log2(np.abs(task.inputs(found, found[task.calibration].astype(np.float64))).max())))
+        data = arrays(task.data)
+        return int(np.ceil(np.log2(np.abs(task.inputs(data, data[task.calibration].astype(np.float64))).max())))
 
     @cached_property
     def graph(self) -> Graph:
@@ -194,8 +194,8 @@ class FineTuning:
         return graph
 
     def _outputs(self, x: FloatArray) -> FloatArray:
-        found = execute.run(self.graph, {self.graph.inputs[0]: x})[self.graph.outputs[0]]
-        return found.reshape(len(x), -1)
+        outputs = execute.run(self.graph, {self.graph.inputs[0]: x})[self.graph.outputs[0]]
+        return outputs.reshape(len(x), -1)
 
     def _width(self, run: Run) -> Width:
         return next(width for width in self.variants if width.name == run.variant)
@@ -215,9 +215,9 @@ class FineTuning:
 
     def there(self, run: Run, store: Store) -> bool:
         """Whether the result of a run is there, with the rate that is chosen now."""
-        found = store.has(run, self.facts(run))
-        if not found or run.seed == CHOICE or not self._width(run).trained:
-            return found
+        stored = store.has(run, self.facts(run))
+        if not stored or run.seed == CHOICE or not self._width(run).trained:
+            return stored
         return store.results[run].rate == self._chosen(store)
 
     def _chosen(self, store: Store) -> str:

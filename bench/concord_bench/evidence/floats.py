@@ -60,7 +60,7 @@ class FloatTrainer:
             self.parameters[node.name] = {
                 key: torch.tensor(value.astype(np.float32), requires_grad=True) for key, value in arrays.items()
             }
-        flat = [p for found in self.parameters.values() for p in found.values()]
+        flat = [p for of_node in self.parameters.values() for p in of_node.values()]
         self.optimiser = torch.optim.SGD(
             flat, lr=float(settings.rate), momentum=float(settings.momentum), weight_decay=0.0
         )
@@ -72,9 +72,9 @@ class FloatTrainer:
         name = self.graph.inputs[0]
         values: dict[str, Any] = {name: torch.tensor(x.astype(np.float32)).reshape(len(x), *self.graph.shapes[name])}
         for node in self.graph.nodes:
-            given = [values[name] for name in node.inputs if name]
-            found = _OPS[node.op](node, self.parameters[node.name], *given)
-            values |= {name: tensor for name, tensor in zip(node.outputs, found, strict=False) if name}
+            operands = [values[name] for name in node.inputs if name]
+            results = _OPS[node.op](node, self.parameters[node.name], *operands)
+            values |= {name: tensor for name, tensor in zip(node.outputs, results, strict=False) if name}
         return values[self.graph.outputs[0]].reshape(len(x), -1)
 
     def fit(self) -> list[Figures]:
@@ -177,14 +177,14 @@ def _lstm(node: Node, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
 
     samples, steps, batch, _ = x.shape
     h = x.new_zeros(samples, batch, node.attrs["hidden_size"])
-    c, found = h, []
+    c, states = h, []
     for k in range(steps):
         gates = x[:, k] @ p["W"].T + h @ p["R"].T + p["B"]
         i, o, f, g = gates.chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
-        found.append(h)
-    return torch.stack(found, 1)[:, :, None], h[:, None]
+        states.append(h)
+    return torch.stack(states, 1)[:, :, None], h[:, None]
 
 
 _OPS: dict[str, Callable[..., tuple[Any, ...]]] = {

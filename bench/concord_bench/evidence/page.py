@@ -104,29 +104,30 @@ def _line(row: Row, base: bool) -> list[str]:
     ]
 
 
-def _table(study: Study, found: dict[str, Row]) -> list[str]:
+def _table(study: Study, variants: dict[str, Row]) -> list[str]:
     counted = "folds" if isinstance(study, FineTuning) else "seeds"
     head = ["", counted, "rate", "accuracy, %", "difference, points", "refused", "vanished", "grown", "seconds"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-    lines += [_line(row, name == reference(study)) for name, row in found.items() if row.results]
+    lines += [_line(row, name == reference(study)) for name, row in variants.items() if row.results]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def verdicts(study: Study, found: dict[str, Row]) -> list[str]:
+def verdicts(study: Study, variants: dict[str, Row]) -> list[str]:
     """Whether the targets are met, and what is not known yet."""
     said = []
     pairs = [("lazy", "float32"), ("room", "float32")] if isinstance(study, Scratch) else [("w5a8-trained", "w8a8")]
     for name, base in pairs:
-        row = found.get(name)
-        if row is None or base not in found or not row.differences:
+        row = variants.get(name)
+        if row is None or base not in variants or not row.differences:
             continue
         mean = fmean(row.differences)
         error = stdev(row.differences) / len(row.differences) ** 0.5 if len(row.differences) > 1 else None
         measured = f"{mean:+.2f}" + ("" if error is None else f" ± {error:.2f}")
         verdict = "met" if mean >= -TARGET else "**missed**"
-        so_far = "" if row.whole and found[base].whole else f", so far ({len(row.differences)} of {row.planned})"
+        so_far = "" if row.whole and variants[base].whole else f", so far ({len(row.differences)} of {row.planned})"
         said.append(
-            f"* {row.title}: {measured} points to {found[base].title}; target -{TARGET} or better: {verdict}{so_far}."
+            f"* {row.title}: {measured} points to {variants[base].title}; "
+            f"target -{TARGET} or better: {verdict}{so_far}."
         )
     gains = (
         [("lazy", "none"), ("lazy", "none-stochastic"), ("room", "lazy")]
@@ -139,20 +140,20 @@ def verdicts(study: Study, found: dict[str, Row]) -> list[str]:
         ]
     )
     for name, other in gains:
-        if not (name in found and other in found):
+        if not (name in variants and other in variants):
             continue
-        ours, theirs = ({r.seed: r.test or 0 for r in found[key].results} for key in (name, other))
+        ours, theirs = ({r.seed: r.test or 0 for r in variants[key].results} for key in (name, other))
         both = [100 * (ours[seed] - theirs[seed]) for seed in sorted(ours) if seed in theirs]
         if both:
-            said.append(f"* {found[name].title}, against {found[other].title}: {_signed(both)} points.")
+            said.append(f"* {variants[name].title}, against {variants[other].title}: {_signed(both)} points.")
     return said
 
 
-def _about(study: Study, found: dict[str, Row]) -> str:
+def _about(study: Study, variants: dict[str, Row]) -> str:
     result = next(
-        r for row in found.values() for r in row.results if "epochs" in r.facts or not isinstance(study, Scratch)
+        r for row in variants.values() for r in row.results if "epochs" in r.facts or not isinstance(study, Scratch)
     )
-    facts = next((r.facts for row in found.values() for r in row.results if "epochs" in r.facts), result.facts)
+    facts = next((r.facts for row in variants.values() for r in row.results if "epochs" in r.facts), result.facts)
     train, validation, test = (int(facts["data"][k].split()[0]) for k in ("train", "validation", "test"))
     choosing = f", {validation:,} to choose with" if isinstance(study, Scratch) else ""
     parts = f"{train:,} samples to learn from{choosing}, {test:,} to judge by"
@@ -163,11 +164,11 @@ def _about(study: Study, found: dict[str, Row]) -> str:
 
 
 def _section(study: Study, store: Store) -> list[str]:
-    found = rows(study, store)
-    if not any(row.results for row in found.values()):
+    variants = rows(study, store)
+    if not any(row.results for row in variants.values()):
         return []
-    lines = ["", f"### {study.title}", "", _about(study, found), "", *_table(study, found)]
-    if said := verdicts(study, found):
+    lines = ["", f"### {study.title}", "", _about(study, variants), "", *_table(study, variants)]
+    if said := verdicts(study, variants):
         lines += ["", *said]
     return lines + _sweep(study, store)
 

@@ -33,9 +33,9 @@ def _colour(name: str) -> str:
     return _COLOURS.get(name, by_end.get(name.rpartition("-")[2], RED))
 
 
-def _dots(axes: Any, found: dict[str, Row]) -> None:
+def _dots(axes: Any, variants: dict[str, Row]) -> None:
     """A line per variant: its seeds as dots, their mean as a bar."""
-    shown = {name: row for name, row in found.items() if row.results}
+    shown = {name: row for name, row in variants.items() if row.results}
     for at, (name, row) in enumerate(shown.items()):
         values = row.accuracies
         axes.plot(values, [at] * len(values), "o", color=_colour(name), alpha=0.45, ms=6, mew=0, clip_on=False)
@@ -51,9 +51,9 @@ def _dots(axes: Any, found: dict[str, Row]) -> None:
     axes.set_xlabel("test accuracy in %")
 
 
-def _curves(axes: Any, found: dict[str, Row]) -> None:
+def _curves(axes: Any, variants: dict[str, Row]) -> None:
     """By epoch, the mean of the validation accuracies of all seeds, and from the least to the greatest."""
-    for name, row in found.items():
+    for name, row in variants.items():
         curves = [[100 * (e["test_accuracy"] or 0) for e in r.curve] for r in row.results]
         if curves and len({len(c) for c in curves}) == 1:
             values, epochs = np.array(curves), np.arange(1, len(curves[0]) + 1)

@@ -61,7 +61,7 @@ def work(
 def line(result: Result) -> str:
     """A result in a line."""
     if result.test is None:
-        found = f"rate {result.rate} chosen, validation {100 * (result.validation or 0):.2f} %"
+        figures = f"rate {result.rate} chosen, validation {100 * (result.validation or 0):.2f} %"
     else:
-        found = f"test accuracy {100 * result.test:.2f} %"
-    return f"{result.experiment}, {result.variant}, {result.seed}: {found}, {result.seconds:.1f} s"
+        figures = f"test accuracy {100 * result.test:.2f} %"
+    return f"{result.experiment}, {result.variant}, {result.seed}: {figures}, {result.seconds:.1f} s"

@@ -96,15 +96,15 @@ class Store:
         self.results: dict[Run, Result] = {}
         if path.exists():
             try:
-                found = [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["results"]]
+                results = [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["results"]]
             except (ValueError, TypeError, KeyError) as error:
                 raise ValueError(f"{path} must be a file of results, and is not: {error}") from error
-            self.results = {Run(r.experiment, r.variant, r.seed): r for r in found}
+            self.results = {Run(r.experiment, r.variant, r.seed): r for r in results}
 
     def has(self, run: Run, facts: dict[str, Any]) -> bool:
         """Whether a result is there that was got with these facts."""
-        found = self.results.get(run)
-        return found is not None and json.loads(json.dumps(facts)) == found.facts
+        result = self.results.get(run)
+        return result is not None and json.loads(json.dumps(facts)) == result.facts
 
     def add(self, result: Result) -> None:
         """Keep a result, on the disk, too."""

@@ -54,11 +54,11 @@ def rows(study: Study, store: Store) -> dict[str, Row]:
     there: dict[str, dict[int, Result]] = {v.name: {} for v in variants}
     planned = dict.fromkeys(there, 0)
     for run in study.runs:
-        found = store.results.get(run)
+        result = store.results.get(run)
         if run.seed != CHOICE:
             planned[run.variant] += 1
-            if found is not None and found.test is not None:
-                there[run.variant][run.seed] = found
+            if result is not None and result.test is not None:
+                there[run.variant][run.seed] = result
     base = there[reference(study)]
     return {
         v.name: Row(

@@ -151,8 +151,8 @@ def _widths(mantissa: int | str | Sequence[str] | Mapping[str, int] | None) -> W
 
 
 def _ranges(
-    given: Mapping[str, tuple[float, float]] | tuple[float, float] | None,
+    ranges: Mapping[str, tuple[float, float]] | tuple[float, float] | None,
 ) -> Sequence[str] | Mapping[str, tuple[float, float]]:
-    if given is None:
+    if ranges is None:
         return ()
-    return given if isinstance(given, Mapping) else [f"{given[0]!r},{given[1]!r}"]
+    return ranges if isinstance(ranges, Mapping) else [f"{ranges[0]!r},{ranges[1]!r}"]

@@ -128,13 +128,13 @@ def trained_for(model: Path | None, options: Options) -> Trained | None:
     ValueError
         For options that say something else.
     """
-    if options.accumulator_bits() != 0 or model is None or (found := read_trained(model)) is None:
+    if options.accumulator_bits() != 0 or model is None or (trained := read_trained(model)) is None:
         return None
     widths, guard = options.widths != Widths(), options.guard is not None
-    for name, given in (("mantissa", widths), ("guard", guard), ("quick", options.quick)):
-        if given:
+    for name, value in (("mantissa", widths), ("guard", guard), ("quick", options.quick)):
+        if value:
             raise ValueError(f"--{name} must be left out: {evidence_path(model)} says what the network was trained for")
-    return found
+    return trained
 
 
 def compile_network(
@@ -189,20 +189,22 @@ def compile_network(
         with status("choosing the preset"), unobserved():
             ranking = rank(graph, configs, plain, options.batch, samples)
         again = ranking.refusals if samples is not None or trained is not None else ()
-        refusals += [one for one in ranking.refusals if one not in again]
-        configs = [*(one.config for one in ranking.candidates), *(one.config for one in again)]
+        refusals += [refusal for refusal in ranking.refusals if refusal not in again]
+        configs = [*(candidate.config for candidate in ranking.candidates), *(refusal.config for refusal in again)]
     for npu in configs:
         known = None if samples is not None else ranking.compiled(npu)
         try:
-            found = _compile(graph, npu, options, plain, samples, labels, trained, engine, status, known)
+            compilation = _compile(graph, npu, options, plain, samples, labels, trained, engine, status, known)
         except (CapacityError, Unsupported, AccumulatorError) as error:
             refusals.append(PresetRefusal(npu, error))
             continue
         if reference is not None:
             with status("comparing with the quantised model"):
-                found = replace(found, compiled=with_quantised_model(found.compiled, reference, samples, engine))
+                compilation = replace(
+                    compilation, compiled=with_quantised_model(compilation.compiled, reference, samples, engine)
+                )
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
-        return replace(found, preset=chosen)
+        return replace(compilation, preset=chosen)
     with status("looking for what would make it fit"), unobserved():
         raise _refused(graph, target.board, refusals, plain, options.batch)
 
@@ -217,16 +219,16 @@ def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[li
     """
     if mantissa is None:
         return list(configs), []
-    found: list[NpuConfig] = []
+    configured: list[NpuConfig] = []
     refusals: list[PresetRefusal] = []
     for config in configs:
         try:
-            found.append(with_mantissas(config, mantissa))
+            configured.append(with_mantissas(config, mantissa))
         except ValueError as error:
             refusals.append(PresetRefusal(config, error))
-    if not found:
+    if not configured:
         raise refusals[0].error
-    return found, refusals
+    return configured, refusals
 
 
 def _refused(
@@ -257,24 +259,26 @@ def _compile(
     if trained is not None:
         with status("counting what the accumulators hold"):
             of_training = compile_trained(graph, config, trained, CountedWidths(samples, engine), options.batch)
-        found = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
+        compilation = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
     elif samples is None:
-        found = Compilation(graph, _equalised(graph, config, plain, options.batch, known))
+        compilation = Compilation(graph, _equalised(graph, config, plain, options.batch, known))
     else:
-        found = _with_formats(graph, config, options, samples, labels, engine, status)
-    if narrow := narrow_outputs(options.output_formats, found.compiled.lowered.graph.outputs):
-        found = replace(found, compiled=with_narrow(graph, found.compiled, narrow))
+        compilation = _with_formats(graph, config, options, samples, labels, engine, status)
+    if narrow := narrow_outputs(options.output_formats, compilation.compiled.lowered.graph.outputs):
+        compilation = replace(compilation, compiled=with_narrow(graph, compilation.compiled, narrow))
     if trained is not None:
-        found = replace(found, compiled=with_lines(found.compiled, found.accumulator))
+        compilation = replace(compilation, compiled=with_lines(compilation.compiled, compilation.accumulator))
     elif (bits := options.accumulator_bits()) is not None:
         guard = GUARD if options.guard is None else options.guard
         with status("counting what the accumulators hold"):
-            chosen = choose_accumulator(graph, found.compiled, bits or None, CountedWidths(samples, engine), guard)
-        found = replace(found, compiled=chosen.compiled, accumulator=tuple(chosen.lines))
-    compiled = found.compiled if samples is None else expecting(found.compiled, samples)
+            chosen = choose_accumulator(
+                graph, compilation.compiled, bits or None, CountedWidths(samples, engine), guard
+            )
+        compilation = replace(compilation, compiled=chosen.compiled, accumulator=tuple(chosen.lines))
+    compiled = compilation.compiled if samples is None else expecting(compilation.compiled, samples)
     compiled = with_input_records(compiled, samples)
     with status("measuring the error to be expected"), unobserved():
-        return replace(found, compiled=with_expected_error(graph, compiled, samples))
+        return replace(compilation, compiled=with_expected_error(graph, compiled, samples))
 
 
 def _equalised(graph: Graph, config: NpuConfig, plain: Formats, batch: int, known: Compiled | None) -> Compiled:

@@ -91,10 +91,10 @@ class Network:
         An expected error above 5 %, with what it is from. And what the board of the configuration lacks for it.
         """
         if self.compilation is not None:
-            found = self.compilation.compiled.warnings
+            warnings = self.compilation.compiled.warnings
         else:
-            found = self.package.warnings
-        return [*found, *shortages(self.config)]
+            warnings = self.package.warnings
+        return [*warnings, *shortages(self.config)]
 
     @property
     def preset_text(self) -> str:
@@ -164,22 +164,22 @@ class Network:
         concord.host.DeviceError
             If the device does not do what it should.
         """
-        given = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
-        flags = self.package.input_flags(given)
+        named = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
+        flags = self.package.input_flags(named)
         if flags and strict:
             raise FlagError(flags)
         with nullcontext(on) if isinstance(on, Device) else host.connect(on, self.config) as device:
             if device.image is not self.image:
                 device.load(self.image)
             device.clear_flags()
-            ports = device.run(self.package.arrangement.pack(given, rounded=True))
-            found = self.package.finish(given, ports)
-            flags += self.package.flags(device) + self.package.host_flags(given, ports) + not_finite(found)
+            ports = device.run(self.package.arrangement.pack(named, rounded=True))
+            outputs = self.package.finish(named, ports)
+            flags += self.package.flags(device) + self.package.host_flags(named, ports) + not_finite(outputs)
         if flags and strict:
             raise FlagError(flags)
         if flags:
             warnings.warn(_text(flags), FlagWarning, stacklevel=2)
-        return found
+        return outputs
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, which the command line and :func:`concord.load` take; whole or not at all.

@@ -126,7 +126,7 @@ def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
 
 
 def input_ranges(
-    given: Sequence[str] | Mapping[str, tuple[float, float]], graph: Graph
+    ranges: Sequence[str] | Mapping[str, tuple[float, float]], graph: Graph
 ) -> dict[str, tuple[float, float]]:
     """Ranges of inputs by name, from texts (``LOW,HIGH`` for the only input, or ``NAME=LOW,HIGH``) or pairs.
 
@@ -135,9 +135,10 @@ def input_ranges(
     ValueError
         For anything else.
     """
-    texts = [f"{name}={low!r},{high!r}" for name, (low, high) in given.items()] if isinstance(given, Mapping) else given
-    found: dict[str, tuple[float, float]] = {}
-    for text in texts:
+    if isinstance(ranges, Mapping):
+        ranges = [f"{name}={low!r},{high!r}" for name, (low, high) in ranges.items()]
+    pairs: dict[str, tuple[float, float]] = {}
+    for text in ranges:
         name, equals, ends = text.rpartition("=")
         if not equals and len(graph.inputs) == 1:
             name = graph.inputs[0]
@@ -145,22 +146,22 @@ def input_ranges(
             low, high = map(float, ends.split(","))
         except ValueError:
             low = high = float("nan")
-        if not low < high or name not in graph.inputs or name in found:
+        if not low < high or name not in graph.inputs or name in pairs:
             names = ", ".join(graph.inputs)
             raise ValueError(
                 f"input-range must be LOW,HIGH of the only input or NAME=LOW,HIGH, once each, of {names}, not {text!r}"
             )
-        found[name] = low, high
-    return found
+        pairs[name] = low, high
+    return pairs
 
 
 def narrow_outputs(texts: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
     """Outputs that are to leave narrow; ``ValueError`` if a text says something else."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for text in texts:
         name, _, kind = text.rpartition("=")
         if kind not in ("binary16", "narrow") or (name and name not in outputs):
             names = ", ".join(outputs)
             raise ValueError(f"output-format must be binary16, narrow, or one of them for one of {names}, not {text!r}")
-        found |= dict.fromkeys([name] if name else outputs, kind)
-    return tuple(name for name, kind in found.items() if kind == "narrow")
+        kinds |= dict.fromkeys([name] if name else outputs, kind)
+    return tuple(name for name, kind in kinds.items() if kind == "narrow")

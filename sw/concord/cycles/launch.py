@@ -25,7 +25,7 @@ class Launch:
         self._start = 0
         self._reads = 0
         #: First start of a vector that leaves early: it must not overtake others.
-        self._behind = 0
+        self._early_start = 0
         begin = timing.launch_latency() + timing.reduce_latency(config) + 1
         offsets = (timing.MUL_OFFSET, timing.ADD_OFFSET)
         #: From the start to when the last beat of an operand leaves its queue: the one before it is used then.
@@ -47,7 +47,7 @@ class Launch:
             else:
                 yield from self._trips(token)
             if token.early:
-                self._start = max(self._start, self._behind)
+                self._start = max(self._start, self._early_start)
             for port in token.ports:
                 number = len(times.consumed[port])
                 while number >= len(times.operands[port]):
@@ -87,5 +87,5 @@ class Launch:
             times.writes[Mem.NARROW].left.append(narrow)
         times.retired = narrow
         if not token.early:
-            self._behind = start + self._beats + timing.mfu_latency(False) - timing.mfu_latency(True)
+            self._early_start = start + self._beats + timing.mfu_latency(False) - timing.mfu_latency(True)
         times.launched += 1

@@ -41,9 +41,9 @@ class Operands:
             before = self.known
             self._pass()
             if len(self._third) < min(len(self._second), len(self._passed) + 1):
-                self._third.append(_behind(self._second, self._passed, len(self._third)))
+                self._third.append(_leaving_time(self._second, self._passed, len(self._third)))
             if len(self._second) < min(len(self.entered), len(self._third) + 1):
-                self._second.append(_behind(self.entered, self._third, len(self._second)))
+                self._second.append(_leaving_time(self.entered, self._third, len(self._second)))
             self._enter()
             if self.known == before:
                 return
@@ -82,6 +82,6 @@ class Operands:
         operands.append(time)
 
 
-def _behind(before: list[int], after: list[int], n: int) -> int:
+def _leaving_time(before: list[int], after: list[int], n: int) -> int:
     """When request ``n`` leaves a register: a cycle after it came, when the one in front leaves the next register."""
     return max(before[n] + 1, after[n - 1] if n else 0)

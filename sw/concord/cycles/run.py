@@ -35,17 +35,17 @@ def count(
     return counts_of(trace(words, config, pc), config, steps)
 
 
-def counts_of(found: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Counts:
+def counts_of(trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Counts:
     """Counters after a run that executes this trace, as :func:`count` gives them."""
     if config.serial:
-        cycles, stalls = serial_cycles(found, config), 0
+        cycles, stalls = serial_cycles(trace, config), 0
     else:
-        cycles, stalls = pipe_cycles(found, config, assumed_steps(found) if steps is None else steps)
+        cycles, stalls = pipe_cycles(trace, config, assumed_steps(trace) if steps is None else steps)
     return Counts(
         cycles=cycles,
-        dense_steps=sum(chain.dense_steps(config) for chain in found.chains),
-        depthwise_steps=sum(chain.depthwise_steps() for chain in found.chains),
-        chains=len(found.chains),
-        vectors=sum(chain.vectors for chain in found.chains),
+        dense_steps=sum(chain.dense_steps(config) for chain in trace.chains),
+        depthwise_steps=sum(chain.depthwise_steps() for chain in trace.chains),
+        chains=len(trace.chains),
+        vectors=sum(chain.vectors for chain in trace.chains),
         hazard_stalls=stalls,
     )

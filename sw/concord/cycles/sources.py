@@ -66,8 +66,8 @@ class Sources:
         Source reads so far.
     """
 
-    def __init__(self, found: Trace, times: Times, steps: Sequence[Addresses]):
-        self.found, self.times, self._window_steps = found, times, iter(steps)
+    def __init__(self, trace: Trace, times: Times, steps: Sequence[Addresses]):
+        self.trace, self.times, self._window_steps = trace, times, iter(steps)
         self.end = self.steps = 0
         self._gate = Gate(times.stalls)
         self._taps = Places(timing.TAPS)
@@ -84,8 +84,8 @@ class Sources:
 
     def process(self) -> Iterator[None]:
         """Follow the program; yields when nothing more is known."""
-        now, chains = timing.LOOP_JUMP - 1, iter(self.found.chains)  # the first word comes as behind a jump
-        for event in self.found.events:
+        now, chains = timing.LOOP_JUMP - 1, iter(self.trace.chains)  # the first word comes as behind a jump
+        for event in self.trace.events:
             now += event.words + (timing.LOOP_JUMP - 1) * event.jumps
             if event.waits:
                 yield from self._drain()
@@ -93,7 +93,7 @@ class Sources:
             if event.chain:
                 now = max(now + 1, self._issued)
                 yield from self._chain(next(chains), now)
-        if self.found.trap:
+        if self.trace.trap:
             yield from self._drain()
             now = max(now + 1, self.times.retired + 2)
         self.end = now
@@ -196,14 +196,14 @@ class Sources:
             write = int(writes[at // reads.repeat])
             while write >= len(ends):
                 yield
-            full, given = (
+            full, releases = (
                 (self._products - 1 - self._slots, times.freed)
                 if product
                 else (len(times.sources) - self._queue, times.taken)
             )
-            while full >= len(given) and not (product and at):
+            while full >= len(releases) and not (product and at):
                 yield
-            free = given[full] + 1 if full >= 0 and not (product and at) else 0
+            free = releases[full] + 1 if full >= 0 and not (product and at) else 0
             if product and job == at == 0:  # a chain waits until all windows before it are done
                 free = max(free, windows.ends + 1)
             if reads.steps is not None:

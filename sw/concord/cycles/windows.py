@@ -58,11 +58,11 @@ def _different(values: Counted, counts: NDArray[np.bool_]) -> Counted:
     return np.asarray((np.diff(ordered, axis=-1, prepend=lowest) != 0).sum(axis=-1))
 
 
-def assumed_steps(found: Trace) -> list[Counted]:
+def assumed_steps(trace: Trace) -> list[Counted]:
     """For every sliding product of a run the steps of its windows: :data:`ASSUMED_STEPS`, but no more than taps."""
     return [
         np.full((chain.outer, chain.inner), min(ASSUMED_STEPS, chain.window.taps))
-        for chain in found.chains
+        for chain in trace.chains
         if chain.sliding
     ]
 

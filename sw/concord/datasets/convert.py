@@ -98,11 +98,11 @@ class Converter:
         ValueError
             If an input is missing, of another shape, or not finite in binary16; ``TypeError`` if it has no numbers.
         """
-        given: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
-        samples = self.samples({name: values.shape for name, values in given.items()})
+        natural: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
+        samples = self.samples({name: values.shape for name, values in natural.items()})
         names = [port.name for port in self.image.inputs]
-        others = {name: values for name, values in given.items() if name not in names}
-        return {HEADER: self.header(samples, names), **others, **self.encoded({name: given[name] for name in names})}
+        others = {name: values for name, values in natural.items() if name not in names}
+        return {HEADER: self.header(samples, names), **others, **self.encoded({name: natural[name] for name in names})}
 
     def samples(self, shapes: Mapping[str, Shape]) -> int:
         """How many samples arrays of these shapes are; ``ValueError`` if they cannot be converted."""
@@ -129,16 +129,16 @@ class Converter:
         fingerprint = f"{self.image.config.fingerprint:016x}"
         return np.array(json.dumps({"fingerprint": fingerprint, "samples": samples, "ports": ports}))
 
-    def encoded(self, given: Mapping[str, npt.ArrayLike]) -> Arrays:
+    def encoded(self, natural: Mapping[str, npt.ArrayLike]) -> Arrays:
         """Arrays of the native form of some samples of all inputs; errors as for :meth:`to_native`."""
         if self.arrangement is not None:
-            packed = self.arrangement.pack(given)
+            packed = self.arrangement.pack(natural)
         else:
-            packed = {name: real_numbers(name, values) for name, values in given.items()}
-        found: Arrays = {}
+            packed = {name: real_numbers(name, values) for name, values in natural.items()}
+        native: Arrays = {}
         for port in self.image.inputs:
-            found |= self._encoded(port, packed[port.name])
-        return found
+            native |= self._encoded(port, packed[port.name])
+        return native
 
     def _encoded(self, port: Port, values: FloatArray) -> Arrays:
         bits = binary16.encode(values)
@@ -178,12 +178,12 @@ class Converter:
         DataError
             If the data are no native form, or that of another NPU or network.
         """
-        given: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
-        ports, samples = self.facts(given.get(HEADER), given)
+        native: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
+        ports, samples = self.facts(native.get(HEADER), native)
         used = {HEADER, *self.names(ports)}
-        others = {name: values for name, values in given.items() if name not in used}
-        found, several = self.decoded(ports, given, samples)
-        return {**others, **found}, several
+        others = {name: values for name, values in native.items() if name not in used}
+        natural, several = self.decoded(ports, native, samples)
+        return {**others, **natural}, several
 
     def facts(self, header: npt.NDArray[Any] | None, arrays: Mapping[str, Described]) -> tuple[list[Port], int]:
         """Ports and number of samples of a native data set with this array ``concord``; errors as for
@@ -215,23 +215,23 @@ class Converter:
         runs = -(-samples // self.batch)
         shape = (runs, port.vectors(self.image.config), self.image.config.native)
         for name in self.names([port]):
-            found, want = arrays[name], shape[:2] if name.endswith(".exp") else shape
-            if found.dtype.kind not in "iu":
-                raise DataError(f"array {name!r} must have integers by run and vector, not {found.dtype} {found.shape}")
-            if tuple(found.shape) != want:
+            array, want = arrays[name], shape[:2] if name.endswith(".exp") else shape
+            if array.dtype.kind not in "iu":
+                raise DataError(f"array {name!r} must have integers by run and vector, not {array.dtype} {array.shape}")
+            if tuple(array.shape) != want:
                 raise DataError(
                     f"array {name!r} must have shape {want} ([runs, vectors, ...] of {samples} samples), "
-                    f"not {found.shape}"
+                    f"not {array.shape}"
                 )
 
     def decoded(self, ports: Iterable[Port], arrays: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
         """Some samples of these ports, as :meth:`to_natural` gives them, from their arrays of the native form."""
-        found: Arrays = {}
+        natural: Arrays = {}
         several = {}
         for port in ports:
             values, several[port.name] = self._natural(port, *self._decoded(port, arrays))
-            found[port.name] = values[:samples]
-        return found, {name: count for name, count in several.items() if count}
+            natural[port.name] = values[:samples]
+        return natural, {name: count for name, count in several.items() if count}
 
     def _decoded(self, port: Port, arrays: Arrays) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
@@ -255,8 +255,8 @@ class Converter:
         if port.name in arrangement.outputs:
             return lines[:, arrangement.outputs[port.name]].reshape(-1, *shape), 0
         count = prod(shape) * arrangement.batch
-        found, several = _elements(values, exponents, arrangement.inputs[port.name], count)
-        return arrangement.restored(port.name, found.reshape(-1, *shape)), several
+        elements, several = _elements(values, exponents, arrangement.inputs[port.name], count)
+        return arrangement.restored(port.name, elements.reshape(-1, *shape)), several
 
 
 def _elements(
@@ -270,7 +270,7 @@ def _elements(
     places = np.flatnonzero(order.reshape(-1) >= 0)
     ids = order.reshape(-1)[places]
     block = places // values.shape[-1]
-    found, several = np.zeros((runs, count)), 0
+    elements, several = np.zeros((runs, count)), 0
     for run in range(runs):
         numbers = values[run].reshape(-1)[places]
         least, greatest = np.full(count, np.inf), np.full(count, -np.inf)
@@ -278,5 +278,5 @@ def _elements(
         np.maximum.at(greatest, ids, numbers)
         several += int(np.count_nonzero(least < greatest))
         finest_last = np.argsort(-exponents[run][block], kind="stable")
-        found[run, ids[finest_last]] = numbers[finest_last]
-    return found, several
+        elements[run, ids[finest_last]] = numbers[finest_last]
+    return elements, several

@@ -45,7 +45,7 @@ class FileConverter:
         """Samples in the native form."""
         with NpzReader(samples, self.scratch) as reader:
             count, names = self._samples(reader), [port.name for port in self.converter.image.inputs]
-            convert: Conversion = lambda given, _: (self.converter.encoded(given), {})  # noqa: E731
+            convert: Conversion = lambda natural, _: (self.converter.encoded(natural), {})  # noqa: E731
             header = {HEADER: self.converter.header(count, names)}
             return self._convert(reader, names, count, self.converter.batch, convert, result, header)
 
@@ -53,8 +53,8 @@ class FileConverter:
         """Samples as the conversion of inputs leaves them."""
         ports = self.converter.image.inputs
 
-        def convert(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
-            return self.converter.decoded(ports, self.converter.encoded(given), samples)
+        def convert(part: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
+            return self.converter.decoded(ports, self.converter.encoded(part), samples)
 
         with NpzReader(samples, self.scratch) as reader:
             count = self._samples(reader)
@@ -66,8 +66,8 @@ class FileConverter:
             header = reader.members[HEADER].whole() if HEADER in reader.members else None
             ports, count = self.converter.facts(header, reader.members)
 
-            def convert(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
-                return self.converter.decoded(ports, given, samples)
+            def convert(part: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
+                return self.converter.decoded(ports, part, samples)
 
             return self._convert(reader, self.converter.names(ports), count, 1, convert, result, {})
 
@@ -87,28 +87,28 @@ class FileConverter:
         """Convert the arrays ``names``, and write them behind the array that is ``first`` and all others."""
         several: Counter[str] = Counter()
         with ExitStack() as stack:
-            found: dict[str, GrowingArray] = {}
-            for number, given in enumerate(self._parts(reader, names, self._runs * rows_of_run)):
+            converted_arrays: dict[str, GrowingArray] = {}
+            for number, part in enumerate(self._parts(reader, names, self._runs * rows_of_run)):
                 begin = number * self._runs * self.converter.batch
                 count = min(samples - begin, self._runs * self.converter.batch)
-                converted, twice = self._told(convert, given, begin, count, samples)
+                converted, twice = self._converted(convert, part, begin, count, samples)
                 several.update(twice)
                 for name, values in converted.items():
-                    if name not in found:
-                        found[name] = stack.enter_context(GrowingArray(self.scratch))
-                    found[name].append(values)
+                    if name not in converted_arrays:
+                        converted_arrays[name] = stack.enter_context(GrowingArray(self.scratch))
+                    converted_arrays[name].append(values)
             others = {name: member for name, member in reader.members.items() if name not in {*names, HEADER}}
-            arrays: dict[str, npt.NDArray[Any] | Member | GrowingArray] = {**first, **others, **found}
+            arrays: dict[str, npt.NDArray[Any] | Member | GrowingArray] = {**first, **others, **converted_arrays}
             write_npz(result, arrays)
         return {name: tuple(values.shape) for name, values in arrays.items()}, dict(several)
 
     @staticmethod
-    def _told(
-        convert: Conversion, given: Arrays, begin: int, count: int, samples: int
+    def _converted(
+        convert: Conversion, part: Arrays, begin: int, count: int, samples: int
     ) -> tuple[Arrays, dict[str, int]]:
         """Convert a part; errors say which part it is."""
         try:
-            return convert(given, count)
+            return convert(part, count)
         except ValueError as error:
             if count == samples:
                 raise

@@ -131,13 +131,13 @@ def _lstm_text(allocator: Allocator, size: dict[str, int]) -> str:
         "v_rd wide, c, row=1", "vv_mul wc_o, row=1", "vv_add zo, row=1", "v_sigm", "vv_mul tc, row=1",
         "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
     )  # fmt: skip
-    ahead = [
+    inputs = [
         [*_input_part("i"), *result],
         [*_input_part("f"), *_peephole("i")],
         [*_input_part("o"), *_peephole("f"), *_input_part("g")],
     ]
     start = ["v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"]
-    return _recurrent(allocator, size, LSTM_GATES, start, first, others, ahead, result)
+    return _recurrent(allocator, size, LSTM_GATES, start, first, others, inputs, result)
 
 
 def _recurrent(
@@ -147,7 +147,7 @@ def _recurrent(
     start: list[str],
     first: list[str],
     others: list[str],
-    ahead: list[list[str]],
+    inputs: list[list[str]],
     result: list[str],
 ) -> str:
     """The program around a cell.
@@ -160,7 +160,7 @@ def _recurrent(
         Chain that sets the initial state.
     first, others : list of str
         The first product with h, and the chains up to the result of the step.
-    ahead : list of list of str
+    inputs : list of list of str
         The result of a step among the input parts of the next one.
     result : list of str
         The result of the last step.
@@ -169,7 +169,7 @@ def _recurrent(
     to_x, to_h, to_convert = ([], [], []) if same else (["set_shape H, X"], ["set_shape H, H"], ["set_shape X, 1"])
     step = [
         "inc_addr 1, X                     # the input of the next step, converted while h is multiplied",
-        *to_h, *first, *to_convert, *_convert(), *to_h, *others, *to_x, *(line for part in ahead for line in part),
+        *to_h, *first, *to_convert, *_convert(), *to_h, *others, *to_x, *(line for part in inputs for line in part),
         "inc_addr 2, H",
     ]  # fmt: skip
     return program(
@@ -238,6 +238,6 @@ def _gru_text(allocator: Allocator, size: dict[str, int]) -> str:
         "v_rd wide, n, row=1", "vv_rsub h0, reg=2, row=1", "vv_mul z, row=1", "vv_add n, row=1",
         "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
     )  # fmt: skip
-    ahead = [[*_input_part("r"), *result], [*_input_part("z"), *_input_part("n")]]
+    inputs = [[*_input_part("r"), *result], [*_input_part("z"), *_input_part("n")]]
     start = ["v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"]
-    return _recurrent(allocator, size, GRU_GATES, start, first, others, ahead, result)
+    return _recurrent(allocator, size, GRU_GATES, start, first, others, inputs, result)

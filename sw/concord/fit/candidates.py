@@ -119,12 +119,12 @@ class Race:
     @property
     def kept(self) -> list[Candidate]:
         """Those within the budget."""
-        return [one for one in self.candidates if one.within]
+        return [candidate for candidate in self.candidates if candidate.within]
 
     @property
     def nearest(self) -> ConfigRefusal | None:
         """The refusal with the least excess of words in the memory that is worst off."""
-        return min(self.refusals, key=lambda one: one.error.excess, default=None)
+        return min(self.refusals, key=lambda refusal: refusal.error.excess, default=None)
 
 
 def search(
@@ -202,21 +202,21 @@ class _Search:
     def run(self) -> Race:
         """Try all shapes that can be among the fastest."""
         limits = {shape: self._limit(shape) for shape in self._possible()}
-        for found in self._of_presets():
-            if self._is_among(found):
-                self._take(found)
+        for candidate in self._of_presets():
+            if self._is_among(candidate):
+                self._take(candidate)
         for shape, limit in sorted(limits.items(), key=lambda item: -item[1]):
             if limit <= self._to_beat:
                 break
-            for found in self._of_shape(shape):
-                known = any(one.config.fingerprint == found.config.fingerprint for one in self.race.candidates)
-                if not known and self._is_among(found):
-                    self._take(found)
+            for candidate in self._of_shape(shape):
+                known = any(other.config.fingerprint == candidate.config.fingerprint for other in self.race.candidates)
+                if not known and self._is_among(candidate):
+                    self._take(candidate)
         race = self.race
         if self.unsupported is not None and not race.candidates and not race.refusals:
             raise self.unsupported
         ranked = self._sorted(race.candidates)
-        kept = [number for number, one in enumerate(ranked) if one.within]
+        kept = [number for number, entry in enumerate(ranked) if entry.within]
         race.candidates = ranked[: kept[self.most - 1] + 1] if len(kept) >= self.most else ranked
         return race
 
@@ -224,33 +224,35 @@ class _Search:
         """The presets of the board that hold the network."""
         for config in placed(self.board):
             wanted = config.act_mant in self.mantissas and config.clock_hz >= 1e6 * self.least_mhz
-            if wanted and (found := self._compiled(config)) is not None:
-                yield found
+            if wanted and (candidate := self._compiled(config)) is not None:
+                yield candidate
 
-    def _is_among(self, found: Candidate) -> bool:
+    def _is_among(self, candidate: Candidate) -> bool:
         """Whether a candidate would be among those that there is room for."""
-        return found in self._sorted([*self.race.kept, found])[: self.most]
+        return candidate in self._sorted([*self.race.kept, candidate])[: self.most]
 
-    def _take(self, found: Candidate) -> None:
+    def _take(self, candidate: Candidate) -> None:
         """Add a candidate with what the samples say."""
         if self.judge is not None:
-            verdict = self.judge.verdict(found.config, lambda text: self.say(f"measuring {text}"))
-            found = replace(found, verdict=verdict)
+            verdict = self.judge.verdict(candidate.config, lambda text: self.say(f"measuring {text}"))
+            candidate = replace(candidate, verdict=verdict)
             if not verdict.within:
-                self.lost.append(found.config)
-        self.race.candidates.append(found)
+                self.lost.append(candidate.config)
+        self.race.candidates.append(candidate)
 
     def _loses(self, config: NpuConfig) -> bool:
         """Whether mantissas that are as wide or wider lose too much."""
         return any(
-            one.native == config.native and one.act_mant >= config.act_mant and one.wgt_mant >= config.wgt_mant
-            for one in self.lost
+            loser.native == config.native and loser.act_mant >= config.act_mant and loser.wgt_mant >= config.wgt_mant
+            for loser in self.lost
         )
 
     @staticmethod
     def _sorted(candidates: list[Candidate]) -> list[Candidate]:
         """The best first, of equal ones that with the widest mantissas."""
-        return by_rates(sorted(candidates, key=lambda one: (-one.config.act_mant, -one.config.wgt_mant)))
+        return by_rates(
+            sorted(candidates, key=lambda candidate: (-candidate.config.act_mant, -candidate.config.wgt_mant))
+        )
 
     @property
     def _to_beat(self) -> float:
@@ -262,17 +264,17 @@ class _Search:
         kept = self._sorted(self.race.kept)[: self.most]
         if len(kept) < self.most:
             return 0.0
-        raw = all(one.rates.period is not None for one in kept)
-        return min(one.computed_per_second if raw else one.rates.per_second for one in kept)
+        raw = all(candidate.rates.period is not None for candidate in kept)
+        return min(candidate.computed_per_second if raw else candidate.rates.per_second for candidate in kept)
 
     def _possible(self) -> list[Shape]:
         """Shapes that the device has room for and that may have the clock."""
         uses = {}
         for shape in shapes_of(self.board, _slides(self.graph)):
-            configs = [one for mantissa in self.mantissas for one in widths(self.board, shape, mantissa)]
-            rooms = [one for one in configs if with_memories(one, self.board, VECTORS[0]) is not None]
+            configs = [config for mantissa in self.mantissas for config in widths(self.board, shape, mantissa)]
+            rooms = [config for config in configs if with_memories(config, self.board, VECTORS[0]) is not None]
             if rooms:
-                uses[shape] = max(use_of(one).clock_mhz for one in rooms)
+                uses[shape] = max(use_of(config).clock_mhz for config in rooms)
         if not uses:
             bits = ", ".join(map(str, self.mantissas))
             raise ValueError(f"mantissa must be narrower for {self.board}, not {bits}: no configuration fits there")
@@ -284,8 +286,8 @@ class _Search:
     def _limit(self, shape: Shape) -> float:
         """Samples per second that the core of a shape cannot exceed."""
         config = smallest(self.board, shape, min(self.mantissas))
-        same = [one for one in presets_of(self.board) if shape_of(one) == shape]
-        fastest = max([1e6 * use_of(config).clock_mhz, *(one.clock_hz for one in same)])
+        same = [preset for preset in presets_of(self.board) if shape_of(preset) == shape]
+        fastest = max([1e6 * use_of(config).clock_mhz, *(preset.clock_hz for preset in same)])
         return fastest / max(least_cycles(self.graph, config), 1)
 
     def _of_shape(self, shape: Shape) -> Iterator[Candidate]:
@@ -294,10 +296,10 @@ class _Search:
         best: Candidate | None = None
         for mantissa in self.mantissas:
             for config in widths(self.board, shape, mantissa):
-                found = None if self._loses(config) else self._with_vectors(config, done)
-                if found is not None and (best is None or self._sorted([best, found])[0] is found):
-                    best = found
-                    yield found
+                candidate = None if self._loses(config) else self._with_vectors(config, done)
+                if candidate is not None and (best is None or self._sorted([best, candidate])[0] is candidate):
+                    best = candidate
+                    yield candidate
 
     def _with_vectors(self, config: NpuConfig, done: set[tuple[int, int]]) -> Candidate | None:
         """The best candidate with vector memories that are not ``done``; those that hold the network are then."""
@@ -305,12 +307,12 @@ class _Search:
         for vectors in VECTORS:
             if vectors in done or (whole := with_memories(config, self.board, vectors)) is None:
                 continue
-            if (found := self._compiled(whole) or self._a_bit_deeper(whole)) is None:
+            if (candidate := self._compiled(whole) or self._a_bit_deeper(whole)) is None:
                 continue
             done.add(vectors)
-            if best is None or by_rates([best, found])[0] is found:
-                best = found
-            elif not found.tiled:
+            if best is None or by_rates([best, candidate])[0] is candidate:
+                best = candidate
+            elif not candidate.tiled:
                 done.update(VECTORS)  # more vectors make nothing faster
         return best
 
@@ -344,21 +346,21 @@ class _Search:
 
     def _clocked(self, config: NpuConfig) -> NpuConfig:
         """A configuration with the clock that is expected of it; the preset, if it is one."""
-        same = (one for one in presets_of(self.board) if one.fingerprint == config.fingerprint)
+        same = (preset for preset in presets_of(self.board) if preset.fingerprint == config.fingerprint)
         hz = round(1e6 * use_of(config).clock_mhz)
         return next(same, config.replace(clock_hz=hz, board=self.board))
 
 
 def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:
     """Boards with presets that hold a network, perhaps with mantissas of so many bits, and larger than ``beside``."""
-    found = []
+    boards = []
     for board, device in DEVICES.items():
         base = presets_of(board)[0]
         if device.luts > DEVICES[beside].luts and any(
             _holds(graph, config) for config in (base, with_mantissas(base, mantissa))
         ):
-            found.append(board)
-    return found
+            boards.append(board)
+    return boards
 
 
 def _holds(graph: Graph, config: NpuConfig) -> bool:

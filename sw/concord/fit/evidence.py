@@ -93,13 +93,13 @@ class Judge:
             raise ValueError(f"inputs must have at least 2 samples, not {self.count}")
         few = calibration_of(graph, {name: values[:MADE_WITH] for name, values in self.inputs.items()})
         self.halves = few.some(0, 2), few.some(1, 2)
-        found = [few.best]
+        classes = [few.best]
         for start in range(MADE_WITH, self.count, MADE_WITH):
             say(f"computing in double precision: {start} of {self.count} samples")
             part = {name: values[start : start + MADE_WITH] for name, values in self.inputs.items()}
-            found.append(few.decided(execute.run(graph, part)[graph.outputs[0]]))
+            classes.append(few.decided(execute.run(graph, part)[graph.outputs[0]]))
         #: What every sample is decided as in double precision.
-        self.best: Classes = np.concatenate(found)
+        self.best: Classes = np.concatenate(classes)
         self._known: dict[tuple[object, ...], Verdict] = {}
 
     @property
@@ -129,12 +129,12 @@ class Judge:
     def _measured(self, config: NpuConfig) -> Verdict:
         """Formats of each half on the samples of the other one."""
         best, squares = np.empty_like(self.best), 0.0
-        for k, mine in enumerate(self.halves):
+        for k, part in enumerate(self.halves):
             other = self.halves[1 - k]
-            made = mine.measure("", config, Formats(), FOLLOW, other)
+            made = part.measure("", config, Formats(), FOLLOW, other)
             squares += made.error**2 / 2
             outputs = emulate(made.compiled, {name: values[1 - k :: 2] for name, values in self.inputs.items()})
-            best[1 - k :: 2] = mine.decided(outputs[self.graph.outputs[0]])
+            best[1 - k :: 2] = part.decided(outputs[self.graph.outputs[0]])
         agreement, error = float(np.mean(best == self.best)), math.sqrt(squares)
         accuracy = None if self.labels is None else float(np.mean(best == self.labels))
         losses = {"error": error, "agreement": 1 - agreement, "accuracy": (self.accuracy or 0.0) - (accuracy or 0.0)}

@@ -84,8 +84,8 @@ def widths(board: str, shape: Shape, mantissa: int) -> Iterator[NpuConfig]:
     yield config
     base = presets_of(board)[0]
     if base.act_mant == mantissa != base.wgt_mant:
-        given = ("act_mant", "wgt_mant", "wgt_exp_min", "wgt_exp_max", "acc_width")
-        yield config.replace(name=shape.name, **{name: getattr(base, name) for name in given})
+        formats = ("act_mant", "wgt_mant", "wgt_exp_min", "wgt_exp_max", "acc_width")
+        yield config.replace(name=shape.name, **{name: getattr(base, name) for name in formats})
 
 
 def with_memories(config: NpuConfig, board: str, vectors: tuple[int, int]) -> NpuConfig | None:

@@ -116,12 +116,12 @@ class Device(ABC):
 
     def read(self, region: RegionId | str, addr: int, count: int = 1) -> list[int]:
         """Return ``count`` words from ``addr`` on; the region by its number or name."""
-        found = self._region(region)
-        if not found.readable:
-            raise BadRegionError(f"{found.id.name} cannot be read")
-        self._check_span(found, addr, count)
-        data = np.frombuffer(self._read(found, addr, count), dtype=np.uint8)
-        return to_integers(data.reshape(-1, found.nbytes))
+        area = self._region(region)
+        if not area.readable:
+            raise BadRegionError(f"{area.id.name} cannot be read")
+        self._check_span(area, addr, count)
+        data = np.frombuffer(self._read(area, addr, count), dtype=np.uint8)
+        return to_integers(data.reshape(-1, area.nbytes))
 
     def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
         """Write words from ``addr`` on.
@@ -132,19 +132,19 @@ class Device(ABC):
             If they lie beyond the region or do not fit in its words; :class:`concord.image.validation.WordError` if
             they hold what is no code of its format. Nothing is written then.
         """
-        found = self._region(region)
-        if not found.writable:
-            raise BadRegionError(f"{found.id.name} cannot be written: use start() and clear_flags()")
-        self._check_span(found, addr, len(words))
+        area = self._region(region)
+        if not area.writable:
+            raise BadRegionError(f"{area.id.name} cannot be written: use start() and clear_flags()")
+        self._check_span(area, addr, len(words))
         for word in words:
-            if not 0 <= word < 1 << found.word.width:
-                raise ValueError(f"words of {found.id.name} must have {found.word.width} bits, not {word!r}")
-        data = to_bytes(words, found.nbytes)
-        check_words(found, addr, data, self.config)
-        self._write(found, addr, data.tobytes())
+            if not 0 <= word < 1 << area.word.width:
+                raise ValueError(f"words of {area.id.name} must have {area.word.width} bits, not {word!r}")
+        data = to_bytes(words, area.nbytes)
+        check_words(area, addr, data, self.config)
+        self._write(area, addr, data.tobytes())
 
     def _region(self, region: RegionId | str) -> Region:
-        names = {found.name: found for found in self.regions}
+        names = {area.name: area for area in self.regions}
         if isinstance(region, str):
             if region.upper() not in names:
                 raise ValueError(f"region must be one of {list(names)}, not {region!r}")
@@ -232,13 +232,13 @@ class Device(ABC):
         self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
     ) -> Outputs:
         """All phases of one run."""
-        given = {port.name: port.encode(sample[port.name], self.config) for port in image.inputs}
-        found = {port.name: [0] * port.vectors(self.config) for port in image.outputs}
+        inputs = {port.name: port.encode(sample[port.name], self.config) for port in image.inputs}
+        outputs = {port.name: [0] * port.vectors(self.config) for port in image.outputs}
         places = {port.name: port.region for port in image.inputs}, {port.name: port.region for port in image.outputs}
         for k, phase in enumerate(schedule):
             for part in phase.inputs:
                 region = self.regions[places[0][part.port]]
-                words = given[part.port][part.first : part.first + part.count]
+                words = inputs[part.port][part.first : part.first + part.count]
                 self._write(region, part.address, to_bytes(words, region.nbytes).tobytes())
             counted = self.counters() if k else {}
             self.start(phase.pc)
@@ -246,8 +246,8 @@ class Device(ABC):
             self.wait(timeout)
             for part in phase.outputs:
                 words = self.read(places[1][part.port], part.address, part.count)
-                found[part.port][part.first : part.first + part.count] = words
-        return {port.name: port.decode(found[port.name], self.config) for port in image.outputs}
+                outputs[part.port][part.first : part.first + part.count] = words
+        return {port.name: port.decode(outputs[port.name], self.config) for port in image.outputs}
 
     def _loaded(self) -> Image:
         if self.image is None:

@@ -137,10 +137,10 @@ class EmulatedDevice(Device):
             return super()._run_batch(image, schedule, batch, size, timeout)
         emulator = self._open()
         ports = {port.name: port for port in image.outputs}
-        given = {
+        encoded = {
             port.name: (VECTORS[port.region], _to_vectors(batch[port.name], port, self.config)) for port in image.inputs
         }
-        phases = [self._phase(phase, given, ports) for phase in schedule]
+        phases = [self._phase(phase, encoded, ports) for phase in schedule]
         dependent = emulator.dependent(phases)
         if dependent and size == 1:  # the memories are needed, and would be computed once more
             return super()._run_batch(image, schedule, batch, size, timeout)
@@ -156,16 +156,16 @@ class EmulatedDevice(Device):
         self._pending = image, schedule, {name: values[-1].copy() for name, values in batch.items()}
         pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
         for phase, result in zip(schedule, results, strict=True):
-            for part, found in zip(phase.outputs, result.outputs, strict=True):
-                pieces[part.port].append((part.first, found))
-        return {name: self._decode(ports[name], found, size) for name, found in pieces.items()}
+            for part, part_outputs in zip(phase.outputs, result.outputs, strict=True):
+                pieces[part.port].append((part.first, part_outputs))
+        return {name: self._decode(ports[name], part_outputs, size) for name, part_outputs in pieces.items()}
 
     def _phase(
-        self, phase: Phase, given: Mapping[str, tuple[Mem, NDArray[Any]]], ports: Mapping[str, Port]
+        self, phase: Phase, encoded: Mapping[str, tuple[Mem, NDArray[Any]]], ports: Mapping[str, Port]
     ) -> BatchPhase:
         numbers = {}
         for part in phase.inputs:
-            mem, vectors = given[part.port]
+            mem, vectors = encoded[part.port]
             numbers[mem, part.address] = vectors[:, part.first : part.first + part.count]
         spans = [Span(ports[part.port].region, part.address, part.count) for part in phase.outputs]
         inputs = Inputs(self.config, {}, {}, numbers) if numbers else None
@@ -174,8 +174,8 @@ class EmulatedDevice(Device):
     def _decode(self, port: Port, parts: Sequence[tuple[int, Any]], size: int) -> NDArray[Any]:
         """The tensor of an output, from its parts by first vector."""
         whole = np.zeros((size, port.vectors(self.config), self.config.native), dtype=np.uint16)
-        for first, found in parts:
-            bits = np.asarray(found if port.region is RegionId.WIDE else to_binary16(*found), dtype=np.uint16)
+        for first, values in parts:
+            bits = np.asarray(values if port.region is RegionId.WIDE else to_binary16(*values), dtype=np.uint16)
             whole[:, first : first + bits.shape[1]] = bits
         vectors = whole.reshape(-1, self.config.native)
         shape = (size, *(port.shape or (1,)))
@@ -191,10 +191,10 @@ class EmulatedDevice(Device):
         flags = self._open().memories.flags.copy()
         (image, schedule, sample), self._pending = self._pending, None
         runs: list[Run] = []
-        given = {port.name: (port.region, port.encode(sample[port.name], self.config)) for port in image.inputs}
+        encoded = {port.name: (port.region, port.encode(sample[port.name], self.config)) for port in image.inputs}
         for phase in schedule:
             for part in phase.inputs:
-                region, words = given[part.port]
+                region, words = encoded[part.port]
                 self._open().write(region, part.address, words[part.first : part.first + part.count])
             runs.append(self._open().run(phase.pc))
         *self._before, self._last = runs[: 1 + len(self._before)]

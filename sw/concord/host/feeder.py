@@ -64,36 +64,36 @@ class FeederClient:
         self._codes: tuple[int, ...] = ()
         self._addr = 0  # in the outbox, of the next result
 
-    def run(self, image: Image, found: Stream, size: int, timeout: float | None) -> Outputs:
+    def run(self, image: Image, raw_stream: Stream, size: int, timeout: float | None) -> Outputs:
         """Results of a batch of ``size`` samples."""
         try:
-            self._install(found)
-            data = self.exchange(found, size, timeout)
+            self._install(raw_stream)
+            data = self.exchange(raw_stream, size, timeout)
         except BaseException:
             self.invalidate()
             raise
-        return _outputs(image, found.route, np.frombuffer(data, np.uint8).reshape(size, -1))
+        return _outputs(image, raw_stream.route, np.frombuffer(data, np.uint8).reshape(size, -1))
 
-    def _install(self, found: Stream) -> None:
+    def _install(self, raw_stream: Stream) -> None:
         """Code book and script, as far as they are not there."""
         device = self.device
-        if self._codes != found.codes:
-            device.write(RegionId.CODES, 0, found.codes)
-            self._codes = found.codes
-        script = found.route.script
+        if self._codes != raw_stream.codes:
+            device.write(RegionId.CODES, 0, raw_stream.codes)
+            self._codes = raw_stream.codes
+        script = raw_stream.route.script
         if self._script != script:
             self._script = None
             device.write(RegionId.SCRIPT, 0, script)
             self._script, self._addr = script, 0
 
-    def exchange(self, found: Stream, size: int, timeout: float | None) -> bytes:
+    def exchange(self, raw_stream: Stream, size: int, timeout: float | None) -> bytes:
         """Send everything, and read results behind it.
 
         Bytes go out as long as the inbox takes them. Once it has refused some, because the device computes longer than
         bytes travel, they only go out when results tell that there is room, so that nothing is sent in vain.
         """
-        link, route, config = self.device.link, found.route, self.device.config
-        inbox, most, batch = self.device.regions[RegionId.INBOX], outbox_chunk(config), found.data
+        link, route, config = self.device.link, raw_stream.route, self.device.config
+        inbox, most, batch = self.device.regions[RegionId.INBOX], outbox_chunk(config), raw_stream.data
         results = bytearray()
         sent = due = 0  # bytes that were sent, and results that should be there
         patient = False
@@ -158,16 +158,16 @@ class FeederClient:
 def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
     """Values of the outputs from the bytes ``[batch, results]`` of all samples."""
     config, size = image.config, len(sent)
-    found = {port.name: np.zeros((size, port.vectors(config), config.native), np.uint16) for port in image.outputs}
+    patterns = {port.name: np.zeros((size, port.vectors(config), config.native), np.uint16) for port in image.outputs}
     at = 0
     for output in (output for phase in route.output_transfers for output in phase):
         count = output.count * output.size
         block = np.ascontiguousarray(sent[:, at : at + count]).reshape(size, output.count, -1)
         vectors = slice(output.first, output.first + output.count)
-        found[output.port.name][:, vectors, : output.lanes] = _patterns(block, output.port, config)
+        patterns[output.port.name][:, vectors, : output.lanes] = _patterns(block, output.port, config)
         at += count
     return {
-        port.name: binary16.decode(found[port.name].reshape(size, *port.shape)).astype(port.dtype)
+        port.name: binary16.decode(patterns[port.name].reshape(size, *port.shape)).astype(port.dtype)
         for port in image.outputs
     }
 

@@ -62,10 +62,10 @@ class LinkedDevice(Device):
         """
         fed = size if len(schedule) == 1 else max(size - 1, 0)
         first = {name: values[:fed] for name, values in batch.items()}
-        found = self._stream(image, schedule, first, fed)
-        if found is None:
+        raw_stream = self._stream(image, schedule, first, fed)
+        if raw_stream is None:
             return super()._run_batch(image, schedule, batch, size, timeout)
-        outputs = self._feeder.run(image, found, fed, timeout)
+        outputs = self._feeder.run(image, raw_stream, fed, timeout)
         if fed == size:
             self._earlier = {}
             return outputs
@@ -79,12 +79,12 @@ class LinkedDevice(Device):
             self.input_route = "laid out by the host: a sample in several phases goes alone"
             return None
         try:
-            found = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
+            raw_stream = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
         except FeedError as reason:
             self.input_route = f"laid out by the host: {reason}"
             return None
-        self.input_route = f"raw: {found.route.text}"
-        return found
+        self.input_route = f"raw: {raw_stream.route.text}"
+        return raw_stream
 
     def _start(self, pc: int) -> None:
         self._control(start=1, pc=pc)

@@ -41,13 +41,12 @@ def run_batch(
 ) -> dict[str, NDArray[Any]]:
     """Run a batch; over a link with a bar that counts the samples."""
     if not isinstance(device, LinkedDevice):
-        outputs: dict[str, NDArray[Any]] = device.run(dict(batch))
-        return outputs
+        return dict(device.run(dict(batch)))
     with bars(console) as progress:
         task = progress.add_task(what, total=len(next(iter(batch.values()))))
         device.ended = lambda count: progress.update(task, advance=count)
         try:
-            found: dict[str, NDArray[Any]] = device.run(dict(batch))
+            outputs: dict[str, NDArray[Any]] = device.run(dict(batch))
         finally:
             device.ended = None
-    return found
+    return outputs

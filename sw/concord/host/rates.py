@@ -181,26 +181,26 @@ def spoken(rate: float) -> str:
     return f"{rate:,.{rate < 100:d}f}"
 
 
-def rate_table(found: Rates) -> dict[str, tuple[str, ...]]:
+def rate_table(figures: Rates) -> dict[str, tuple[str, ...]]:
     """Texts by what they are about: a column with the driver set to low latency and, if it is slower, one as installed.
 
     The first line has the names of the columns.
     """
-    columns = [one for one in (found, found.at_default) if one is not None]
+    columns = [column for column in (figures, figures.at_default) if column is not None]
     names = zip(("low latency", "as installed"), columns, strict=False)
     rows: dict[str, Callable[[Rates], str]] = {
-        "samples/s in a batch": lambda one: spoken(one.per_second),
-        "samples/s one at a time": lambda one: spoken(one.single_per_second),
-        "limited by": lambda one: one.limit,
-        "bytes in": lambda one: _count(one.bytes_in),
-        "bytes out": lambda one: _count(one.bytes_out),
-        "requests": lambda one: _count(one.requests / one.batch),
-        "ms on the line": lambda one: f"{1e3 * one.wire_seconds:.4g}",
-        "ms for replies": lambda one: f"{1e3 * one.wait_seconds:.4g}",
-        "ms to compute": lambda one: f"{1e3 * one.compute_seconds:.4g}",
-        "ms for a run alone": lambda one: f"{1e3 * one.latency_seconds:.4g}",
+        "samples/s in a batch": lambda column: spoken(column.per_second),
+        "samples/s one at a time": lambda column: spoken(column.single_per_second),
+        "limited by": lambda column: column.limit,
+        "bytes in": lambda column: _count(column.bytes_in),
+        "bytes out": lambda column: _count(column.bytes_out),
+        "requests": lambda column: _count(column.requests / column.batch),
+        "ms on the line": lambda column: f"{1e3 * column.wire_seconds:.4g}",
+        "ms for replies": lambda column: f"{1e3 * column.wait_seconds:.4g}",
+        "ms to compute": lambda column: f"{1e3 * column.compute_seconds:.4g}",
+        "ms for a run alone": lambda column: f"{1e3 * column.latency_seconds:.4g}",
     }
-    table = {"serial driver": tuple(f"{name}, {1e3 * one.reply_seconds:g} ms a request" for name, one in names)}
+    table = {"serial driver": tuple(f"{name}, {1e3 * column.reply_seconds:g} ms a request" for name, column in names)}
     return table | {name: tuple(map(text, columns)) for name, text in rows.items()}
 
 
@@ -226,8 +226,8 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
     config = image.config
     traces = [trace(image.program, config, phase.pc) for phase in image.schedule()]
     known = steps if steps is not None else [None] * len(traces)
-    phases = [counts_of(found, config, one).cycles for found, one in zip(traces, known, strict=True)]
-    assumed = steps is None and any(found.slides for found in traces)
+    phases = [counts_of(run, config, run_steps).cycles for run, run_steps in zip(traces, known, strict=True)]
+    assumed = steps is None and any(run.slides for run in traces)
     adapter = adapter_of(config.board)
     low, default = (
         _rates(image, batch, phases, assumed, latency / adapter.window)

@@ -35,9 +35,9 @@ def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
     if lacking := missing(_PACKAGES):
         raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command('hw')}")
     key = config, trace, os.environ.get("CONCORD_BUILD"), Path.cwd()
-    if (found := _FOUND.get(key)) is None or not found.exists():
-        _FOUND[key] = found = _ask(config, trace)
-    return found
+    if (library := _FOUND.get(key)) is None or not library.exists():
+        _FOUND[key] = library = _ask(config, trace)
+    return library
 
 
 def _is_preset(config: NpuConfig) -> bool:

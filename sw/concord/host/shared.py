@@ -52,12 +52,12 @@ class SharedDevice(EmulatedDevice):
             return super()._run_batch(image, schedule, batch, size, timeout)
         pc = 0 if image.phases else schedule[0].pc
         shares = [{name: values[part] for name, values in batch.items()} for part in task_slices(size, LEAST, MOST)]
-        found = self._engine.map(_run, [(self._there, share, pc) for share in shares])
+        results = self._engine.map(_run, [(self._there, share, pc) for share in shares])
         last = {name: values[-1:] for name, values in batch.items()}
         super()._run_batch(image, schedule, last, 1, timeout)
-        for _, words in found:
+        for _, words in results:
             self._emulator.memories.flags |= words
-        return {name: np.concatenate([outputs[name] for outputs, _ in found]) for name in found[0][0]}
+        return {name: np.concatenate([outputs[name] for outputs, _ in results]) for name in results[0][0]}
 
 
 def _run(image: Image, batch: Mapping[str, Any], pc: int) -> tuple[Outputs, Any]:

@@ -194,8 +194,8 @@ def fed_latency(image: Image, cycles: Sequence[int], byte_cycles: float, reply_c
         elements += int(np.prod(feed.image))
         if elements <= CODE_PAGE:
             codings.setdefault(feed.port, Coding())
-    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, image.config)
-    return _batch(image, found, cycles, (byte_cycles, reply_cycles), 1)[3]
+    chosen_route = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, image.config)
+    return _batch(image, chosen_route, cycles, (byte_cycles, reply_cycles), 1)[3]
 
 
 def _batch(

@@ -104,10 +104,10 @@ class Feed:
         y, x = rows[:, None, :, None, None], cols[None, :, None, :, None]
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
         ids = np.where(inside, (y * width + x) * channels + np.arange(channels), BORDER)
-        found = np.zeros((*self.windows, -(-self.lanes // native) * native), np.int64)
-        found[..., : self.lanes] = ids.reshape(*self.windows, self.lanes)
-        found[..., self.lanes :] = found[..., self.lanes - 1 : self.lanes]
-        return found.reshape(-1, native)
+        ordered = np.zeros((*self.windows, -(-self.lanes // native) * native), np.int64)
+        ordered[..., : self.lanes] = ids.reshape(*self.windows, self.lanes)
+        ordered[..., self.lanes :] = ordered[..., self.lanes - 1 : self.lanes]
+        return ordered.reshape(-1, native)
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class Feeding:
     def from_dict(cls, values: dict[str, Any]) -> Feeding:
         """Inverse of :func:`dataclasses.asdict`, lists for tuples allowed."""
 
-        def one(values: dict[str, Any]) -> Feed:
+        def feed_of(values: dict[str, Any]) -> Feed:
             kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
             return Feed(**kept)
 
-        feeds = [one(feed) for feed in values["feeds"]]
+        feeds = [feed_of(feed) for feed in values["feeds"]]
         lanes = {name: tuple(counts) for name, counts in values["lanes"].items()}
         codings = {name: Coding.from_dict(coding) for name, coding in values["codings"].items()}
         return cls(tuple(feeds), lanes, codings)
@@ -182,9 +182,9 @@ class Feeding:
         """
         bits = binary16.encode(values.reshape(len(values), -1))
         order = feed.order(native).reshape(-1)
-        found = np.zeros((len(values), feed.elements), np.uint16)
+        elements = np.zeros((len(values), feed.elements), np.uint16)
         first = np.unique(order, return_index=True)
         places = {int(n): int(at) for n, at in zip(*first, strict=True) if n >= 0}
-        found[:, list(places)] = bits[:, list(places.values())]
-        laid = np.where(order == BORDER, feed.border, found[:, order])
-        return found if np.array_equal(laid, bits) else None
+        elements[:, list(places)] = bits[:, list(places.values())]
+        laid = np.where(order == BORDER, feed.border, elements[:, order])
+        return elements if np.array_equal(laid, bits) else None

@@ -85,17 +85,17 @@ class InputTransfer:
     """
 
     def __init__(self, feed: Feed, port: Port, kind: LinkFormat, config: NpuConfig, coding: Coding | None = None):
-        found = feed.in_vectors(config.native) if kind is LinkFormat.BLOCKS else feed
-        if found is None or (kind is LinkFormat.BLOCKS and port.region is not RegionId.NARROW):
+        laid_out = feed.in_vectors(config.native) if kind is LinkFormat.BLOCKS else feed
+        if laid_out is None or (kind is LinkFormat.BLOCKS and port.region is not RegionId.NARROW):
             raise FeedError(f"elements of {feed.port!r} have no exponent of their own")
-        self.feed, self.port, self.kind, self.config = found, port, kind, config
+        self.feed, self.port, self.kind, self.config = laid_out, port, kind, config
         self.coding = coding or Coding()
         self.size = {LinkFormat.CODED: 1, LinkFormat.BLOCKS: config.mantissa_bytes, LinkFormat.BINARY16: 2}[kind]
-        channels = found.image[2]
+        channels = laid_out.image[2]
         self.headers = -(-channels // config.native) if kind is LinkFormat.BLOCKS else 0
         #: Bytes of a position, and of a line.
         self.pixel = channels * self.size + self.headers
-        self.line = found.image[1] * self.pixel
+        self.line = laid_out.image[1] * self.pixel
 
     @property
     def text(self) -> str:
@@ -343,9 +343,9 @@ def _output_transfers(
     for part in phase.outputs:
         port = places[part.port]
         lanes = feeding.lanes.get(part.port, (config.native,) * port.vectors(config))
-        mine = lanes[part.first : part.first + part.count]
+        counts = lanes[part.first : part.first + part.count]
         at = 0
-        for count, same in groupby(mine) if exact else [(max(mine), iter(mine))]:
+        for count, same in groupby(counts) if exact else [(max(counts), iter(counts))]:
             vectors = len(list(same))
             size = 2 * count if port.region is RegionId.WIDE else 1 + count * config.mantissa_bytes
             yield OutputTransfer(port, part.first + at, vectors, part.address + at, count, size)
@@ -410,12 +410,12 @@ def stream(
             raise FeedError(f"an element of {feed.port!r} is in several windows, and is not the same in all of them")
         raws[feed.port] = raw
     codes = code_book(raws, feeding.channels, config)
-    found = route(feeding, schedule, ports, codes.codings, config)
+    chosen_route = route(feeding, schedule, ports, codes.codings, config)
     whole = np.concatenate(
-        [transfer.encode(raws[transfer.port.name], codes) for transfer in found.input_transfers], axis=1
+        [transfer.encode(raws[transfer.port.name], codes) for transfer in chosen_route.input_transfers], axis=1
     )
-    used = any(transfer.kind is LinkFormat.CODED for transfer in found.input_transfers)
-    return Stream(found, whole.tobytes(), codes.words if used else ())
+    used = any(transfer.kind is LinkFormat.CODED for transfer in chosen_route.input_transfers)
+    return Stream(chosen_route, whole.tobytes(), codes.words if used else ())
 
 
 def outbox_chunk(config: NpuConfig) -> int:

@@ -189,11 +189,11 @@ class Image:
         counts = {RegionId.PROGRAM: len(self.program)}
         for part in self.segments:
             counts[part.region] = counts.get(part.region, 0) + part.count
-        found = {}
+        shares = {}
         for region, memory in regions(self.config).items():
             unit = self.config.rows if region is RegionId.MATRIX else 1
-            found[region] = counts.get(region, 0) // unit, memory.depth // unit
-        return found
+            shares[region] = counts.get(region, 0) // unit, memory.depth // unit
+        return shares
 
     def memory(self, region: RegionId) -> list[int]:
         """Initial contents of a whole region, zero where nothing is loaded."""

@@ -84,12 +84,12 @@ class Memories:
 
     def differences(self, other: Memories) -> list[str]:
         """Readable list of the places where two contents differ."""
-        found = []
-        for name, mine in self.arrays().items():
-            for index in np.argwhere(mine != other.arrays()[name]).tolist():
+        lines = []
+        for name, array in self.arrays().items():
+            for index in np.argwhere(array != other.arrays()[name]).tolist():
                 theirs = other.arrays()[name][tuple(index)]
-                found.append(f"{name}{index}: {mine[tuple(index)]:#x} / {theirs:#x}")
-        return found
+                lines.append(f"{name}{index}: {array[tuple(index)]:#x} / {theirs:#x}")
+        return lines
 
     # Words of the link -------------------------------------------------------------------------
 

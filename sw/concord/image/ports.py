@@ -63,10 +63,10 @@ class Port:
 
     def encode(self, values: ArrayLike, config: NpuConfig) -> list[int]:
         """Words to write for a tensor; a narrow port converts with dynamic exponents, nearest even."""
-        given = np.asarray(values, dtype=np.float64)
-        if given.shape != self.shape:
-            raise ValueError(f"{self.name} must have shape {self.shape}, not {given.shape}")
-        vectors = to_vectors(binary16.encode(given), config)
+        numbers = np.asarray(values, dtype=np.float64)
+        if numbers.shape != self.shape:
+            raise ValueError(f"{self.name} must have shape {self.shape}, not {numbers.shape}")
+        vectors = to_vectors(binary16.encode(numbers), config)
         if self.region == RegionId.WIDE:
             return to_integers(pack_words(config.wide_word, elem=vectors))
         blocks = quantize(vectors, config.act)

@@ -70,7 +70,7 @@ class PresetRefusal:
         """The main reason in a few words."""
         if isinstance(self.error, CapacityError) and self.error.short:
             memories = self.error.short.items()
-            return ", ".join(f"{one.name.lower()} memory has {have} words of {need}" for one, (have, need) in memories)
+            return ", ".join(f"{mem.name.lower()} memory has {have} words of {need}" for mem, (have, need) in memories)
         if isinstance(self.error, Unsupported):
             first, *others = self.error.reasons
             return f"{first.split(';')[0]}{f', and {len(others)} more reasons' if others else ''}"
@@ -94,15 +94,15 @@ class Ranking:
 
     def compiled(self, config: NpuConfig) -> Compiled | None:
         """The network for a configuration, if that is a candidate."""
-        return next((one.compiled for one in self.candidates if one.config == config), None)
+        return next((candidate.compiled for candidate in self.candidates if candidate.config == config), None)
 
     def text(self, board: str, taken: NpuConfig, refusals: Sequence[PresetRefusal]) -> str:
         """Which preset of a board was taken and why, in one line, where ``refusals`` are those that were tried."""
-        refused = {one.config for one in refusals}
-        left = [one for one in self.candidates if one.config not in refused]
+        refused = {refusal.config for refusal in refusals}
+        left = [candidate for candidate in self.candidates if candidate.config not in refused]
         shorts: dict[str, list[str]] = {}
-        for one in refusals:
-            shorts.setdefault(one.short, []).append(one.config.name)
+        for refusal in refusals:
+            shorts.setdefault(refusal.short, []).append(refusal.config.name)
         reasons = [f"{' and '.join(names)} refused: {short}" for short, names in shorts.items()]
         start = f"preset {taken.name} of {board}"
         if len(left) < 2:
@@ -165,16 +165,16 @@ def by_rates(candidates: Iterable[R]) -> list[R]:
     """
     left, ranked = list(candidates), []
     while left:
-        best = max(left, key=lambda one: one.rates.per_second)
-        equal = [one for one in left if are_equal(one.rates, best.rates)]
-        ranked.append(min(equal, key=lambda one: one.rates.compute_seconds))
+        best = max(left, key=lambda candidate: candidate.rates.per_second)
+        equal = [candidate for candidate in left if are_equal(candidate.rates, best.rates)]
+        ranked.append(min(equal, key=lambda candidate: candidate.rates.compute_seconds))
         left.remove(ranked[-1])
     return ranked
 
 
-def are_equal(one: Rates, other: Rates) -> bool:
+def are_equal(first: Rates, second: Rates) -> bool:
     """Whether a user cannot tell two rates apart: they differ by :data:`TIE` at most."""
-    return abs(one.per_second - other.per_second) <= TIE * max(one.per_second, other.per_second)
+    return abs(first.per_second - second.per_second) <= TIE * max(first.per_second, second.per_second)
 
 
 def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRefusal]) -> ValueError:
@@ -199,8 +199,8 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRef
         error = first.error
         return Unsupported(graph.name, error.reasons, first.config.name) if isinstance(error, Unsupported) else error
     presets: dict[tuple[str, ...], list[str]] = {}
-    for one in refusals:
-        presets.setdefault(_reasons(one), []).append(one.config.name)
+    for refusal in refusals:
+        presets.setdefault(_reasons(refusal), []).append(refusal.config.name)
     lines = [f"{', '.join(names)}: " + "\n    ".join(reasons) for reasons, names in presets.items()]
     if (least := nearest(refusals)) is None:
         return Unsupported(graph.name, lines, str(board))
@@ -210,8 +210,8 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRef
 
 def nearest(refusals: Sequence[PresetRefusal]) -> tuple[NpuConfig, CapacityError] | None:
     """Of those that are too small the one with the least excess of words in the memory that is worst off."""
-    small = [(one.config, one.error) for one in refusals if isinstance(one.error, CapacityError)]
-    return min(small, key=lambda one: one[1].excess, default=None)
+    small = [(refusal.config, refusal.error) for refusal in refusals if isinstance(refusal.error, CapacityError)]
+    return min(small, key=lambda pair: pair[1].excess, default=None)
 
 
 def _reasons(refusal: PresetRefusal) -> tuple[str, ...]:

@@ -52,32 +52,32 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
         the inputs. Behind a softmax, errors of those mean little: then the result is what the NPU hands to the host.
     """
     if samples is None:
-        inputs = assumed(graph, compiled.package.formats.inputs)
-        given: dict[str, FloatArray] = synthetic_samples(graph, inputs, SYNTHETIC)
-        source = "synthetic samples, " + ", ".join(f"{name}: {one.text}" for name, one in inputs.items())
+        records = assumed(graph, compiled.package.formats.inputs)
+        inputs: dict[str, FloatArray] = synthetic_samples(graph, records, SYNTHETIC)
+        source = "synthetic samples, " + ", ".join(f"{name}: {record.text}" for name, record in records.items())
     else:
-        given = {name: _some(values) for name, values in samples.items()}
+        inputs = {name: _some(values) for name, values in samples.items()}
         source = "calibration samples"
-    want = reference(compiled, given)
+    want = reference(compiled, inputs)
     usable = _usable(graph, want)
     if not usable.any():
         return compiled
-    given = {name: values[usable] for name, values in given.items()}
+    inputs = {name: values[usable] for name, values in inputs.items()}
     want = {name: values[usable] for name, values in want.items()}
     host = compiled.host_graph
     if host is not None and samples is None:
         source += f", before {', '.join(dict.fromkeys(node.op for node in host.nodes))} of the host"
-    found = _measured(compiled, given, want, samples is not None)
+    measured = _measured(compiled, inputs, want, samples is not None)
     layers: tuple[LayerError, ...] = ()
-    if found.layers:
-        pairs = zip(compiled.lowered.layers, found.layers, found.own, strict=True)
+    if measured.layers:
+        pairs = zip(compiled.lowered.layers, measured.layers, measured.own, strict=True)
         layers = tuple(LayerError(layer.name, whole.relative, own.relative) for layer, whole, own in pairs)
-    expected = ExpectedError(f"{int(usable.sum())} {source}", found.relative, layers)
+    expected = ExpectedError(f"{int(usable.sum())} {source}", measured.relative, layers)
     if expected.too_large:
-        exact = execute.run(graph, given, keep="all")
+        exact = execute.run(graph, inputs, keep="all")
         shaped = {name: values.reshape(len(values), *graph.shapes[name]) for name, values in exact.items()}
         looked_for = _Causes(compiled, graph, shaped, samples is not None)
-        expected = replace(expected, causes=looked_for.worst(layers, found.relative))
+        expected = replace(expected, causes=looked_for.worst(layers, measured.relative))
     return replace(compiled, package=replace(compiled.package, expected_error=expected))
 
 
@@ -88,17 +88,17 @@ def _some(values: npt.ArrayLike) -> FloatArray:
 
 def _usable(graph: Graph, want: Mapping[str, FloatArray]) -> npt.NDArray[np.bool_]:
     """Samples whose results are finite in double precision: of others there is no error."""
-    found = np.ones(len(want[graph.outputs[0]]), dtype=np.bool_)
+    usable = np.ones(len(want[graph.outputs[0]]), dtype=np.bool_)
     for name in graph.outputs:
-        found &= np.isfinite(want[name].reshape(len(found), -1)).all(axis=1)
-    return found
+        usable &= np.isfinite(want[name].reshape(len(usable), -1)).all(axis=1)
+    return usable
 
 
-def _measured(compiled: Compiled, given: Inputs, want: Mapping[str, FloatArray], host: bool) -> MeasuredErrors:
+def _measured(compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray], host: bool) -> MeasuredErrors:
     try:
-        return measured_errors(compiled, given, want, host=host)
+        return measured_errors(compiled, inputs, want, host=host)
     except CapacityError:  # in row tiles, and larger than the largest memories
-        return MeasuredErrors(output_errors(compiled, given, want, host=host), (), ())
+        return MeasuredErrors(output_errors(compiled, inputs, want, host=host), (), ())
 
 
 def _rms(x: npt.ArrayLike) -> float:
@@ -131,18 +131,18 @@ class _Causes:
         """The layers that add most to the error, each with its cause."""
         known: dict[str, float] = {}
         added = []
-        for layer, one in zip(self.compiled.lowered.layers, errors, strict=False):
+        for layer, error in zip(self.compiled.lowered.layers, errors, strict=False):
             tensor = parts(self.compiled.lowered, layer)[0].tensor
             nodes, read = self._between(tensor, known)
             if not nodes:  # part of a function, or moved elements
                 continue
-            known[tensor] = np.inf if one.relative is None else one.relative
+            known[tensor] = np.inf if error.relative is None else error.relative
             carried = max((known.get(name, 0.0) for name in read), default=0.0)
             added.append((known[tensor] - (carried if np.isfinite(carried) else 0.0), layer.name, nodes, known[tensor]))
         least = _WORTH * (TOO_LARGE if result is None else result)
-        ranked = sorted(added, key=lambda one: -one[0])
-        found = [one for one in ranked if one[0] >= least][:_NAMED] or ranked[:1]
-        return tuple(self._cause(name, nodes, now) for _, name, nodes, now in found)
+        ranked = sorted(added, key=lambda item: -item[0])
+        largest = [item for item in ranked if item[0] >= least][:_NAMED] or ranked[:1]
+        return tuple(self._cause(name, nodes, now) for _, name, nodes, now in largest)
 
     def _between(self, tensor: str, known: Mapping[str, float]) -> tuple[list[Node], list[str]]:
         """Nodes that compute a tensor from others whose error is known, and those."""
@@ -162,9 +162,9 @@ class _Causes:
         config = self.compiled.image.config
         for node in nodes:
             for rule in (_cancelled, _large_arguments, _inputs_of_product):
-                told = rule(node, self.want, now, config)
-                if told is not None:
-                    return Cause(layer, *told)
+                texts = rule(node, self.want, now, config)
+                if texts is not None:
+                    return Cause(layer, *texts)
         size = f"its error is {100 * now:.1f} %" if np.isfinite(now) else "its values are not all finite"
         wider = "wider mantissas (--mantissa M, or another --preset)"
         samples = "samples (--calibrate), an --input-range no wider than needed, or "
@@ -173,15 +173,15 @@ class _Causes:
 
 
 def _operands(node: Node, want: Mapping[str, FloatArray]) -> list[FloatArray]:
-    found = [want[name] for name in node.inputs if name]
-    return [*found, np.asarray(node.attrs["constant"], dtype=np.float64)] if "constant" in node.attrs else found
+    operands = [want[name] for name in node.inputs if name]
+    return [*operands, np.asarray(node.attrs["constant"], dtype=np.float64)] if "constant" in node.attrs else operands
 
 
 def _cancelled(node: Node, want: Mapping[str, FloatArray], now: float, config: NpuConfig) -> tuple[str, str] | None:
     """A sum or difference of numbers that are much larger than the result."""
     if node.op not in ("Add", "Sub"):
         return None
-    result, operands = _rms(want[node.outputs[0]]), [_rms(one) for one in _operands(node, want)]
+    result, operands = _rms(want[node.outputs[0]]), [_rms(operand) for operand in _operands(node, want)]
     if len(operands) < 2 or sorted(operands)[-2] < _CANCELLED * result:
         return None
     times = "infinitely many" if not result else f"{max(operands) / result:.3g}"
@@ -197,8 +197,8 @@ def _rounded(x: FloatArray, axis: int, config: NpuConfig) -> FloatArray:
     missing = -last.shape[-1] % config.native
     padded = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
     blocks = quantize(binary16.encode(padded.reshape(-1, config.native)), config.act)
-    found = binary16.decode(to_binary16(blocks.mant, blocks.exp)).reshape(padded.shape)
-    return np.asarray(np.moveaxis(found[..., : last.shape[-1]], -1, axis), dtype=np.float64)
+    rounded = binary16.decode(to_binary16(blocks.mant, blocks.exp)).reshape(padded.shape)
+    return np.asarray(np.moveaxis(rounded[..., : last.shape[-1]], -1, axis), dtype=np.float64)
 
 
 def _by_rounding(node: Node, want: Mapping[str, FloatArray], axis: int, config: NpuConfig) -> float:

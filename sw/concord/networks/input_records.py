@@ -28,16 +28,16 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
     """
     least = least_sizes(compiled.image)
     if samples is not None:
-        found = {name: InputRecord.of_samples(values, least[name]) for name, values in samples.items()}
+        records = {name: InputRecord.of_samples(values, least[name]) for name, values in samples.items()}
     else:
-        relied_on = {one.layer for one in compiled.assumptions}
+        relied_on = {assumption.layer for assumption in compiled.assumptions}
         inputs = assumed(compiled.graph, compiled.package.formats.inputs)
-        found = {
-            name: InputRecord(one.low, one.high, one.reason, least=least[name])
-            for name, one in inputs.items()
-            if not one.normal or name in relied_on
+        records = {
+            name: InputRecord(record.low, record.high, record.reason, least=least[name])
+            for name, record in inputs.items()
+            if not record.normal or name in relied_on
         }
-    return replace(compiled, package=replace(compiled.package, input_records=found))
+    return replace(compiled, package=replace(compiled.package, input_records=records))
 
 
 def least_sizes(image: Image) -> dict[str, float]:

@@ -60,16 +60,16 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
     values = {name: np.asarray(known.get(name, x), dtype=np.float64) for name, x in inputs.items()}
     values = {name: x.reshape(len(x), *graph.shapes[name]) for name, x in values.items()}
     computed: dict[str, list[tuple[int, int, Result]]] = {}
-    for index, found in enumerate(results):
-        for k, result in enumerate(found):
+    for index, layer_results in enumerate(results):
+        for k, result in enumerate(layer_results):
             computed.setdefault(result.tensor, []).append((index, k, result))
 
     def take(name: str, value: FloatArray) -> None:
         flat = value.reshape(len(value), -1).copy()
         for index, k, result in computed.get(name, ()):
             if k == 0:
-                errors[index] = error(result.best, flat[:, result.mine])
-            flat[:, result.mine] = result.best
+                errors[index] = error(result.best, flat[:, result.computed])
+            flat[:, result.computed] = result.best
         values[name] = flat.reshape(value.shape)
 
     for name in graph.inputs:
@@ -108,8 +108,8 @@ class MeasuredErrors:
 
 def largest_error(errors: Iterable[Error]) -> float | None:
     """The largest relative error; ``None`` if one is not finite."""
-    found = [one.relative for one in errors]
-    return None if None in found else max(one for one in found if one is not None)
+    relative = [error.relative for error in errors]
+    return None if None in relative else max(value for value in relative if value is not None)
 
 
 def layer_errors(results: Sequence[Sequence[Result]], want: Mapping[str, FloatArray]) -> list[Error]:
@@ -123,7 +123,8 @@ def layer_errors(results: Sequence[Sequence[Result]], want: Mapping[str, FloatAr
         All tensors of the reference, samples along the first axis.
     """
     return [
-        error(part.best, want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]) for part, *_ in results
+        error(part.best, want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.computed])
+        for part, *_ in results
     ]
 
 
@@ -145,8 +146,8 @@ def output_errors(
     """Error of every output on the emulator; parameters as for :func:`measured_errors`."""
     if not host:
         compiled = replace(compiled, package=replace(compiled.package, host_graph=None))
-    found = emulate(compiled, inputs)
-    return {name: error(values.reshape(want[name].shape), want[name]) for name, values in found.items()}
+    outputs = emulate(compiled, inputs)
+    return {name: error(values.reshape(want[name].shape), want[name]) for name, values in outputs.items()}
 
 
 def measured_errors(
@@ -174,9 +175,9 @@ def measured_errors(
         If a network in row tiles does not fit into the largest memories in one piece.
     """
     want = reference(compiled, inputs) if want is None else want
-    found = [parts for parts, _ in results(compiled, inputs)]
+    layer_results = [parts for parts, _ in results(compiled, inputs)]
     return MeasuredErrors(
         output_errors(compiled, inputs, want, host=host),
-        tuple(layer_errors(found, want)),
-        tuple(own_errors(compiled, inputs, found)),
+        tuple(layer_errors(layer_results, want)),
+        tuple(own_errors(compiled, inputs, layer_results)),
     )

@@ -62,7 +62,7 @@ class Result:
     ----------
     tensor : str
         Name of the tensor.
-    mine : array of bool
+    computed : array of bool
         Elements of a sample, flat, that the layer computes.
     values : dict
         By memory: these elements, ``[samples, elements]``.
@@ -71,7 +71,7 @@ class Result:
     """
 
     tensor: str
-    mine: npt.NDArray[np.bool_]
+    computed: npt.NDArray[np.bool_]
     values: dict[Mem, FloatArray]
     blocks: FloatArray | None
 
@@ -90,22 +90,22 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
         return [_copied(lowered, layer)]
     if isinstance(layer, Layer):
         return [LayerElements(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
-    found = []
+    computed = []
     nodes = [
         node for node in lowered.graph.nodes if operator_of(node).recurrence and node.inputs[0] == layer.source_tensor
     ]
     names = [name for node in nodes for name in node.outputs]
     for storage in filter(None, (layer.target, layer.c)):
-        mine = {storage.vector(vector) for vector in range(storage.vectors)}
+        own = {storage.vector(vector) for vector in range(storage.vectors)}
         for name in filter(None, names):
             ids = _computed(lowered, name)
             inside = [s for s in lowered.storages.of(ids) if s.root is storage.root]
             elements = _elements(ids, inside)
-            vectors = np.array(sorted(mine))
+            vectors = np.array(sorted(own))
             elements[~np.isin(elements // storage.native, vectors)] = PAD
             if (elements != PAD).any():
-                found.append(LayerElements(name, storage.root, elements))
-    return found
+                computed.append(LayerElements(name, storage.root, elements))
+    return computed
 
 
 def _computed(lowered: Lowered, tensor: str) -> Ids:
@@ -117,11 +117,11 @@ def _copied(lowered: Lowered, layer: AnyLayer) -> LayerElements:
     """The elements that a layer copies, of the tensor that has them."""
     source = lowered.copied[layer.name]
     for tensor, ids in _held(lowered):
-        mine = np.isin(ids, source)
+        kept = np.isin(ids, source)
         if np.isin(source, ids).all():
             order = np.argsort(source)
             moved = np.full(ids.shape, PAD)
-            moved[mine] = layer.ids[order[np.searchsorted(source, ids[mine], sorter=order)]]
+            moved[kept] = layer.ids[order[np.searchsorted(source, ids[kept], sorter=order)]]
             return LayerElements(tensor, layer.target.root, _elements(moved, [layer.target]))
     raise AssertionError(f"{layer.name} copies what no layer computes")
 
@@ -167,12 +167,12 @@ def result_of(part: LayerElements, copies: Mapping[Mem, npt.NDArray[np.floating]
     used = part.elements.reshape(batch, -1) != PAD
     wanted = part.elements[part.elements != PAD]
     values, blocks = {}, None
-    for mem, found in copies.items():
-        flat = found.astype(np.float64).reshape(len(found), -1)
-        values[mem] = flat[:, wanted].reshape(len(found) * batch, -1)[:samples]
+    for mem, copy in copies.items():
+        flat = copy.astype(np.float64).reshape(len(copy), -1)
+        values[mem] = flat[:, wanted].reshape(len(copy) * batch, -1)[:samples]
         if mem is Mem.NARROW:
             vectors = np.unique(wanted // part.root.native)
-            blocks = np.abs(flat.reshape(len(found), -1, part.root.native)[:, vectors]).max(axis=2)
+            blocks = np.abs(flat.reshape(len(copy), -1, part.root.native)[:, vectors]).max(axis=2)
     return Result(part.tensor, used[0], values, blocks)
 
 
@@ -197,8 +197,8 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
     run = trace(image.program, image.config)
     last = _last_chains(compiled, run)
     layers = [parts(compiled.lowered, layer) for layer in compiled.lowered.layers]
-    copies = [[_copies(compiled, part) for part in found] for found in layers]
-    pieces: list[list[Pieces]] = [[{mem: [] for mem in one} for one in part] for part in copies]
+    copies = [[_copies(compiled, part) for part in layer_parts] for layer_parts in layers]
+    pieces: list[list[Pieces]] = [[{mem: [] for mem in copy} for copy in part] for part in copies]
     executed = 0
 
     def after(part: ChainSlice, lanes: Lanes, count: int) -> None:
@@ -206,39 +206,39 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
         if not part.last:
             return
         for index in last.get(executed, ()):
-            for places, found in zip(copies[index], pieces[index], strict=True):
+            for places, gathered in zip(copies[index], pieces[index], strict=True):
                 for mem, where in places.items():
-                    found[mem].append(np.moveaxis(lanes.memory(mem)[where, :, :count], -1, 0).copy())
+                    gathered[mem].append(np.moveaxis(lanes.memory(mem)[where, :, :count], -1, 0).copy())
         executed = (executed + 1) % len(run.chains)
 
     with EmulatedDevice(image.config, workers=1, after=after) as device:
         device.load(image)
         device.run(compiled.package.arrangement.pack(inputs))
-    for index, found in enumerate(layers):
-        values = [{mem: np.concatenate(arrays) for mem, arrays in one.items()} for one in pieces[index]]
-        results = [result_of(part, one, batch, samples) for part, one in zip(found, values, strict=True)]
+    for index, layer_parts in enumerate(layers):
+        values = [{mem: np.concatenate(arrays) for mem, arrays in piece.items()} for piece in pieces[index]]
+        results = [result_of(part, piece, batch, samples) for part, piece in zip(layer_parts, values, strict=True)]
         yield results, _counts(compiled, run, next(k for k, ending in last.items() if index in ending) + 1)
 
 
 def _last_chains(compiled: Compiled, run: Trace) -> dict[int, list[int]]:
     """By index of a chain in a run, the layers that it is the last one of."""
-    starts, found = compiled.starts, dict[int, int]()
+    starts, last = compiled.starts, dict[int, int]()
     for k, chain in enumerate(run.chains):
-        found[bisect_right(starts, chain.pc) - 1] = k
+        last[bisect_right(starts, chain.pc) - 1] = k
     ending: dict[int, list[int]] = {}
-    for layer, k in found.items():
+    for layer, k in last.items():
         ending.setdefault(k, []).append(layer)
     return ending
 
 
 def _copies(compiled: Compiled, part: LayerElements) -> dict[Mem, slice]:
     """Where the copies of a part lie."""
-    found = {mem: compiled.plan.copy(part.root, mem) for mem in Mem}
-    return {mem: slice(one.addr, one.addr + part.root.vectors) for mem, one in found.items() if one is not None}
+    copies = {mem: compiled.plan.copy(part.root, mem) for mem in Mem}
+    return {mem: slice(copy.addr, copy.addr + part.root.vectors) for mem, copy in copies.items() if copy is not None}
 
 
 def _counts(compiled: Compiled, run: Trace, chains: int) -> Counts:
     """The counters behind the first chains of a run."""
     config, done = compiled.image.config, run.chains[:chains]
-    dense, depthwise = sum(one.dense_steps(config) for one in done), sum(one.depthwise_steps() for one in done)
-    return dict(zip(COUNTED, (dense, depthwise, sum(one.vectors for one in done)), strict=True))
+    dense, depthwise = sum(chain.dense_steps(config) for chain in done), sum(chain.depthwise_steps() for chain in done)
+    return dict(zip(COUNTED, (dense, depthwise, sum(chain.vectors for chain in done)), strict=True))

@@ -73,15 +73,15 @@ def with_pairs(
     if not is_quantised(graph):
         return graph, None
     reference = reference_graph(model)
-    given, _ = _inputs(graph, samples, ranges)
-    stay = tuple(_changing(reference, given))
+    inputs, _ = _inputs(graph, samples, ranges)
+    stay = tuple(_changing(reference, inputs))
     return import_model(model, stay=stay) if stay else graph, Reference(reference, stay)
 
 
-def _changing(reference: Graph, given: Inputs) -> Iterator[str]:
+def _changing(reference: Graph, inputs: Inputs) -> Iterator[str]:
     """Names of pairs that change their tensors much, but for what a Relu does and what the host rounds."""
     pairs = [node for node in reference.nodes if node.op == "FakeQuantize"]
-    values = execute.run(reference, given, keep={node.inputs[0] for node in pairs})
+    values = execute.run(reference, inputs, keep={node.inputs[0] for node in pairs})
     for node in pairs:
         codes: Quantization = node.attrs["quantization"]
         source = node.inputs[0]
@@ -122,16 +122,16 @@ def with_quantised_model(
             f"reference must have the inputs {graph.inputs} and outputs {graph.outputs}, "
             f"not {model.inputs} and {model.outputs}"
         )
-    given, source = _inputs(graph, samples, compiled.package.formats.inputs)
-    want = execute.run(model, given)
+    inputs, source = _inputs(graph, samples, compiled.package.formats.inputs)
+    want = execute.run(model, inputs)
     usable = np.logical_and.reduce([np.isfinite(value.reshape(len(value), -1)).all(axis=1) for value in want.values()])
     if not usable.any():
         return compiled
-    found = emulate(compiled, {name: values[usable] for name, values in given.items()}, engine)
+    outputs = emulate(compiled, {name: values[usable] for name, values in inputs.items()}, engine)
     errors, equal = [], True
     for name in graph.outputs:
         value = want[name][usable]
-        result = found[name].reshape(value.shape)
+        result = outputs[name].reshape(value.shape)
         errors.append(relative_error(result, value))
         equal = equal and np.array_equal(_half(result), _half(value))
     largest = max(errors)
@@ -149,10 +149,10 @@ def _inputs(
     """Samples to measure on, and which they are, in words."""
     most = int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
     if samples is not None:
-        given = {name: _some(np.asarray(values, dtype=np.float64), most) for name, values in samples.items()}
-        return given, "calibration samples"
+        chosen = {name: _some(np.asarray(values, dtype=np.float64), most) for name, values in samples.items()}
+        return chosen, "calibration samples"
     inputs = assumed(graph, ranges)
-    source = "synthetic samples, " + ", ".join(f"{name}: {one.text}" for name, one in inputs.items())
+    source = "synthetic samples, " + ", ".join(f"{name}: {record.text}" for name, record in inputs.items())
     return synthetic_samples(graph, inputs, most), source
 
 

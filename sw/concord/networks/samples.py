@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 
-def inputs_of(names: Sequence[str], given: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
+def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
     """Arrays by input, ``[samples, *shape]``.
 
     Parameters
     ----------
     names : sequence of str
         The inputs.
-    given : mapping of str to array, or array
+    data : mapping of str to array, or array
         Arrays by name, others among them; a single input may be called ``x``, or be the array itself.
 
     Raises
@@ -24,18 +24,18 @@ def inputs_of(names: Sequence[str], given: Mapping[str, Any] | npt.ArrayLike) ->
     ValueError
         If one is missing, or has no axis of samples.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(data, Mapping):
         if len(names) != 1:
-            raise ValueError(f"data must be a mapping with the arrays {list(names)}, not {type(given).__name__}")
-        given = {names[0]: np.asarray(given)}
-    if len(names) == 1 and names[0] not in given and "x" in given:
-        given = {names[0]: given["x"]}
-    if any(name not in given for name in names):
-        raise ValueError(f"data must have the arrays {list(names)}, not {list(given)}")
+            raise ValueError(f"data must be a mapping with the arrays {list(names)}, not {type(data).__name__}")
+        data = {names[0]: np.asarray(data)}
+    if len(names) == 1 and names[0] not in data and "x" in data:
+        data = {names[0]: data["x"]}
+    if any(name not in data for name in names):
+        raise ValueError(f"data must have the arrays {list(names)}, not {list(data)}")
     for name in names:
-        if not np.ndim(given[name]):
-            raise ValueError(f"array {name!r} must have samples along its first axis, not be {given[name]!r}")
-    return {name: given[name] for name in names}
+        if not np.ndim(data[name]):
+            raise ValueError(f"array {name!r} must have samples along its first axis, not be {data[name]!r}")
+    return {name: data[name] for name in names}
 
 
 def labels_of(arrays: Mapping[str, Any], names: Sequence[str], samples: int) -> npt.NDArray[np.int64] | None:

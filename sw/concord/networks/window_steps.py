@@ -35,15 +35,15 @@ def measured_steps(compiled: Compiled, inputs: Inputs) -> list[WindowSteps] | No
     phases = [trace(image.program, image.config, phase.pc) for phase in image.schedule()]
     if not any(phase.slides for phase in phases):
         return None
-    found: WindowSteps = []
+    counted: WindowSteps = []
 
     def after(part: ChainSlice, lanes: Lanes, _: int) -> None:
         if part.last and part.chain.sliding:
-            found.append(part.window_steps(lanes))
+            counted.append(part.window_steps(lanes))
 
     few = {name: np.asarray(values)[: compiled.package.arrangement.batch] for name, values in inputs.items()}
     with EmulatedDevice(image.config, workers=1, after=after) as device:
         device.load(image)
         compiled.run(device, few)
-    steps = iter(found)
+    steps = iter(counted)
     return [[next(steps) for chain in phase.chains if chain.sliding] for phase in phases]

@@ -90,11 +90,11 @@ class Access:
         vector each is read.
         """
         each = np.arange(self.positions * self.chain.rows)
-        found = [(self.source, self.chain.source_order(self.config))] if self.chain.mem is mem else []
+        sources = [(self.source, self.chain.source_order(self.config))] if self.chain.mem is mem else []
         if mem is Mem.WIDE:
-            found += [(index[..., None], each) for index in self.operands if index is not None]
+            sources += [(index[..., None], each) for index in self.operands if index is not None]
         shape = self.positions, self.chain.rows
-        return [(np.where(at < depth(self.config, mem), at, -1), when.reshape(shape)) for at, when in found]
+        return [(np.where(at < depth(self.config, mem), at, -1), when.reshape(shape)) for at, when in sources]
 
     def read(self, mem: Mem) -> set[int]:
         """Words of a memory that are read."""
@@ -112,12 +112,12 @@ class Access:
             yield Segment(slice(0, self.positions), slice(0, rows), (slice(0, rows),))
             return
         for position in range(self.positions):
-            mine = [writer[position * rows + row] - position * rows for row in range(rows)]  # row, negative: earlier
+            writers = [writer[position * rows + row] - position * rows for row in range(rows)]  # row, negative: earlier
             start = 0
             for first in range(0, rows, group):
                 stop = min(first + group, rows)
-                inner = [row for row in range(first + 1, stop) if mine[row] >= first]
-                if first > start and (inner or max(mine[first:stop]) >= start):
+                inner = [row for row in range(first + 1, stop) if writers[row] >= first]
+                if first > start and (inner or max(writers[first:stop]) >= start):
                     yield self._segment(position, [start, first])
                     start = first
                 if inner:

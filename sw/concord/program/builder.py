@@ -58,10 +58,10 @@ class ProgramBuilder:
             names = positional(form)
             if len(operands) > len(names):
                 raise TypeError(f"operands of {form.mnemonic} must be at most {names}, not {list(operands)}")
-            given = dict(zip(names, operands, strict=False))
-            if twice := sorted(given.keys() & fields.keys()):
+            values = dict(zip(names, operands, strict=False))
+            if twice := sorted(values.keys() & fields.keys()):
                 raise TypeError(f"operands of {form.mnemonic} must be given once, not twice: {twice}")
-            return self.emit(form.op, **given, **fields)
+            return self.emit(form.op, **values, **fields)
 
         return method
 

@@ -103,28 +103,28 @@ def diagnose_flags(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[Fl
     flags : mapping of int to flags
         By address of the ``v_rd``, as :meth:`concord.host.device.Device.flags` gives them.
     """
-    found = []
+    diagnostics = []
     for address, names in sorted(flags.items()):
         layer, instruction = layer_of(image, address), describe(image.program[address])
         for flag in names:
             meaning, advice = _TEXTS[flag]
             if flag is Flag.TABLE_CLAMPED:
                 meaning = "values were cut off: " + "; ".join(_tables_of(image, address))
-            found.append(FlagDiagnostic(layer, address, instruction, flag.name, meaning, advice))
-    return found
+            diagnostics.append(FlagDiagnostic(layer, address, instruction, flag.name, meaning, advice))
+    return diagnostics
 
 
 def not_finite(outputs: Mapping[str, ArrayLike]) -> list[FlagDiagnostic]:
     """Results with infinities or NaNs, ``[samples, ...]`` by name: constants can make them without any flag."""
-    found = []
+    diagnostics = []
     for name, values in outputs.items():
         array = np.asarray(values, dtype=np.float64)
         bad = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 0
         if bad:
             meaning = f"{bad} of {len(array)} samples have an infinity or NaN in the result"
             advice = f"inputs and constants below {BINARY16_MAX:g}"
-            found.append(FlagDiagnostic(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
-    return found
+            diagnostics.append(FlagDiagnostic(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
+    return diagnostics
 
 
 def where_of(image: Image, address: int) -> str:
@@ -147,8 +147,8 @@ def _tables_of(image: Image, address: int) -> list[str]:
     """What the tables of a chain cover, and beyond which end their functions go on."""
     layout = image.config.table_slot
     words = image.memory(RegionId.SLOTS)
-    names = {one["address"]: one["name"] for one in image.metadata.get("map", ()) if one["memory"] == "slots"}
-    found = []
+    names = {entry["address"]: entry["name"] for entry in image.metadata.get("map", ()) if entry["memory"] == "slots"}
+    texts = []
     for slot in _tables(image.program, address):
         fields = layout.unpack(words[slot])
         name = str(names.get(slot, f"table {slot}")).rpartition(".")[2]
@@ -156,8 +156,8 @@ def _tables_of(image: Image, address: int) -> list[str]:
         ends = {(0, 0): "goes on on both sides", (0, 1): "goes on below", (1, 0): "goes on above"}
         open_end = ends.get((fields["settled_low"], fields["settled_high"]))
         if open_end is not None:
-            found.append(f"the table of {name} covers {low:g} to {high:g}, the function {open_end}")
-    return found
+            texts.append(f"the table of {name} covers {low:g} to {high:g}, the function {open_end}")
+    return texts
 
 
 def _tables(program: Sequence[int], address: int) -> list[int]:
@@ -175,7 +175,7 @@ def _tables(program: Sequence[int], address: int) -> list[int]:
 def flag_table(records: Sequence[FlagDiagnostic], title: str = "Flags that were raised") -> Table:
     """Records for a terminal: a row for each layer and meaning."""
     table = text_table(title, ("layer", "flag", "what happened", "what helps"), title_style="bold red")
-    rows = dict.fromkeys((one.where, one.flag, one.meaning, one.advice) for one in records)
+    rows = dict.fromkeys((record.where, record.flag, record.meaning, record.advice) for record in records)
     for row in rows:
         table.add_row(*row)
     return table

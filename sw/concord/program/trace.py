@@ -83,7 +83,7 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
         raise ValueError(f"program must have at most {config.program_depth} words, not {len(words)}")
     machine = _Sequencer(words, config, pc)
     events: list[Event] = []
-    told = chains = jumps = 0
+    counted = chains = jumps = 0
     for count in range(1, limit + 1):
         waits = machine.waits()
         try:
@@ -92,8 +92,8 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
             ended, trap = True, error.trap
         chain = len(machine.chains) > chains
         if ended or chain or waits:
-            events.append(Event(chain, waits, count - told, machine.jumps - jumps))
-            told, chains, jumps = count, len(machine.chains), machine.jumps
+            events.append(Event(chain, waits, count - counted, machine.jumps - jumps))
+            counted, chains, jumps = count, len(machine.chains), machine.jumps
         if ended:
             return Trace(tuple(machine.chains), trap, machine.pc, tuple(events))
     raise ValueError(f"program must end within {limit} instructions")

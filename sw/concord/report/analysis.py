@@ -144,7 +144,7 @@ def _layers(
     layers = []
     for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, layer_results, strict=True)):
         part = result[0]
-        reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]
+        reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.computed]
         writes = formats(
             part,
             compiled.package.formats.exponents.get(layer.tensor) if isinstance(layer, Layer) else None,

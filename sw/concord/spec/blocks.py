@@ -142,7 +142,7 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *([(8, config.inbox)] if config.inbox else []),
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
-    return Blocks(multipliers + units, sum(banked_rams_of(*one) for one in memories) + _ECP5_LINK)
+    return Blocks(multipliers + units, sum(banked_rams_of(*memory) for memory in memories) + _ECP5_LINK)
 
 
 def _on_ice40(config: NpuConfig) -> Blocks:
@@ -161,5 +161,5 @@ def _on_ice40(config: NpuConfig) -> Blocks:
         single = SERIAL_ROWS * -(-config.matrix_row.width // SINGLE_PORT_RAM_SHAPE[1])
     else:
         memories += [(config.matrix_row.width, config.matrix_depth * config.rows // SERIAL_ROWS)] * SERIAL_ROWS
-    rams = sum(rams_of(*one) for one in memories) + _ICE40_REST
+    rams = sum(rams_of(*memory) for memory in memories) + _ICE40_REST
     return Blocks(multipliers, rams, single)

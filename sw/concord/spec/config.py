@@ -305,9 +305,9 @@ class NpuConfig:
 
     def difference(self, other: NpuConfig) -> str:
         """Readable list of the parameters in which two configurations differ, as far as the fingerprint covers them."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        names = [k for k in mine if mine[k] != theirs[k] and k not in FREE]
-        return ", ".join(f"{k}: {mine[k]!r} / {theirs[k]!r}" for k in names)
+        ours, theirs = self.to_dict(), other.to_dict()
+        names = [k for k in ours if ours[k] != theirs[k] and k not in FREE]
+        return ", ".join(f"{k}: {ours[k]!r} / {theirs[k]!r}" for k in names)
 
 
 def check(config: NpuConfig) -> None:

@@ -70,7 +70,7 @@ def _checked(values: dict[str, Any], name: str) -> NpuConfig:
         config = preset(base).replace(**changes)
     else:
         needed = [field.name for field in fields(NpuConfig) if field.default is MISSING]
-        if missing := [one for one in needed if one not in changes]:
+        if missing := [key for key in needed if key not in changes]:
             raise ValueError(f"there must be a preset, or else {', '.join(missing)}")
         config = NpuConfig(**changes)
     check_name(config)

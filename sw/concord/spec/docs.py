@@ -38,8 +38,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def comments(enum: type[IntEnum]) -> dict[str, str]:
     """The ``#:`` comments behind the members of an enumeration, by name."""
-    found = re.findall(r"^\s*(\w+) = [^#\n]+#: (.+)$", inspect.getsource(enum), re.MULTILINE)
-    return dict(found)
+    texts = re.findall(r"^\s*(\w+) = [^#\n]+#: (.+)$", inspect.getsource(enum), re.MULTILINE)
+    return dict(texts)
 
 
 def _enumeration(enum: type[IntEnum]) -> str:

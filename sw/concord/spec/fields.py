@@ -104,8 +104,8 @@ class Layout:
             raise TypeError(f"fields must be {expected}, not {list(values)}")
         word = 0
         for at, field in self.placed():
-            given: Any = values[field.name]
-            items = [given] if field.count is None else list(given)
+            value: Any = values[field.name]
+            items = [value] if field.count is None else list(value)
             if field.count is not None and len(items) != field.count:
                 raise ValueError(f"{field.name} must have {field.count} items, not {len(items)}")
             for k, item in enumerate(items):
@@ -115,12 +115,12 @@ class Layout:
     def unpack(self, word: int) -> dict[str, Any]:
         """Return the values held by ``word``, arrays as lists."""
 
-        def one(at: int, field: Field) -> int:
+        def decoded(at: int, field: Field) -> int:
             return field.decode(word >> at & (1 << field.width) - 1)
 
         return {
-            field.name: one(at, field)
+            field.name: decoded(at, field)
             if field.count is None
-            else [one(at + k * field.width, field) for k in range(field.count)]
+            else [decoded(at + k * field.width, field) for k in range(field.count)]
             for at, field in self.placed()
         }

@@ -30,8 +30,8 @@ def unknown_name(what: str, names: Iterable[str], name: object) -> ValueError:
 def nearest_name(names: Iterable[str], name: str) -> str | None:
     """The name that is spelt most like ``name``, or else contains it; ``None`` if no name does."""
     typed, known = name.lower(), list(names)
-    likeness = {one: SequenceMatcher(None, one.lower(), typed).ratio() for one in known}
+    likeness = {candidate: SequenceMatcher(None, candidate.lower(), typed).ratio() for candidate in known}
     best = max(known, key=likeness.__getitem__, default=None)
     if best is not None and likeness[best] >= _NEAR:
         return best
-    return next((one for one in known if typed and typed in one.lower()), None)
+    return next((candidate for candidate in known if typed and typed in candidate.lower()), None)

@@ -71,9 +71,9 @@ def presets_of(board: str, name: str | None = None) -> list[NpuConfig]:
     if name is not None and preset(name).name not in spec.presets:
         raise ValueError(f"preset must be one of those of {board} ({', '.join(spec.presets)}), not {name!r}")
     return [
-        PRESETS[one].replace(board=board, **({"clock_hz": spec.clock_hz} if one == spec.preset else {}))
-        for one in spec.presets
-        if name in (None, one)
+        PRESETS[listed].replace(board=board, **({"clock_hz": spec.clock_hz} if listed == spec.preset else {}))
+        for listed in spec.presets
+        if name in (None, listed)
     ]
 
 

@@ -145,7 +145,7 @@ class Trainer:
             network = self.network
             self.monitor = monitor_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
             rows = self._shuffled(0)[: self.settings.batch]
-            self.monitor.begin(lambda: self._ahead(self.samples, rows, PassContext(self.settings.formats)), len(rows))
+            self.monitor.begin(lambda: self._forward(self.samples, rows, PassContext(self.settings.formats)), len(rows))
         self.optimiser = Optimiser(Dyadic.nearest(self.settings.momentum), self.settings.decay)
         self.history: list[Figures] = []
         self.done = 0  # steps of the epoch that is under way
@@ -185,11 +185,11 @@ class Trainer:
 
     def gradients(self, rows: Any, context: PassContext) -> tuple[dict[str, Tensor], Loss]:
         """Gradients of the sum of the losses of some samples, by parameter."""
-        output, memories = self._ahead(self.samples, rows, context)
+        output, memories = self._forward(self.samples, rows, context)
         loss = LOSSES[self.settings.loss](output, self.samples.y[rows], self.settings.formats)
         return self.network.backward(loss.gradient, memories, context), loss
 
-    def _ahead(self, samples: Samples, rows: Any, context: PassContext) -> tuple[Tensor, list[Any]]:
+    def _forward(self, samples: Samples, rows: Any, context: PassContext) -> tuple[Tensor, list[Any]]:
         """The forward pass of some samples."""
         values, graph = samples.inputs(rows), self.network.graph
         if self.monitor is None:
@@ -274,7 +274,7 @@ class Trainer:
         loss, right, classes = 0.0, 0, True
         for start in range(0, len(samples), EVALUATION_BATCH):
             rows = slice(start, start + EVALUATION_BATCH)
-            output, _ = self._ahead(samples, rows, PassContext(self.settings.formats, training=False))
+            output, _ = self._forward(samples, rows, PassContext(self.settings.formats, training=False))
             judgement = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
             loss, right, classes = loss + judgement.value, right + (judgement.right or 0), judgement.right is not None
         return loss / len(samples), right / len(samples) if classes else None
@@ -337,7 +337,7 @@ class Trainer:
             for start in range(0, here, EVALUATION_BATCH):
                 rows = slice(start, min(start + EVALUATION_BATCH, here))
                 with self.monitor.separate_counts(whole=rows.stop - rows.start):
-                    self._ahead(samples, rows, PassContext(self.settings.formats, training=False))
+                    self._forward(samples, rows, PassContext(self.settings.formats, training=False))
             count += here
         inputs, weights = self.monitor.mantissas()
         exponents = passed_on(self.network.graph, self.monitor.exponents())

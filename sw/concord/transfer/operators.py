@@ -15,7 +15,7 @@ from concord.transfer.scheme import require_finite
 
 Parameters = Mapping[str, float | Fraction]
 #: A name, a name with parameters, or a function from the exact input to a number.
-Given = str | tuple[str, Parameters] | ExactFunction
+OperatorLike = str | tuple[str, Parameters] | ExactFunction
 
 
 def _clip_bounds(low: Fraction, high: Fraction) -> IntervalBounds:
@@ -63,33 +63,33 @@ class PointwiseOperator:
         Of a function by name, sorted.
     custom : bool
         Whether it is the caller's function, and the name only its label.
-    given : callable, optional
+    custom_function : callable, optional
         The caller's function; not compared, and None in a table that was read from a file.
     """
 
     name: str
     parameters: tuple[tuple[str, Fraction], ...] = ()
     custom: bool = False
-    given: ExactFunction | None = field(default=None, compare=False, repr=False)
+    custom_function: ExactFunction | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, given: Given) -> PointwiseOperator:
+    def of(cls, operator: OperatorLike) -> PointwiseOperator:
         """An operator from what :func:`transfer_table` takes."""
-        if callable(given):
-            return cls(getattr(given, "__name__", "custom"), custom=True, given=given)
-        name, parameters = (given, {}) if isinstance(given, str) else given
+        if callable(operator):
+            return cls(getattr(operator, "__name__", "custom"), custom=True, custom_function=operator)
+        name, parameters = (operator, {}) if isinstance(operator, str) else operator
         for key, value in parameters.items():
             require_finite(f"{key} of {name}", value)
-        operator = cls(name, tuple(sorted((key, Fraction(value)) for key, value in parameters.items())))
-        operator.curve()
-        return operator
+        by_name = cls(name, tuple(sorted((key, Fraction(value)) for key, value in parameters.items())))
+        by_name.curve()
+        return by_name
 
     def curve(self) -> ExactFunction:
         """The function; ``ValueError`` for an unknown name, ``TypeError`` for an unknown parameter."""
         if self.custom:
-            if self.given is None:
+            if self.custom_function is None:
                 raise ValueError(f"operator {self.name} must be given as a callable: it is not one by name")
-            return self.given
+            return self.custom_function
         arguments: dict[str, Any] = dict(self.parameters)
         if self.name in CONSTANT_OPERATORS:
             return CONSTANT_OPERATORS[self.name](**arguments)[0]

@@ -132,7 +132,7 @@ class TransferSet:
         """
         known = functions or {}
         for name, site in self.sites.items():
-            operators = [replace(op, given=known.get(op.name, op.given)) for op in site.operators]
+            operators = [replace(op, custom_function=known.get(op.name, op.custom_function)) for op in site.operators]
             want = compute(site.source, operators, site.target, always_exact=always_exact)
             got = self.stored[site.table][1]
             wrong = np.flatnonzero(want != got)

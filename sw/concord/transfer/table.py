@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from concord.functions.interval_bounds import resolve
 from concord.functions.table_ends import ends_are_constant, everywhere
 from concord.functions.tables import Table
-from concord.transfer.operators import Composition, Given, PointwiseOperator
+from concord.transfer.operators import Composition, OperatorLike, PointwiseOperator
 from concord.transfer.scheme import Binary16, Scheme, TableTarget
 from concord.transfer.schemes import TableIndex
 from concord.utils.arrays import FloatArray
@@ -46,19 +46,19 @@ class TransferTable:
     entries: Entries
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.entries)
-        if given.shape != (self.source.count,):
-            raise ValueError(f"entries must have shape ({self.source.count},), not {given.shape}")
-        self.target.check(given)
-        stored = given.astype(self.target.dtype)
+        entries = np.asarray(self.entries)
+        if entries.shape != (self.source.count,):
+            raise ValueError(f"entries must have shape ({self.source.count},), not {entries.shape}")
+        self.target.check(entries)
+        stored = entries.astype(self.target.dtype)
         stored.flags.writeable = False
         object.__setattr__(self, "entries", stored)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TransferTable):
             return NotImplemented
-        mine, others = ((t.source, t.operators, t.target) for t in (self, other))
-        return mine == others and np.array_equal(self.entries, other.entries)
+        own, others = ((t.source, t.operators, t.target) for t in (self, other))
+        return own == others and np.array_equal(self.entries, other.entries)
 
     def __hash__(self) -> int:
         return hash((self.source, self.operators, self.target, self.entries.tobytes()))
@@ -94,7 +94,7 @@ def _everywhere(operators: tuple[PointwiseOperator, ...]) -> tuple[FloatArray, F
 
 
 def transfer_table(
-    source: Scheme, functions: Sequence[Given], target: TableTarget, *, always_exact: bool = False
+    source: Scheme, functions: Sequence[OperatorLike], target: TableTarget, *, always_exact: bool = False
 ) -> TransferTable:
     """Compute a table.
 
@@ -110,7 +110,7 @@ def transfer_table(
         Evaluate all entries in exact arithmetic, as is done for callables. The entries are the same, and it takes about
         0.1 ms for each.
     """
-    operators = tuple(PointwiseOperator.of(given) for given in functions)
+    operators = tuple(PointwiseOperator.of(choice) for choice in functions)
     return TransferTable(source, operators, target, compute(source, operators, target, always_exact=always_exact))
 
 

@@ -107,13 +107,13 @@ def part_name(path: Path) -> str:
 def leftovers(path: Path) -> list[Path]:
     """What processes have left beside ``path`` under names of :func:`part_name`, and not changed for an hour."""
     pattern = re.compile(re.escape(f".{path.name[:200]}.") + r"[0-9a-f]{8}\.part")
-    found, latest = [], time.time() - _ABANDONED
+    files, latest = [], time.time() - _ABANDONED
     with suppress(OSError):
         for entry in os.scandir(path.parent):
             if pattern.fullmatch(entry.name):
                 with suppress(OSError):  # another process has removed it
-                    found += [Path(entry.path)] if entry.stat(follow_symlinks=False).st_mtime < latest else []
-    return found
+                    files += [Path(entry.path)] if entry.stat(follow_symlinks=False).st_mtime < latest else []
+    return files
 
 
 def sync(file: BinaryIO) -> None:

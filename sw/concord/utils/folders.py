@@ -164,25 +164,26 @@ class FolderKind:
         raise self.error(f"{folder} must be left alone while it is read; try again")
 
     def _read(self, folder: Path) -> dict[str, bytes]:
-        found = {name: data for name in (MANIFEST, *self.files) if (data := self._contents(folder / name)) is not None}
-        missing = [name for name in (*self.files, MANIFEST) if name not in found]
+        names = (MANIFEST, *self.files)
+        files = {name: data for name in names if (data := self._contents(folder / name)) is not None}
+        missing = [name for name in (*self.files, MANIFEST) if name not in files]
         if missing:
             raise self.error(f"{folder} must be {self.phrase}: {', '.join(missing)} is missing; {self.remedy}")
-        manifest = found.pop(MANIFEST)
+        manifest = files.pop(MANIFEST)
         try:
             contents = json.loads(manifest)
             kind, version, hashes = contents["format"], contents["version"], contents["files"]
-            whole = kind == f"concord {self.name}" and manifest == self._manifest(hashes) and set(hashes) == set(found)
+            whole = kind == f"concord {self.name}" and manifest == self._manifest(hashes) and set(hashes) == set(files)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             version, whole = _VERSION, False
         if version != _VERSION:
             raise self.error(f"{folder} must have version {_VERSION} of {MANIFEST}, not {version!r}; {self.remedy}")
         if not whole:
             raise self.error(f"{folder / MANIFEST} is damaged; {self.remedy}")
-        for name, data in found.items():
+        for name, data in files.items():
             if hashes[name] != _hash(data):
                 raise self.error(f"{folder / name} is damaged or from elsewhere: {MANIFEST} has another; {self.remedy}")
-        return found
+        return files
 
     def _contents(self, path: Path) -> bytes | None:
         try:
@@ -193,13 +194,13 @@ class FolderKind:
             raise self.error(f"{path} cannot be read: {error.strerror}; {self.remedy}") from error
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Let two folders exchange their places in one step; whether the system can do that and both are there."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
         return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+    return bool(rename(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0)
 
 
 @contextmanager
@@ -214,10 +215,10 @@ def _others_first() -> Iterator[None]:
 
 def _identity(folder: Path) -> tuple[int, ...]:
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _hash(data: bytes) -> str:

@@ -89,8 +89,8 @@ _ENDINGS = {
 
 def kind_of(path: Path) -> str:
     """What a file is, with an article, as far as that can be told."""
-    if (found := of_file(path)) is not None:
-        return found.kind
+    if (foreign := of_file(path)) is not None:
+        return foreign.kind
     with path.open("rb") as file:
         head = file.read(3)
     if path.suffix.lower() == ".onnx" or (head[:1] == b"\x08" and head[1:2] < b"\x20" and head[2:] in _BEHIND_VERSION):
@@ -124,9 +124,9 @@ def by_name(path: Path) -> Foreign | None:
 def _of_contents(head: bytes, file: Any, size: int) -> Foreign | None:
     if not head:
         return Foreign("an empty file", "export the model again")
-    for start, text, found in _BEGINNINGS:
+    for start, text, foreign in _BEGINNINGS:
         if head[start : start + len(text)] == text:
-            return found
+            return foreign
     if head.startswith(b"PK"):
         return _of_archive(file)
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
@@ -141,9 +141,9 @@ def _of_archive(file: Any) -> Foreign:
         names = zipfile.ZipFile(file).namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return Foreign("a damaged archive (zip)", "copy or export it again")
-    for word, found in _MEMBERS:
+    for word, foreign in _MEMBERS:
         if any(word in name or word in f"/{name}" for name in names):
-            return found
+            return foreign
     return Foreign("an archive (zip)", "take the ONNX file out of it")
 
 
@@ -182,7 +182,7 @@ _PACKAGES: dict[str, Callable[[str], Foreign]] = {
 def of_object(model: Any) -> Foreign:
     """What an object is that is neither a file, nor bytes, nor an ``onnx.ModelProto``."""
     kind = type(model).__name__
-    for one in type(model).__mro__:
-        if (make := _PACKAGES.get(one.__module__.partition(".")[0])) is not None:
+    for base in type(model).__mro__:
+        if (make := _PACKAGES.get(base.__module__.partition(".")[0])) is not None:
             return make(kind)
     return Foreign(f"of the type {kind}", "give the name of an ONNX file, its bytes or an onnx.ModelProto")

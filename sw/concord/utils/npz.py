@@ -66,11 +66,11 @@ class NpzReader:
             self._zip = zipfile.ZipFile(path if data is None else io.BytesIO(data))
         try:
             with self.errors_name_file():
-                found = [Member(self, info) for info in self._zip.infolist()]
+                members = [Member(self, info) for info in self._zip.infolist()]
         except BaseException:
             self._zip.close()
             raise
-        self.members = {member.name: member for member in found}
+        self.members = {member.name: member for member in members}
 
     def __enter__(self) -> NpzReader:
         return self

@@ -45,7 +45,7 @@ def test_one_run_gives_what_every_prefix_of_the_program_gives(make, config):
             assert counts == {reg: device.counters()[reg.name] for reg in COUNTED}
         assert [one.tensor for one in found] == [one.tensor for one in wanted]
         for one, other in zip(found, wanted, strict=True):
-            assert one.values.keys() == other.values.keys() and np.array_equal(one.mine, other.mine)
+            assert one.values.keys() == other.values.keys() and np.array_equal(one.computed, other.computed)
             for mem, values in other.values.items():
                 np.testing.assert_array_equal(one.values[mem], values)
                 seen += values.size

@@ -69,7 +69,7 @@ def test_prefixes_end_with_what_a_run_gives(make):
     found = list(results(compiled, samples(graph)))
     want = emulate(compiled, samples(graph))["y"]
     np.testing.assert_array_equal(found[-1][0][0].values[Mem.WIDE], want.reshape(len(want), -1))
-    assert found[-1][0][0].mine.all()
+    assert found[-1][0][0].computed.all()
     with connect("emulator", TINY) as device:
         device.load(compiled.image)
         compiled.run(device, samples(graph))
@@ -90,7 +90,7 @@ def test_both_directions_share_a_tensor():
     compiled = compile_graph(graph, ECP5_85F)
     forward, backward = (found[0] for found, _ in results(compiled, samples(graph)))
     assert forward.tensor == backward.tensor == "y"
-    assert (forward.mine ^ backward.mine).all() and forward.mine.sum() == backward.mine.sum()
+    assert (forward.computed ^ backward.computed).all() and forward.computed.sum() == backward.computed.sum()
     works = [layer.work.macs for layer in analyse(compiled, samples(graph)).layers]
     assert works == [macs(graph) // 2] * 2
 

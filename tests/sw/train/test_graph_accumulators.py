@@ -51,7 +51,7 @@ def test_the_predictor_counts_every_product_and_every_partial_sum_of_both():
     got = trainer(accumulator_bits=9, lanes=1, method="plain", samples=3)
     rows = np.arange(12)
     got.monitor.count_next(len(rows))
-    got._ahead(got.samples, rows, PassContext(got.settings.formats))
+    got._forward(got.samples, rows, PassContext(got.settings.formats))
     scale, found = got.monitor.scales[0], {name: site.sums for name, site in got.monitor.sites.items()}
     x = np.rint(got.samples.inputs(rows[:3]).reshape(3, 6, 3) * 2.0**-scale.exp).astype(int)
     w = got.network.parameters["graph_conv1.features.weight"].tensor.mant.astype(int)
@@ -146,7 +146,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
         assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
-    output, _ = got._ahead(got.samples, slice(None), PassContext(got.settings.formats, training=False))
+    output, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     assert np.array_equal(results.reshape(48, -1), output.values.reshape(48, -1))
     assert {layer.name for layer in evidence.layers} == set(got.monitor.sites)
     assert all(layer.observed <= bits_of and not layer.beyond for layer in evidence.layers)

@@ -119,7 +119,7 @@ def test_the_predictor_counts_every_product_and_every_partial_sum():
     got = trainer(bits=10, method="plain", samples=3, lanes=1)
     rows = np.arange(16)
     got.monitor.count_next(len(rows))
-    got._ahead(got.samples, rows, PassContext(got.settings.formats))
+    got._forward(got.samples, rows, PassContext(got.settings.formats))
     found = got.monitor.sites["dense1"].sums
     scale, weight = got.monitor.scales[0], got.network.parameters["dense1.weight"].tensor.mant
     x = np.rint(got.samples.inputs(rows[:3]).reshape(3, -1) * 2.0**-scale.exp)
@@ -140,9 +140,9 @@ def test_ranges_grow_until_the_count_is_within_the_threshold():
     for name, one in (("plain", plain), ("scaled", scaled), ("loose", loose)):
         one.monitor.count_next(16)
         with one.monitor.separate_counts() as counts:
-            one._ahead(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
+            one._forward(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
         one.monitor.count_next(16)
-        one._ahead(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
+        one._forward(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
         sums = [site.sums for site in one.monitor.sites.values()]
         ahead[name] = sum(s.beyond(11) for one_site in sums for s in one_site.stages.values()), counts.ended
     assert ahead["plain"][0] > 0 and ahead["plain"][1] > 0
@@ -286,7 +286,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits, method, grid, b
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
         assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
-    output, _ = got._ahead(got.samples, slice(None), PassContext(got.settings.formats, training=False))
+    output, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     assert np.array_equal(results.reshape(64, -1), output.values.reshape(64, -1))
     if method == "bound":
         assert all(layer.bound <= bits for layer in evidence.layers)
