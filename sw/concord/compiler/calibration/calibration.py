@@ -27,7 +27,7 @@ from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.equalised import Scales, equalised, with_preparation
 from concord.graph.ir import Graph
-from concord.graph.ops.elementwise import FunctionAttributes
+from concord.graph.ops.elementwise import FunctionAttributes, names_of
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
@@ -144,7 +144,7 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
     sigmoids: dict[str, str] = {}
     for node in graph.nodes:
         last = node.outputs[0] in graph.outputs and not graph.consumers(node.outputs[0])
-        if last and node.op == "Function" and node.attributes(FunctionAttributes).names == ("sigmoid",):
+        if last and names_of(node) == ("sigmoid",):
             if node.inputs[0] not in (*graph.inputs, *graph.outputs, *sigmoids):
                 sigmoids[node.inputs[0]] = node.outputs[0]
     names = {computed: read for read, computed in sigmoids.items()}
@@ -157,13 +157,8 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 def threshold(graph: Graph) -> float:
     """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
-    node = graph.producer(graph.outputs[0])
-    squashed = (
-        node is not None
-        and node.op == "Function"
-        and function(node.attributes(FunctionAttributes).names[-1]).range == (0, 1)
-    )
-    return 0.5 if squashed else 0.0
+    names = names_of(graph.producer(graph.outputs[0]))
+    return 0.5 if names and function(names[-1]).range == (0, 1) else 0.0
 
 
 def classifies(graph: Graph) -> bool:

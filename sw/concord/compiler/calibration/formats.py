@@ -170,6 +170,12 @@ def _own_errors(
     return errors
 
 
+def _divisible(calibration: Calibration) -> list[Node]:
+    """Functions that may have several tables: not of several samples per run."""
+    nodes = calibration.graph.nodes if calibration.batch == 1 else []
+    return [node for node in nodes if node.op == "Function" and node.inputs[0] in calibration.ranges]
+
+
 def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> FormatChoice:
     """What the samples say by themselves: nothing is compared.
 
@@ -179,12 +185,11 @@ def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     label, follow = "dynamic exponents, weights to the nearest", ALL & ~Follow.WEIGHTS
     candidate = calibration.measure(label, config, Formats(mantissas=mantissas), follow)
     chosen = {}
-    for node in calibration.graph.nodes:
-        if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
-            (before, _), *more = _own_errors(calibration, config, candidate, node)
-            own, segments = min(more, key=itemgetter(0), default=(math.inf, ()))
-            if own <= TABLE_GAIN * before:
-                chosen[node.name] = segments
+    for node in _divisible(calibration):
+        (before, _), *more = _own_errors(calibration, config, candidate, node)
+        own, segments = min(more, key=itemgetter(0), default=(math.inf, ()))
+        if own <= TABLE_GAIN * before:
+            chosen[node.name] = segments
     if not chosen:
         return candidate
     calibration.attempts.expect(1)
@@ -219,10 +224,9 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     for what, follow in others.items():
         candidates.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
     with_tables = [candidate for candidate in candidates if Follow.TABLES in candidate.follow]
-    for node in calibration.graph.nodes:
-        if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
-            more = by_tables(calibration, config, preferred(with_tables), node)
-            candidates, with_tables = candidates + more, with_tables + more
+    for node in _divisible(calibration):
+        more = by_tables(calibration, config, preferred(with_tables), node)
+        candidates, with_tables = candidates + more, with_tables + more
     best = preferred(candidates)
     for margin, suffix in enumerate(_MARGINS):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)

@@ -20,7 +20,7 @@ reciprocal                   the same with ``|x|``, then ``r = r (2 - |x| r)``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -34,7 +34,7 @@ from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import FunctionAttributes
+from concord.graph.ops.elementwise import FunctionAttributes, names_of
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -88,7 +88,7 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
 
 def is_power(node: Node) -> bool:
     """Whether a function is steep near zero, and read over many powers of two."""
-    names = node.attributes(FunctionAttributes).names
+    names = names_of(node)
     return len(names) == 1 and function(names[0]).octaves > 0
 
 
@@ -99,35 +99,33 @@ def _open(node: Node, formats: Formats) -> bool:
 
 def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
     """How many tables a function that is a power may have without samples, and entries of each."""
-    powers = {
-        str(node.attributes(FunctionAttributes).functions)
-        for node in graph.nodes
-        if node.op == "Function" and _open(node, formats)
-    }
+    powers = _functions(node for node in graph.nodes if _open(node, formats))
     taken = tables_of_functions(graph, powers)
     count = max((config.table_slots - taken) // max(len(powers), 1), 0)
     return count, config.table_depth // (taken + max(count * len(powers), 1))
 
 
+def _functions(nodes: Iterable[Node]) -> set[str]:
+    """What the tables of nodes hold, each once."""
+    return {str(node.attributes(FunctionAttributes).functions) for node in nodes if node.op == "Function"}
+
+
 def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
     """How many tables a network needs, but for those of some functions and of codes."""
-    tables = {str(node.attributes(FunctionAttributes).functions) for node in graph.nodes if node.op == "Function"}
-    others = tables - {*powers}
+    others = _functions(graph.nodes) - {*powers}
     others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
-    extra = sum("exp" in name for name in others) + 2 * len(
-        {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
-    )
-    return len(others) + extra
+    softmaxes = {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
+    return len(others) + sum("exp" in name for name in others) + 2 * len(softmaxes)
 
 
 def covers_all(node: Node, formats: Formats) -> bool:
     """Whether what a function reads makes no difference to its tables."""
-    return node.name not in formats.plain and node.attributes(FunctionAttributes).names in RULES
+    return node.name not in formats.plain and names_of(node) in RULES
 
 
 def decomposed_nodes(graph: Graph, formats: Formats) -> tuple[str, ...]:
     """Functions in the place of which there are other nodes."""
-    nodes = [node for node in graph.nodes if node.op == "Function" and node.name not in formats.table_segments]
+    nodes = [node for node in graph.nodes if node.name not in formats.table_segments]
     return tuple(node.name for node in nodes if covers_all(node, formats) or _open(node, formats))
 
 
@@ -143,10 +141,9 @@ def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: N
     config : NpuConfig
         Whose table memory all tables share.
     """
-    tables = len({str(node.attributes(FunctionAttributes).functions) for node in graph.nodes if node.op == "Function"})
-    plain = []
+    tables, plain = len(_functions(graph.nodes)), []
     for node in graph.nodes:
-        names = node.attributes(FunctionAttributes).names if node.op == "Function" else ()
+        names = names_of(node)
         if len(names) == 1 and function(names[0]).decomposed and function(names[0]).constant_ends:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]

@@ -86,6 +86,11 @@ class Strategy:
         return ", ".join([*parts, *(["one table per function"] if self.plain else [])])
 
     @property
+    def layers_key(self) -> tuple[bool, VarianceRange, Unfold]:
+        """What its layers depend on."""
+        return self.plain, self.variance_range, self.unfold
+
+    @property
     def any_window(self) -> Strategy:
         """The same for every strategy that differs in the window alone."""
         return replace(self, unfold=Unfold.NONE)
@@ -287,8 +292,8 @@ class Search:
 
     def _is_skipped(self, choice: Strategy) -> bool:
         """Whether a strategy gives the same layers as an earlier one."""
-        known = [key for key in self._lowered if key[:2] == (choice.plain, choice.variance_range)]
-        if (choice.plain, choice.variance_range, choice.unfold) in known or not known:
+        known = [key for key in self._lowered if key[:2] == choice.layers_key[:2]]
+        if choice.layers_key in known or not known:
             return False
         lowered = self._lowered[known[-1]].lowered
         return choice.tiled or choice.unfold.value >= lowered.unfolded.value
@@ -306,10 +311,9 @@ class Search:
 
     def _layers(self, choice: Strategy) -> Typed:
         """What is behind the lowering of a strategy, computed once."""
-        key = choice.plain, choice.variance_range, choice.unfold
-        if key not in self._lowered:
-            self._lowered[key] = self._lower(choice)
-        return self._lowered[key]
+        if choice.layers_key not in self._lowered:
+            self._lowered[choice.layers_key] = self._lower(choice)
+        return self._lowered[choice.layers_key]
 
     def _lower(self, choice: Strategy) -> Typed:
         tables = self._prepare(choice.plain)
@@ -326,7 +330,7 @@ class Search:
         if not estimating():
             return None
         with unobserved():
-            known = self._lowered.get((choice.plain, choice.variance_range, choice.unfold))
+            known = self._lowered.get(choice.layers_key)
             return estimate(self._lower(choice) if known is None else known, choice.tiled)
 
     def _note(self, decided: list[Considered]) -> None:

@@ -182,6 +182,11 @@ class BinaryAttributes(NoAttributes):
         return False
 
 
+def names_of(node: Operation | None) -> tuple[str, ...]:
+    """Names of the functions of a Function, in the order in which they are applied; none of another node."""
+    return node.attributes(FunctionAttributes).names if node is not None and node.op == "Function" else ()
+
+
 def codes_of(node: Operation) -> Quantization:
     """What a FakeQuantize rounds to."""
     return node.attributes(FakeQuantizeAttributes).quantization

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import FunctionAttributes, constant_of
+from concord.graph.ops.elementwise import constant_of, names_of
 from concord.graph.passes import dead
 
 #: Relative error of constants, which exporters round.
@@ -15,7 +15,7 @@ _TOLERANCE = 1e-3
 def run(graph: Graph) -> None:
     """Put a Function in the place of the last product; what nothing reads any more goes."""
     for node in list(graph.nodes):
-        match = _last_product(graph, node) if node.op == "Function" else None
+        match = _last_product(graph, node)
         if match is not None:
             last, x = match
             gelu = Node("Function", last.name, (x,), last.outputs, {"functions": (("gelu", {}),)})
@@ -25,10 +25,9 @@ def run(graph: Graph) -> None:
 
 def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
     """The product that a Gelu ends with, and what the Gelu reads, if ``node`` is the error function of one."""
-    scaled = graph.producer(node.inputs[0])
-    if node.attributes(FunctionAttributes).names != ("erf",) or not _constant(scaled, "Mul", math.sqrt(0.5)):
+    scaled = graph.producer(node.inputs[0]) if names_of(node) == ("erf",) else None
+    if scaled is None or not _constant(scaled, "Mul", math.sqrt(0.5)):
         return None
-    assert scaled is not None
     x, sum_ = scaled.inputs[0], _reader(graph, node)
     if sum_ is None or node.inputs[0] in graph.quantization or not _constant(sum_, "Add", 1.0):
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import BinaryAttributes, FunctionAttributes, ReductionAttributes, constant_of
+from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes, constant_of, names_of
 
 _ROOTS = (("rsqrt",), ("sqrt", "reciprocal"))
 
@@ -43,7 +43,7 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
     """The normalisation that ends with ``product``: of a tensor and the root that is computed from its squares."""
     for x, factor in (product.inputs, product.inputs[::-1]) if len(product.inputs) == 2 else ():
         root = graph.producer(factor)
-        if root is None or root.op != "Function" or root.attributes(FunctionAttributes).names not in _ROOTS:
+        if root is None or names_of(root) not in _ROOTS:
             continue
         shifted = graph.producer(root.inputs[0])
         epsilon = None if shifted is None else constant_of(shifted, "Add")
