@@ -87,18 +87,13 @@ def matmul(ctx: Context, node: OnnxNode) -> str:
     rank = len(ctx.graph.shapes[x])
     if max(weight.shape[:-2], default=1) > 1:
         raise Refusal("has a constant that differs over the batch axes", "one product for each of its matrices")
-    matrix = weight.reshape(weight.shape[-2:])
-    if constant == 1:
-        y = _dense(ctx, node, x, matrix.T if weight.ndim > 1 else matrix[None])
-        axis = weight.ndim - 1
-    elif rank == 1:
-        y = _dense(ctx, node, x, matrix if weight.ndim > 1 else matrix[None], left=True)
-        axis = weight.ndim - 2
-    else:
-        y = _dense(ctx, node, _transposed(ctx, node, x), matrix if weight.ndim > 1 else matrix[None], left=True)
-        axis = weight.ndim - 2
-    ctx.remember_weight(names[constant], axis)
-    if constant == 0 and rank > 1:
+    matrix = weight.reshape(weight.shape[-2:]) if weight.ndim > 1 else weight[None]
+    if constant == 1 and weight.ndim > 1:
+        matrix = matrix.T
+    turned = constant == 0 and rank > 1
+    y = _dense(ctx, node, _transposed(ctx, node, x) if turned else x, matrix, left=constant == 0)
+    ctx.remember_weight(names[constant], weight.ndim - (1 if constant == 1 else 2))
+    if turned:
         y = _transposed(ctx, node, y)
     shape = _matmul_shape(weight.shape, ctx.graph.shapes[x], constant)
     return y if ctx.graph.shapes[y] == shape else ctx.emit(node, "Reshape", [y], shape=shape)
