@@ -102,14 +102,13 @@ class TrainableNetwork:
         return without_weights(node, [self.graph.shapes[name] for name in node.inputs if name])
 
     def _conv(self, node: Node, index: int) -> TrainableLayer:
-        return Conv(node.name, node.inputs, node.outputs, *self._weights(node, index, weight_axis(node)), node.attrs)
+        return Conv(node, *self._weights(node, index, weight_axis(node)))
 
     def _dense(self, node: Node, index: int) -> TrainableLayer:
-        names = node.name, node.inputs, node.outputs
         if node.attrs.get("fixed"):
-            return FixedDense(*names, *self._constant(node))
+            return FixedDense(node, *self._constant(node))
         weight, bias = self._weights(node, index, weight_axis(node))
-        return Dense(*names, weight, None if self._mixed_next(node) else bias)
+        return Dense(node, weight, None if self._mixed_next(node) else bias)
 
     def _weights(self, node: Node, index: int, axis: int | None) -> tuple[Parameter, Parameter]:
         formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
@@ -172,7 +171,7 @@ class TrainableNetwork:
         product = next((layer for layer in products if "weight" in layer.parameters), products[0])
         exp = int(product.weight.exp.max())
         constant = Parameter.begin(f"{node.name}.constant", values, formats.bias, formats.accumulator, zero_exp=exp)
-        return Bias(node.name, node.inputs, node.outputs, constant, whole)
+        return Bias(node, constant, whole)
 
     def _normalise(self, node: Node) -> None:
         """Put the product in front of a normalisation and that itself in the place of the product."""
@@ -330,46 +329,32 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     CannotTrain
         If there is none.
     """
-    make = _WITHOUT_WEIGHTS.get(node.op)
-    if make is None:
+    layer = _WITHOUT_WEIGHTS.get(node.op)
+    if layer is None:
         raise CannotTrain(f"{node.name} ({node.op})")
-    return make(node, shapes)
+    if layer is TableFunction:
+        functions = [name for name, _ in node.attrs["functions"]]
+        if len(functions) != 1 or function(functions[0]).slope is None:
+            raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
+    if layer is Add:
+        if len(node.inputs) != 2:
+            raise CannotTrain(f"{node.name} (Add of a constant)")
+        if len(set(shapes)) != 1:
+            raise CannotTrain(f"{node.name} (Add of the shapes {sorted(set(shapes))})")
+    return layer(node)
 
 
-def _names(node: Node) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    return node.name, node.inputs, node.outputs
-
-
-def _function(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
-    functions = [name for name, _ in node.attrs["functions"]]
-    if len(functions) != 1 or function(functions[0]).slope is None:
-        raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
-    return TableFunction(*_names(node), functions[0])
-
-
-def _add(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
-    if len(node.inputs) != 2:
-        raise CannotTrain(f"{node.name} (Add of a constant)")
-    if len(set(shapes)) != 1:
-        raise CannotTrain(f"{node.name} (Add of the shapes {sorted(set(shapes))})")
-    return Add(*_names(node))
-
-
-def _moving(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
-    return Moving(node)
-
-
-#: Makes the layer of a node that has no weights, from the node and the shapes of its inputs.
-_WITHOUT_WEIGHTS: dict[str, Callable[[Node, Sequence[Shape]], TrainableLayer]] = {
-    "Add": _add,
-    "AveragePool": lambda node, shapes: AveragePool(*_names(node), node),
-    "Function": _function,
-    "MaxPool": lambda node, shapes: MaxPool(*_names(node), node.attrs["kernel"], node.attrs),
-    "ReduceMean": lambda node, shapes: Mean(*_names(node), node.attrs["axes"], node.attrs["keepdims"]),
-    "Relu": lambda node, shapes: ReluLayer(*_names(node)),
-    "Reshape": _moving,
-    "Slice": _moving,
-    "Transpose": _moving,
+#: Layers without weights by the operator of their node.
+_WITHOUT_WEIGHTS: dict[str, type[TrainableLayer]] = {
+    "Add": Add,
+    "AveragePool": AveragePool,
+    "Function": TableFunction,
+    "MaxPool": MaxPool,
+    "ReduceMean": Mean,
+    "Relu": ReluLayer,
+    "Reshape": Moving,
+    "Slice": Moving,
+    "Transpose": Moving,
 }
 
 

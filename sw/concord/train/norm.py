@@ -65,6 +65,11 @@ class Running:
         mants, exps = zip(*numbers, strict=True)
         return cls(np.array(mants, np.int32), np.array(exps, np.int16))
 
+    def become(self, numbers: Sequence[Number]) -> None:
+        """Take other numbers."""
+        fresh = Running.of(numbers)
+        self.mant, self.exp = fresh.mant, fresh.exp
+
     @property
     def numbers(self) -> list[Number]:
         """Mantissa and exponent of every channel."""
@@ -84,8 +89,7 @@ class Running:
             f = factor.mant << max(factor.exp, 0)
             kept = mant * den * (whole - f) << exp - least
             moved.append(nearest(kept + (num * f << at - least), whole * den, least, RUNNING_BITS))
-        fresh = Running.of(moved)
-        self.mant, self.exp = fresh.mant, fresh.exp
+        self.become(moved)
 
 
 @dataclass
@@ -127,8 +131,7 @@ class Norm:
         for (mant, exp), (other, at) in zip(self.mean.numbers, biases, strict=True):
             least = min(exp, at)
             moved.append(nearest((mant << exp - least) - (other << at - least), 1, least, RUNNING_BITS))
-        fresh = Running.of(moved)
-        self.mean.mant, self.mean.exp = fresh.mant, fresh.exp
+        self.mean.become(moved)
 
     @property
     def state(self) -> dict[str, npt.NDArray[Any]]:

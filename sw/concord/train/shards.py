@@ -20,6 +20,7 @@ from concord.train.layers.base import PassContext
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import TrainableNetwork, batch
 from concord.train.noise import NoiseStream
+from concord.train.overflow_monitor import OverflowMonitor
 from concord.train.parameters import UpdateCounts
 from concord.train.tensor import Tensor, added, note_saturated, saturations
 from concord.utils.parallel import Engine
@@ -57,24 +58,33 @@ def split(rows: Any, shards: int) -> list[Any]:
     return [part for part in np.array_split(rows, shards) if len(part)]
 
 
+def forward(network: TrainableNetwork, samples: Samples, context: PassContext) -> tuple[Tensor, list[Any]]:
+    """The forward pass of samples: in the format of activations, or as the monitor of few bits reads them."""
+    values, graph = samples.inputs(slice(None)), network.graph
+    if context.monitor is None:
+        return network.forward(batch(values, graph, context.formats), context)
+    x = context.monitor.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
+    return network.forward(x, context)
+
+
 def computed(
-    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, noise: NoiseStream, number: int
-) -> Shard:
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, monitor: OverflowMonitor | None,
+    noise: NoiseStream, number: int,
+) -> Shard:  # fmt: skip
     """Forward and backward of one shard; ``noise`` is that of the step."""
     own = NoiseStream(noise.seed, noise.place)
     own.calls = number * _CALLS
-    context = PassContext(formats, own)
-    output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), context)
+    context = PassContext(formats, own, monitor=monitor)
+    output, memories = forward(network, samples, context)
     judgement = LOSSES[loss](output, samples.y, formats)
     return Shard(network.backward(judgement.gradient, memories, context), judgement, context.seen, own.calls)
 
 
 def judged(
-    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, monitor: OverflowMonitor | None
 ) -> tuple[float, int | None]:
     """Loss and right samples of one batch, with the forward pass of training."""
-    x = batch(samples.inputs(slice(None)), network.graph, formats)
-    output, _ = network.forward(x, PassContext(formats, training=False))
+    output, _ = forward(network, samples, PassContext(formats, training=False, monitor=monitor))
     judgement = LOSSES[loss](output, samples.y, formats)
     return judgement.value, judgement.right
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,13 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
-from concord.train.losses import LOSSES, Loss
-from concord.train.network import TrainableNetwork, batch
+from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
 from concord.train.overflow_monitor import OverflowCounts, OverflowMonitor, bias_values
 from concord.train.parameters import UpdateCounts
 from concord.train.settings import Settings
-from concord.train.shards import Passes, Shard, computed, judged, split, together
+from concord.train.shards import Passes, Shard, computed, forward, judged, split, together
 from concord.train.sites import monitor_of, passed_on
 from concord.train.tensor import Dyadic, Tensor, saturations
 from concord.utils.parallel import Engine
@@ -183,32 +183,19 @@ class Trainer:
         saturated = f", saturated {self._counts.saturated:,}" if self._counts.saturated else ""
         return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}{saturated}"
 
-    def gradients(self, rows: Any, context: PassContext) -> tuple[dict[str, Tensor], Loss]:
-        """Gradients of the sum of the losses of some samples, by parameter."""
-        output, memories = self._forward(self.samples, rows, context)
-        loss = LOSSES[self.settings.loss](output, self.samples.y[rows], self.settings.formats)
-        return self.network.backward(loss.gradient, memories, context), loss
-
     def _forward(self, samples: Samples, rows: Any, context: PassContext) -> tuple[Tensor, list[Any]]:
         """The forward pass of some samples."""
-        values, graph = samples.inputs(rows), self.network.graph
-        if self.monitor is None:
-            return self.network.forward(batch(values, graph, self.settings.formats), context)
         context.monitor = self.monitor
-        x = self.monitor.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
-        return self.network.forward(x, context)
+        return forward(self.network, samples.part(rows), context)
 
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
     def _shards(self, rows: Any, noise: NoiseStream) -> list[Shard]:
-        """What comes of the shards of a batch; accumulators of few bits count what they see in one pass."""
-        if self.monitor is not None:
-            context = PassContext(self.settings.formats, noise)
-            gradients, loss = self.gradients(rows, context)
-            return [Shard(gradients, loss, context.seen, noise.calls)]
-        fixed, parts = (self.settings.formats, self.settings.loss, noise), split(rows, self.settings.shards)
-        return self.passes.map(computed, [(self.samples.part(some), *fixed, k) for k, some in enumerate(parts)])
+        """What comes of the shards of a batch."""
+        fixed = self.settings.formats, self.settings.loss, self.monitor, noise
+        parts = map(self.samples.part, split(rows, self.settings.shards))
+        return self.passes.map(computed, [(part, *fixed, k) for k, part in enumerate(parts)])
 
     def step(self) -> None:
         """Learn from the next batch."""
@@ -261,23 +248,12 @@ class Trainer:
 
         ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
         """
-        if self.monitor is None:
-            parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
-            fixed = self.settings.formats, self.settings.loss
+        parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
+        fixed = self.settings.formats, self.settings.loss, self.monitor
+        with nullcontext() if self.monitor is None else self.monitor.separate_counts(bits) as self.judged:
             results = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
-            loss, right = sum(value for value, _ in results), sum(right or 0 for _, right in results)
-            return loss / len(samples), right / len(samples) if results[0][1] is not None else None
-        with self.monitor.separate_counts(bits) as self.judged:
-            return self._judge(samples)
-
-    def _judge(self, samples: Samples) -> tuple[float, float | None]:
-        loss, right, classes = 0.0, 0, True
-        for start in range(0, len(samples), EVALUATION_BATCH):
-            rows = slice(start, start + EVALUATION_BATCH)
-            output, _ = self._forward(samples, rows, PassContext(self.settings.formats, training=False))
-            judgement = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
-            loss, right, classes = loss + judgement.value, right + (judgement.right or 0), judgement.right is not None
-        return loss / len(samples), right / len(samples) if classes else None
+        loss, right = sum(value for value, _ in results), sum(right or 0 for _, right in results)
+        return loss / len(samples), right / len(samples) if results[0][1] is not None else None
 
     def fit(self, after_step: Callable[[Trainer], bool] | None = None) -> list[Figures]:
         """Take all steps that are left, or until ``after_step``, which is called after each, says so with ``True``."""

@@ -10,7 +10,6 @@ from concord import cycles
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, TrapError, connect
-from concord.host.paced import PacedTransport
 from concord.host.rates import rates
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
@@ -21,6 +20,7 @@ from concord.spec.boards import FTDI, baud_of
 from concord.spec.link import BYTE_BITS
 from concord_bench.hardware import CountingTransport
 from support.fed_nets import NETWORKS, batch_of
+from support.paced_transport import PacedTransport
 from support.rtl_configs import FED
 
 pytestmark = pytest.mark.slow

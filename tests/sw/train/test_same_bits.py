@@ -78,7 +78,9 @@ def test_shards_have_noise_of_their_own():
         TrainableNetwork(described([{"op": "dense", "outputs": 3}], (4,)), CASES["noise"][0], 5),
     )
     samples = Samples(np.full((6, 4), 3.0), np.zeros(6, np.int64))
-    found = [computed(network, samples, CASES["noise"][0], "cross_entropy", noise, number) for number in (0, 1, 1)]
+    found = [
+        computed(network, samples, CASES["noise"][0], "cross_entropy", None, noise, number) for number in (0, 1, 1)
+    ]
     assert [shard.calls >> 32 for shard in found] == [0, 1, 1] and noise.calls == 0
 
 
@@ -90,7 +92,7 @@ def test_a_copy_has_what_a_pass_reads():
     trainer.fit()
     copy, args = (
         TrainableNetwork(trainer.network.graph, TrainingFormats()),
-        (samples, TrainingFormats(), "cross_entropy"),
+        (samples, TrainingFormats(), "cross_entropy", None),
     )
     there = shards._with(copy, shards.state(trainer.network), judged, args)
     assert there == (judged(trainer.network, *args), 0), "the result, and how many numbers were cut off"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from concord.graph.ir import Node
 from concord.spec.training import TrainingFormats
 from concord.train.noise import NoiseStream
 from concord.train.overflow_monitor import OverflowMonitor
@@ -81,14 +82,15 @@ class TrainableLayer:
 
     Parameters
     ----------
-    name : str
-        Of its node.
-    inputs, outputs : tuple of str
-        Names of tensors; those that are left out are empty.
+    node : Node or TrainableLayer
+        What it is called, and the tensors it reads and makes; names of those that are left out are empty. Or the layer
+        whose place it takes.
     """
 
-    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str]):
-        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+    def __init__(self, node: Node | TrainableLayer):
+        self.name: str = node.name
+        self.inputs: tuple[str, ...] = node.inputs
+        self.outputs: tuple[str, ...] = node.outputs
         #: Whether nothing in front of it is trained, so that nobody asks for the gradient of its input.
         self.first = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from concord.graph.ir import Shape
+from concord.graph.ir import Node, Shape
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.dense import with_bias
 from concord.train.parameters import Parameter
@@ -17,7 +17,7 @@ class Bias(TrainableLayer):
 
     Parameters
     ----------
-    name, inputs, outputs
+    node : Node
         As for any layer.
     constant : Parameter
         b.
@@ -25,8 +25,8 @@ class Bias(TrainableLayer):
         Of b, with as many axes as a sample of x; those it is broadcast along are 1.
     """
 
-    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], constant: Parameter, shape: Shape):
-        super().__init__(name, inputs, outputs)
+    def __init__(self, node: Node, constant: Parameter, shape: Shape):
+        super().__init__(node)
         self.constant, self.shape = constant, shape
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from concord.graph.ir import Node
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.columns import columns, few_images, turned
 from concord.train.layers.dense import with_bias
@@ -29,18 +30,10 @@ class Conv(TrainableLayer):
     Arrays have the channels of a pixel side by side in memory, whatever the order of their axes says.
     """
 
-    def __init__(
-        self,
-        name: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        weight: Parameter,
-        bias: Parameter | None,
-        attrs: dict[str, Any],
-    ):
-        super().__init__(name, inputs, outputs)
-        self.weight, self.bias, self.group = weight, bias, attrs["group"]
-        self.geometry = Geometry(weight.blocks.shape[2:], attrs)
+    def __init__(self, node: Node, weight: Parameter, bias: Parameter | None):
+        super().__init__(node)
+        self.weight, self.bias, self.group = weight, bias, node.attrs["group"]
+        self.geometry = Geometry(weight.blocks.shape[2:], node.attrs)
         #: Axis of the channels.
         self.axis = -1 - self.geometry.rank
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.golden.rounding import round_shift
+from concord.graph.ir import Node
 from concord.spec.training import TrainingFormat
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.parameters import Parameter
@@ -36,10 +37,11 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
 class Dense(TrainableLayer):
     """``y = x W^T + b`` along the last axis. W is ``[O, K]``."""
 
-    def __init__(
-        self, name: str, inputs: Sequence[str], outputs: Sequence[str], weight: Parameter, bias: Parameter | None
-    ):
-        super().__init__(name, inputs, outputs)
+    #: Channels of a tap, whose products make up a term of an accumulator of few bits; 0: all of them.
+    channels = 0
+
+    def __init__(self, node: Node, weight: Parameter, bias: Parameter | None):
+        super().__init__(node)
         self.weight, self.bias = weight, bias
 
     @property
@@ -49,7 +51,7 @@ class Dense(TrainableLayer):
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         x = context.operand(xs[0], self.name)
         bias = None if self.bias is None else self.bias.tensor
-        return [product(x, self.weight.tensor, bias, context, self.name)], x
+        return [product(x, self.weight.tensor, bias, context, self.name, self.channels)], x
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, x = only(grads), memory
@@ -69,13 +71,15 @@ class FixedDense(Dense):
 
     Parameters
     ----------
-    name, inputs, outputs
+    node : Node
         As for any layer.
     weight : Parameter
         A; an accumulator holds what its mantissas do not.
     bias : Parameter or None
         One number per output, which is trained.
     """
+
+    channels = 1
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -84,11 +88,6 @@ class FixedDense(Dense):
     @property
     def constants(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
-
-    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
-        x = context.operand(xs[0], self.name)
-        bias = None if self.bias is None else self.bias.tensor
-        return [product(x, self.weight.tensor, bias, context, self.name, 1)], None
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g = only(grads)

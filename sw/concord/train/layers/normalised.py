@@ -82,8 +82,9 @@ class Normalised(TrainableLayer):
         Of the normalisation.
     """
 
-    def __init__(self, product: Conv | Dense, norm: Norm, outputs: Sequence[str]):
-        super().__init__(product.name, product.inputs, outputs)
+    def __init__(self, product: Conv | Dense, norm: Norm, outputs: tuple[str, ...]):
+        super().__init__(product)
+        self.outputs = outputs
         self.product, self.norm = copy(product), norm
         self.product.bias = None
         self.axis = product.axis if isinstance(product, Conv) else -1

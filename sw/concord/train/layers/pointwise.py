@@ -67,9 +67,9 @@ class ReluLayer(TrainableLayer):
 class TableFunction(TrainableLayer):
     """A function with a slope, by table."""
 
-    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], function: str):
-        super().__init__(name, inputs, outputs)
-        self.function = function
+    def __init__(self, node: Node):
+        super().__init__(node)
+        ((self.function, _),) = node.attrs["functions"]
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         y, slope = looked_up(self.function, context.table_input(xs[0]), context.formats.activation.q_max)
@@ -93,7 +93,7 @@ class Moving(TrainableLayer):
     """Reshape, Transpose and Slice: elements move; gradients move back."""
 
     def __init__(self, node: Node):
-        super().__init__(node.name, node.inputs, node.outputs)
+        super().__init__(node)
         self.node = node
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:

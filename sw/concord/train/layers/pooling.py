@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_
 class MaxPool(TrainableLayer):
     """The greatest element of every window; the gradient goes to the first tap that has met it."""
 
-    def __init__(
-        self, name: str, inputs: Sequence[str], outputs: Sequence[str], kernel: Sequence[int], attrs: dict[str, Any]
-    ):
-        super().__init__(name, inputs, outputs)
-        self.geometry = Geometry(tuple(kernel), attrs)
+    def __init__(self, node: Node):
+        super().__init__(node)
+        self.geometry = Geometry(tuple(node.attrs["kernel"]), node.attrs)
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         x = context.activation(xs[0], -1 - self.geometry.rank)
@@ -64,8 +61,8 @@ class MaxPool(TrainableLayer):
 class AveragePool(TrainableLayer):
     """The sum of every window times the reciprocal of what it is divided by, a number of 16 bits."""
 
-    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], node: Node):
-        super().__init__(name, inputs, outputs)
+    def __init__(self, node: Node):
+        super().__init__(node)
         self.node, self.geometry = node, Geometry(tuple(node.attrs["kernel"]), node.attrs)
 
     def _factors(self, spatial: Sequence[int]) -> Tensor:
@@ -104,9 +101,9 @@ class AveragePool(TrainableLayer):
 class Mean(TrainableLayer):
     """The average along axes (of a tensor of the graph): the sum times the reciprocal, a number of 16 bits."""
 
-    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], axes: Sequence[int], keepdims: bool):
-        super().__init__(name, inputs, outputs)
-        self.axes, self.keepdims = tuple(axis + 1 for axis in axes), keepdims
+    def __init__(self, node: Node):
+        super().__init__(node)
+        self.axes, self.keepdims = tuple(axis + 1 for axis in node.attrs["axes"]), node.attrs["keepdims"]
 
     def _factor(self, shape: Sequence[int]) -> Dyadic:
         return Dyadic.nearest(Fraction(1, prod(shape[axis] for axis in self.axes)))

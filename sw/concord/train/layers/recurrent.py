@@ -79,7 +79,7 @@ class RecurrentLayer(TrainableLayer):
     """What both have in common: X is ``[samples, T, 1, F]``, Y ``[samples, T, directions, 1, H]``, Y_h without T."""
 
     def __init__(self, node: Node, cells: Sequence[CellParameters]):
-        super().__init__(node.name, node.inputs[:1], node.outputs)
+        super().__init__(node.replace(inputs=node.inputs[:1]))
         self.node, self.cells = node, list(cells)
         self.size = node.attrs["hidden_size"]
 
