@@ -106,14 +106,13 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
 
 def _ports(image: Image) -> Table:
     """What the host writes and reads."""
-    table = text_table(
-        "Inputs and outputs", ("direction", "name", "shape", "type", "memory", "address"), right=["address"]
-    )
-    for direction, group in (("in", image.inputs), ("out", image.outputs)):
-        for port in group:
-            shape = " x ".join(map(str, port.shape))
-            table.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
-    return table
+    columns = ("direction", "name", "shape", "type", "memory", "address")
+    rows = [
+        (side, port.name, " x ".join(map(str, port.shape)), port.dtype, port.region.name.lower(), str(port.address))
+        for side, ports in (("in", image.inputs), ("out", image.outputs))
+        for port in ports
+    ]
+    return text_table("Inputs and outputs", columns, right=["address"], rows=rows)
 
 
 def _rates(speed: Rates) -> Table:
@@ -121,19 +120,18 @@ def _rates(speed: Rates) -> Table:
     samples = f", {speed.batch} samples per run" if speed.batch > 1 else ""
     title = f"Rate {speed.at} ({speed.cycles:,} cycles{speed.assumption}{samples})"
     (what, names), *rows = rate_table(speed).items()
-    table = text_table(title, [what, *names], right=names)
-    for name, texts in rows:
-        table.add_row(name, *texts)
-    return table
+    return text_table(title, [what, *names], right=names, rows=((name, *texts) for name, texts in rows))
 
 
 def _memories(image: Image) -> Table:
     """How full the memories are with what is loaded."""
-    table = text_table("What is loaded", ("memory", "words", "of", "share"), right=("words", "of", "share"))
-    for region, (count, depth) in image.loaded().items():
-        if count:
-            table.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
-    return table
+    right = ("words", "of", "share")
+    rows = [
+        (region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
+        for region, (count, depth) in image.loaded().items()
+        if count
+    ]
+    return text_table("What is loaded", ("memory", *right), right=right, rows=rows)
 
 
 def _map(image: Image) -> Table:

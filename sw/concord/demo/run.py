@@ -184,10 +184,7 @@ def show(outcome: DemoResults, console: Console) -> None:
         error = f"{100 * relative_error(figures.computed, figures.reference):.2f} %"
         layers.add_row(node.name, f"{inputs} x {outputs}", form, error)
     console.print(layers)
-    results = text_table("Results", header=False)
-    for label, value in _headline(outcome):
-        results.add_row(label, value)
-    console.print(results)
+    console.print(text_table("Results", rows=_headline(outcome), header=False))
     colour = "bold green" if outcome.comparison.passed else "bold red"
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
 

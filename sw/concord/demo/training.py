@@ -123,7 +123,6 @@ def _outputs(
 def show(outcome: TrainingResults, trainer: Trainer, few: int, console: Console) -> None:
     """Print the results."""
     last = outcome.history[-1]
-    table = text_table("Training in block floating point", header=False)
     weights = sum(p.count for p in trainer.network.parameters.values())
     rows = (
         ("weights and biases", f"{weights}, of {trainer.settings.formats.weight.bits} bits"),
@@ -132,9 +131,7 @@ def show(outcome: TrainingResults, trainer: Trainer, few: int, console: Console)
         ("test accuracy on the NPU", f"{100 * outcome.accuracy:.2f} %"),
         ("images on the RTL", str(few)),
     )
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    console.print(text_table("Training in block floating point", rows=rows, header=False))
     for line in [*updates_lost(outcome.history), *saturated(outcome.history)]:
         console.print(line, soft_wrap=True)
     colour = "bold green" if outcome.comparison.passed else "bold red"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 
 
@@ -14,11 +15,12 @@ def text_table(
     *,
     right: Collection[str] = (),
     whole: Collection[str] = (),
+    rows: Iterable[Iterable[RenderableType]] = (),
     caption: str = "",
     header: bool = True,
     title_style: str | None = None,
 ) -> Table:
-    """A table without rows yet: a line below the names of the columns; title and caption begin at the left.
+    """A table: a line below the names of the columns; title and caption begin at the left.
 
     Parameters
     ----------
@@ -30,6 +32,8 @@ def text_table(
         Columns whose cells end at the right, such as numbers.
     whole : collection of str
         Columns whose cells are never broken into lines; the others are, where the terminal has no room.
+    rows : iterable of iterables
+        Cells by row; more can be added.
     caption : str
         Below the table.
     header : bool
@@ -43,4 +47,6 @@ def text_table(
     )  # fmt: skip
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=name in whole, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table

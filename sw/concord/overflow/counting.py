@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.overflow.histogram import Histogram, Scratch, Tally
+from concord.overflow.histogram import Histogram, StageCounter, Tally
 from concord.overflow.pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
@@ -64,41 +64,13 @@ def total_of(parts: Iterable[Sums]) -> Sums:
 
 def count(blocks: Iterable[ProductBlock]) -> Sums:
     """Count all products, partial sums and outputs."""
-    sums, counter = Sums(), _Counter()
+    sums, counter = Sums(), StageCounter()
     for block in blocks:
         _products(block, sums.product)
         _additions(block, counter)
-    for stage in ("sum", "output"):
-        sums.stages[stage].add(counter.histogram(stage))
+    for stage, histogram in counter.taken().items():
+        sums.stages[stage].add(histogram)
     return sums
-
-
-class _Counter:
-    """Counts sums of any type."""
-
-    def __init__(self) -> None:
-        self.scratch = Scratch()
-        self._tallies: dict[tuple[str, type], Tally] = {}
-        self._whole: dict[str, Histogram] = {}
-
-    def add(self, stage: str, values: Any) -> None:
-        """Count floats that are integers, or Python integers."""
-        kind = values.dtype.type
-        if kind is np.object_:
-            self._whole.setdefault(stage, Histogram()).count(values)
-            return
-        if (stage, kind) not in self._tallies:
-            self._tallies[stage, kind] = Tally(kind, 0, self.scratch)
-        self._tallies[stage, kind].add(values)
-
-    def histogram(self, stage: str) -> Histogram:
-        """All that was counted."""
-        whole = Histogram()
-        whole.add(self._whole.get(stage, whole))
-        for (name, _), tally in self._tallies.items():
-            if name == stage:
-                whole.add(tally.counts())
-        return whole
 
 
 def _products(block: ProductBlock, histogram: Histogram) -> None:
@@ -115,7 +87,7 @@ def _products(block: ProductBlock, histogram: Histogram) -> None:
         histogram.count(x[:, None] * w[:, :, None])
 
 
-def _additions(block: ProductBlock, counter: _Counter) -> None:
+def _additions(block: ProductBlock, counter: StageCounter) -> None:
     """Groups, rows and columns in pieces of a suitable size."""
     groups, _, columns = block.x.shape
     rows = block.w.shape[1]
@@ -142,20 +114,20 @@ def _kind(block: ProductBlock) -> Any:
     return object
 
 
-def _sequence(x: Any, w: Any, bias: Any, counter: _Counter) -> None:
+def _sequence(x: Any, w: Any, bias: Any, counter: StageCounter) -> None:
     """Multiply and add, one element after the other."""
     shape = (w.shape[0], w.shape[1], x.shape[2])
     sums = np.zeros(shape, x.dtype)
-    term = np.empty(shape, x.dtype) if x.dtype == object else counter.scratch.take("term", shape, x.dtype)
+    term = np.empty(shape, x.dtype) if x.dtype == object else counter.pool.take("term", shape, x.dtype)
     for k in range(x.shape[1]):
         np.multiply(w[:, :, k, None], x[:, None, k], out=term)
         np.add(sums, term, out=sums)
         if k:
-            counter.add("sum", sums)
+            counter.count("sum", sums)
     if bias is not None:
         np.add(sums, bias[:, :, None], out=sums)
-        counter.add("sum", sums)
-    counter.add("output", sums)
+        counter.count("sum", sums)
+    counter.count("output", sums)
 
 
 def bound(w: NDArray[Any], bias: NDArray[Any] | None, x_ends: tuple[int, int]) -> dict[str, int]:

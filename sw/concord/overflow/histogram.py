@@ -6,12 +6,14 @@ one bit, 127 and -128 eight. A value leaves a storage of w bits exactly if it ne
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from concord.operations.float32 import Pool
 
 Counts = NDArray[np.int64]
 
@@ -115,21 +117,6 @@ class Histogram:
         self.counts += np.bincount(needed_bits(values).reshape(-1), minlength=WIDEST + 1)
 
 
-class Scratch:
-    """Arrays by name, kept from call to call so that memory is not mapped again and again; for one thread."""
-
-    def __init__(self) -> None:
-        self._flat: dict[str, NDArray[np.uint8]] = {}
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An uninitialised array; it is the same memory each time the name is used."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        flat = self._flat.get(name)
-        if flat is None or flat.size < size:
-            flat = self._flat[name] = np.empty(size, dtype=np.uint8)
-        return np.asarray(flat[:size].view(dtype).reshape(shape))
-
-
 class Tally:
     """Counts numbers that are integers times ``2**-frac``, held exactly in float32 or float64, fast.
 
@@ -143,7 +130,7 @@ class Tally:
         float32 or float64.
     frac : int
         What an integer is.
-    scratch : Scratch
+    pool : Pool
         Of the thread.
 
     Members
@@ -154,8 +141,8 @@ class Tally:
 
     LIMITS: ClassVar[dict[type, int]] = {np.float32: 22, np.float64: 51}
 
-    def __init__(self, kind: type, frac: int, scratch: Scratch):
-        self._kind, self._frac, self._scratch = kind, frac, scratch
+    def __init__(self, kind: type, frac: int, pool: Pool):
+        self._kind, self._frac, self._pool = kind, frac, pool
         self._fields = np.empty(_COLLECTED, dtype=np.uint8)
         self._filled = 0
         self._pairs = np.zeros(1 << 16, dtype=np.int64)
@@ -172,7 +159,7 @@ class Tally:
 
     def _collect(self, values: NDArray[Any]) -> None:
         integer, fraction, _ = _FLOATS[self._kind]
-        moved = self._scratch.take("moved", values.shape, self._kind)
+        moved = self._pool.take("moved", values.shape, self._kind)
         np.add(values, 2.0 ** -(self._frac + 2), out=moved)
         field: NDArray[Any] = moved.view(integer)
         np.right_shift(field, fraction, out=field)
@@ -198,4 +185,41 @@ class Tally:
         counts[0] = 0
         self._pairs[:] = 0
         self._odd = []
+        return counts
+
+
+class StageCounter:
+    """Counts the values of several stages, in one thread: floats with a tally, Python integers one by one.
+
+    Parameters
+    ----------
+    fracs : mapping, optional
+        By stage what an integer is: floats are integers times ``2**-frac``. Those of other stages are integers.
+
+    Members
+    -------
+    pool : Pool
+        Arrays for whoever makes the values.
+    """
+
+    def __init__(self, fracs: Mapping[Any, int] | None = None):
+        self.pool, self._fracs = Pool(), fracs or {}
+        self._tallies: dict[tuple[Any, type], Tally] = {}
+        self._whole: dict[Any, Histogram] = defaultdict(Histogram)
+
+    def count(self, stage: Any, values: NDArray[Any]) -> None:
+        """Count contiguous floats, or Python integers."""
+        kind = values.dtype.type
+        if kind is np.object_:
+            self._whole[stage].count(values)
+            return
+        if (stage, kind) not in self._tallies:
+            self._tallies[stage, kind] = Tally(kind, self._fracs.get(stage, 0), self.pool)
+        self._tallies[stage, kind].add(values)
+
+    def taken(self) -> dict[Any, Histogram]:
+        """Counts by stage since the last call."""
+        for (stage, _), tally in self._tallies.items():
+            self._whole[stage].add(tally.counts())
+        counts, self._whole = self._whole, defaultdict(Histogram)
         return counts

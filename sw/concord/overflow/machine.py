@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.overflow.histogram import Histogram, Scratch, Tally
+from concord.overflow.histogram import Histogram, StageCounter, Tally
 from concord.overflow.pairs import Pairs, countable
 from concord.program.chains import Chain, Index
 from concord.program.weights import Weights
@@ -221,16 +221,14 @@ class _Counter:
     def __init__(self, config: NpuConfig, raw: Any, products: bool):
         self.config, self.raw, self.products = config, raw, products
         self.layer: str | None = None
-        self._scratch = Scratch()
-        self._whole = Observed()
-        kinds = {stage: (np.float64, config.acc_frac) if stage in ON_GRID else (raw, 0) for stage in SumStage}
-        self._tallies = {stage: Tally(kind, frac, self._scratch) for stage, (kind, frac) in kinds.items()}
+        self._counts = StageCounter(dict.fromkeys(ON_GRID, config.acc_frac))
+        self._take, self._count = self._counts.pool.take, self._counts.count
 
     def taken(self) -> Observed:
         """What was counted since the last call."""
-        observed, self._whole = self._whole, Observed()
-        for stage, tally in self._tallies.items():
-            observed[stage].add(tally.counts())
+        observed = Observed()
+        for stage, histogram in self._counts.taken().items():
+            observed[stage].add(histogram)
         return observed
 
     def steps(self, depthwise: bool, weights: tuple[Any, Any], mant: Any, powers: Any, whole: bool) -> None:
@@ -258,7 +256,7 @@ class _Counter:
 
     def _products(self, w: Any, x: Any) -> Any:
         """Products ``[L, rows, N, columns]`` of mantissas."""
-        products = self._scratch.take("products", (*w.shape, x.shape[-1]), self.raw)
+        products = self._take("products", (*w.shape, x.shape[-1]), self.raw)
         np.multiply(w[..., None], x, out=products)
         if self.products:
             self._count(SumStage.PRODUCT, products)
@@ -268,7 +266,7 @@ class _Counter:
         """Add up pairwise, as the adder tree does; in an element-serial configuration one after the other."""
         if len(products) == 1:
             return products[0]
-        nodes = self._scratch.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
+        nodes = self._take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
         if self.config.serial:
             np.add(products[0], products[1], out=nodes[0])
             for lane in range(2, len(products)):
@@ -289,15 +287,9 @@ class _Counter:
             terms = dots.astype(np.int64).astype(object) << shift.astype(object)
             sums = sums + terms
         else:
-            terms = self._scratch.take("terms", sums.shape, np.float64)
+            terms = self._take("terms", sums.shape, np.float64)
             np.multiply(dots, powers, out=terms)
             np.add(sums, terms, out=sums)
         self._count(SumStage.TERM, terms)
         self._count(SumStage.SUM, sums)
         return sums
-
-    def _count(self, stage: SumStage, values: Any) -> None:
-        if values.dtype == object:
-            self._whole[stage].count(values)
-        else:
-            self._tallies[stage].add(values)

@@ -32,10 +32,9 @@ def layer_table(analysis: Analysis) -> Table:
         beyond += ["factors\nw, x", "rounds"]
     figures = [*counts, *free, *beyond]
     title = f"{analysis.name}: {analysis.storage}"
-    table = text_table(title, ["layer", *figures], right=[*counts, *beyond], whole=figures)
+    rows = (_cells(analysis, layer) for layer in analysis.layers)
+    table = text_table(title, ["layer", *figures], right=[*counts, *beyond], whole=figures, rows=rows)
     table.columns[0].min_width = 12
-    for layer in analysis.layers:
-        table.add_row(*_cells(analysis, layer))
     return table
 
 

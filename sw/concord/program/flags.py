@@ -174,8 +174,6 @@ def _tables(program: Sequence[int], address: int) -> list[int]:
 
 def flag_table(records: Sequence[FlagDiagnostic], title: str = "Flags that were raised") -> Table:
     """Records for a terminal: a row for each layer and meaning."""
-    table = text_table(title, ("layer", "flag", "what happened", "what helps"), title_style="bold red")
     rows = dict.fromkeys((record.where, record.flag, record.meaning, record.advice) for record in records)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    columns = ("layer", "flag", "what happened", "what helps")
+    return text_table(title, columns, rows=rows, title_style="bold red")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -93,47 +93,51 @@ class MachineComparison:
 
     def _compare(self, want: DeviceState, state: DeviceState, sample: int) -> Difference | None:
         """Count everything; something that differs, if there is anything."""
-        known = self._words(want, state, sample)
-        for pc in sorted({writer.pc for writer in self._writers.values()}):
-            same = want.flags[pc] == state.flags[pc]
-            self.comparison.add(self._layer(pc) or "program", Count(1, int(not same)))
-            if not same:
-                known = known or self._other(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
-        for name, values in want.outputs.items():
-            wrong = different(state.outputs[name], values)
-            self.comparison.add(RESULTS, Count(wrong.size, int(wrong.sum())))
-            if wrong.any():
-                at = tuple(int(k) for k in np.argwhere(wrong)[0])
-                known = known or self._other(name, sample, values[at], state.outputs[name][at], at)
-        for name, count in want.counted.items():
-            same = count == state.counted[name]
-            self.comparison.add(RESULTS, Count(1, int(not same)))
-            if not same:
-                known = known or self._other(f"counter {name}", sample, count, state.counted[name])
+        known = None
+        for layer, count, difference in self._pairs(want, state, sample):
+            self.comparison.add(layer, count)
+            known = known or difference
         beyond = np.flatnonzero(np.array(want.flags) != np.array(state.flags))
         if known is None and len(beyond):
             pc = int(beyond[0])
             self.comparison.add(RESULTS, Count(1, 1))
-            known = self._other(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
+            known = _different(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
         return known
 
-    def _words(self, want: DeviceState, state: DeviceState, sample: int) -> Difference | None:
-        """Words that the program has written are counted; others must be the same, too."""
-        known = None
+    def _pairs(
+        self, want: DeviceState, state: DeviceState, sample: int
+    ) -> Iterator[tuple[str, Count, Difference | None]]:
+        """What is compared: its layer, how much it is, and whether it differs.
+
+        Words that the program has written are counted; others must be the same, too.
+        """
         for mem, words in want.memories.items():
-            for address, (word, other) in enumerate(zip(words, state.memories[mem], strict=True)):
+            for address, pair in enumerate(zip(words, state.memories[mem], strict=True)):
                 writer = self._writers.get((mem, address))
-                if writer is None and word == other:
-                    continue
-                layer = RESULTS if writer is None else self._layer(writer.pc) or "program"
-                self.comparison.add(layer, count_words(self.subject.image.config, mem, word, other))
-                if word != other and known is None:
-                    known = self._other(f"{mem.name.lower()}[{address}]", sample, f"{word:#x}", f"{other:#x}")
-        return known
+                if writer is not None or pair[0] != pair[1]:
+                    layer = RESULTS if writer is None else self._layer(writer.pc) or "program"
+                    count = count_words(self.subject.image.config, mem, *pair)
+                    place, (emulator, other) = f"{mem.name.lower()}[{address}]", (f"{word:#x}" for word in pair)
+                    yield layer, count, _different(place, sample, emulator, other)
+        for pc in sorted({writer.pc for writer in self._writers.values()}):
+            difference = _different(f"flags[{pc}]", sample, want.flags[pc], state.flags[pc])
+            yield self._layer(pc) or "program", Count(1, int(difference is not None)), difference
+        for name, values in want.outputs.items():
+            wrong, computed = different(state.outputs[name], values), state.outputs[name]
+            at = tuple(int(k) for k in np.argwhere(wrong)[0]) if wrong.any() else None
+            difference = None if at is None else _different(name, sample, values[at], computed[at], at)
+            yield RESULTS, Count(wrong.size, int(wrong.sum())), difference
+        for name, number in want.counted.items():
+            difference = _different(f"counter {name}", sample, number, state.counted[name])
+            yield RESULTS, Count(1, int(difference is not None)), difference
 
-    @staticmethod
-    def _other(place: str, sample: int, emulator: object, other: object, element: tuple[int, ...] = ()) -> Difference:
-        return Difference(RESULTS, place, element, sample, str(emulator), str(other))
+
+def _different(
+    place: str, sample: int, emulator: object, other: object, element: tuple[int, ...] = ()
+) -> Difference | None:
+    """A place whose values differ; ``None`` if they are the same."""
+    texts = str(emulator), str(other)
+    return None if texts[0] == texts[1] else Difference(RESULTS, place, element, sample, *texts)
 
 
 def version_of(name: str) -> str:

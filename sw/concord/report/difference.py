@@ -9,7 +9,7 @@ from concord.compiler.model import Compiled
 from concord.host import connect
 from concord.host.device import Device
 from concord.program.access import REGIONS
-from concord.report.prefixes import ends, halt
+from concord.report.prefixes import HALT, ends
 from concord.spec.memmap import RegionId
 
 #: What is compared; zeros at first.
@@ -62,7 +62,7 @@ def _cuts(compiled: Compiled) -> list[tuple[str, int]]:
 
 def _memories(compiled: Compiled, device: Device, ports: Inputs, end: int) -> list[list[int]]:
     """Words of the vector memories after a run that stops at an address."""
-    device.write(RegionId.PROGRAM, end, [halt()])
+    device.write(RegionId.PROGRAM, end, [HALT])
     device.run(ports)
     device.write(RegionId.PROGRAM, end, [compiled.image.program[end]])
     return [device.read(region, 0, device.regions[region].depth) for region in MEMORIES]

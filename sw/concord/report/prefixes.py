@@ -24,9 +24,11 @@ from concord.networks.layer_results import LayerElements, Result, parts, result_
 from concord.networks.window_steps import WindowSteps
 from concord.program import Trace, trace
 from concord.program.access import REGIONS
-from concord.program.builder import ProgramBuilder
-from concord.spec.isa import Mem
+from concord.spec import isa
+from concord.spec.isa import Mem, Op
 
+#: The instruction word.
+HALT = isa.encode(Op.HALT)
 #: Arrays ``[runs, *shape]`` by port.
 Outputs = Mapping[str, npt.NDArray[Any]]
 
@@ -44,13 +46,6 @@ def layer_at(compiled: Compiled, pc: int) -> int:
     """The layer that an instruction belongs to."""
     starts = max((s for s in (*compiled.tile_starts, compiled.starts) if s[0] <= pc), key=lambda s: s[0])
     return bisect_right(starts, pc) - 1
-
-
-def halt() -> int:
-    """The instruction word."""
-    builder = ProgramBuilder()
-    builder.halt()
-    return builder.words()[0]
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ def prefixes(compiled: Compiled) -> Iterator[ProgramPrefix]:
         wanted = parts(compiled.lowered, layer)
         outputs = tuple(port for k, part in enumerate(wanted) for port in _copies(compiled, k, part))
         yield ProgramPrefix(
-            replace(image, program=(*image.program[:end], halt()), outputs=outputs, feeding=Feeding()), wanted, batch
+            replace(image, program=(*image.program[:end], HALT), outputs=outputs, feeding=Feeding()), wanted, batch
         )
 
 
@@ -137,7 +132,7 @@ def cycles(compiled: Compiled, steps: Sequence[WindowSteps] | None = None) -> li
     for places in ends(compiled):
         words = list(image.program)
         for end in places:
-            words[end] = halt()
+            words[end] = HALT
         total = 0
         for k, phase in enumerate(image.schedule()):
             walk = trace(words, image.config, phase.pc)

@@ -28,6 +28,5 @@ def test_a_long_word_is_broken_unless_it_is_kept_whole():
 
 
 def test_without_names_the_first_row_makes_the_columns():
-    table = text_table("Results", header=False)
-    table.add_row("time", "2 s")
+    table = text_table("Results", rows=[("time", "2 s")], header=False)
     assert lines(table, 20)[2] == " time  2 s"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from concord.overflow.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Scratch, Tally, check_width, needed_bits
+from concord.operations.float32 import Pool
+from concord.overflow.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Tally, check_width, needed_bits
 from concord.overflow.pairs import Pairs, countable
 
 
@@ -50,7 +51,7 @@ def test_floats_are_counted_as_their_integers(kind, frac, extra):
     want = Histogram()
     want.count(values)
     floats = np.ldexp(values.astype(kind), -frac).astype(kind)
-    tally = Tally(kind, frac, Scratch())
+    tally = Tally(kind, frac, Pool())
     for _ in range(2):  # counts begin again
         for part in np.split(floats, [3, 10]):
             tally.add(part)
@@ -62,7 +63,7 @@ def test_floats_are_counted_as_their_integers(kind, frac, extra):
 def test_more_floats_than_are_collected():
     rng = np.random.default_rng(5)
     parts = [rng.integers(-1000, 1000, n) for n in (400_001, 300_001, 1, 1_200_003, 7)]
-    tally, want = Tally(np.float32, 0, Scratch()), Histogram()
+    tally, want = Tally(np.float32, 0, Pool()), Histogram()
     for part in parts:
         tally.add(part.astype(np.float32))
         want.count(part)
