@@ -12,6 +12,8 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from concord.display.terminal import counted
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -30,7 +32,7 @@ class Bar:
     ----------
     parts : tuple of tuples
         From the left to the right a share of the track, 0 to 1, and the class of the style: ``main``, ``other``,
-        ``faint`` or ``warn``.
+        ``faint`` or ``warn``. Without any there is no track.
     text : str
         Beside the track.
     mark : float, optional
@@ -45,7 +47,7 @@ class Bar:
 def render(package: str, template: str, **values: object) -> str:
     """The page that a template of a package makes of ``values``.
 
-    Texts are escaped, and an unknown name is an error. Filters are ``percent``, ``number`` and ``shape``.
+    Texts are escaped, and an unknown name is an error. Filters are ``percent``, ``number``, ``shape`` and ``counted``.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("concord.display")]),
@@ -54,7 +56,7 @@ def render(package: str, template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"percent": percent, "number": number, "shape": shape}
+    filters: dict[str, Any] = {"percent": percent, "number": number, "shape": shape, "counted": counted}
     environment.filters |= filters
     return environment.get_template(template).render(**values)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from concord.display import pages
 from concord.display.charts import Chart, Steps, steps
 from concord.display.pages import Bar, Figure, number
+from concord.display.terminal import counted
 from concord.overflow.results import Analysis, LayerOverflow
 from concord.overflow.show import overflow_free_widths
 
@@ -48,11 +49,11 @@ def _figures(analysis: Analysis) -> list[Figure]:
     ):
         observed, bound = analysis.needed(checked), analysis.bound(checked)
         figures += [
-            Figure(f"{observed}", f"bits {what}", f"hold all {analysis.samples} samples"),
+            Figure(f"{observed}", f"bits {what}", f"hold {counted(analysis.samples, 'samples')}"),
             Figure(f"{bound}", f"bits {what}", "hold every input in the range"),
             Figure(number(analysis.count(width, checked)), f"beyond {width} bits", f"{what}, on the samples"),
         ]
-    about = f"{len(analysis.layers)} layers, {analysis.samples} samples"
+    about = f"{counted(len(analysis.layers), 'layers')}, {counted(analysis.samples, 'samples')}"
     return [*figures, Figure(number(values), "values counted", about)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from concord.display.pictures import GRID, INK, MUTED, RED, TEAL, drawing, png
+from concord.display.terminal import counted
 from concord.overflow.results import Analysis, LayerOverflow
 
 #: Height of a layer and of everything else, in inches.
@@ -35,7 +36,7 @@ def picture(analysis: Analysis) -> bytes:
         bar = figure.colorbar(image, ax=panels, pad=0.01, fraction=0.03)
         bar.set_label("values (log)")
         bar.outline.set_edgecolor(GRID)
-        title = f"{analysis.name}: {analysis.storage}; {analysis.samples} samples"
+        title = f"{analysis.name}: {analysis.storage}; {counted(analysis.samples, 'samples')}"
         figure.suptitle(title, fontsize=12, x=0.01, ha="left")
         return png(figure, 130)
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from concord.display.terminal import counted
 from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
 
 #: What holds values that are checked: the storage while adding, and that behind the last addition.
@@ -160,10 +161,10 @@ class Analysis:
     def summary(self) -> str:
         """One line."""
         parts = [
-            f"{kind}: {self.needed(kind)} bits hold {self.samples} samples, {self.bound(kind)} every input"
+            f"{kind}: {self.needed(kind)} bits hold {counted(self.samples, 'samples')}, {self.bound(kind)} every input"
             for kind in STORAGES
         ]
-        return f"{len(self.layers)} layers; {'; '.join(parts)}"
+        return f"{counted(len(self.layers), 'layers')}; {'; '.join(parts)}"
 
     def to_json(self) -> str:
         """All facts, and the count against every width of both storages by layer."""

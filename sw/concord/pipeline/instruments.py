@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from concord.display.tables import text_table
+from concord.display.terminal import counted
 from concord.pipeline.manager import Instrument, PassRun
 
 
@@ -143,4 +144,4 @@ def _size(size: tuple[str, int] | None) -> str:
     if size is None:
         return ""
     unit, count = size
-    return f"{count:,} {unit.removesuffix('s') if count == 1 else unit}"
+    return counted(count, unit)

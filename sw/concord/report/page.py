@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from concord.display import pages
 from concord.display.charts import Chart, histogram
 from concord.display.pages import Bar, Figure, number, percent
+from concord.display.terminal import counted
 from concord.host.rates import rate_table, spoken
 from concord.report.facts import Memory, NetworkFacts
 from concord.report.layer_facts import LayerFacts
@@ -87,7 +88,7 @@ def _figures(analysis: NetworkFacts) -> list[Figure]:
     flagged = sum(bool(layer.flagged) for layer in analysis.layers)
     figures = []
     if analysis.agreement is not None:
-        note = f"decided as in float, {analysis.samples} samples"
+        note = f"decided as in float, {counted(analysis.samples, 'samples')}"
         figures.append(Figure(percent(analysis.agreement), "agreement", note))
     use = work.macs / (max(rates.cycles, 1) * analysis.macs_per_cycle)
     figures += [

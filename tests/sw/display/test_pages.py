@@ -7,6 +7,7 @@ import pytest
 
 from concord.display import pages
 from concord.display.pages import number, percent, shape
+from concord.display.terminal import counted
 
 TEMPLATES = {package: files(f"concord.{package}") / "templates" for package in ("report", "prove", "overflow")}
 FRAME = files("concord.display") / "templates"
@@ -22,6 +23,10 @@ def test_percentages(share, text):
 
 def test_numbers():
     assert (number(1234567), number(0.123456), number(None)) == ("1,234,567", "0.1235", "not finite")
+
+
+def test_counts():
+    assert [counted(n, "samples") for n in (0, 1, 2000)] == ["0 samples", "1 sample", "2,000 samples"]
 
 
 def test_shapes():
