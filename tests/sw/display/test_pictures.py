@@ -20,10 +20,11 @@ def test_a_picture_has_the_same_bytes_again():
 
 
 def test_the_style_ends_and_figures_are_closed_also_behind_an_error():
-    before = dict(matplotlib.pyplot.rcParams)
+    before = matplotlib.pyplot.rcParams["grid.color"]
+    assert before != GRID
     with pytest.raises(ZeroDivisionError), drawing() as plt:
         assert plt.rcParams["grid.color"] == GRID
         plt.figure()
         raise ZeroDivisionError
-    assert dict(matplotlib.pyplot.rcParams) == before
+    assert matplotlib.pyplot.rcParams["grid.color"] == before
     assert matplotlib.pyplot.get_fignums() == []
