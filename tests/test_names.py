@@ -14,8 +14,8 @@ PACKAGES = ("sw", "hw", "bench")
 CLEAN = (
     "bench",
     *(f"sw/concord/{room}" for room in (
-        "api", "datasets", "examples", "fit", "host", "image", "networks", "program", "spec", "train", "transfer",
-        "utils",
+        "api", "cli", "datasets", "demo", "display", "examples", "fit", "host", "image", "networks", "overflow",
+        "program", "prove", "report", "spec", "train", "transfer", "utils",
     )),
 )  # fmt: skip
 

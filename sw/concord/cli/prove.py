@@ -90,7 +90,7 @@ def show(proof: Proof) -> None:
     """The table on the terminal, what differs first, and what was not compared."""
     from concord.prove.run import labels
 
-    title = f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}"
+    title = f"{proof.name}: {proof.samples} samples ({proof.source}), {proof.npu}"
     right = ("samples", "values compared", "different", "s")
     table = text_table(title, ("emulator and", *right, "by"), right=right, whole=("emulator and",))
     for comparison in proof.comparisons:

@@ -119,7 +119,7 @@ class Watcher:
         self._counters: list[_Counter] = []
         self._operands: dict[int, _Operands] = {}
         self._pairs: dict[tuple[str, int, int], Pairs] = {}
-        self._found: dict[str, Observed] = {}
+        self._by_layer: dict[str, Observed] = {}
 
     def __call__(self, part: ChainPiece, lanes: NarrowLanes, count: int) -> None:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
@@ -140,14 +140,14 @@ class Watcher:
         """Add what a thread has counted for its last layer."""
         with self._lock:
             if counter.layer is not None:
-                self._found.setdefault(counter.layer, Observed()).add(counter.taken())
+                self._by_layer.setdefault(counter.layer, Observed()).add(counter.taken())
 
     def observed(self) -> dict[str, Observed]:
         """What was counted, by layer in the order of execution; nothing must be running."""
         for counter in self._counters:
             self._take(counter)
         whole: dict[str, Observed] = {}
-        for name, observed in self._found.items():
+        for name, observed in self._by_layer.items():
             whole.setdefault(name, Observed()).add(observed)
         for (name, _, _), pairs in self._pairs.items():
             whole[name][SumStage.PRODUCT].add(pairs.counts())

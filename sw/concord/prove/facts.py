@@ -122,8 +122,8 @@ class Proof:
         The configuration.
     samples : int
         That there were.
-    given : str
-        Where they come from.
+    source : str
+        Where they come from; ``given`` in the file.
     comparisons : list of Comparison
     left_out : dict
         By implementation, why it was not run.
@@ -139,7 +139,7 @@ class Proof:
     npu: str
     fingerprint: str
     samples: int
-    given: str
+    source: str
     layers: tuple[str, ...]
     chains: int
     words: int
@@ -154,7 +154,7 @@ class Proof:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
-        facts = asdict(self)
+        facts = {"given" if name == "source" else name: value for name, value in asdict(self).items()}
         for plain, comparison in zip(facts["comparisons"], self.comparisons, strict=True):
             plain |= asdict(comparison.count)
         return facts | asdict(self.count)

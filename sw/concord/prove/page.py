@@ -31,7 +31,7 @@ def _figures(proof: Proof) -> list[Figure]:
         Figure(number(count.values), "values compared", f"most of a sample: {most:,}"),
         Figure(number(count.different), "different", "signs of zeros count; a NaN is a NaN"),
         Figure(number(len(proof.comparisons)), "implementations", "each beside the emulator"),
-        Figure(number(proof.samples), "samples", proof.given),
+        Figure(number(proof.samples), "samples", proof.source),
     ]
 
 

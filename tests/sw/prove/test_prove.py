@@ -367,6 +367,13 @@ def test_the_page_escapes_names(residual):
     assert "<b></h1>" not in render(proof).replace("<h1><b>", "") and "&lt;b&gt;" in render(proof)
 
 
+def test_the_facts_say_where_samples_come_from(residual):
+    proof = prove(residual, samples=1, only=["numpy"], seed=5)
+    facts = json.loads(proof.to_json())
+    assert facts["given"] == "random, seed 5" and "source" not in facts
+    assert (facts["values"], facts["different"]) == (proof.count.values, 0)
+
+
 def test_random_samples_are_within_what_a_device_takes():
     """An offset that the host takes off moves the greatest numbers out of the range of ports."""
     weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, 1, 2, 2))
