@@ -49,6 +49,10 @@ class TrainSettings:
     calibration_images: int = 150
 
 
+#: Of the demonstration.
+SETTINGS = TrainSettings()
+
+
 @dataclass(frozen=True)
 class Digits:
     """The handwritten digits, split: images are rows of 64 values in 0..1."""
@@ -61,12 +65,11 @@ class Digits:
     y_test: Labels
 
 
-def load_digits(settings: TrainSettings | None = None) -> Digits:
+def load_digits(settings: TrainSettings = SETTINGS) -> Digits:
     """Return the data set in a stratified split that depends on the seed alone."""
     from sklearn.datasets import load_digits as load
     from sklearn.model_selection import train_test_split
 
-    settings = settings or TrainSettings()
     x, y = load(return_X_y=True)
     x, y = x / PIXEL_MAX, y.astype(np.int64)
     x, x_test, y, y_test = train_test_split(
@@ -142,9 +145,8 @@ def is_current(path: Path, settings: TrainSettings) -> bool:
     return props.get(SETTINGS_KEY) == json.dumps(asdict(settings))
 
 
-def ensure_model(path: Path, digits: Digits, settings: TrainSettings | None = None) -> bool:
+def ensure_model(path: Path, digits: Digits, settings: TrainSettings = SETTINGS) -> bool:
     """Train and export unless ``path`` is current; return whether it was trained now."""
-    settings = settings or TrainSettings()
     if is_current(path, settings):
         return False
     export_onnx(train(digits, settings), settings, path)

@@ -19,10 +19,8 @@ _STAGES = ("product", "lane sum", "term", "sum", "output")
 class OverflowRow:
     """A layer as the page shows it; ``widths`` has a bar for each storage."""
 
-    index: int
     facts: LayerOverflow
     widths: tuple[Bar, ...]
-    overflows: int
     chart: Chart
 
 
@@ -35,7 +33,7 @@ def render(analysis: Analysis) -> str:
         title=f"Overflow of {analysis.name}",
         figures=_figures(analysis),
         analysis=analysis,
-        rows=[_row(analysis, index, layer, most) for index, layer in enumerate(analysis.layers)],
+        rows=[_row(analysis, layer, most) for layer in analysis.layers],
         stages=_STAGES,
     )
 
@@ -57,15 +55,13 @@ def _figures(analysis: Analysis) -> list[Figure]:
     return [*figures, Figure(number(values), "values counted", about)]
 
 
-def _row(analysis: Analysis, index: int, layer: LayerOverflow, most: int) -> OverflowRow:
+def _row(analysis: Analysis, layer: LayerOverflow, most: int) -> OverflowRow:
     return OverflowRow(
-        index,
         layer,
         (
             _widths(layer, "intermediate", analysis.width, analysis.threshold, most),
             _widths(layer, "output", analysis.output_width, analysis.threshold, most),
         ),
-        layer.overflows(analysis.width, analysis.output_width),
         steps(
             [
                 Steps(tuple(map(stage.beyond, range(stage.observed))), stage.bound, _STAGES.index(stage.name))

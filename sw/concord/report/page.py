@@ -24,7 +24,6 @@ _LARGE = 0.1
 class ReportRow:
     """A layer as the page shows it."""
 
-    index: int
     facts: LayerFacts
     error: Bar
     own_error: Bar
@@ -44,19 +43,18 @@ def render(analysis: NetworkFacts) -> str:
         analysis=analysis,
         rates=[(name, *texts) for name, texts in rate_table(analysis.rates).items()],
         memories=[(memory, _filled(memory)) for memory in analysis.memories],
-        rows=[_row(analysis, index, layer) for index, layer in enumerate(analysis.layers)],
+        rows=[_row(analysis, layer) for layer in analysis.layers],
         edges=drawn,
         gutter=Edge.gutter(drawn),
         row_height=ROW,
     )
 
 
-def _row(analysis: NetworkFacts, index: int, layer: LayerFacts) -> ReportRow:
+def _row(analysis: NetworkFacts, layer: LayerFacts) -> ReportRow:
     use = layer.work.utilisation(analysis.macs_per_cycle)
     most = max(other.work.cycles for other in analysis.layers)
     values = layer.distribution
     return ReportRow(
-        index,
         layer,
         _error_bar(layer.error.relative, "main"),
         _error_bar(layer.own_error.relative, "other"),
