@@ -10,6 +10,7 @@ from concord.spec.config import clog2
 from concord_rtl.element_serial.loops import IMAGE_BITS, near_shape
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
+from concord_rtl.pipe.loop_address import LoopAddress
 
 
 class TapLoops(NpuUnit):
@@ -43,7 +44,7 @@ class TapLoops(NpuUnit):
             dense.eq((self.chain.reduction == Reduction.PRODUCT) & ~self.chain.depthwise),
         ]
         new_col, new_kx, new_ky, last_col, last_kx = self._counters(m, windowed, dense)
-        self._addresses(m, new_col, new_kx, new_ky, last_col, last_kx)
+        self._addresses(m, new_col, last_col, last_kx)
         self._bounds(m, windowed, new_kx, new_ky)
         self._weights(m)
         return m
@@ -74,16 +75,19 @@ class TapLoops(NpuUnit):
             m.d.sync += ky.eq(Mux(self.start, window.kh, ky - 1))
         return new_col, new_kx, new_ky, last_col, last_kx
 
-    def _addresses(self, m, new_col, new_kx, new_ky, last_col, last_kx):
-        """Vector address: now, at the start of the tap, at the start of the window row."""
-        window = self.chain.window
-        tap, row, following = (Signal.like(self.addr, name=name) for name in ("tap_addr", "row_addr", "following"))
-        place = Mux(last_col, Mux(last_kx, row, tap), self.addr)
-        step = Mux(last_col, Mux(last_kx, window.stride_y, window.stride_x), 1)
-        m.d.comb += following.eq(Mux(self.start, self.source, place + step))
-        for signal, moves in ((self.addr, new_col), (tap, new_kx), (row, new_ky)):
-            with m.If(self.start | moves):
-                m.d.sync += signal.eq(following)
+    def _addresses(self, m, new_col, last_col, last_kx):
+        """Vector address: column tiles in window columns in window rows."""
+        m.submodules.address = address = LoopAddress(vector_addr_bits(self.config))
+        m.d.comb += [
+            address.load.eq(self.start),
+            address.start.eq(self.source),
+            address.step.eq(new_col),
+            address.last.eq(Cat(last_col, last_kx)),
+            address.distances[0].eq(1),
+            address.distances[1].eq(self.chain.window.stride_x),
+            address.distances[2].eq(self.chain.window.stride_y),
+            self.addr.eq(address.addr),
+        ]
 
     def _bounds(self, m, windowed, new_kx, new_ky):
         """Position of the tap and whether it lies outside the image."""
