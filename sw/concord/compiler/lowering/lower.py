@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from concord.image.feeder_layout import Feed
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray, Ids
 
+_Joined = TypeVar("_Joined")
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 
 
@@ -108,10 +109,13 @@ class LoweringRules:
         They are asked when its turn comes, as it depends on where its operands lie.
     handlers : mapping of str to callable
         What appends the layers of a node to a lowering, or fuses it into one that is there.
+    fallback : callable
+        The nodes in the place of one that does not find elements where it needs them, or ``None``.
     """
 
     expansions: Mapping[str, Expansion]
     handlers: Mapping[str, Handler]
+    fallback: Expansion
 
     def knows(self, node: Node) -> bool:
         """Whether there is a way to lower an operator."""
@@ -153,6 +157,7 @@ class Lowering:
         """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
         reasons: list[str] = []
         failed: set[str] = set()
+        refused: dict[str, str] = {}  # why nodes were refused before their operands were copied
         index = 0
         while index < len(self.graph.nodes):
             node = self.graph.nodes[index]
@@ -170,7 +175,14 @@ class Lowering:
                 else:
                     self._node(node)
             except LayoutError as error:
-                reasons.append(f"{node.op} '{node.name}': {error}")
+                if self.rules.knows(node) and (copied := self.rules.fallback(self, node)) is not None:
+                    index -= 1
+                    self.graph.nodes[index : index + 1] = copied
+                    self.readers = _readers(self.graph, self.rules)
+                    refused[node.name] = str(error)
+                    continue
+                named = self.graph.consumers(node.outputs[0])[0] if node.op == "Copy" else node
+                reasons.append(f"{named.op} '{named.name}': {refused.get(named.name, error)}")
                 failed.update(node.outputs)
         for name in filter(lambda name: name not in failed, self.graph.outputs):
             try:
@@ -216,12 +228,9 @@ class Lowering:
         """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
         ids = self.view(tensor)
         if len(self.done.storages.of(ids)) > 1:
-            self.done.gathered[tensor] = ids
-            try:
-                ids = self.done.storages.gather(ids, "elements")
-            except LayoutError:
-                ids = self.done.storages.gather(self._copied(ids), "elements")
-            self.done.views[tensor] = ids
+            together = self._together(ids, lambda parts: self.done.storages.gather(parts, "elements"))
+            self.done.gathered[tensor], self.done.views[tensor] = ids, together
+            return together
         return ids
 
     def store_input(self, tensor: str, order: Ids) -> Storage:
@@ -243,10 +252,21 @@ class Lowering:
         storages = self.done.storages
         if len(storages.of(ids)) == 1:
             return storages.walk(ids, what)
+        return self._together(ids, lambda parts: storages.join(parts, what))
+
+    def _together(self, ids: Ids, join: Callable[[Ids], _Joined]) -> _Joined:
+        """What ``join`` makes of a view, or of one with copies of storages that cannot be placed any more."""
         try:
-            return storages.join(ids, what)
+            return join(ids)
         except LayoutError:
-            return storages.join(self._copied(ids), what)
+            count = len(self.done.layers)
+        try:
+            return join(self._copied(ids))
+        except LayoutError:
+            for layer in self.done.layers[count:]:
+                del self.done.copied[layer.name]
+            del self.done.layers[count:]
+            raise
 
     def _copied(self, ids: Ids) -> Ids:
         """A view with copies of those storages that cannot become part of another one: a chain each."""

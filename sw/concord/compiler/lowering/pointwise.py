@@ -13,6 +13,7 @@ from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.ir.table_specs import Domain, InputSpan, Proven
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
+from concord.compiler.lowering.layout_copies import lanes_of
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
@@ -129,18 +130,15 @@ def _op(lowering: Lowering, name: str) -> str:
 
 
 def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:
-    """A constant with more axes than the tensor: the tensor gets axes of length 1.
-
-    Raises
-    ------
-    LayoutError
-        If the constant makes the tensor larger.
-    """
+    """A constant with more axes than the tensor: the tensor gets axes of length 1, or is copied where it grows."""
     shape, result = (lowering.graph.shapes[name] for name in (node.inputs[0], node.outputs[0]))
     if node.attributes(BinaryAttributes).constant is None or shape == result:
         return None
     if prod(shape) != prod(result):
-        raise LayoutError(f"constant must be one that is broadcast to {list(shape)}, but makes it {list(result)}")
+        part = lowering.new_node(
+            node, "Copy", "grown", node.inputs, shape=result, lanes=lanes_of(lowering, node.inputs[0], result)
+        )
+        return [part, node.replace(inputs=part.outputs)]
     part = lowering.new_node(node, "Reshape", "aligned", node.inputs, shape=result)
     return [part, node.replace(inputs=part.outputs)]
 

@@ -139,14 +139,14 @@ def _reduction(function: Callable[..., FloatArray]) -> Evaluation:
 
 
 def _expand_shape(node: Operation, inputs: Shapes) -> list[Shape]:
-    shape, wanted = present(inputs[0]), node.attributes(ExpandAttributes).shape
+    shape, wanted = present(inputs[0]), node.attributes(BroadcastAttributes).shape
     if broadcast(shape, wanted) != wanted:
         raise ValueError(f"shape {list(wanted)} must be one that {list(shape)} broadcasts to")
     return [wanted]
 
 
 def _expand(node: Operation, inputs: Arrays) -> list[FloatArray]:
-    x, shape = present(inputs[0]), node.attributes(ExpandAttributes).shape
+    x, shape = present(inputs[0]), node.attributes(BroadcastAttributes).shape
     return [np.broadcast_to(aligned(x, len(shape)), (len(x), *shape)).copy()]
 
 
@@ -316,13 +316,26 @@ class BatchNormAttributes(NoAttributes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpandAttributes(NoAttributes):
-    """Of an Expand."""
+class BroadcastAttributes(NoAttributes):
+    """Of what broadcasts its input."""
 
     shape: Annotated[tuple[int, ...], Attribute("of the output, to which the input is broadcast", SIZES)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandAttributes(BroadcastAttributes):
+    """Of an Expand."""
+
     like: Annotated[
         str, Attribute("broadcasts to the same shape: elements come to the lanes of those they meet", TENSOR)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyAttributes(BroadcastAttributes):
+    """Of a Copy."""
+
+    lanes: Annotated[int, Attribute("whose elements lie side by side", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -462,5 +475,7 @@ ELEMENTWISE_OPS = {
         never_negative=keeps_sign,
     ),
     "Expand": _sums(ExpandAttributes, _expand_shape, _expand, macs=no_macs),
+    # What stands in front of an operator that does not find elements where it needs them.
+    "Copy": _sums(CopyAttributes, _expand_shape, _expand, macs=no_macs),
     "AlignGroups": _sums(AlignGroupsAttributes, _along_axes("axes"), _unary(lambda node, x: x), macs=no_macs),
 }

@@ -1,0 +1,156 @@
+"""Tensors whose elements do not lie where a layer needs them are copied, to the bit where lanes stay."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.ir.layers import Reduction
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import compile_graph
+from concord.graph.ir import Node
+from concord.networks import layer_results
+from concord.spec.presets import TINY
+from support.compiled_nets import ROOMY, check, graph_of, integers
+
+
+def conv(name, x, y, inputs, outputs, rng, kernel=3, pad=1):
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "group": 1, "pads": (pad,) * 4}
+    weight = integers(rng, (outputs, inputs, kernel, kernel), 1)
+    return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": np.zeros(outputs), **attrs})
+
+
+def reshape(name, x, y, *shape):
+    return Node("Reshape", name, (x,), (y,), {"shape": shape})
+
+
+def between_positions(channels, parts, height, width):
+    """Four images of one size as one of twice the size: every one has the positions of one parity."""
+    nodes = [reshape(f"to {k}", part, f"g{k}", 1, channels, height, 1, width, 1) for k, part in enumerate(parts)]
+    return [
+        *nodes,
+        Node("Concat", "even", ("g0", "g1"), ("even",), {"axis": 5}),
+        Node("Concat", "odd", ("g2", "g3"), ("odd",), {"axis": 5}),
+        Node("Concat", "rows", ("even", "odd"), ("rows",), {"axis": 3}),
+        reshape("image", "rows", "image", 1, channels, 2 * height, 2 * width),
+    ]
+
+
+def copies(compiled):
+    """Names and reductions of the chains that copy."""
+    nodes = {node.name for node in compiled.graph.nodes if node.op == "Copy"}
+    return [layer.reduction for layer in compiled.lowered.layers if set(layer.nodes) & nodes]
+
+
+@pytest.mark.parametrize("channels", [4, 16, 20])
+@pytest.mark.parametrize("size", [(3, 3), (4, 5), (1, 6)])
+def test_an_image_of_which_four_layers_compute_every_second_position(channels, size):
+    rng = np.random.default_rng(channels)
+    nodes = [conv(f"part {k}", "x", f"p{k}", 2, channels, rng, 1, 0) for k in range(4)]
+    nodes += [
+        *between_positions(channels, ("p0", "p1", "p2", "p3"), *size),
+        conv("last", "image", "y", channels, 3, rng),
+    ]
+    compiled = check(graph_of(nodes, x=(1, 2, *size)), rng, limit=1)
+    assert copies(compiled) == [Reduction.NONE] * 4
+
+
+@pytest.mark.parametrize("channels", [3, 16, 20])
+def test_an_enlarged_image(channels):
+    """Every position stands for four: nearest neighbours. Padding lanes hold no other elements, so lanes stay."""
+    rng = np.random.default_rng(channels)
+    nodes = [conv("first", "x", "p", 2, channels, rng, 1, 0), *between_positions(channels, ("p",) * 4, 3, 4)]
+    compiled = check(graph_of([*nodes, conv("last", "image", "y", channels, 3, rng)], x=(1, 2, 3, 4)), rng, limit=1)
+    assert copies(compiled) == [Reduction.NONE] * 4
+
+
+@pytest.mark.parametrize(("channels", "products"), [(64, False), (8, True), (24, True)])
+@pytest.mark.parametrize("order", [(0, 3, 4, 1, 5, 2), (0, 1, 4, 2, 5, 3)])
+def test_channels_that_become_positions(channels, products, order):
+    """Depth to space in both orders: vectors are moved whole if every position gets whole ones."""
+    rng = np.random.default_rng(channels)
+    last = channels // 4
+    split = (1, 2, 2, last, 3, 3) if order[1] == 3 else (1, last, 2, 2, 3, 3)
+    nodes = [
+        conv("first", "x", "p", 2, channels, rng, 1, 0),
+        reshape("split", "p", "s", *split),
+        Node("Transpose", "turn", ("s",), ("t",), {"perm": order}),
+        reshape("image", "t", "image", 1, last, 6, 6),
+        conv("last", "image", "y", last, 3, rng),
+    ]
+    compiled = check(graph_of(nodes, x=(1, 2, 3, 3)), rng, limit=1)
+    alike = products or order[1] == 1
+    assert copies(compiled) == [Reduction.DENSE if alike else Reduction.NONE] * 4
+
+
+SHAPES = [
+    ((1, 4, 1), (1, 1, 5)), ((1, 1, 5), (1, 4, 1)), ((1, 4, 1, 1), (1, 1, 5, 5)), ((1, 4, 5, 1), (1, 1, 1, 5)),
+    ((1, 4, 1), (1, 5)), ((1, 7), (1, 4, 1)), ((1, 20, 1), (1, 1, 20)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max", "Min"])
+@pytest.mark.parametrize(("x", "z"), SHAPES)
+def test_operands_that_are_both_broadcast(op, x, z):
+    rng = np.random.default_rng(5)
+    check(graph_of([Node(op, "both", ("x", "z"), ("y",))], x=x, z=z), rng)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
+@pytest.mark.parametrize(
+    ("x", "constant"), [((1, 4, 1, 1), (1, 4, 3, 3)), ((1, 4), (3, 4, 4)), ((1, 4, 1), (1, 4, 20))]
+)
+def test_a_constant_that_enlarges_a_tensor(op, x, constant):
+    rng = np.random.default_rng(6)
+    attrs = {"constant": integers(rng, constant, 3)} | ({"reversed": True} if op == "Sub" else {})
+    check(graph_of([Node(op, "grown", ("x",), ("y",), attrs)], x=x), rng)
+
+
+def test_results_of_copies_are_told_by_layer():
+    """Comparisons layer by layer know what chains that copy compute."""
+    rng = np.random.default_rng(7)
+    compiled = check(graph_of([Node("Add", "both", ("x", "z"), ("y",))], x=(1, 4, 1), z=(1, 1, 5)), rng)
+    told = [part.tensor for layer in compiled.lowered.layers for part in layer_results.parts(compiled.lowered, layer)]
+    assert any("copy of" in name for name in told) and told[-1] == "y"
+
+
+def test_too_many_chains_are_refused_with_the_reason_of_the_node():
+    """A permutation without order takes a chain for each position."""
+    rng = np.random.default_rng(8)
+    order = rng.permutation(700)
+    parts = [
+        Node(
+            "Slice",
+            f"part {k}",
+            ("p",),
+            (f"s{k}",),
+            {"axes": (2,), "starts": (int(n),), "stops": (int(n) + 1,), "steps": (1,)},
+        )
+        for k, n in enumerate(order)
+    ]
+    nodes = [
+        Node(
+            "Conv",
+            "first",
+            ("x",),
+            ("p",),
+            {
+                "weight": integers(rng, (4, 2, 1), 1),
+                "bias": np.zeros(4),
+                "strides": (1,),
+                "dilations": (1,),
+                "group": 1,
+                "pads": (0, 0),
+            },
+        ),
+        *parts,
+        Node("Concat", "mixed", tuple(f"s{k}" for k in range(700)), ("m",), {"axis": 2}),
+        Node("MaxPool", "last", ("m",), ("y",), {"kernel": (3,), "strides": (1,), "dilations": (1,), "pads": (0, 0)}),
+    ]
+    with pytest.raises(Unsupported) as caught:
+        compile_graph(graph_of(nodes, x=(1, 2, 700)), ROOMY)
+    (reason,) = caught.value.reasons
+    assert reason.startswith("MaxPool 'last': input must have every channel in the same place of every position")
+
+
+def test_copies_on_a_small_device():
+    rng = np.random.default_rng(9)
+    check(graph_of([Node("Add", "both", ("x", "z"), ("y",))], x=(1, 4, 1), z=(1, 1, 5)), rng, TINY)
