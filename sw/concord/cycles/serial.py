@@ -15,14 +15,14 @@ _STAGES = sum(stage.name[:-1] in ("MUL", "ADD", "ACT") for stage in PipelineStag
 _BEFORE_SOURCE, _STORE, _RETIRE, _TAKE = 2, 1, 1, 1
 
 
-def serial_cycles(found: Trace, config: NpuConfig) -> int:
+def serial_cycles(run: Trace, config: NpuConfig) -> int:
     """Cycles of a run that executes this trace."""
-    now, chains = 0, iter(found.chains)
-    for event in found.events:
+    now, chains = 0, iter(run.chains)
+    for event in run.events:
         now += timing.SERIAL_WORD * event.words
         if event.chain:  # the next word is executed behind the last state of the chain, as if fetched before
             now += _TAKE + _chain(next(chains), config) + 1 - timing.SERIAL_WORD
-    return now + bool(found.trap)
+    return now + bool(run.trap)
 
 
 def _chain(chain: Chain, config: NpuConfig) -> int:

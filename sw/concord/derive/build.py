@@ -104,9 +104,9 @@ class Builder:
         sources: list[ir.Value] = []
         index, start = np.zeros(eids.shape, np.int64), 0
         for number in np.unique(which[which >= 0]):
-            mine, tensor = which == number, self.known[number][0]
-            at = tensor.index(self._position[vector[mine]], self._row[vector[mine]] * self.native + lane[mine])
-            index[mine] = start + at
+            here, tensor = which == number, self.known[number][0]
+            at = tensor.index(self._position[vector[here]], self._row[vector[here]] * self.native + lane[here])
+            index[here] = start + at
             sources.append(tensor.value)
             start += tensor.value.size
         return self.gather(sources, index, eids, layer, name)
@@ -119,7 +119,7 @@ class Builder:
         key = ("gather", layer, tuple(sources), index.shape, index.tobytes(), fill.tobytes())
         if key not in self._cache:
             limits = [self.limits[source] for source in sources] + ([_constants(pattern(fill))] if len(fill) else [])
-            limit = max(one[0] for one in limits), min(one[1] for one in limits)
+            limit = max(limit[0] for limit in limits), min(limit[1] for limit in limits)
             nodes = simplified(list(sources), index, pattern(fill), layer, lambda: self.names.new(layer, name))
             for node in nodes:
                 self.add(node, limit)

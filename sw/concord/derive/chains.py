@@ -41,11 +41,17 @@ class ClassNodes:
         Reads operands.
     """
 
-    def __init__(self, builder: Builder, one: Class, lines: Lines, read: Read):
-        self.builder, self.one, self.first, self.lines, self.read = builder, one, one.one, lines, read
+    def __init__(self, builder: Builder, chain_class: Class, lines: Lines, read: Read):
+        self.builder, self.chain_class, self.first, self.lines, self.read = (
+            builder,
+            chain_class,
+            chain_class.representative,
+            lines,
+            read,
+        )
         self.layer = self.first.layer
         self.rows, self.lane = np.divmod(lines.lanes, builder.native)
-        pcs = tuple(sorted({member.pc for member in one.members if member.pc >= 0}))
+        pcs = tuple(sorted({member.pc for member in chain_class.members if member.pc >= 0}))
         self.common: dict[str, Any] = {"layer": self.layer, "pcs": pcs, "where": self.first.where}
 
     def build(self) -> tuple[ir.Value, ir.Value | None]:
@@ -142,10 +148,10 @@ class ClassNodes:
         greatest, fine = self.builder.limits[x]
         bound = min(greatest, float(BINARY16_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
         unit = max(fine + least(weight), -config.acc_frac)
-        found: dict[str, Any] = {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
+        grid: dict[str, Any] = {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
         if config.acc_register and bound >= 2.0 ** (config.acc_register - 1 - config.acc_frac):
-            found |= {"register": config.acc_register, "steps": tuple(steps.tolist())}
-        return found
+            grid |= {"register": config.acc_register, "steps": tuple(steps.tolist())}
+        return grid
 
     # Operations --------------------------------------------------------------------------------
 
@@ -184,11 +190,11 @@ class ClassNodes:
         quant, native, lanes = self.first.quant, self.builder.native, self.lines.lanes
         there = np.unique(self.rows)
         absent = np.setdiff1d(np.arange(self.first.shape[2] * native), lanes)
-        known = self.one.found.known[absent]
+        known = self.chain_class.lanes.known[absent]
         sizes = np.where(known < 0, np.abs(_finite(pattern(np.minimum(known, -1)))), 0.0)
         noise = None
         if self.first.noise is not None:
-            noises = np.concatenate([m.noise for m in self.one.members if m.noise is not None])
+            noises = np.concatenate([m.noise for m in self.chain_class.members if m.noise is not None])
             noise = noises.reshape(len(noises), -1)[:, lanes].reshape(x.shape)
         node = ir.Quantise(
             output=self._new("block", x.shape),

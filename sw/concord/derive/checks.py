@@ -56,12 +56,16 @@ def _check_loop(loop: Loop, known: set[Value]) -> None:
     inside = known | set(loop.params)
     _check(loop.body, inside)
     pairs: list[tuple[Value, Shape]] = []
-    for one in loop.carried:
-        pairs += [(value, one.param.shape) for value in (one.initial, one.result, one.final) if value is not None]
-        if one.result not in inside:
-            raise ValueError(f"result {one.result.name} must be computed by the body, and is not")
-    pairs += [(one.source, (loop.count, *one.param.shape)) for one in loop.scanned]
-    pairs += [(one.output, (loop.count, *one.result.shape)) for one in loop.stacked]
+    for carried in loop.carried:
+        pairs += [
+            (value, carried.param.shape)
+            for value in (carried.initial, carried.result, carried.final)
+            if value is not None
+        ]
+        if carried.result not in inside:
+            raise ValueError(f"result {carried.result.name} must be computed by the body, and is not")
+    pairs += [(scan.source, (loop.count, *scan.param.shape)) for scan in loop.scanned]
+    pairs += [(stack.output, (loop.count, *stack.result.shape)) for stack in loop.stacked]
     for value, shape in pairs:
         if value.shape != shape:
             raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")

@@ -34,7 +34,7 @@ class Class:
         How often it was taken apart.
     wide, narrow : LaneFacts
         What holds for the lanes of all members; only lanes at the end of a vector are left out.
-    found : LaneFacts
+    lanes : LaneFacts
         The same of the value with all lanes that could be left out.
     """
 
@@ -42,17 +42,17 @@ class Class:
     level: int
     wide: LaneFacts
     narrow: LaneFacts | None
-    found: LaneFacts
+    lanes: LaneFacts
 
     @property
-    def one(self) -> Instance:
+    def representative(self) -> Instance:
         """A member, for what all have in common."""
         return self.members[0]
 
     @property
     def outside(self) -> int:
         """The pattern of what lies outside of an image."""
-        return LOWEST if self.one.kind in (SourceKind.MAXIMUM, SourceKind.REDUCE) else ZERO
+        return LOWEST if self.representative.kind in (SourceKind.MAXIMUM, SourceKind.REDUCE) else ZERO
 
     def operands(self) -> list[list[Ids]]:
         """By operand, the source first: its vectors, by member."""
@@ -96,15 +96,15 @@ class _Grouper:
     def __init__(self, flow: Flow, analysis: LaneAnalysis, constants: bool):
         self.flow, self.analysis, self.constants = flow, analysis, constants
         self.maker = np.full(len(flow.elements), -1, dtype=np.int64)
-        for one in flow.instances:
-            if one.computes:
-                self.maker[one.wide.ravel()] = one.number
-            if one.narrow is not None:
-                self.maker[one.narrow.ravel()] = one.number
-        self.sources = [self._sources(one) for one in flow.instances]
+        for instance in flow.instances:
+            if instance.computes:
+                self.maker[instance.wide.ravel()] = instance.number
+            if instance.narrow is not None:
+                self.maker[instance.narrow.ravel()] = instance.number
+        self.sources = [self._sources(instance) for instance in flow.instances]
 
-    def _sources(self, one: Instance) -> list[int]:
-        read = np.unique(np.concatenate([vectors.ravel() for vectors in one.reads()]))
+    def _sources(self, instance: Instance) -> list[int]:
+        read = np.unique(np.concatenate([vectors.ravel() for vectors in instance.reads()]))
         return [int(n) for n in np.unique(self.maker[read[read != OUTSIDE]]) if n >= 0]
 
     def go(self) -> Grouping:
@@ -120,64 +120,69 @@ class _Grouper:
                 return Grouping(groups, elements, owner)
             apart = {c for g in failed for c in g.classes}
             classes = [c for c in classes if c not in apart]
-            for one in sorted(apart, key=lambda c: c.one.number):
-                classes += self._split(one.members, one.level + 1)
+            for chain_class in sorted(apart, key=lambda c: c.representative.number):
+                classes += self._split(chain_class.members, chain_class.level + 1)
 
     def _split(self, members: Iterable[Instance], level: int) -> list[Class]:
-        found: dict[tuple[object, ...], list[Instance]] = {}
+        by_signature: dict[tuple[object, ...], list[Instance]] = {}
         for member in members:
-            found.setdefault(_signature(member, level), []).append(member)
-        return [self._make(some, level) for some in found.values()]
+            by_signature.setdefault(_signature(member, level), []).append(member)
+        return [self._make(some, level) for some in by_signature.values()]
 
     def _make(self, members: list[Instance], level: int) -> Class:
         native, constants = self.flow.config.native, self.constants or members[0].pc < 0
-        found = common([self.analysis.wide[m.number] for m in members])
-        narrow = [lanes for m in members if (lanes := self.analysis.narrow[m.number]) is not None]
-        wide = regular(found, native, constants)
-        return Class(members, level, wide, regular(common(narrow), native, constants) if narrow else None, found)
+        lanes = common([self.analysis.wide[m.number] for m in members])
+        narrow = [block for m in members if (block := self.analysis.narrow[m.number]) is not None]
+        wide = regular(lanes, native, constants)
+        return Class(members, level, wide, regular(common(narrow), native, constants) if narrow else None, lanes)
 
     def _elements(self, classes: list[Class]) -> Ids:
         elements, native = self.flow.elements.copy(), self.flow.config.native
-        for one in classes:
-            for member in one.members:
+        for chain_class in classes:
+            for member in chain_class.members:
                 if member.computes:
-                    elements[member.wide.ravel()] = one.wide.eids(member.wide, native)
-                if member.narrow is not None and one.narrow is not None:
-                    elements[member.narrow.ravel()] = one.narrow.eids(member.narrow, native)
+                    elements[member.wide.ravel()] = chain_class.wide.eids(member.wide, native)
+                if member.narrow is not None and chain_class.narrow is not None:
+                    elements[member.narrow.ravel()] = chain_class.narrow.eids(member.narrow, native)
         return elements
 
     def _circles(self, classes: list[Class], owner: dict[int, tuple[Class, int]]) -> list[Group]:
         """Strongly connected components, each behind those it depends on."""
         before = {
-            one: list(dict.fromkeys(owner[n][0] for member in one.members for n in self.sources[member.number]))
-            for one in classes
+            chain_class: list(
+                dict.fromkeys(owner[n][0] for member in chain_class.members for n in self.sources[member.number])
+            )
+            for chain_class in classes
         }
-        order = sorted(classes, key=lambda c: c.one.number)
+        order = sorted(classes, key=lambda c: c.representative.number)
         return [
-            Group(sorted(found, key=lambda c: c.one.number), len(found) > 1 or found[0] in before[found[0]])
-            for found in components(order, before)
+            Group(
+                sorted(component, key=lambda c: c.representative.number),
+                len(component) > 1 or component[0] in before[component[0]],
+            )
+            for component in components(order, before)
         ]
 
 
-def _signature(one: Instance, level: int) -> tuple[object, ...]:
+def _signature(instance: Instance, level: int) -> tuple[object, ...]:
     """What members of a class have in common."""
-    mfu_ops = tuple((mfu_op.op, mfu_op.table, mfu_op.operand is None) for mfu_op in one.mfu_ops)
+    mfu_ops = tuple((mfu_op.op, mfu_op.table, mfu_op.operand is None) for mfu_op in instance.mfu_ops)
     key: tuple[object, ...] = (
-        one.layer,
-        one.where,
-        one.mem,
-        one.kind,
-        one.shape[1:],
-        one.taps,
-        one.weight_key,
+        instance.layer,
+        instance.where,
+        instance.mem,
+        instance.kind,
+        instance.shape[1:],
+        instance.taps,
+        instance.weight_key,
         mfu_ops,
-        one.narrow is None,
-        one.quant,
+        instance.narrow is None,
+        instance.quant,
     )
-    key += (one.computes, one.noise is None)
+    key += (instance.computes, instance.noise is None)
     if level >= 1:
-        key += (one.pc, one.shape)
-    return (*key, one.number) if level >= 2 else key
+        key += (instance.pc, instance.shape)
+    return (*key, instance.number) if level >= 2 else key
 
 
 def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list[list[Class]]:
@@ -186,7 +191,7 @@ def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list
     low: dict[Class, int] = {}
     stack: list[Class] = []
     waiting: set[Class] = set()
-    found: list[list[Class]] = []
+    cycles: list[list[Class]] = []
     for root in nodes:
         if root in index:
             continue
@@ -203,7 +208,7 @@ def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
                     at = stack.index(node)
-                    found.append(stack[at:])
+                    cycles.append(stack[at:])
                     waiting.difference_update(stack[at:])
                     del stack[at:]
             elif child not in index:
@@ -213,7 +218,7 @@ def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list
                 work.append((child, iter(before[child])))
             elif child in waiting:
                 low[node] = min(low[node], index[child])
-    return found
+    return cycles
 
 
 # Recurrences ---------------------------------------------------------------------------------------
@@ -223,15 +228,16 @@ def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: I
     """Whether every iteration does the same with what it and the iteration before have made."""
     iterations = len(classes[0].members)
     if iterations < 2 or any(
-        len(one.members) != iterations or len({m.shape for m in one.members}) > 1 for one in classes
+        len(chain_class.members) != iterations or len({m.shape for m in chain_class.members}) > 1
+        for chain_class in classes
     ):
         return False
-    if any(member.noise is not None for one in classes for member in one.members):
+    if any(member.noise is not None for chain_class in classes for member in chain_class.members):
         return False
     places = LoopPlaces(classes, elements, flow)
-    for one in classes:
-        for vectors in one.operands():
-            eids = [elements_of(vectors[iteration], elements, one.outside) for iteration in range(iterations)]
+    for chain_class in classes:
+        for vectors in chain_class.operands():
+            eids = [elements_of(vectors[iteration], elements, chain_class.outside) for iteration in range(iterations)]
             if not _regular([places.codes(some, iteration) for iteration, some in enumerate(eids)], eids[0]):
                 return False
     return True
@@ -278,17 +284,17 @@ class LoopPlaces:
         self.place = np.full(len(elements), -1, dtype=np.int64)
         self.bases: list[tuple[int, Class, bool]] = []
         base = 0
-        for one in classes:
+        for chain_class in classes:
             for narrow in (False, True):
-                if (narrow and one.narrow is None) or (not narrow and not one.one.computes):
+                if (narrow and chain_class.narrow is None) or (not narrow and not chain_class.representative.computes):
                     continue
-                self.bases.append((base, one, narrow))
-                for iteration, member in enumerate(one.members):
+                self.bases.append((base, chain_class, narrow))
+                for iteration, member in enumerate(chain_class.members):
                     vectors = member.narrow if narrow else member.wide
                     assert vectors is not None
                     self.iteration[vectors.ravel()] = iteration
                     self.place[vectors.ravel()] = base + np.arange(vectors.size)
-                base += one.one.positions * one.one.shape[2]
+                base += chain_class.representative.positions * chain_class.representative.shape[2]
 
     def codes(self, eids: Ids, iteration: int) -> Ids:
         """Codes of elements that an iteration reads."""
@@ -301,5 +307,5 @@ class LoopPlaces:
     def find(self, code: Ids) -> tuple[Class, bool, Ids]:
         """Class, conversion or not, and local element ``(position * rows + row) * N + lane`` of codes of one class."""
         place, lane = np.divmod(code >> 1, self.native)
-        base, one, narrow = max((b for b in self.bases if b[0] <= place.min()), key=lambda b: b[0])
-        return one, narrow, (place - base) * self.native + lane
+        base, chain_class, narrow = max((b for b in self.bases if b[0] <= place.min()), key=lambda b: b[0])
+        return chain_class, narrow, (place - base) * self.native + lane

@@ -36,15 +36,15 @@ def _folded(
     words: Words,
 ) -> tuple[ir.ModelNode, ...]:
     """Compute what depends on constants alone; flags that it raises go to ``words``."""
-    found: list[ir.ModelNode] = []
+    folded: list[ir.ModelNode] = []
     for node in nodes:
         new = _renamed_loop(node, known, renamed, words) if isinstance(node, ir.Loop) else _renamed(node, renamed)
         some: list[ir.ModelNode] = [new]
         if not isinstance(new, ir.Constant) and all(x in known for x in new.inputs):
             some = _constants(new, known, renamed, words)
-        known.update((one.output, one) for one in some if isinstance(one, ir.Constant))
-        found += some
-    return tuple(found)
+        known.update((part.output, part) for part in some if isinstance(part, ir.Constant))
+        folded += some
+    return tuple(folded)
 
 
 def _constants(
@@ -60,12 +60,12 @@ def _constants(
             evaluate(ir.Body((node,)), values, words)
         else:
             values[node.output] = compute(node, [values[x][None] for x in node.inputs], flag_recorder(node, words))
-    found: list[ir.ModelNode] = []
+    constants: list[ir.ModelNode] = []
     for output in node.outputs:
         renamed[output] = replace(output, batched=False)
         data = np.ascontiguousarray(values[output][0])
-        found.append(ir.Constant(output=renamed[output], layer=node.layer, data=data))
-    return found
+        constants.append(ir.Constant(output=renamed[output], layer=node.layer, data=data))
+    return constants
 
 
 def _renamed_loop(
@@ -78,9 +78,11 @@ def _renamed_loop(
     return replace(
         loop,
         body=body,
-        carried=tuple(replace(one, initial=new(one.initial), result=new(one.result)) for one in loop.carried),
-        scanned=tuple(replace(one, source=new(one.source)) for one in loop.scanned),
-        stacked=tuple(replace(one, result=new(one.result)) for one in loop.stacked),
+        carried=tuple(
+            replace(carried, initial=new(carried.initial), result=new(carried.result)) for carried in loop.carried
+        ),
+        scanned=tuple(replace(scan, source=new(scan.source)) for scan in loop.scanned),
+        stacked=tuple(replace(stack, result=new(stack.result)) for stack in loop.stacked),
     )
 
 
@@ -124,16 +126,16 @@ def _used(nodes: tuple[ir.ModelNode, ...], needed: set[ir.Value]) -> tuple[ir.Mo
 
 def _used_loop(loop: ir.Loop, needed: set[ir.Value]) -> ir.Loop | None:
     """A loop with those parameters and outputs that are needed."""
-    stacked = tuple(one for one in loop.stacked if one.output in needed)
-    finals = {one for one in loop.carried if one.final is not None and one.final in needed}
+    stacked = tuple(stack for stack in loop.stacked if stack.output in needed)
+    finals = {carried for carried in loop.carried if carried.final is not None and carried.final in needed}
     if not stacked and not finals and not any(node.may for node in every(loop.body)):
         return None
     carried = finals
     while True:
-        wanted = {one.result for one in stacked} | {one.result for one in carried}
+        wanted = {part.result for part in stacked} | {part.result for part in carried}
         body = _used(loop.body.nodes, set(wanted))
         read = {x for node in body for x in node.inputs} | wanted
-        more = {one for one in loop.carried if one.param in read} | finals
+        more = {part for part in loop.carried if part.param in read} | finals
         if more == carried:
             break
         carried = more
@@ -141,7 +143,7 @@ def _used_loop(loop: ir.Loop, needed: set[ir.Value]) -> ir.Loop | None:
         loop,
         output=stacked[0].output if stacked else loop.output,
         body=ir.Body(body),
-        carried=tuple(one for one in loop.carried if one in carried),
-        scanned=tuple(one for one in loop.scanned if one.param in read),
+        carried=tuple(part for part in loop.carried if part in carried),
+        scanned=tuple(part for part in loop.scanned if part.param in read),
         stacked=stacked,
     )

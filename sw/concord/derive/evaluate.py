@@ -28,23 +28,23 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words 
     The flag words of a model with flags are added to ``flag_words``; samples that a run computes together have the
     same. ``ValueError`` if there is no sample.
     """
-    given = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
-    batch = len(next(iter(given.values())))
+    samples = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
+    batch = len(next(iter(samples.values())))
     if not batch:
         raise ValueError("inputs must have at least one sample, not none")
     values: Values = {}
     for value in model.inputs:
-        values[value] = grouped(given[model.names[value.name]], model.group).reshape(-1, *value.shape)
+        values[value] = grouped(samples[model.names[value.name]], model.group).reshape(-1, *value.shape)
     words = no_words(model.flags, -(-batch // model.group)) if model.flags is not None else None
     evaluate(model.body, values, words)
     if flag_words is not None and words is not None:
-        flag_words.update({place: np.repeat(mine, model.group)[:batch] for place, mine in words.items()})
-    found = {}
+        flag_words.update({place: np.repeat(word, model.group)[:batch] for place, word in words.items()})
+    outputs = {}
     for value in model.outputs:
         shape = value.shape[1:] if model.group > 1 else value.shape
         whole = _batch(values[value], value, -(-batch // model.group))
-        found[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
-    return found if model.host_partition is None else host_outputs(model, given, found)
+        outputs[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
+    return outputs if model.host_partition is None else host_outputs(model, samples, outputs)
 
 
 def grouped(values: FloatArray, group: int) -> FloatArray:
@@ -54,12 +54,12 @@ def grouped(values: FloatArray, group: int) -> FloatArray:
 
 
 def host_outputs(
-    model: ir.Model, given: Mapping[str, FloatArray], found: dict[str, FloatArray]
+    model: ir.Model, samples: Mapping[str, FloatArray], outputs: dict[str, FloatArray]
 ) -> dict[str, FloatArray]:
     """What the host computes from the outputs, one sample after the other."""
     assert model.host_partition is not None
-    batch = {**found, **{name: on_grid(x, model.grids.get(name)) for name, x in given.items()}}
-    count = len(next(iter(given.values())))
+    batch = {**outputs, **{name: on_grid(x, model.grids.get(name)) for name, x in samples.items()}}
+    count = len(next(iter(samples.values())))
     single = [
         execute.run(model.host_partition, {name: batch[name][k : k + 1] for name in model.host_partition.inputs})
         for k in range(count)
@@ -85,8 +85,8 @@ def evaluate(body: ir.Body, values: Values, words: Words | None = None) -> None:
         if isinstance(node, ir.Loop):
             _loop(node, values, words)
         else:
-            told = None if words is None else flag_recorder(node, words)
-            values[node.output] = compute(node, [values[value] for value in node.inputs], told)
+            raised = None if words is None else flag_recorder(node, words)
+            values[node.output] = compute(node, [values[value] for value in node.inputs], raised)
 
 
 def flag_recorder(node: ir.ModelNode, words: Words) -> Note | None:
@@ -103,22 +103,22 @@ def _note(node: ir.ModelNode, words: Words, flag: Flag, where: npt.NDArray[np.bo
 
 def _loop(loop: ir.Loop, values: Values, words: Words | None) -> None:
     batch = next((len(values[value]) for value in loop.inputs if value.batched), 1)
-    carried = {one: _batch(values[one.initial], one.initial, batch) for one in loop.carried}
-    stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {one: [] for one in loop.stacked}
+    carried = {part: _batch(values[part.initial], part.initial, batch) for part in loop.carried}
+    stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {part: [] for part in loop.stacked}
     for iteration in range(loop.count):
         inside = dict(values)
-        inside |= {one.param: carried[one] for one in loop.carried}
+        inside |= {part.param: carried[part] for part in loop.carried}
         for scanned in loop.scanned:
             inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, iteration]
         evaluate(loop.body, inside, words)
-        carried = {one: _batch(inside[one.result], one.result, batch) for one in loop.carried}
-        for stack, found in stacked.items():
-            found.append(_batch(inside[stack.result], stack.result, batch))
-    for one in loop.carried:
-        if one.final is not None:
-            values[one.final] = carried[one]
-    for stack, found in stacked.items():
-        values[stack.output] = np.stack(found, axis=1)
+        carried = {part: _batch(inside[part.result], part.result, batch) for part in loop.carried}
+        for stack, iterations in stacked.items():
+            iterations.append(_batch(inside[stack.result], stack.result, batch))
+    for part in loop.carried:
+        if part.final is not None:
+            values[part.final] = carried[part]
+    for stack, iterations in stacked.items():
+        values[stack.output] = np.stack(iterations, axis=1)
 
 
 def _batch(array: npt.NDArray[Any], value: ir.Value, batch: int) -> npt.NDArray[Any]:
@@ -129,9 +129,9 @@ def _nothing(flag: Flag, where: npt.NDArray[np.bool_]) -> None:
     """Nobody is told about flags."""
 
 
-def compute(node: ir.ModelNode, x: list[npt.NDArray[Any]], told: Note | None = None) -> npt.NDArray[Any]:
+def compute(node: ir.ModelNode, x: list[npt.NDArray[Any]], raised: Note | None = None) -> npt.NDArray[Any]:
     """One node that is no loop; ``told`` is called with flags that the machine raises."""
-    told = told or _nothing
+    raised = raised or _nothing
     match node:
         case ir.Constant():
             return node.data
@@ -147,17 +147,17 @@ def compute(node: ir.ModelNode, x: list[npt.NDArray[Any]], told: Note | None = N
         case ir.ToReal():
             return binary16.decode(x[0])
         case ir.Quantise():
-            return quantise(node, x[0], told)
+            return quantise(node, x[0], raised)
         case ir.MatMul() | ir.Depthwise():
-            return product(node, x[0], told)
+            return product(node, x[0], raised)
         case ir.Elementwise():
-            return _elementwise(node, x, told)
+            return _elementwise(node, x, raised)
         case ir.Maximum():
             return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
         case ir.TableLookup():
             codes = table.index(x[0], node.low, node.high, node.scale)
-            told(Flag.NONFINITE, codes.nonfinite)
-            told(Flag.TABLE_CLAMPED, table.clamped(codes, *node.constant_ends))
+            raised(Flag.NONFINITE, codes.nonfinite)
+            raised(Flag.TABLE_CLAMPED, table.clamped(codes, *node.constant_ends))
             return np.asarray(node.entries[codes.code - node.low])
     return move(node, x)
 
@@ -204,38 +204,38 @@ def _windows(node: ir.MapWindows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         at = node.origin[axis] + np.arange(count)[:, None] * node.stride[axis] + taps
         inside.append((at >= 0) & (at < node.x.shape[axis]))
         index.append(np.clip(at, 0, node.x.shape[axis] - 1))
-    found = x[:, index[0][:, None, :, None], index[1][None, :, None, :]]
+    windows = x[:, index[0][:, None, :, None], index[1][None, :, None, :]]
     there = inside[0][:, None, :, None] & inside[1][None, :, None, :]
     fill = binary16.decode(node.fill) if node.output.type is ir.Type.REAL else np.uint16(node.fill)
-    return np.where(there.reshape(1, *there.shape, *[1] * (found.ndim - 5)), found, fill)
+    return np.where(there.reshape(1, *there.shape, *[1] * (windows.ndim - 5)), windows, fill)
 
 
 # Arithmetic ----------------------------------------------------------------------------------------
 
 
-def quantise(node: ir.Quantise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits:
+def quantise(node: ir.Quantise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bits:
     """Blocks along the last axis, each with its greatest constant beside it."""
-    found = []
+    parts = []
     start = 0
     for count, peak in zip(node.blocks, node.peaks, strict=True):
         some = bits[..., start : start + count]
         beside = np.broadcast_to(binary16.encode(peak), (*some.shape[:-1], 1))
         noise = None
         if node.noise is not None:
-            mine = node.noise[..., start : start + count]
-            noise = np.concatenate([mine, np.zeros((*mine.shape[:-1], 1), np.uint16)], axis=-1)
+            part = node.noise[..., start : start + count]
+            noise = np.concatenate([part, np.zeros((*part.shape[:-1], 1), np.uint16)], axis=-1)
         form = BlockFormat(node.form.mant, count + 1, node.form.exp_min, node.form.exp_max)
         block = blocks.quantize(
             np.concatenate([some, beside], axis=-1), form, ExponentMode(node.mode), node.exp, node.rounding, noise
         )
-        told(Flag.NONFINITE, block.nonfinite)
-        told(Flag.SATURATED, block.saturated)
-        found.append(blocks.to_binary16(block.mant, block.exp)[..., :count])
+        raised(Flag.NONFINITE, block.nonfinite)
+        raised(Flag.SATURATED, block.saturated)
+        parts.append(blocks.to_binary16(block.mant, block.exp)[..., :count])
         start += count
-    return np.concatenate(found, axis=-1)
+    return np.concatenate(parts, axis=-1)
 
 
-def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits:
+def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bits:
     """In Python integers."""
     if not binary16.is_finite(bits).all():
         raise ValueError(f"source of {node.output.name} must be finite")
@@ -254,10 +254,10 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing
     if shift < 0 and (terms != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
     sums = accumulate.ended(on_grid, node.register) if node.register else on_grid
-    found, acc_over, half_over = accumulate.acc_to_binary16(sums, (node.width, node.frac))
-    told(Flag.ACC_OVERFLOW, acc_over)
-    told(Flag.HALF_OVERFLOW, half_over)
-    return found
+    result, acc_over, half_over = accumulate.acc_to_binary16(sums, (node.width, node.frac))
+    raised(Flag.ACC_OVERFLOW, acc_over)
+    raised(Flag.HALF_OVERFLOW, half_over)
+    return result
 
 
 def least(values: FloatArray) -> int:
@@ -269,13 +269,13 @@ def least(values: FloatArray) -> int:
     return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
 
 
-def _elementwise(node: ir.Elementwise, xs: list[ir.Bits], told: Note) -> ir.Bits:
+def _elementwise(node: ir.Elementwise, xs: list[ir.Bits], raised: Note) -> ir.Bits:
     """Operands that broadcast: axes of samples are lined up at their ends."""
     rank = len(node.output.shape)
     operands = [_aligned(x, value, rank) for x, value in zip(xs, node.xs, strict=True)]
     result = np.asarray(node.operation.golden(*np.broadcast_arrays(*operands)))
     if node.operation.rounds:
-        told(Flag.HALF_OVERFLOW, binary16.overflowed(result, *operands))
+        raised(Flag.HALF_OVERFLOW, binary16.overflowed(result, *operands))
     return result
 
 
@@ -286,7 +286,7 @@ def _aligned(x: npt.NDArray[Any], value: ir.Value, rank: int) -> npt.NDArray[Any
 
 
 def _maximum(x: ir.Bits, axis: int) -> ir.Bits:
-    found: ir.Bits = np.full_like(np.take(x, 0, axis=axis), ir.LOWEST)
+    greatest: ir.Bits = np.full_like(np.take(x, 0, axis=axis), ir.LOWEST)
     for k in range(x.shape[axis]):
-        found = binary16.maximum(found, np.take(x, k, axis=axis))
-    return found
+        greatest = binary16.maximum(greatest, np.take(x, k, axis=axis))
+    return greatest

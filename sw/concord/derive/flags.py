@@ -27,25 +27,25 @@ def raisable(node: ir.ModelNode, inputs: Sequence[Limit], output: Limit) -> tupl
 
     A limit of infinity stands for infinities and NaNs, too.
     """
-    found: list[Flag] = []
+    flags: list[Flag] = []
     match node:
         case ir.Products():
-            found += [Flag.ACC_OVERFLOW] if node.bound >= accumulator_limit(node) else []
-            found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
+            flags += [Flag.ACC_OVERFLOW] if node.bound >= accumulator_limit(node) else []
+            flags += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
         case ir.Elementwise() if node.operation.rounds:
-            found += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
+            flags += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
         case ir.TableLookup():
             ((greatest, _),) = inputs
-            found += [Flag.NONFINITE] if np.isinf(greatest) else []
+            flags += [Flag.NONFINITE] if np.isinf(greatest) else []
             code = np.rint(np.ldexp(greatest, node.scale))
             open_low, open_high = (not end for end in node.constant_ends)
-            found += [Flag.TABLE_CLAMPED] if (open_low and -code < node.low) or (open_high and code > node.high) else []
+            flags += [Flag.TABLE_CLAMPED] if (open_low and -code < node.low) or (open_high and code > node.high) else []
         case ir.Quantise():
             ((greatest, _),) = inputs
-            found += [Flag.NONFINITE] if np.isinf(greatest) else []
+            flags += [Flag.NONFINITE] if np.isinf(greatest) else []
             static = node.mode is ExponentMode.STATIC
-            found += [Flag.SATURATED] if static and greatest > node.form.q_max * 2.0**node.exp else []
-    return tuple(found)
+            flags += [Flag.SATURATED] if static and greatest > node.form.q_max * 2.0**node.exp else []
+    return tuple(flags)
 
 
 def accumulator_limit(node: ir.Products) -> float:
@@ -82,9 +82,9 @@ def note(words: npt.NDArray[np.uint8], flag: Flag, where: npt.NDArray[np.bool_])
 
 def by_layer(words: Words) -> dict[str, dict[str, list[int]]]:
     """By place the samples that raised a flag, by its name; places and flags without any are left out."""
-    found: dict[str, dict[str, list[int]]] = {}
-    for place, mine in words.items():
+    samples_of: dict[str, dict[str, list[int]]] = {}
+    for place, word in words.items():
         for flag in Flag:
-            if (samples := np.flatnonzero(mine >> flag & 1)).size:
-                found.setdefault(place, {})[flag.name] = samples.tolist()
-    return found
+            if (samples := np.flatnonzero(word >> flag & 1)).size:
+                samples_of.setdefault(place, {})[flag.name] = samples.tolist()
+    return samples_of

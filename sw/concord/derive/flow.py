@@ -226,7 +226,7 @@ class _Run:
         }
         self.eids = {name: self._fresh_elements(size) for name, size in sizes.items()}
         self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}
-        self.found = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
+        self.outputs = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
         self._weights = ProductWeights(self.memories)
         self._layers = layer_names(image)
@@ -246,12 +246,12 @@ class _Run:
             self._program(phase.pc)
             for part in phase.outputs:
                 place = slice(part.address, part.address + part.count)
-                self.found[part.port][part.first : part.first + part.count] = self.words[VECTORS[regions[part.port]]][
+                self.outputs[part.port][part.first : part.first + part.count] = self.words[VECTORS[regions[part.port]]][
                     place
                 ]
         self._arrange_inputs()
         elements = np.concatenate(self._elements)
-        return Flow(self.config, self.instances, elements, self.eids, self.found, self.memories, self._stores)
+        return Flow(self.config, self.instances, elements, self.eids, self.outputs, self.memories, self._stores)
 
     # Vectors -----------------------------------------------------------------------------------
 
@@ -289,23 +289,23 @@ class _Run:
 
     def _arrange_inputs(self) -> None:
         """Vectors of inputs by position."""
-        for one in self.instances:
-            if one.pc >= 0 or one.narrow is None:
+        for instance in self.instances:
+            if instance.pc >= 0 or instance.narrow is None:
                 continue
-            lines, tiles = self._walk(one)
-            per_line, count = lines * tiles, one.narrow.size
+            lines, tiles = self._walk(instance)
+            per_line, count = lines * tiles, instance.narrow.size
             if count % per_line == 0:
-                one.shape = count // per_line, lines, tiles
-                one.wide, one.narrow = one.wide.reshape(-1, tiles), one.narrow.reshape(-1, tiles)
-                one.source = one.wide[:, :, None]
+                instance.shape = count // per_line, lines, tiles
+                instance.wide, instance.narrow = instance.wide.reshape(-1, tiles), instance.narrow.reshape(-1, tiles)
+                instance.source = instance.wide[:, :, None]
 
-    def _walk(self, one: Instance) -> tuple[int, int]:
+    def _walk(self, instance: Instance) -> tuple[int, int]:
         """Positions of a line, and vectors of a position: by the shape of the port, or as its first reader walks it."""
-        shape, native = self.image.port(one.layer).shape or (1,), self.config.native
+        shape, native = self.image.port(instance.layer).shape or (1,), self.config.native
         if len(shape) > 2 or shape[-1] != native:
             return (shape[-2] if len(shape) > 1 else 1), -(-shape[-1] // native)
-        assert one.narrow is not None
-        readers = (r for r in self.instances if r.pc >= 0 and np.isin(r.source, one.narrow).any())
+        assert instance.narrow is not None
+        readers = (r for r in self.instances if r.pc >= 0 and np.isin(r.source, instance.narrow).any())
         reader = next(readers, None)
         if reader is None:
             return 1, 1
@@ -340,8 +340,8 @@ class _Run:
             vectors = words[source]
             for rows in segment.passes:
                 inner = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
-                mine = None if noise is None else noise[segment.positions, rows]
-                self._pass(access, segment.positions, rows, vectors[:, inner], mine)
+                segment_noise = None if noise is None else noise[segment.positions, rows]
+                self._pass(access, segment.positions, rows, vectors[:, inner], segment_noise)
 
     def _pass(
         self, access: Access, positions: slice, rows: slice, source: Ids, noise: npt.NDArray[np.uint16] | None

@@ -134,8 +134,8 @@ def _binary(action: Action) -> _Lower:
     def lower(make: _Lowering, node: Node, inputs: list[str]) -> str:
         operands: list[Operand] = [*inputs]
         if (constant := node.attrs.get("constant")) is not None:
-            given = np.asarray(constant, dtype=np.float64)
-            operands = [given, *operands] if node.attrs.get("reversed") else [*operands, given]
+            constants = np.asarray(constant, dtype=np.float64)
+            operands = [constants, *operands] if node.attrs.get("reversed") else [*operands, constants]
         return make.arithmetic(action, operands[0], operands[1])
 
     return lower
@@ -195,15 +195,15 @@ def _pad(make: _Lowering, node: Node, inputs: list[str]) -> str:
 
 def _ranges(order: list[int]) -> list[range]:
     """Indices as ranges that go up or down by one, one after the other."""
-    found = [range(order[0], order[0] + 1)]
+    ranges = [range(order[0], order[0] + 1)]
     for index in order[1:]:
-        last = found[-1]
+        last = ranges[-1]
         by = index - last[-1]
         if abs(by) == 1 and (len(last) == 1 or by == last.step):
-            found[-1] = range(last.start, index + by, by)
+            ranges[-1] = range(last.start, index + by, by)
         else:
-            found.append(range(index, index + 1))
-    return found
+            ranges.append(range(index, index + 1))
+    return ranges
 
 
 def _reduce_max(make: _Lowering, node: Node, inputs: list[str]) -> str:
@@ -225,10 +225,10 @@ def _max_pool(make: _Lowering, node: Node, inputs: list[str]) -> str:
         axis = len(make.shape(x)) - rank + k
         x = _padded(make, x, axis, (attrs["pads"][k], attrs["pads"][rank + k]), -np.inf)
         last = make.shape(x)[axis] - (taps - 1) * apart
-        found, *others = (_taken(make, x, axis, range(tap * apart, tap * apart + last, by)) for tap in range(taps))
+        greatest, *others = (_taken(make, x, axis, range(tap * apart, tap * apart + last, by)) for tap in range(taps))
         for other in others:
-            found = make.arithmetic(Action.MAX, found, other)
-        x = found
+            greatest = make.arithmetic(Action.MAX, greatest, other)
+        x = greatest
     return x
 
 

@@ -437,21 +437,21 @@ class Loop(ModelNode):
     @property
     def params(self) -> tuple[Value, ...]:
         """Values that an iteration is given."""
-        return (*(one.param for one in self.carried), *(one.param for one in self.scanned))
+        return (*(part.param for part in self.carried), *(part.param for part in self.scanned))
 
     @property
     def inputs(self) -> tuple[Value, ...]:
         inside = {value for node in self.body for value in node.outputs}
         inside.update(self.params)
         read = [value for node in self.body for value in node.inputs]
-        read += [one.result for one in self.carried] + [one.result for one in self.stacked]
-        given = [one.initial for one in self.carried] + [one.source for one in self.scanned]
-        return tuple(dict.fromkeys([*given, *(value for value in read if value not in inside)]))
+        read += [part.result for part in self.carried] + [part.result for part in self.stacked]
+        sources = [part.initial for part in self.carried] + [part.source for part in self.scanned]
+        return tuple(dict.fromkeys([*sources, *(value for value in read if value not in inside)]))
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        finals = [one.final for one in self.carried if one.final is not None]
-        return tuple(finals + [one.output for one in self.stacked])
+        finals = [part.final for part in self.carried if part.final is not None]
+        return tuple(finals + [part.output for part in self.stacked])
 
 
 @dataclass(frozen=True)

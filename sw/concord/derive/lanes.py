@@ -48,13 +48,13 @@ class LaneFacts:
         return np.asarray(np.where(self.known < 0, self.known, own).reshape(-1, native))
 
 
-def common(found: Sequence[LaneFacts]) -> LaneFacts:
+def common(lanes: Sequence[LaneFacts]) -> LaneFacts:
     """What holds for all of several instances."""
-    if len(found) == 1:
-        return found[0]
-    known = np.stack([one.known for one in found])
+    if len(lanes) == 1:
+        return lanes[0]
+    known = np.stack([part.known for part in lanes])
     constants = np.where((known == known[:1]).all(axis=0), known[0], LIVE)
-    return LaneFacts(_firsts([one.first for one in found]), constants)
+    return LaneFacts(_firsts([part.first for part in lanes]), constants)
 
 
 def regular(lanes: LaneFacts, native: int, constants: bool) -> LaneFacts:
@@ -105,55 +105,57 @@ class LaneAnalysis:
         for instance in flow.instances:
             self._instance(instance)
 
-    def _instance(self, one: Instance) -> None:
-        lanes = self._start(one)
-        for mfu_op in one.mfu_ops:
-            lanes = self._mfu_op(one, mfu_op, lanes)
+    def _instance(self, instance: Instance) -> None:
+        lanes = self._start(instance)
+        for mfu_op in instance.mfu_ops:
+            lanes = self._mfu_op(instance, mfu_op, lanes)
         self.wide.append(lanes)
-        if one.computes:
-            self.elements[one.wide.ravel()] = lanes.eids(one.wide, self.native)
-        if one.narrow is None:
+        if instance.computes:
+            self.elements[instance.wide.ravel()] = lanes.eids(instance.wide, self.native)
+        if instance.narrow is None:
             self.narrow.append(None)
             return
-        found = converted(one, lanes, self.native)
-        self.narrow.append(found)
-        self.elements[one.narrow.ravel()] = found.eids(one.narrow, self.native)
+        narrow = converted(instance, lanes, self.native)
+        self.narrow.append(narrow)
+        self.elements[instance.narrow.ravel()] = narrow.eids(instance.narrow, self.native)
 
     # How values begin --------------------------------------------------------------------------
 
-    def _start(self, one: Instance) -> LaneFacts:
-        rows = one.shape[2]
-        if one.kind is SourceKind.DENSE:
-            return self._dense(one)
-        if one.kind is SourceKind.REDUCE:
+    def _start(self, instance: Instance) -> LaneFacts:
+        rows = instance.shape[2]
+        if instance.kind is SourceKind.DENSE:
+            return self._dense(instance)
+        if instance.kind is SourceKind.REDUCE:
             first = np.repeat(np.arange(rows) * self.native, self.native)
             return LaneFacts(first, np.full(rows * self.native, LIVE))
         source = np.where(
-            (one.source == OUTSIDE)[..., None], constant(np.zeros(1, np.uint16)), self.elements[one.source]
+            (instance.source == OUTSIDE)[..., None], constant(np.zeros(1, np.uint16)), self.elements[instance.source]
         )
         columns = source.transpose(0, 2, 1, 3).reshape(-1, rows * self.native)
-        if one.kind is SourceKind.DEPTHWISE:
-            assert one.weight is not None
-            weights = one.weight.reshape(rows * self.native, -1)
+        if instance.kind is SourceKind.DEPTHWISE:
+            assert instance.weight is not None
+            weights = instance.weight.reshape(rows * self.native, -1)
             zero = ~weights.any(axis=1)
-            first = self._equal([self._weight_rows(one)], columns)
+            first = self._equal([self._weight_rows(instance)], columns)
             return LaneFacts(first, np.where(zero, -1, LIVE))
         first = self._equal([], columns)
-        same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (one.kind is SourceKind.COPY)
+        same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (instance.kind is SourceKind.COPY)
         return LaneFacts(first, np.where(same, columns[0], LIVE))
 
-    def _dense(self, one: Instance) -> LaneFacts:
-        assert one.weight is not None
-        zero = ~one.weight.reshape(one.shape[2] * self.native, -1).any(axis=1)
-        return LaneFacts(self._weight_rows(one), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
+    def _dense(self, instance: Instance) -> LaneFacts:
+        assert instance.weight is not None
+        zero = ~instance.weight.reshape(instance.shape[2] * self.native, -1).any(axis=1)
+        return LaneFacts(self._weight_rows(instance), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
 
-    def _weight_rows(self, one: Instance) -> Ids:
-        if one.weight_key not in self._rows:
-            assert one.weight is not None
-            rows = np.ascontiguousarray(one.weight.reshape(one.shape[2] * self.native, -1) + 0.0)
+    def _weight_rows(self, instance: Instance) -> Ids:
+        if instance.weight_key not in self._rows:
+            assert instance.weight is not None
+            rows = np.ascontiguousarray(instance.weight.reshape(instance.shape[2] * self.native, -1) + 0.0)
             seen: dict[bytes, int] = {}
-            self._rows[one.weight_key] = np.array([seen.setdefault(row.tobytes(), k) for k, row in enumerate(rows)])
-        return self._rows[one.weight_key]
+            self._rows[instance.weight_key] = np.array(
+                [seen.setdefault(row.tobytes(), k) for k, row in enumerate(rows)]
+            )
+        return self._rows[instance.weight_key]
 
     def _equal(self, keys: list[Ids], columns: Ids) -> Ids:
         """For every lane the first one with the same keys and the same column."""
@@ -169,10 +171,10 @@ class LaneAnalysis:
 
     # Operations --------------------------------------------------------------------------------
 
-    def _mfu_op(self, one: Instance, mfu_op: InstanceOp, lanes: LaneFacts) -> LaneFacts:
+    def _mfu_op(self, instance: Instance, mfu_op: InstanceOp, lanes: LaneFacts) -> LaneFacts:
         if mfu_op.operand is None:
             return LaneFacts(lanes.first, self._known_unary(mfu_op, lanes.known))
-        columns = self.elements[mfu_op.operand].reshape(one.positions, -1)
+        columns = self.elements[mfu_op.operand].reshape(instance.positions, -1)
         first = self._equal([lanes.first], columns)
         both = (lanes.known < 0) & (columns[0] < 0) & (columns == columns[:1]).all(axis=0)
         known = np.full_like(lanes.known, LIVE)
@@ -187,20 +189,20 @@ class LaneAnalysis:
         there = known < 0
         if not there.any():
             return known
-        bits, found = pattern(known[there]), known.copy()
+        bits, result = pattern(known[there]), known.copy()
         if mfu_op.table is None:
-            found[there] = constant(OPERATIONS[mfu_op.op].golden(bits))
+            result[there] = constant(OPERATIONS[mfu_op.op].golden(bits))
         else:
             memories = self.flow.memories
-            found[there] = constant(table.lookup(bits, memories.table, memories.slot(mfu_op.table)).entries)
-        return found
+            result[there] = constant(table.lookup(bits, memories.table, memories.slot(mfu_op.table)).entries)
+        return result
 
 
-def converted(one: Instance, lanes: LaneFacts, native: int) -> LaneFacts:
+def converted(instance: Instance, lanes: LaneFacts, native: int) -> LaneFacts:
     """Lanes of a conversion from those of the value: of one block, and the same; zeros stay zeros."""
     count = len(lanes.first)
     rows = np.arange(count) // native
     known = np.where(np.isin(lanes.known, (-1, -1 - 0x8000)), -1, LIVE)
-    if one.quant.rounding is Rounding.STOCHASTIC:
+    if instance.quant.rounding is Rounding.STOCHASTIC:
         return LaneFacts(np.arange(count), known)
     return LaneFacts(_firsts([rows, lanes.first]), known)

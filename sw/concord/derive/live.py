@@ -67,15 +67,15 @@ class _Liveness:
         self._mark(needed)
 
     def go(self) -> dict[Class, Lines]:
-        found: dict[Class, Lines] = {}
+        lines: dict[Class, Lines] = {}
         for group in reversed(self.grouping.groups):
             while True:
                 before = self.marked.sum()
-                for one in reversed(group.classes):
-                    found[one] = self._visit(one)
+                for chain_class in reversed(group.classes):
+                    lines[chain_class] = self._visit(chain_class)
                 if not group.recurrent or self.marked.sum() == before:
                     break
-        return found
+        return lines
 
     def _mark(self, eids: Ids) -> None:
         self.marked[eids[eids >= 0]] = True
@@ -83,24 +83,24 @@ class _Liveness:
     def _lanes(self, vectors: list[Ids | None]) -> Mask:
         """Which lanes ``[rows * N]`` are needed, of any member at any position."""
         marks = self.marked.reshape(-1, self.native)
-        found = [marks[v].any(axis=0).reshape(-1) for v in vectors if v is not None]
-        return np.asarray(np.any(found, axis=0))
+        marked = [marks[v].any(axis=0).reshape(-1) for v in vectors if v is not None]
+        return np.asarray(np.any(marked, axis=0))
 
-    def _visit(self, one: Class) -> Lines:
-        lanes = np.zeros(len(one.wide.first), dtype=np.bool_)
-        if one.one.computes:
-            lanes |= self._lanes([member.wide for member in one.members]) & _kept(one.wide)
+    def _visit(self, chain_class: Class) -> Lines:
+        lanes = np.zeros(len(chain_class.wide.first), dtype=np.bool_)
+        if chain_class.representative.computes:
+            lanes |= self._lanes([member.wide for member in chain_class.members]) & _kept(chain_class.wide)
         converted = False
-        if one.narrow is not None:
-            own = self._lanes([member.narrow for member in one.members])
+        if chain_class.narrow is not None:
+            own = self._lanes([member.narrow for member in chain_class.members])
             converted = bool(own.any())
             rows = own.reshape(-1, self.native).any(axis=1).repeat(self.native)
-            lanes |= _kept(one.narrow) & (own | (rows & (one.wide.known == LIVE)))
+            lanes |= _kept(chain_class.narrow) & (own | (rows & (chain_class.wide.known == LIVE)))
         lanes |= self._gaps(lanes)
         there = np.flatnonzero(lanes)
         columns = np.zeros(0, np.int64)
         if len(there):
-            columns = self._sources(one, there)
+            columns = self._sources(chain_class, there)
         return Lines(there, columns, converted)
 
     def _gaps(self, lanes: Mask) -> Mask:
@@ -108,17 +108,17 @@ class _Liveness:
         rows = lanes.reshape(-1, self.native)
         return np.asarray(np.logical_or.accumulate(rows[:, ::-1], axis=1)[:, ::-1].reshape(-1))
 
-    def _sources(self, one: Class, lanes: Ids) -> Ids:
+    def _sources(self, chain_class: Class, lanes: Ids) -> Ids:
         """Mark what is read for some lanes; the columns of a product."""
         rows, lane = np.divmod(lanes, self.native)
-        source, *operands = one.operands()
+        source, *operands = chain_class.operands()
         for operand in operands:
             for vectors in operand:
                 self._mark(elements_of(vectors, self.grouping.elements)[:, rows, lane])
-        eids = [elements_of(vectors, self.grouping.elements, one.outside) for vectors in source]
-        if one.one.kind is SourceKind.DENSE:
-            return self._columns(one, lanes, eids)
-        if one.one.kind is SourceKind.REDUCE:
+        eids = [elements_of(vectors, self.grouping.elements, chain_class.outside) for vectors in source]
+        if chain_class.representative.kind is SourceKind.DENSE:
+            return self._columns(chain_class, lanes, eids)
+        if chain_class.representative.kind is SourceKind.REDUCE:
             together = np.concatenate(eids)[:, np.unique(rows)]
             together = together.reshape(-1, together.shape[2] * together.shape[3])
             self._mark(together)
@@ -127,11 +127,11 @@ class _Liveness:
             self._mark(some[:, rows, :, lane])
         return np.zeros(0, np.int64)
 
-    def _columns(self, one: Class, lanes: Ids, eids: list[Ids]) -> Ids:
+    def _columns(self, chain_class: Class, lanes: Ids, eids: list[Ids]) -> Ids:
         """Columns of the taps of a dense product that have a weight, or are something of their own."""
-        weight = one.one.weight
+        weight = chain_class.representative.weight
         assert weight is not None
-        kh, kw, cols = one.one.taps
+        kh, kw, cols = chain_class.representative.taps
         used = weight.reshape(-1, kh * kw, cols * self.native)[lanes].any(axis=(0, 1))
         together = np.concatenate(eids)[:, 0].reshape(-1, cols * self.native)
         zeros = (together == -1).all(axis=0)

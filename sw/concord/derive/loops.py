@@ -64,20 +64,20 @@ class LoopBuilder:
             return
         builder, outer = self.builder, self.builder.nodes
         body: list[ir.ModelNode] = []
-        for one in self.classes:
-            wide, narrow = self._class(one, body)
-            self.values[one, False] = wide
+        for chain_class in self.classes:
+            wide, narrow = self._class(chain_class, body)
+            self.values[chain_class, False] = wide
             if narrow is not None:
-                self.values[one, True] = narrow
+                self.values[chain_class, True] = narrow
         builder.nodes = outer
         builder.forget()
         carried = [self._carried(state) for state in self.states]
-        stacked = [self._stacked(part) for part in self.values if part[1] or part[0].one.computes]
+        stacked = [self._stacked(part) for part in self.values if part[1] or part[0].representative.computes]
         builder.nodes.append(
             ir.Loop(
                 output=stacked[0].output,
-                layer=self.classes[0].one.layer,
-                pcs=tuple(sorted({member.pc for one in self.classes for member in one.members})),
+                layer=self.classes[0].representative.layer,
+                pcs=tuple(sorted({member.pc for chain_class in self.classes for member in chain_class.members})),
                 count=self.count,
                 body=ir.Body(tuple(body)),
                 carried=tuple(carried),
@@ -86,64 +86,68 @@ class LoopBuilder:
             )
         )
 
-    def _front(self, one: Class) -> ir.Shape:
-        return tuple(size for size in one.one.shape[:2] if size > 1)
+    def _front(self, chain_class: Class) -> ir.Shape:
+        return tuple(size for size in chain_class.representative.shape[:2] if size > 1)
 
-    def _shape(self, one: Class) -> ir.Shape:
-        return (*self._front(one), len(self.lines[one].lanes))
+    def _shape(self, chain_class: Class) -> ir.Shape:
+        return (*self._front(chain_class), len(self.lines[chain_class].lanes))
 
-    def _class(self, one: Class, body: list[ir.ModelNode]) -> tuple[ir.Value, ir.Value | None]:
-        operands = one.operands()
+    def _class(self, chain_class: Class, body: list[ir.ModelNode]) -> tuple[ir.Value, ir.Value | None]:
+        operands = chain_class.operands()
 
         def read(number: int, pick: Callable[[Ids], Ids], broadcast: bool) -> ir.Value:
-            found = [pick(elements_of(v, self.builder.elements, one.outside)) for v in operands[number]]
-            front = self._front(one)
-            eids = np.stack([some.reshape(*front, *some.shape[1:]) for some in found])
-            return self._read(one, narrowed(eids, 1) if broadcast else eids, body)
+            sources = [pick(elements_of(v, self.builder.elements, chain_class.outside)) for v in operands[number]]
+            front = self._front(chain_class)
+            eids = np.stack([some.reshape(*front, *some.shape[1:]) for some in sources])
+            return self._read(chain_class, narrowed(eids, 1) if broadcast else eids, body)
 
         outer = self.builder.nodes
         self.outer, self.builder.nodes = outer, body
         try:
-            return ClassNodes(self.builder, one, self.lines[one], read).build()
+            return ClassNodes(self.builder, chain_class, self.lines[chain_class], read).build()
         finally:
             self.builder.nodes = outer
 
     # Operands ----------------------------------------------------------------------------------
 
-    def _read(self, one: Class, eids: Ids, body: list[ir.ModelNode]) -> ir.Value:
+    def _read(self, chain_class: Class, eids: Ids, body: list[ir.ModelNode]) -> ir.Value:
         """The value of an operand ``[iterations, ...]`` within the body."""
         codes = self.places.codes(eids[1], 1)
         alien = codes < 0
         if alien.all():
-            return self._outside(eids, one.one.layer)
+            return self._outside(eids, chain_class.representative.layer)
         sources: list[ir.Value] = []
         index, start = np.zeros(codes.shape, np.int64), 0
         if alien.any():
-            value = self._outside(eids[:, alien], one.one.layer)
+            value = self._outside(eids[:, alien], chain_class.representative.layer)
             index[alien] = np.arange(np.count_nonzero(alien))
             sources.append(value)
             start = value.size
         for back in (0, 1):
-            mine = ~alien & (codes & 1 == back)
-            for part, some, at in self._parts(codes, mine):
+            own = ~alien & (codes & 1 == back)
+            for part, some, at in self._parts(codes, own):
                 value = self.values[part] if back == 0 else self._state(part, at, eids[0][some]).param
                 index[some] = start + at
                 sources.append(value)
                 start += value.size
-        return self.builder.gather(sources, index, np.zeros(codes.shape, np.int64), one.one.layer, "source")
+        return self.builder.gather(
+            sources, index, np.zeros(codes.shape, np.int64), chain_class.representative.layer, "source"
+        )
 
-    def _parts(self, codes: Ids, mine: npt.NDArray[np.bool_]) -> list[tuple[ClassValue, npt.NDArray[np.bool_], Ids]]:
+    def _parts(self, codes: Ids, own: npt.NDArray[np.bool_]) -> list[tuple[ClassValue, npt.NDArray[np.bool_], Ids]]:
         """By class that the chosen elements are of: which ones, and where in its value."""
-        found = []
+        parts = []
         bases = np.array([base for base, _, _ in self.places.bases])
         which = np.searchsorted(bases, (codes >> 1) // self.builder.native, side="right") - 1
-        for number in np.unique(which[mine]):
-            some = mine & (which == number)
-            one, narrow, local = self.places.find(codes[some])
-            position, lane = np.divmod(local, one.one.shape[2] * self.builder.native)
-            tensor = self.lines[one].tensor(ir.Value("", self._shape(one)), one.one.shape[2] * self.builder.native)
-            found.append(((one, narrow), some, tensor.index(position, lane)))
-        return found
+        for number in np.unique(which[own]):
+            some = own & (which == number)
+            chain_class, narrow, local = self.places.find(codes[some])
+            position, lane = np.divmod(local, chain_class.representative.shape[2] * self.builder.native)
+            tensor = self.lines[chain_class].tensor(
+                ir.Value("", self._shape(chain_class)), chain_class.representative.shape[2] * self.builder.native
+            )
+            parts.append(((chain_class, narrow), some, tensor.index(position, lane)))
+        return parts
 
     def _state(self, part: ClassValue, at: Ids, eids: Ids) -> _State:
         for state in self.states:
@@ -151,7 +155,7 @@ class LoopBuilder:
                 state.first[at] = eids
                 return state
         shape = self._shape(part[0])
-        param = ir.Value(self.builder.names.new(part[0].one.layer, "before"), shape)
+        param = ir.Value(self.builder.names.new(part[0].representative.layer, "before"), shape)
         state = _State(part, np.full(int(np.prod(shape)), _UNKNOWN), param)
         state.first[at] = eids
         self.states.append(state)
@@ -174,9 +178,9 @@ class LoopBuilder:
             source = self.builder.read(eids, layer)
         finally:
             self.builder.nodes = inside
-        for one in self.scanned:
-            if one.source is source:
-                return one.param
+        for scan in self.scanned:
+            if scan.source is source:
+                return scan.param
         param = ir.Value(self.builder.names.new(layer, "step"), source.shape[1:])
         self.builder.limits[param] = self.builder.limits[source]
         self.scanned.append(ir.Scanned(source, param))
@@ -186,15 +190,17 @@ class LoopBuilder:
 
     def _carried(self, state: _State) -> ir.Carried:
         first = np.where(state.first == _UNKNOWN, -1, state.first)
-        initial = self.builder.read(first.reshape(state.param.shape), state.part[0].one.layer, "start")
+        initial = self.builder.read(first.reshape(state.param.shape), state.part[0].representative.layer, "start")
         return ir.Carried(initial, state.param, self.values[state.part])
 
     def _stacked(self, part: ClassValue) -> ir.Stacked:
-        one, narrow = part
+        chain_class, narrow = part
         value = self.values[part]
-        output = ir.Value(self.builder.names.new(one.one.layer, "steps"), (self.count, *value.shape))
+        output = ir.Value(self.builder.names.new(chain_class.representative.layer, "steps"), (self.count, *value.shape))
         self.builder.limits[output] = self.builder.limits[value]
-        vectors = [member.narrow if narrow else member.wide for member in one.members]
+        vectors = [member.narrow if narrow else member.wide for member in chain_class.members]
         together = np.concatenate([v for v in vectors if v is not None])
-        self.builder.know(self.lines[one].tensor(output, one.one.shape[2] * self.builder.native), together)
+        self.builder.know(
+            self.lines[chain_class].tensor(output, chain_class.representative.shape[2] * self.builder.native), together
+        )
         return ir.Stacked(value, output)

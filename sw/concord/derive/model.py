@@ -157,8 +157,10 @@ class _Derivation:
         if not self.flags:
             return _checked(model)[0]
         model, always = _checked(model)
-        chains = sorted((one for one in builder.flow.instances if one.pc >= 0), key=lambda one: one.pc)
-        return with_flags(model, dict.fromkeys(one.where for one in chains), always)
+        chains = sorted(
+            (instance for instance in builder.flow.instances if instance.pc >= 0), key=lambda instance: instance.pc
+        )
+        return with_flags(model, dict.fromkeys(instance.where for instance in chains), always)
 
     def observed(self) -> ObservedModel:
         """The model with its tensors as outputs."""
@@ -191,20 +193,20 @@ class _Derivation:
         flow = symbolic_run(image, self.inputs, sizes, flags=self.flags)
         grouping = group(flow, LaneAnalysis(flow), self.constants and not self.flags)  # constants raise flags, too
         ports = {port.name: port for port in image.outputs}
-        found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in self.outputs.items()}
-        needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)
+        eids_of = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in self.outputs.items()}
+        needed = np.concatenate([eids.ravel() for eids in eids_of.values()]) if eids_of else np.zeros(0, np.int64)
         needed = np.concatenate([needed, _computed(flow)]) if self.flags else needed
         builder = Builder(flow, grouping.elements)
         names: dict[str, str] = {}
-        given = []
+        inputs = []
         for name, shape in shapes.items():
             value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
             names[value.name] = name
-            given.append(value)
+            inputs.append(value)
             builder.know_input(_input_value(builder, value, self.prepared.get(name)), flow.inputs[name])
         _classes(builder, grouping, live(flow, grouping, needed))
         results = []
-        for name, eids in found.items():
+        for name, eids in eids_of.items():
             x = builder.read(eids, name, "result")
             output = ir.Value(builder.names.new(name), eids.shape, ir.Type.REAL, x.batched)
             builder.add(ir.ToReal(output=output, layer=name, x=x), (np.inf, 0))
@@ -213,7 +215,7 @@ class _Derivation:
         title = str(image.metadata.get("name", "program"))
         body = ir.Body(tuple(builder.nodes))
         grids = {name: fields["grid"] for name, fields in self.prepared.items() if fields and fields["grid"]}
-        model = ir.Model(title, tuple(given), body, tuple(results), names, self.batch, self.host_partition, grids)
+        model = ir.Model(title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids)
         return model, builder
 
 
@@ -227,8 +229,8 @@ def _checked(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
 def _computed(flow: Flow) -> Ids:
     """Elements of all vectors that chains compute."""
     native = flow.config.native
-    made = [one.wide for one in flow.instances if one.pc >= 0 and one.computes]
-    made += [one.narrow for one in flow.instances if one.pc >= 0 and one.narrow is not None]
+    made = [instance.wide for instance in flow.instances if instance.pc >= 0 and instance.computes]
+    made += [instance.narrow for instance in flow.instances if instance.pc >= 0 and instance.narrow is not None]
     vectors = np.concatenate([np.zeros(0, np.int64), *(some.ravel() for some in made)])
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
@@ -255,29 +257,31 @@ def _elements(flow: Flow, grouping: Grouping, port: Port, ids: Ids, image: Image
 
 
 def _classes(builder: Builder, grouping: Grouping, lines: dict[Class, Lines]) -> None:
-    for one in grouping.groups:
-        if one.recurrent:
-            LoopBuilder(builder, one, lines).build()
-        elif lines[one.classes[0]].used:
-            _flat(builder, one.classes[0], lines[one.classes[0]])
+    for together in grouping.groups:
+        chain_class = together.classes[0]
+        if together.recurrent:
+            LoopBuilder(builder, together, lines).build()
+        elif lines[chain_class].used:
+            _flat(builder, chain_class, lines[chain_class])
 
 
-def _flat(builder: Builder, one: Class, lines: Lines) -> None:
+def _flat(builder: Builder, chain_class: Class, lines: Lines) -> None:
     """A class that is no recurrence: its members are more positions."""
-    operands = one.operands()
-    outer = sum(member.shape[0] for member in one.members)
-    front = tuple(size for size in (outer, one.one.shape[1]) if size > 1)
+    operands = chain_class.operands()
+    outer = sum(member.shape[0] for member in chain_class.members)
+    front = tuple(size for size in (outer, chain_class.representative.shape[1]) if size > 1)
 
     def read(number: int, pick: Callable[[Ids], Ids], broadcast: bool) -> ir.Value:
-        eids = np.concatenate([pick(elements_of(v, builder.elements, one.outside)) for v in operands[number]])
+        eids = np.concatenate([pick(elements_of(v, builder.elements, chain_class.outside)) for v in operands[number]])
         eids = eids.reshape(*front, *eids.shape[1:])
-        return builder.read(narrowed(eids) if broadcast else eids, one.one.layer)
+        return builder.read(narrowed(eids) if broadcast else eids, chain_class.representative.layer)
 
-    wide, narrow = ClassNodes(builder, one, lines, read).build()
-    if one.one.computes:
+    wide, narrow = ClassNodes(builder, chain_class, lines, read).build()
+    if chain_class.representative.computes:
         builder.know(
-            lines.tensor(wide, one.one.shape[2] * builder.native), np.concatenate([m.wide for m in one.members])
+            lines.tensor(wide, chain_class.representative.shape[2] * builder.native),
+            np.concatenate([m.wide for m in chain_class.members]),
         )
     if narrow is not None:
-        together = np.concatenate([m.narrow for m in one.members if m.narrow is not None])
-        builder.know(lines.tensor(narrow, one.one.shape[2] * builder.native), together)
+        together = np.concatenate([m.narrow for m in chain_class.members if m.narrow is not None])
+        builder.know(lines.tensor(narrow, chain_class.representative.shape[2] * builder.native), together)

@@ -34,10 +34,10 @@ def in_docstring(text: str) -> str:
 
 def identifier(text: str) -> str:
     """A text as an identifier: lower case, other characters as underscores."""
-    found = re.sub(r"\W+", "_", text.lower(), flags=re.ASCII).strip("_")
-    if not found or found[0].isdigit() or keyword.iskeyword(found):
-        found = f"layer_{found}".rstrip("_")
-    return found
+    name = re.sub(r"\W+", "_", text.lower(), flags=re.ASCII).strip("_")
+    if not name or name[0].isdigit() or keyword.iskeyword(name):
+        name = f"layer_{name}".rstrip("_")
+    return name
 
 
 class Names:

@@ -35,16 +35,16 @@ def simplified(sources: list[ir.Value], index: Ids, fill: ir.Bits, layer: str, n
         return [_gather(sources, index, fill, layer, name)]
     maker = _Maker(source, layer, name)
     if len(fill) == 0:
-        found = maker.strided(index)
+        movement = maker.strided(index)
     elif len(fill) == 1:
-        found = maker.windows(index, int(fill[0]))
+        movement = maker.windows(index, int(fill[0]))
     else:
-        found = None
-    if found is None and len(fill) == 0:
-        found = maker.windows(index, ir.ZERO)
-    if found is None or not _right(nodes + found, sources, index, fill):
+        movement = None
+    if movement is None and len(fill) == 0:
+        movement = maker.windows(index, ir.ZERO)
+    if movement is None or not _right(nodes + movement, sources, index, fill):
         return [_gather(sources, index, fill, layer, name)]
-    return nodes + found
+    return nodes + movement
 
 
 def _right(nodes: list[ir.ModelNode], sources: list[ir.Value], index: Ids, fill: ir.Bits) -> bool:
@@ -56,11 +56,11 @@ def _right(nodes: list[ir.ModelNode], sources: list[ir.Value], index: Ids, fill:
         first += source.size
     for node in nodes:
         values[node.output] = move(node, [values[x] for x in node.inputs])
-    found = values[nodes[-1].output if nodes else sources[0]][0]
+    result = values[nodes[-1].output if nodes else sources[0]][0]
     want = (1 << 16) + index
     if len(fill):
         want = np.where(index < 0, fill[np.clip(-1 - index, 0, len(fill) - 1)], want)
-    return bool(found.shape == want.shape and (found == want).all())
+    return bool(result.shape == want.shape and (result == want).all())
 
 
 def _gather(sources: Sequence[ir.Value], index: Ids, fill: ir.Bits, layer: str, name: NewName) -> ir.ModelNode:
@@ -217,7 +217,7 @@ def _pieces(shape: ir.Shape, steps: tuple[int, ...], source: ir.Shape) -> list[t
             merged[-1] = merged[-1][0] * count, step
         else:
             merged.append((count, step))
-    found: list[tuple[int, int, int]] = []
+    splits: list[tuple[int, int, int]] = []
     for count, step in merged:
         split: list[tuple[int, int, int]] = []
         while count > 1:
@@ -233,9 +233,9 @@ def _pieces(shape: ir.Shape, steps: tuple[int, ...], source: ir.Shape) -> list[t
                 return None
             split.insert(0, (axis, inside, own))
             count, step = count // inside, step * inside
-        found += split
-    axes = [axis for axis, _, _ in found]
-    return found if len(set(axes)) == len(axes) else None
+        splits += split
+    axes = [axis for axis, _, _ in splits]
+    return splits if len(set(axes)) == len(axes) else None
 
 
 @dataclass(frozen=True)
@@ -251,16 +251,16 @@ class _Windows:
 
 def _widths(index: Ids, channels: int, positions: int) -> list[int]:
     """Lengths of rows that steps of the index hint at."""
-    found: set[int] = set()
+    widths: set[int] = set()
     for axis in range(index.ndim):
         if index.shape[axis] < 2:
             continue
-        ahead, here = np.delete(index, 0, axis), np.delete(index, -1, axis)
-        there = (ahead >= 0) & (here >= 0)
+        following, here = np.delete(index, 0, axis), np.delete(index, -1, axis)
+        there = (following >= 0) & (here >= 0)
         if there.any():
-            step = int(np.abs(ahead[there][0] - here[there][0])) // channels
-            found.update(width for width in (step, step // 2, step // 3) if 1 < width < positions)
-    return sorted(width for width in found if positions % width == 0)
+            step = int(np.abs(following[there][0] - here[there][0])) // channels
+            widths.update(width for width in (step, step // 2, step // 3) if 1 < width < positions)
+    return sorted(width for width in widths if positions % width == 0)
 
 
 def _fit(index: Ids, shape: tuple[int, int, int]) -> _Windows | None:
@@ -332,12 +332,12 @@ def _arranged(
         places.append((outer, tap))
     if min(dilations) < 1 or min(strides) < 1:
         return None
-    mine = [places[0][0], places[1][0], places[0][1], places[1][1]]
+    axes_of_places = [places[0][0], places[1][0], places[0][1], places[1][1]]
     last = along[2][0] if along[2] else None
     if along[2] and along[2] != list(range(along[2][0], along[2][0] + len(along[2]))):
         return None
-    order = sorted((axis, number) for number, axis in enumerate([*mine, last]) if axis is not None)
-    ones = [number for number, axis in enumerate([*mine, last]) if axis is None]
+    order = sorted((axis, number) for number, axis in enumerate([*axes_of_places, last]) if axis is not None)
+    ones = [number for number, axis in enumerate([*axes_of_places, last]) if axis is None]
     return _Windows(
         (counts[0], counts[1]),
         (strides[0], strides[1]),

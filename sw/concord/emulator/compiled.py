@@ -90,7 +90,7 @@ def _combine(op: int, other: F32, row: int, tile: F32) -> Any:
     """An operation with a vector of ``other``; whether something is not finite."""
     worst = np.int32(0)
     # A difference is a sum with one sign changed, a minimum the maximum of the complements.
-    mine, its = -_ONE if op == _RSUB else _ONE, -_ONE if op == _SUB else _ONE
+    own, its = -_ONE if op == _RSUB else _ONE, -_ONE if op == _SUB else _ONE
     flip = np.int32(-1) if op == _MIN else np.int32(0)
     for n in range(tile.shape[0]):
         if op == _MUL:
@@ -106,7 +106,7 @@ def _combine(op: int, other: F32, row: int, tile: F32) -> Any:
                 tile[n, b] = _number(_key(np.int32(greater ^ flip)))
         else:
             for b in range(tile.shape[1]):
-                value = _rounded(mine * tile[n, b] + its * other[row + n, b])
+                value = _rounded(own * tile[n, b] + its * other[row + n, b])
                 tile[n, b] = value
                 worst = max(worst, np.int32(_bits(value) & _MAGNITUDE))
     return worst > _MAX_BITS

@@ -167,11 +167,11 @@ class FusedPass:
 
     def _described(self, slots: Sequence[dict[str, int]], table: F32) -> F32:
         """Descriptors of the tables, as the kernels have them; exact, their fields have few bits."""
-        found: NDArray[np.float32] = np.zeros((len(self._mfu_ops), 6), dtype=np.float32)
+        descriptors: NDArray[np.float32] = np.zeros((len(self._mfu_ops), 6), dtype=np.float32)
         for k, mfu_op in enumerate(self._mfu_ops):
             if mfu_op.table is not None:
                 slot = slots[mfu_op.table]
                 kernels.check_slot(slot, table)
                 ends = (slot["low"], slot["high"], slot["offset"], slot["settled_low"], slot["settled_high"])
-                found[k] = (2.0 ** slot["scale"], *ends)
-        return found
+                descriptors[k] = (2.0 ** slot["scale"], *ends)
+        return descriptors

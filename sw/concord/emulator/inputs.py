@@ -163,7 +163,7 @@ class Inputs:
 
     def addresses(self, mem: Mem) -> set[int]:
         """Words of a memory that are given."""
-        return {word for found, at, count in self.places if found is mem for word in range(at, at + count)}
+        return {word for region, at, count in self.places if region is mem for word in range(at, at + count)}
 
     def put(self, lanes: Lanes, first: int, fast: bool = False) -> None:
         """Load a part of the batch; the last entry is repeated where the batch ends. ``fast``: compiled kernels."""

@@ -217,17 +217,17 @@ class Emulator:
         lanes = self._take_lanes(size, min(workers, len(chunks)))
 
         def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], NDArray[np.uint8]]:
-            mine, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
+            worker_lanes, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
             results: dict[int, list[list[Any]]] = {}
             for start in starts:
-                self._load(mine, load)
+                self._load(worker_lanes, load)
                 load = touched.overwritten
                 results[start] = []
                 for phase, plan in zip(phases, plans, strict=True):
                     if phase.inputs is not None:
-                        phase.inputs.put(mine, start, fast)
-                    flags |= self._execute(plan, mine, min(size, batch - start))
-                    results[start].append(phase.outputs.get(mine, min(size, batch - start)))
+                        phase.inputs.put(worker_lanes, start, fast)
+                    flags |= self._execute(plan, worker_lanes, min(size, batch - start))
+                    results[start].append(phase.outputs.get(worker_lanes, min(size, batch - start)))
             return results, flags
 
         pieces: dict[int, list[list[Any]]] = {}
@@ -297,13 +297,13 @@ class Emulator:
 
     def _footprint(self, pc: int) -> Footprint:
         if pc not in self._footprints:
-            found = Footprint()
+            footprint = Footprint()
             for access in map(self._access, dict.fromkeys(self._trace(pc).chains)):
                 for mem in Mem:
-                    found.read(mem, access.read(mem))
+                    footprint.read(mem, access.read(mem))
                 for mem in access.targets:
-                    found.write(mem, access.written(mem))
-            self._footprints[pc] = found
+                    footprint.write(mem, access.written(mem))
+            self._footprints[pc] = footprint
         return self._footprints[pc]
 
     def _trace(self, pc: int) -> Trace:

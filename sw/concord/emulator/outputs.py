@@ -31,16 +31,16 @@ class Outputs:
 
     def addresses(self, mem: Mem) -> set[int]:
         """Words of a memory that are returned."""
-        return {word for found, at, count in self.places if found is mem for word in range(at, at + count)}
+        return {word for region, at, count in self.places if region is mem for word in range(at, at + count)}
 
     def get(self, lanes: Lanes, count: int) -> list[Any]:
         """Contents in the first ``count`` lanes, by span."""
-        found: list[Any] = []
+        parts: list[Any] = []
         for span in self._spans:
             at = slice(span.addr, span.addr + span.count)
             wide = VECTORS[span.region] is Mem.WIDE
-            found.append(lanes.get_wide(at, count) if wide else lanes.get_narrow(at, count))
-        return found
+            parts.append(lanes.get_wide(at, count) if wide else lanes.get_narrow(at, count))
+        return parts
 
     def join(self, pieces: Sequence[Sequence[Any]]) -> list[Any]:
         """Contents of the whole batch, by span, from those of its chunks in order."""

@@ -113,8 +113,8 @@ class ChainSlice:
         if weights is not None:
             shared = chain.dense and bool((source == source[:, :1]).all())
             few = len(weights.mant) != self.shape[1]
-            mine = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
-            self.product = Product(chain, source[:, :1] if shared else source, mine, access.config, fast)
+            own_weights = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
+            self.product = Product(chain, source[:, :1] if shared else source, own_weights, access.config, fast)
         else:
             self.taps = [WordAccess(source[:, :, t]) for t in range(source.shape[2])]
         self.passes = [NumpyPass(access, positions, rows) for rows in segment.passes]
@@ -131,12 +131,12 @@ class ChainSlice:
             rows = np.arange(self.shape[0] * self.shape[1]).reshape(self.shape[:2]) * config.native
         if chain.reduce in (Op.V_MAX, Op.V_REDMAX):
             self.tap_rows = np.ascontiguousarray(source.reshape(-1, source.shape[2])) * config.native
-        for one in self.passes:
-            at = (self.positions, one.rows)
+        for rows_pass in self.passes:
+            at = (self.positions, rows_pass.rows)
             operands = [None if index is None else index[at] for index in self.access.operands]
             targets = {mem: index[at] for mem, index in self.access.targets.items()}
-            mine = rows[:, one.rows.start - self.rows.start : one.rows.stop - self.rows.start]
-            self.fused.append(FusedPass(config, mine, targets, chain.quant, chain, operands))
+            pass_rows = rows[:, rows_pass.rows.start - self.rows.start : rows_pass.rows.stop - self.rows.start]
+            self.fused.append(FusedPass(config, pass_rows, targets, chain.quant, chain, operands))
 
     def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
         """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
@@ -144,10 +144,12 @@ class ChainSlice:
         if self.fused:
             return self._run_fused(lanes, buffers, slots, table)
         x, flags = self._source(lanes, buffers[0])
-        for one in self.passes:
-            rows = slice(one.rows.start - self.rows.start, one.rows.stop - self.rows.start)
-            mine = [buffer[:, rows] for buffer in buffers]
-            flags |= one.run(lanes, mine[0] if x is buffers[0] else x[:, rows], mine, slots, table, noise)
+        for rows_pass in self.passes:
+            rows = slice(rows_pass.rows.start - self.rows.start, rows_pass.rows.stop - self.rows.start)
+            pass_buffers = [buffer[:, rows] for buffer in buffers]
+            flags |= rows_pass.run(
+                lanes, pass_buffers[0] if x is buffers[0] else x[:, rows], pass_buffers, slots, table, noise
+            )
         return flags
 
     def window_steps(self, lanes: Lanes) -> Index:
@@ -164,7 +166,7 @@ class ChainSlice:
             x = lanes.rows(self.chain.mem)
         elif compiled().maximum(lanes.rows(self.chain.mem), self.tap_rows, self.chain.reduce is Op.V_REDMAX, x):
             self._maximum(lanes, buffers[0])
-        for one, fused in zip(self.passes, self.fused, strict=True):
+        for rows_pass, fused in zip(self.passes, self.fused, strict=True):
             vector, raised = fused.run(0, lanes, x, sums, slots, table)
             flags |= raised
             while vector < len(fused.rows):
@@ -172,17 +174,17 @@ class ChainSlice:
                 np.copyto(values[0, 0], x[fused.rows[vector] :][: self.shape[2]])
                 if sums:
                     flags |= round_singles(values, lanes.pool)
-                flags |= self._run_alone(one, vector, lanes, values, slots, table)
+                flags |= self._run_alone(rows_pass, vector, lanes, values, slots, table)
                 vector, raised = fused.run(vector + 1, lanes, x, sums, slots, table)
                 flags |= raised
         return flags
 
     def _run_alone(
-        self, one: NumpyPass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
+        self, rows_pass: NumpyPass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
     ) -> int:
         """One vector of a pass, with values that are not finite."""
-        position, row = divmod(vector, one.rows.stop - one.rows.start)
-        position, row = position + self.positions.start, row + one.rows.start
+        position, row = divmod(vector, rows_pass.rows.stop - rows_pass.rows.start)
+        position, row = position + self.positions.start, row + rows_pass.rows.start
         alone = NumpyPass(self.access, slice(position, position + 1), slice(row, row + 1))
         other = lanes.pool.take("single 1", values.shape)
         return alone.run(lanes, values, [values, other], slots, table, None)
@@ -230,7 +232,7 @@ class ChainSlice:
 def chain_slices(access: Access, weights: Weights | None, batch: int, fast: bool) -> list[ChainSlice]:
     """A chain cut into pieces that can be executed at once, by ``batch`` lanes; ``fast``: with compiled kernels."""
     chain, vector = access.chain, access.config.native * batch
-    found = []
+    slices = []
     for segment in access.segments():
         per_position = (segment.rows.stop - segment.rows.start) * vector
         if chain.reduce is Op.MV_MUL:
@@ -238,6 +240,6 @@ def chain_slices(access: Access, weights: Weights | None, batch: int, fast: bool
         step = max(1, _PART_VALUES // per_position)
         for first in range(segment.positions.start, segment.positions.stop, step):
             some = slice(first, min(first + step, segment.positions.stop))
-            found.append(ChainSlice(access, some, segment, weights, fast))
-    found[-1].last = True
-    return found
+            slices.append(ChainSlice(access, some, segment, weights, fast))
+    slices[-1].last = True
+    return slices

@@ -161,14 +161,14 @@ class Product:
 
         Exact below ``self.exact``, where every sum is a float64 number.
         """
-        found = np.zeros(len(columns), dtype=np.bool_)
+        beyond = np.zeros(len(columns), dtype=np.bool_)
         if not self.config.acc_register:
-            return found
+            return beyond
         for part in self._parts(len(columns)):
             position, lane = columns[part].T
             sums = self._columns(lanes, position, lane, sizes=True)
-            found[part] = sums.reshape(len(sums), -1).max(axis=1) >= self.register
-        return found
+            beyond[part] = sums.reshape(len(sums), -1).max(axis=1) >= self.register
+        return beyond
 
     def _parts(self, count: int) -> Iterator[slice]:
         """Columns that are worked on together."""

@@ -183,10 +183,10 @@ class ReferenceMachine:
             if operation.rounds:
                 self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, *operands))
             return result
-        found = table.lookup(x, self.memories.table, self.memories.slot(mfu_op.table))
-        self._flag(chain, Flag.NONFINITE, found.nonfinite)
-        self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)
-        return found.entries
+        entries, nonfinite, clamped = table.lookup(x, self.memories.table, self.memories.slot(mfu_op.table))
+        self._flag(chain, Flag.NONFINITE, nonfinite)
+        self._flag(chain, Flag.TABLE_CLAMPED, clamped)
+        return entries
 
     def _write_narrow(self, chain: Chain, address: int, x: Bits) -> None:
         quant, noise = chain.quant, None

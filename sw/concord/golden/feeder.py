@@ -172,8 +172,8 @@ class Feeder:
             mant = [((lane & 2 * signs - 1) ^ signs) - signs for lane in lanes]
             self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=mant, exp=(exp ^ 128) - 128))
         else:
-            found = quantize([lanes], config.act)
-            self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=found.mant[0], exp=int(found.exp[0])))
+            block = quantize([lanes], config.act)
+            self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=block.mant[0], exp=int(block.exp[0])))
 
     def _send(self, f: dict[str, int]) -> Iterator[None]:
         size = self.config.inbox // OUTBOX_SHARE

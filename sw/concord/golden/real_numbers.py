@@ -34,11 +34,11 @@ def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     ValueError
         If one is not finite, or an infinity in binary16.
     """
-    given: NDArray[Any] = np.asarray(values)
-    if given.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of real numbers, not of {given.dtype}")
-    if given.size and not (float(given.max()) < _TOO_LARGE and float(given.min()) > -_TOO_LARGE):  # NaN too
-        numbers = given.astype(np.float64)
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of real numbers, not of {array.dtype}")
+    if array.size and not (float(array.max()) < _TOO_LARGE and float(array.min()) > -_TOO_LARGE):  # NaN too
+        numbers = array.astype(np.float64)
         with np.errstate(invalid="ignore"):
             bad = ~(np.abs(numbers) < _TOO_LARGE)
         where = tuple(int(n) for n in np.argwhere(bad)[0])
@@ -46,4 +46,4 @@ def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
             f"{name} must hold finite numbers within ±{BINARY16_MAX} (binary16), not {numbers[where]} at {list(where)}"
             f" ({int(bad.sum())} such values)"
         )
-    return given
+    return array

@@ -14,9 +14,9 @@ def runs_of_layers(body: ir.Body) -> list[tuple[str, list[ir.ModelNode]]]:
 
 def free_name(name: str, taken: set[str]) -> str:
     """A name that is not taken yet, and is then."""
-    found, count = name, 1
-    while found in taken:
+    free, count = name, 1
+    while free in taken:
         count += 1
-        found = f"{name}_{count}"
-    taken.add(found)
-    return found
+        free = f"{name}_{count}"
+    taken.add(free)
+    return free

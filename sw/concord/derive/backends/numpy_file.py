@@ -148,9 +148,9 @@ class _Writer:
             "np.maximum", "np.minimum", "np.sqrt", "np.concatenate", "np.broadcast_to", "transpose", self._host_constant
         )
         lines = partition_lines(partition, names, dialect, lambda name: own.new("host", name))
-        found = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
+        results = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
         about = '"""What the host computes from the outputs of the NPU, in float64."""'
-        body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{found}}}"])
+        body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{results}}}"])
         text = importlib.resources.files("concord.golden").joinpath("host_math.py").read_text(encoding="utf-8")
         functions = text.split(_HOST_MARK, 1)[1].split("\n\n\n", 1)[1].strip()
         return [CONSTANTS, functions, f"def behind(values):\n{body}".strip()]
@@ -161,13 +161,13 @@ class _Writer:
 
     def _function(self, piece: _Function, later: set[ir.Value]) -> str:
         made = {x for node in piece.nodes for x in node.outputs}
-        given = [x for node in piece.nodes for x in node.inputs if x not in made and x not in self._constants]
-        given = list(dict.fromkeys(given))
+        parameters = [x for node in piece.nodes for x in node.inputs if x not in made and x not in self._constants]
+        parameters = list(dict.fromkeys(parameters))
         results = [x for node in piece.nodes for x in node.outputs if x in later]
         stem = identifier(piece.layer or "program")
         name = self._functions.new(stem, "layer" if stem in self._values else "")
         flagged = any(node.may for node in every(ir.Body(tuple(piece.nodes))))
-        arguments = ", ".join([x.name for x in given] + ["flags"] * flagged)
+        arguments = ", ".join([x.name for x in parameters] + ["flags"] * flagged)
         lines = [f"def {name}({arguments}):", f'    """{_about(piece)}"""']
         for node in piece.nodes:
             lines += [f"    {line}" for line in self._lines(node)]
@@ -185,8 +185,8 @@ class _Writer:
         ]
         lines += [f"    {x.name} = inputs[{model.names[x.name]!r}]" for x in model.inputs]
         lines += [f"    {step}" for step in self._steps]
-        found = ", ".join(f"{model.names[x.name]!r}: {self._output(x)}" for x in model.outputs)
-        lines.append(f"    return {{{found}}}")
+        results = ", ".join(f"{model.names[x.name]!r}: {self._output(x)}" for x in model.outputs)
+        lines.append(f"    return {{{results}}}")
         shapes = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.inputs}
         drop = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.outputs}
         numbers = {"shapes": shapes, "results": drop, "group": model.group, "chunk": _chunk(model)}
@@ -359,21 +359,23 @@ class _Writer:
                 self._keep(node)
         batch = next(x.name for x in loop.inputs if x.batched)
         lines = []
-        for one in loop.carried:
-            lines.append(f"{one.param.name} = {self._spread(one.initial, batch)}")
-        lines += [f"{one.output.name} = []" for one in loop.stacked]
+        for carried in loop.carried:
+            lines.append(f"{carried.param.name} = {self._spread(carried.initial, batch)}")
+        lines += [f"{stack.output.name} = []" for stack in loop.stacked]
         lines.append(f"for t in range({loop.count}):")
         for scan in loop.scanned:
             lines.append(f"    {scan.param.name} = {self._spread(scan.source, batch)}[:, t]")
         for node in loop.body:
             if not isinstance(node, ir.Constant):
                 lines += [f"    {line}" for line in self._lines(node)]
-        lines += [f"    {one.output.name}.append({self._spread(one.result, batch)})" for one in loop.stacked]
+        lines += [f"    {stack.output.name}.append({self._spread(stack.result, batch)})" for stack in loop.stacked]
         if loop.carried:
-            params = ", ".join(one.param.name for one in loop.carried)
-            lines.append(f"    {params} = {', '.join(self._spread(one.result, batch) for one in loop.carried)}")
-        lines += [f"{one.final.name} = {one.param.name}" for one in loop.carried if one.final is not None]
-        lines += [f"{one.output.name} = np.stack({one.output.name}, axis=1)" for one in loop.stacked]
+            params = ", ".join(carried.param.name for carried in loop.carried)
+            lines.append(f"    {params} = {', '.join(self._spread(carried.result, batch) for carried in loop.carried)}")
+        lines += [
+            f"{carried.final.name} = {carried.param.name}" for carried in loop.carried if carried.final is not None
+        ]
+        lines += [f"{stack.output.name} = np.stack({stack.output.name}, axis=1)" for stack in loop.stacked]
         return lines
 
 
@@ -442,16 +444,16 @@ def _flags(node: ir.ModelNode) -> str:
 
 
 def _slices(node: ir.Slice) -> list[str]:
-    found = []
+    texts = []
     for size, start, step, count in zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True):
         stop = start + count * step
         if start == 0 and step == 1 and count == size:
-            found.append(":")
+            texts.append(":")
         elif step > 0:
-            found.append(f"{start}:{min(stop, size)}" + (f":{step}" if step > 1 else ""))
+            texts.append(f"{start}:{min(stop, size)}" + (f":{step}" if step > 1 else ""))
         else:
-            found.append(f"{start}:{stop if stop >= 0 else ''}:{step}")
-    return found
+            texts.append(f"{start}:{stop if stop >= 0 else ''}:{step}")
+    return texts
 
 
 def _about(piece: _Function) -> str:

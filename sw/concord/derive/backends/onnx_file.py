@@ -71,11 +71,11 @@ class _Emitter(DataMovement):
         if model.flags is not None and flags is not None:
             shape: list[str | int | None] = ["samples", len(model.flags.places)]
             outputs.append(helper.make_tensor_value_info(flags, TensorProto.UINT8, shape))
-        found = self.writer.model(model.name, inputs, outputs, [one for one in layers if one[1] < one[2]])
+        proto = self.writer.model(model.name, inputs, outputs, [layer for layer in layers if layer[1] < layer[2]])
         if model.flags is not None and flags is not None:
-            describe(found, flags, model.flags)
-        onnx.checker.check_model(found)
-        return found
+            describe(proto, flags, model.flags)
+        onnx.checker.check_model(proto)
+        return proto
 
     def _check_names(self) -> None:
         """An ONNX graph has no two tensors of one name."""
@@ -103,8 +103,8 @@ class _Emitter(DataMovement):
             writer.node("Identity", [name], model.names[value.name])
         if model.host_partition is None:
             return ends
-        found = write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
-        return {name: found[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
+        computed = write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
+        return {name: computed[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
 
     def _behind(self, partition: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
@@ -116,14 +116,14 @@ class _Emitter(DataMovement):
     def _grouped(self, value: ir.Value) -> str:
         """An input ``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
         w, group = self.writer, self.model.group
-        given = self.model.names[value.name]
-        count = w.node("Shape", [given], start=0, end=1)
-        one, size = w.ints([1]), w.ints([group])
-        runs = w.node("Div", [w.node("Add", [count, w.node("Sub", [size, one])]), size])
+        port = self.model.names[value.name]
+        count = w.node("Shape", [port], start=0, end=1)
+        single, size = w.ints([1]), w.ints([group])
+        runs = w.node("Div", [w.node("Add", [count, w.node("Sub", [size, single])]), size])
         whole = w.node("Squeeze", [w.node("Mul", [runs, size])])
         zero, step = w.constant(0, np.int64), w.constant(1, np.int64)
-        index = w.node("Min", [w.node("Range", [zero, whole, step]), w.node("Sub", [count, one])])
-        filled = w.node("Gather", [given, index], axis=0)
+        index = w.node("Min", [w.node("Range", [zero, whole, step]), w.node("Sub", [count, single])])
+        filled = w.node("Gather", [port, index], axis=0)
         return w.node("Reshape", [filled, w.ints([-1, *value.shape])])
 
     def _flags(self) -> str:
@@ -219,19 +219,19 @@ class _Emitter(DataMovement):
         parts = []
         runs = _runs(node.blocks)
         sizes = [count * size for size, count in runs]
-        given = [x] if len(runs) == 1 else self.split(x, sizes)
+        sources = [x] if len(runs) == 1 else self.split(x, sizes)
         start = place = 0
-        for (size, count), part in zip(runs, given, strict=True):
+        for (size, count), part in zip(runs, sources, strict=True):
             floor = least[start : start + count]
             start += count
-            one = w.constant(floor[:1] if (floor == floor[0]).all() else floor[:, None], np.float32)
+            units = w.constant(floor[:1] if (floor == floor[0]).all() else floor[:, None], np.float32)
             blocks = w.node("Reshape", [part, w.ints([*front, *node.x.shape[:-1], count, size])])
-            given_with = [blocks, one]
+            operands = [blocks, units]
             if node.noise is not None:
                 noise = node.noise[..., place : place + count * size].reshape(*node.x.shape[:-1], count, size)
-                given_with.append(w.constant(noise, np.float64))
+                operands.append(w.constant(noise, np.float64))
             place += count * size
-            narrow = w.call(f"BlockQuantize{how}", given_with, share=share, greatest_code=code)
+            narrow = w.call(f"BlockQuantize{how}", operands, share=share, greatest_code=code)
             last = self.name(node.output) if len(runs) == 1 else None
             parts.append(w.node("Reshape", [narrow, w.ints([*front, *node.x.shape[:-1], count * size])], last))
         if len(parts) > 1:
@@ -280,8 +280,8 @@ class _Emitter(DataMovement):
         groups, _, depth = weight.shape
         rows = w.node("Reshape", [x, w.ints([-1, groups, depth])])
         by_group = w.node("Transpose", [rows], perm=[1, 0, 2])
-        found = w.node("MatMul", [by_group, w.constant(weight.transpose(0, 2, 1), dtype)])
-        back = w.node("Transpose", [found], perm=[1, 0, 2])
+        products = w.node("MatMul", [by_group, w.constant(weight.transpose(0, 2, 1), dtype)])
+        back = w.node("Transpose", [products], perm=[1, 0, 2])
         front = [-1] if node.x.batched else []
         return w.node("Reshape", [back, w.ints([*front, *node.output.shape])])
 
@@ -342,25 +342,25 @@ class _Emitter(DataMovement):
         """A Scan: its states are what iterations carry, its inputs and outputs have the iterations along an axis."""
         w = self.writer
         batch = self.batch(next(value for value in node.inputs if value.batched))
-        states = [self.expanded(one.initial, batch) for one in node.carried]
-        sources = [self.name(one.source) for one in node.scanned]
+        states = [self.expanded(carried.initial, batch) for carried in node.carried]
+        sources = [self.name(scan.source) for scan in node.scanned]
         both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
-        params = [self.name(one.param) for one in both]
-        axes = [int(one.source.batched) for one in node.scanned]
+        params = [self.name(read.param) for read in both]
+        axes = [int(scan.source.batched) for scan in node.scanned]
         if not sources:  # a Scan has as many iterations as what it reads
             sources, axes = [w.constant(np.zeros(node.count), np.float32)], [0]
             params.append(w.fresh("iteration"))
-        constants = [one.param for one in node.scanned if not one.source.batched]
+        constants = [scan.param for scan in node.scanned if not scan.source.batched]
         outside, self.hits = self.hits, Hits(w)
         with w.inside() as body:
-            self.names |= {one.param: self.name(one.param) for one in both}
+            self.names |= {read.param: self.name(read.param) for read in both}
             for param in constants:
                 self.names[param] = self.expand(self.name(param), param.shape, batch)
             for inner in node.body:
                 self.emit(inner)
             results = [one.result for one in node.carried] + [one.result for one in node.stacked]
             ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("iteration")) for value in results]
-            hits = self.hits.together(self.hits.found)
+            hits = self.hits.together(self.hits.raised)
         self.hits = outside
         outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
         raised = {key: w.fresh("raised") for key in hits}

@@ -31,11 +31,11 @@ class Hits:
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
-        self.found: dict[Key, list[str]] = {}
+        self.raised: dict[Key, list[str]] = {}
 
     def add(self, node: ir.ModelNode, flag: Flag, where: str) -> None:
         """A flag that a node raises where this tensor ``[samples, ...]`` is true."""
-        self.found.setdefault((node.where, flag), []).append(self.writer.call("AnyOfSample", [where]))
+        self.raised.setdefault((node.where, flag), []).append(self.writer.call("AnyOfSample", [where]))
 
     def product(self, node: ir.Products, sums: list[str]) -> None:
         """``ACC_OVERFLOW`` of exact sums, one tensor or two."""
@@ -73,17 +73,17 @@ class Hits:
     def together(self, keys: Iterable[Key]) -> dict[Key, str]:
         """One tensor for each."""
         w = self.writer
-        every = {key: self.found[key] for key in keys}
+        every = {key: self.raised[key] for key in keys}
         return {key: names[0] if len(names) == 1 else w.node("Max", names) for key, names in every.items()}
 
     def iterations(self, key: Key, stacked: str) -> None:
         """What the iterations of a loop have raised, ``[samples, iterations]``."""
         w = self.writer
-        self.found.setdefault(key, []).append(w.node("ReduceMax", [stacked, w.ints([1])], keepdims=0))
+        self.raised.setdefault(key, []).append(w.node("ReduceMax", [stacked, w.ints([1])], keepdims=0))
 
     def words(self, flags: ir.Flags, runs: str) -> str:
         """Flag words, UINT8 ``[runs, layers]``; ``runs`` is their number."""
-        w, hits = self.writer, self.together(list(self.found))
+        w, hits = self.writer, self.together(list(self.raised))
         columns = []
         for place in flags.places:
             always = w.constant([flags.always.get(place, 0)], np.int32)

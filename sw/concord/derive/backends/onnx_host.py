@@ -23,23 +23,23 @@ _OPS = {
 _BEFORE_FIRST = -(1 << 62)
 
 
-def write_host_partition(writer: Writer, partition: Graph, given: dict[str, str]) -> dict[str, ir.Shape]:
+def write_host_partition(writer: Writer, partition: Graph, sources: dict[str, str]) -> dict[str, ir.Shape]:
     """Write the operations of a host partition; returns its outputs with their shapes.
 
     Parameters
     ----------
-    given : dict
+    sources : dict
         Tensors of the inputs of the partition ``[samples, ...]`` by name.
     """
-    names = {name: _reshape(writer, given[name], tuple(partition.shapes[name])) for name in partition.inputs}
+    names = {name: _reshape(writer, sources[name], tuple(partition.shapes[name])) for name in partition.inputs}
     for operation in operations(partition):
         names[operation.output] = _write(writer, operation, [_operand(writer, x, names) for x in operation.operands])
     computed = {name for node in partition.nodes for name in node.outputs}
     made = [name for name in partition.outputs if name in computed]  # others are outputs of the NPU
     for name in made:
-        found = _reshape(writer, names[name], tuple(partition.sample_shape(name)))
-        # Not found + 0, which ONNX Runtime may leave out.
-        writer.node("Sub", [writer.constant(0.0, np.float64), writer.node("Neg", [found])], name)
+        result = _reshape(writer, names[name], tuple(partition.sample_shape(name)))
+        # Not result + 0, which ONNX Runtime may leave out.
+        writer.node("Sub", [writer.constant(0.0, np.float64), writer.node("Neg", [result])], name)
     return {name: tuple(partition.sample_shape(name)) for name in made}
 
 

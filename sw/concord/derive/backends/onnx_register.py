@@ -32,7 +32,7 @@ def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPl
     side = w.node("ReduceSum", [sides, w.ints([axis])], keepdims=0)
     total = w.node("Gather", [sums, w.ints(np.array(-1))], axis=axis)
     if axis == -3:
-        side, total = (w.node("Squeeze", [one, w.ints([-2])]) for one in (side, total))
+        side, total = (w.node("Squeeze", [part, w.ints([-2])]) for part in (side, total))
     zero, infinity = (w.constant(value, np.float64) for value in (0.0, np.inf))
     below = w.node("Where", [w.node("Less", [side, zero]), w.node("Neg", [infinity]), total])
     return w.node("Where", [w.node("Greater", [side, zero]), infinity, below])

@@ -133,8 +133,8 @@ def reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
                 yield name
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                given = {value.name for value in attribute.g.input}
-                yield from (name for name in reads(attribute.g.node) if name not in made | given)
+                inputs = {value.name for value in attribute.g.input}
+                yield from (name for name in reads(attribute.g.node) if name not in made | inputs)
         made.update(node.output)
 
 
@@ -145,11 +145,11 @@ def _grouped(
     calls, functions = [], []
     names: set[str] = set()
     for layer, begin, end in layers:
-        mine, later = nodes[begin:end], nodes[end:]
-        made = [name for node in mine for name in node.output]
+        layer_nodes, later = nodes[begin:end], nodes[end:]
+        made = [name for node in layer_nodes for name in node.output]
         wanted = {*reads(later), *outputs}
-        given, results = list(dict.fromkeys(reads(mine))), [name for name in made if name in wanted]
+        inputs, results = list(dict.fromkeys(reads(layer_nodes))), [name for name in made if name in wanted]
         name = free_name(in_ascii(layer) or "part", names)
-        functions.append(helper.make_function(LAYERS, name, given, results, mine, _opsets()))
-        calls.append(helper.make_node(name, given, results, name=name, domain=LAYERS))
+        functions.append(helper.make_function(LAYERS, name, inputs, results, layer_nodes, _opsets()))
+        calls.append(helper.make_node(name, inputs, results, name=name, domain=LAYERS))
     return calls, functions

@@ -63,8 +63,8 @@ class _Emitter:
             made = [value for node in nodes for value in node.outputs]
             results = [self.local(value) for value in made if value in later]
             inside = set(made)
-            given = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
-            given = list(dict.fromkeys(given))
+            parameters = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
+            parameters = list(dict.fromkeys(parameters))
             name = free_name("layer_" + (in_ascii(layer) or "part"), taken)
             returned = ", ".join(results)
             body = [
@@ -72,18 +72,18 @@ class _Emitter:
                 *self.nodes.of(nodes),
                 f"return {returned}" if results else "return",
             ]
-            given += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
-            methods.append(_method(name, given, body))
-            calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(given)})")
+            parameters += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
+            methods.append(_method(name, parameters, body))
+            calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(parameters)})")
         return self._whole(constants, methods, calls)
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> tuple[str, bytes]:
         model = self.model
         ends = {model.names[v.name]: self.local(v) for v in model.outputs}
-        heads, host, behind = self._host_partition(ends)
+        heads, host, computed = self._host_partition(ends)
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
-        results = {name: (behind | ends)[name] for name in _results(model, ends)}
+        results = {name: (computed | ends)[name] for name in _results(model, ends)}
         count = f"{self.local(model.inputs[0])}.shape[0]"
         heads = [f"count = {count}", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
@@ -122,7 +122,7 @@ class _Emitter:
         model, host = self.model, self.model.host_partition
         if host is None:
             return [], [], {}
-        given = {model.names[v.name]: self.local(v) for v in model.inputs}
+        inputs = {model.names[v.name]: self.local(v) for v in model.inputs}
         names, heads = dict(ends), []
         taken = {self.local(v) for v in model.inputs}
         taken |= {self.local(v) for node in every(model.body) for v in node.outputs}
@@ -131,9 +131,9 @@ class _Emitter:
             return free_name("behind", taken)
 
         for name in host.inputs:
-            if name in given:
+            if name in inputs:
                 names[name] = free_name("given", taken)
-                heads.append(f"{names[name]} = {self.nodes.on_grid(given[name], model.grids.get(name))}")
+                heads.append(f"{names[name]} = {self.nodes.on_grid(inputs[name], model.grids.get(name))}")
 
         functions = "torch.maximum", "torch.minimum", "host_root", "torch.cat", "torch.broadcast_to"
         dialect = Dialect(*functions, "permute", self.nodes.constant)
@@ -146,6 +146,6 @@ def _results(model: ir.Model, ends: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*(model.host_partition.outputs if model.host_partition is not None else ()), *ends]))
 
 
-def _method(name: str, given: Sequence[str], body: Sequence[str]) -> str:
-    lines = [f"def {name}({', '.join(['self', *given])}):", *("    " + line for line in body), ""]
+def _method(name: str, parameters: Sequence[str], body: Sequence[str]) -> str:
+    lines = [f"def {name}({', '.join(['self', *parameters])}):", *("    " + line for line in body), ""]
     return "\n".join("    " + line if line else "" for line in lines)

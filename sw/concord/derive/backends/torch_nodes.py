@@ -179,14 +179,14 @@ class NodeLines:
         how, x = plan(node), f"{self.local(node.x)}.to(torch.float64)"
         if isinstance(node, ir.Depthwise):
             weight = self.constant(node.weight, np.float64)
-            one = f"({{}} * {weight}).sum(-2)"
+            products = f"({{}} * {weight}).sum(-2)"
         else:
             weight = self.constant(np.moveaxis(node.weight, -1, -2), np.float64)
-            one = f"product({{}}, {weight}, {node.weight.ndim == 3})"
+            products = f"product({{}}, {weight}, {node.weight.ndim == 3})"
         offset = None if node.offset is None else self.constant(node.offset, np.float64)
         rest = ""
         if not how.steps:
-            total = one.format(x) + (f" + {offset}" if offset else "")
+            total = products.format(x) + (f" + {offset}" if offset else "")
             if how.register is not None:
                 where = f"{how.register!r}, {how.norm!r}, {list(node.starts)}"
                 self.lines.append(f"total = ended({total}, {x}, {weight}, {where})")
@@ -194,7 +194,7 @@ class NodeLines:
         else:
             beside = f" + [{offset}]" if offset else ""
             count = {2: "two", 3: "three"}[len(how.steps) + 1 + bool(offset)]
-            sums = f"[{one.format('part')} for part in parts({x}, {how.steps!r})]{beside}"
+            sums = f"[{products.format('part')} for part in parts({x}, {how.steps!r})]{beside}"
             self.lines.append(f"total, rest = sum_of_{count}(*({sums}))")
             total, rest = "total", ", rest"
         raised = []
@@ -214,11 +214,13 @@ class NodeLines:
     def _loop(self, node: ir.Loop) -> None:
         batched = next(value for value in node.inputs if value.batched)
         count = f"{self.local(batched)}.shape[0]"
-        for one in node.carried:
-            given = one.initial
-            text = self.local(given) if given.batched else f"{self.local(given)}.expand({count}, *{given.shape!r})"
-            self.put(one.param, text)
-        stacks = {one: f"{self.local(one.output)}_iterations" for one in node.stacked}
+        for carried in node.carried:
+            initial = carried.initial
+            text = (
+                self.local(initial) if initial.batched else f"{self.local(initial)}.expand({count}, *{initial.shape!r})"
+            )
+            self.put(carried.param, text)
+        stacks = {stack: f"{self.local(stack.output)}_iterations" for stack in node.stacked}
         self.lines += [f"{name} = []" for name in stacks.values()]
         outer, self.lines = self.lines, []
         for scan in node.scanned:
@@ -234,12 +236,12 @@ class NodeLines:
         for stack, name in stacks.items():
             self.lines.append(f"{name}.append({self._all(stack.result, count)})")
         if node.carried:
-            params = ", ".join(self.local(one.param) for one in node.carried)
-            self.lines.append(f"{params} = {', '.join(self._all(one.result, count) for one in node.carried)}")
+            params = ", ".join(self.local(carried.param) for carried in node.carried)
+            self.lines.append(f"{params} = {', '.join(self._all(carried.result, count) for carried in node.carried)}")
         self.lines = [*outer, f"for iteration in range({node.count}):", *("    " + line for line in self.lines)]
-        for one in node.carried:
-            if one.final is not None:
-                self.put(one.final, self.local(one.param))
+        for carried in node.carried:
+            if carried.final is not None:
+                self.put(carried.final, self.local(carried.param))
         for stack, name in stacks.items():
             self.put(stack.output, f"torch.stack({name}, 1)")
 
