@@ -150,8 +150,8 @@ class BlockUpdater(Component):
         inner = self.lanes.bit_length() - 1
         command, free = self.command.p, Signal(range(self.places + 1), init=self.places)
         works, left, tail = Signal(), Signal(len(command.final) - inner), Signal(inner)
-        taken, given = (one.valid & one.ready for one in (self.command, self.result))
-        m.d.sync += free.eq(free + given - taken)
+        taken, returned = (port.valid & port.ready for port in (self.command, self.result))
+        m.d.sync += free.eq(free + returned - taken)
 
         step, last = works & ~paused & self.increments.valid, left == 0
         m.d.comb += [
@@ -164,7 +164,7 @@ class BlockUpdater(Component):
             first.active.eq(Cat(lanes_in_use(last, tail, self.lanes))),
             first.increments.eq(self.increments.p),
         ]
-        addr, exp, raw = (Signal.like(one, name=f"block_{one.name}") for one in (first.addr, first.exp, first.raw))
+        addr, exp, raw = (Signal.like(port, name=f"block_{port.name}") for port in (first.addr, first.exp, first.raw))
         m.d.comb += [first.addr.eq(addr), first.exp.eq(exp), first.raw.eq(raw)]
         with m.If(step):
             m.d.sync += [addr.eq(addr + 1), left.eq(left - 1), works.eq(~last)]
@@ -222,6 +222,6 @@ class BlockUpdater(Component):
             second.read.data.eq(self.read.data),
         ]
         for name in ("en", "addr", "data", "exp"):
-            mine, other = getattr(second.write, name), getattr(first.write, name)
-            m.d.comb += Value.cast(getattr(self.write, name)).eq(Mux(moving, Value.cast(mine), Value.cast(other)))
+            port, of_second, of_first = (Value.cast(getattr(w, name)) for w in (self.write, second.write, first.write))
+            m.d.comb += port.eq(Mux(moving, of_second, of_first))
         return finished.r_rdy & (~outcome.grows | grown)

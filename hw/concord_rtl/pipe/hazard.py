@@ -62,9 +62,9 @@ class HazardTracker(NpuUnit):
         with m.Elif(self.pop & ~enter):
             m.d.sync += place.eq(place >> 1)
         for k, entry in enumerate(self.entries):
-            mine = enter & Mux(self.pop, place[k + 1], place[k])
-            with m.If(mine | self.pop):
-                m.d.sync += entry.eq(Mux(mine, addr, self.entries[k + 1]) if k + 1 < size else addr)
+            enters = enter & Mux(self.pop, place[k + 1], place[k])
+            with m.If(enters | self.pop):
+                m.d.sync += entry.eq(Mux(enters, addr, self.entries[k + 1]) if k + 1 < size else addr)
         return m
 
 
@@ -140,12 +140,12 @@ class HazardGate(Component):
         ]
         older = self._older(m, first)
         # The entries that a request waits for are found in its first cycle; from then on they move with the queue.
-        found = self._popped(first, Mux(first.check, self._older_matches(m, first, older), 0))
+        first_left = self._popped(first, Mux(first.check, self._older_matches(m, first, older), 0))
         second_left, third_left = self._popped(second, second_match), self._popped(third, third_match)
         with m.If(self.i.ready):
             m.d.sync += [first_valid.eq(self.i.valid), first.eq(self.i.p)]
         with m.If(advance):
-            m.d.sync += [second_valid.eq(first_valid), second_match.eq(found)]
+            m.d.sync += [second_valid.eq(first_valid), second_match.eq(first_left)]
             m.d.sync += [second[name].eq(first[name]) for name in kept.members]
         with m.Else():
             m.d.sync += second_match.eq(second_left)
@@ -174,12 +174,12 @@ class HazardGate(Component):
             Cat(entry == request.addr for entry in entries) & (request.memory == k).replicate(size)
             for k, entries in enumerate(self.entries)
         ]
-        found = Signal(size)
-        m.d.comb += found.eq(Cat(k < older for k in range(size)))
+        is_older = Signal(size)
+        m.d.comb += is_older.eq(Cat(k < older for k in range(size)))
         same = equal[0]
         for other in equal[1:]:
             same = same | other
-        return found & same
+        return is_older & same
 
     def _popped(self, request, match):
         """``match`` after this cycle."""

@@ -115,7 +115,7 @@ class Launcher(Component):
             control.emit.eq(emits),
             control.skip.eq(entry.outside),
         ]
-        operands_ok = ~emit | ~((needed & ~self.available).any() | (token.early & self._behind(m)))
+        operands_ok = ~emit | ~((needed & ~self.available).any() | (token.early & self._overtakes(m)))
         m.d.comb += starts.eq(soon & self.tokens.valid & source_ok & operands_ok)
         m.d.comb += self.queue_soon.eq(starts & ~product & ~broadcast)
         m.d.sync += [
@@ -135,19 +135,19 @@ class Launcher(Component):
             m.d.sync += broadcast.eq((reduction == Reduction.MAX_ALL) & ~broadcast & entry.last)
         return control
 
-    def _behind(self, m):
-        """Whether a vector that starts in the next cycle and leaves early would not be behind those that do not.
+    def _overtakes(self, m):
+        """Whether a vector that starts in the next cycle and leaves early would overtake one that does not.
 
         Nothing starts in the cycle in which ``emitted`` is set, so that one does not count.
         """
         cycles = self.config.beats + timing.mfu_latency(early=False) - timing.mfu_latency(early=True)
-        left, behind = Signal(range(cycles)), Signal()
+        left, overtakes = Signal(range(cycles)), Signal()
         late = self.emitted & ~self.tokens.p.early
         with m.If(late):
-            m.d.sync += [left.eq(cycles - 2), behind.eq(1)]
-        with m.Elif(behind):
-            m.d.sync += [left.eq(left - 1), behind.eq(left != 1)]
-        return behind
+            m.d.sync += [left.eq(cycles - 2), overtakes.eq(1)]
+        with m.Elif(overtakes):
+            m.d.sync += [left.eq(left - 1), overtakes.eq(left != 1)]
+        return overtakes
 
     def _beats(self, m, start, soon):
         """Beat counter: a vector may start in the last beat of the one before, which is ``soon`` the next cycle."""

@@ -224,7 +224,7 @@ _GATE_CHANGES = (
     Change(_HAZARD, "match >> 1, match", "match, match"),
     Change(_HAZARD, "(clear & self.o.ready)", "self.o.ready"),
     Change(_HAZARD, "self.o.valid.eq(third_valid & clear)", "self.o.valid.eq(third_valid)"),
-    Change(_HAZARD, "found & same", "same"),
+    Change(_HAZARD, "is_older & same", "same"),
 )
 
 PROOFS = (
