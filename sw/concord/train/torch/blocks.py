@@ -7,8 +7,9 @@ integer training are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +19,18 @@ from concord.train.tensor import Dyadic, Tensor, multiplied, quantised, saturati
 from concord.train.torch.tape import Tape
 
 
-class PendingProduct(Protocol):
-    """A convolution or product that waits for what comes behind it."""
+@dataclass
+class PendingProduct:
+    """A convolution or product that waits for what comes behind it: its module, and what that reads."""
 
     module: Any
     source: BlockTensor
 
     def __call__(self) -> tuple[str, Tensor]:
         """Compute it by itself."""
+        module = self.module
+        ((name, tensor),) = self.source.tape.run(module.op, module.name, module.layer, [self.source.made], module.attrs)
+        return name, tensor
 
 
 #: Functions by their names in PyTorch; :mod:`concord.train.torch.functions` fills it.
@@ -52,10 +57,10 @@ class BlockTensor:
         self._taken = False
 
     @classmethod
-    def waiting(cls, tape: Tape, product: PendingProduct) -> BlockTensor:
+    def waiting(cls, product: PendingProduct) -> BlockTensor:
         """The result of a product, which is computed as soon as something other than a normalisation reads it."""
         block = cls.__new__(cls)
-        block.tape, block._made, block._product, block._taken = tape, None, product, False
+        block.tape, block._made, block._product, block._taken = product.source.tape, None, product, False
         return block
 
     def take(self) -> PendingProduct | None:

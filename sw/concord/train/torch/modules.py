@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from concord.train.network import TrainableNetwork, without_weights
 from concord.train.norm import Norm, Running
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor
-from concord.train.torch.blocks import BlockTensor
+from concord.train.torch.blocks import BlockTensor, PendingProduct
 from concord.train.torch.functions import sizes
 from concord.train.torch.tape import Tape
 
@@ -118,19 +117,6 @@ def shapes_only(attrs: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: np.broadcast_to(np.float64(0), np.shape(attrs[name])) for name in names}
 
 
-@dataclass
-class _Product:
-    """A convolution or product that waits for what comes behind it."""
-
-    module: ProductModule
-    source: BlockTensor
-
-    def __call__(self) -> tuple[str, Tensor]:
-        module = self.module
-        ((name, tensor),) = self.source.tape.run(module.op, module.name, module.layer, [self.source.made], module.attrs)
-        return name, tensor
-
-
 class ProductModule(_Converted):
     """Conv1d, Conv2d or Linear."""
 
@@ -148,7 +134,7 @@ class ProductModule(_Converted):
 
     def forward(self, x: Any) -> BlockTensor:
         source = block(x, self.name)
-        return BlockTensor.waiting(source.tape, _Product(self, source))
+        return BlockTensor.waiting(PendingProduct(self, source))
 
     def give_bias(self, norm: Norm) -> bool:
         """Let the running mean of a normalisation take the bias over, which is zero from now on."""
