@@ -138,11 +138,6 @@ def region_words(config: NpuConfig) -> str:
     return _table(("region", "words", "bits", "bytes on the link", "word"), rows)
 
 
-def script_operations() -> str:
-    """Words of the feeder's script: what they do."""
-    return _enumeration(feeder.FeedOp)
-
-
 def script_fields() -> str:
     """Words of the feeder's script: where values stand in them."""
     rows = [
@@ -202,7 +197,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "registers": registers,
     "register-fields": register_fields,
     "parameters": parameters,
-    "script-operations": script_operations,
+    "script-operations": lambda: _enumeration(feeder.FeedOp),
     "script-fields": script_fields,
     "layout-loops": layout_loops,
     "requests": lambda: _enumeration(link.Kind),

@@ -80,14 +80,9 @@ def bind(parameter: Parameter, limit: int, apart: bool) -> int:
     The accumulator of a weight holds what the weight is less than its total, which may be almost a step.
     """
     shift = parameter.accumulator.shift
-    shape = parameter.blocks.shape
-    total = ((parameter.weight.astype(np.int64) << shift) + parameter.acc).reshape(shape[0], -1)
+    total = parameter.total.reshape(parameter.blocks.shape[0], -1)
     kept, weight = bounded(total, shift, limit, apart)
     changed = int(np.count_nonzero(np.any(kept != total, axis=1)))
-    blocks = (1, -1)
     acc = np.clip(kept - (weight << shift), -parameter.accumulator.q_max, parameter.accumulator.q_max)
-    parameter.replace(
-        weight.astype(parameter.weight.dtype).reshape(blocks), acc.astype(parameter.acc.dtype).reshape(blocks),
-        parameter.exp,
-    )  # fmt: skip
+    parameter.replace(weight.reshape(1, -1), acc.reshape(1, -1), parameter.exp)
     return changed

@@ -146,37 +146,37 @@ def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: S
     """What a layer is made of; the last node has its name."""
     if kind == "graph_conv":
         return _graph_convolution(name, options, last, shape)
-    return [_node(kind, name, options, last, shape)]
+    inputs = (last, options["to"]) if kind == "add" else (last,)
+    op, attrs = _operation(kind, options, shape)
+    return [Node(op, name, inputs, (name,), attrs)]
 
 
-def _node(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Shape) -> Node:
+def _operation(kind: str, options: Mapping[str, Any], shape: Shape) -> tuple[str, dict[str, Any]]:
+    """Operator and attributes of a layer that is one node."""
     kernel = (options.get("kernel", 1),) * 2
     if kind in ("conv", "depthwise"):
         groups = shape[1] if kind == "depthwise" else options["groups"]
         outputs = shape[1] if kind == "depthwise" else options["channels"]
         weight = np.zeros((outputs, shape[1] // groups, *kernel))
-        attrs = {"weight": weight, "bias": np.zeros(outputs), "group": groups, **_window(options)}
-        return Node("Conv", name, (last,), (name,), attrs)
+        return "Conv", {"weight": weight, "bias": np.zeros(outputs), "group": groups, **_window(options)}
     if kind == "dense":
         outputs = options["outputs"]
-        return Node(
-            "Dense", name, (last,), (name,), {"weight": np.zeros((outputs, shape[-1])), "bias": np.zeros(outputs)}
-        )
+        return "Dense", {"weight": np.zeros((outputs, shape[-1])), "bias": np.zeros(outputs)}
     if kind == "batch_norm":
         ones, zeros = np.ones(shape[1:2]), np.zeros(shape[1:2])
         attrs = {"scale": ones, "bias": zeros, "mean": zeros, "variance": ones}
-        return Node("BatchNorm", name, (last,), (name,), attrs | {key: float(options[key]) for key in LAYERS[kind]})
+        return "BatchNorm", attrs | {key: float(options[key]) for key in LAYERS[kind]}
     if kind == "relu":
-        return Node("Relu", name, (last,), (name,))
+        return "Relu", {}
     if kind in [record.name for record in trainable()]:
-        return Node("Function", name, (last,), (name,), {"functions": ((kind, {}),)})
+        return "Function", {"functions": ((kind, {}),)}
     if kind == "max_pool":
-        return Node("MaxPool", name, (last,), (name,), {"kernel": kernel, **_window(options)})
+        return "MaxPool", {"kernel": kernel, **_window(options)}
     if kind == "average_pool":
-        return Node("AveragePool", name, (last,), (name,), {"kernel": kernel, "counted": (0,) * 4, **_window(options)})
+        return "AveragePool", {"kernel": kernel, "counted": (0,) * 4, **_window(options)}
     if kind == "global_average":
         axes = (1,) if len(shape) == 3 else (2, 3)  # of nodes, or of positions
-        return Node("ReduceMean", name, (last,), (name,), {"axes": axes, "keepdims": False})
+        return "ReduceMean", {"axes": axes, "keepdims": False}
     if kind == "flatten":
-        return Node("Reshape", name, (last,), (name,), {"shape": (1, int(np.prod(shape)))})
-    return Node("Add", name, (last, options["to"]), (name,))
+        return "Reshape", {"shape": (1, int(np.prod(shape)))}
+    return "Add", {}

@@ -81,6 +81,10 @@ class _Writer:
         self.constants.append(numpy_helper.from_array(exact, name))
         return name
 
+    def attribute_constants(self, node: Node, *keys: str) -> list[str]:
+        """Attributes of a node as constants of the model."""
+        return [self.constant(f"{node.name}.{key}", node.attrs[key]) for key in keys]
+
     def node(self, op: str, node: Node, inputs: Sequence[str], **attrs: Any) -> None:
         """A node of the model."""
         from onnx import helper
@@ -98,11 +102,11 @@ class _Writer:
 
     def _same(self, node: Node) -> None:
         """ONNX has the operator with the same name and no attributes."""
-        constants = [self.constant(f"{node.name}.constant", node.attrs["constant"])] if "constant" in node.attrs else []
+        constants = self.attribute_constants(node, "constant") if "constant" in node.attrs else []
         self.node(node.op, node, [*node.inputs, *constants])
 
     def _conv(self, node: Node) -> None:
-        weights = [self.constant(f"{node.name}.{key}", node.attrs[key]) for key in ("weight", "bias")]
+        weights = self.attribute_constants(node, "weight", "bias")
         self.node("Conv", node, [node.inputs[0], *weights], group=node.attrs["group"], **_window(node.attrs))
 
     def _function(self, node: Node) -> None:
@@ -147,7 +151,7 @@ class _Writer:
 
     def _recurrent(self, node: Node) -> None:
         attrs = node.attrs
-        weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
+        weights = self.attribute_constants(node, "W", "R", "B")
         more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
         sizes = {"hidden_size": attrs["hidden_size"], "direction": attrs["direction"]}
         self.node(node.op, node, [node.inputs[0], *weights], **sizes, **more)
@@ -186,20 +190,17 @@ class _Writer:
             return
         weight, bias = node.attrs["weight"], node.attrs["bias"]
         if len(self.graph.shapes[node.inputs[0]]) == 2:
-            names = [self.constant(f"{node.name}.weight", weight), self.constant(f"{node.name}.bias", bias)]
-            self.node("Gemm", node, [node.inputs[0], *names], transB=1)
+            self.node("Gemm", node, [node.inputs[0], *self.attribute_constants(node, "weight", "bias")], transB=1)
             return
         from onnx import helper
 
+        operands = [node.inputs[0], self.constant(f"{node.name}.weight", weight.T.copy())]
         if not bias.any():
-            self.node("MatMul", node, [node.inputs[0], self.constant(f"{node.name}.weight", weight.T.copy())])
+            self.node("MatMul", node, operands)
             return
         between = f"{node.outputs[0]}.product"
-        names = [self.constant(f"{node.name}.weight", weight.T.copy()), self.constant(f"{node.name}.bias", bias)]
-        self.nodes.append(
-            helper.make_node("MatMul", [node.inputs[0], names[0]], [between], name=f"{node.name}.product")
-        )
-        self.node("Add", node, [between, names[1]])
+        self.nodes.append(helper.make_node("MatMul", operands, [between], name=f"{node.name}.product"))
+        self.node("Add", node, [between, *self.attribute_constants(node, "bias")])
 
     #: What writes a node, by its operator.
     _WRITERS: ClassVar[dict[str, Callable[[_Writer, Node], None]]] = {

@@ -121,14 +121,9 @@ class Norm:
     def begin_behind(self, bias: Parameter) -> None:
         """Take over the bias of a product: the running mean becomes that without it."""
         exps = np.repeat(bias.exp, bias.weight.shape[1]) - bias.accumulator.shift
-        worth = (bias.weight.astype(np.int64) << bias.accumulator.shift) + bias.acc
-        biases = zip(
-            bias.blocks.join(worth).tolist(),
-            bias.blocks.join(exps.reshape(worth.shape)).tolist(),
-            strict=True,
-        )
+        totals, exps = (bias.blocks.join(x).tolist() for x in (bias.total, exps.reshape(bias.weight.shape)))
         moved = []
-        for (mant, exp), (other, at) in zip(self.mean.numbers, biases, strict=True):
+        for (mant, exp), other, at in zip(self.mean.numbers, totals, exps, strict=True):
             least = min(exp, at)
             moved.append(nearest((mant << exp - least) - (other << at - least), 1, least, RUNNING_BITS))
         self.mean.become(moved)

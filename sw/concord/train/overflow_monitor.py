@@ -156,6 +156,9 @@ class OverflowMonitor:
         """Bits of the mantissas of weights and of inputs."""
         return self.formats.weight.bits - scale.weight, self.formats.activation.bits - scale.data
 
+    def _weight_format(self, scale: Scale) -> TrainingFormat:
+        return TrainingFormat(self.widths(scale)[0], 0, self.formats.weight.rounding)
+
     def _limits(self, scale: Scale) -> tuple[int, int]:
         weight, data = self.widths(scale)
         return (1 << weight - 1) - 1, (1 << data - 1) - 1
@@ -191,7 +194,6 @@ class OverflowMonitor:
         steps = np.rint(np.ldexp(x.mant.astype(np.float64), x.exp - exp))
         if top and needed > exp:
             self.counts.clipped += int(np.count_nonzero(np.abs(steps) > most))
-            steps = np.clip(steps, -most, most)
         return Tensor(np.clip(steps, -most, most).astype(carrier(most)), exp, most)
 
     def sums(self, name: str, sums: Array, of: ProductOperands) -> Array:
@@ -214,18 +216,12 @@ class OverflowMonitor:
         values = _half(np.ldexp(mant.astype(np.float64), exp))
         if bias is not None:
             values = _half(values + bias_values(bias, exp))
-        exp = max(exp, -BINARY16_FRAC)
-        whole = np.ldexp(values, -exp)
-        peak = top_of(whole)
-        return Tensor(whole.astype(carrier(peak)), exp, peak)
+        return _on_grid(values, max(exp, -BINARY16_FRAC))
 
     def add_binary16(self, x: Tensor, bias: Tensor) -> Tensor:
         """Numbers of binary16 and a bias that is broadcast to them, added in binary16."""
-        exp = max(min(x.exp, bias.exp), -BINARY16_FRAC)
         values = _half(x.values + bias_values(bias, -BINARY16_FRAC))
-        whole = np.ldexp(values, -exp)
-        peak = top_of(whole)
-        return Tensor(whole.astype(carrier(peak)), exp, peak)
+        return _on_grid(values, max(min(x.exp, bias.exp), -BINARY16_FRAC))
 
     def input(self, values: Array) -> Tensor:
         """Inputs of the network as the NPU gets them: binary16 numbers."""
@@ -343,9 +339,8 @@ class OverflowMonitor:
         for scale, values in zip(self.scales, state, strict=True):
             for key in _STATE:
                 setattr(scale, key, int(values[key]))
-            fmt = TrainingFormat(self.widths(scale)[0], 0, self.formats.weight.rounding)
             for site in scale.sites:
-                site.weight.fmt = fmt
+                site.weight.fmt = self._weight_format(scale)
 
     def _lanes_beyond(self, scale: Scale) -> bool:
         weight, data = self._limits(scale)
@@ -378,7 +373,7 @@ class OverflowMonitor:
 
     def _regrid(self, scale: Scale, free: bool = False) -> None:
         """All weights of a grid on one exponent: the greatest that one needs; not less than before, unless ``free``."""
-        fmt = TrainingFormat(self.widths(scale)[0], 0, self.formats.weight.rounding)
+        fmt = self._weight_format(scale)
         exp = max(self._exponent(scale, site, fmt, free) for site in scale.sites)
         for site in scale.sites:
             move(site.weight, exp, fmt)
@@ -410,8 +405,7 @@ def range_exponent(top: int, exp: int, bits: int) -> int:
 def weight_exponent(parameter: Parameter, fmt: TrainingFormat, free: bool) -> int:
     """The least exponent at which all weights of a parameter fit a format; not less than that it has, unless free."""
     shift, exp = parameter.accumulator.shift, int(parameter.exp[0])
-    total = (parameter.weight.astype(np.int64) << shift) + parameter.acc
-    top = int(np.abs(total).max(initial=0))
+    top = int(np.abs(parameter.total).max(initial=0))
     while free and top and int(round_shift(top << 1, shift)) <= fmt.q_max and exp > TRAIN_EXP_MIN + shift:
         top, exp = top << 1, exp - 1
     right = 0
@@ -423,14 +417,11 @@ def weight_exponent(parameter: Parameter, fmt: TrainingFormat, free: bool) -> in
 def move(parameter: Parameter, exp: int, fmt: TrainingFormat) -> None:
     """Bring a parameter, one block, to an exponent and a format: its total is rounded once, and its weights from it."""
     shift, most = parameter.accumulator.shift, parameter.accumulator.q_max
-    total = (parameter.weight.astype(np.int64) << shift) + parameter.acc
-    total = round_shift(total, exp - int(parameter.exp[0]))
+    total = round_shift(parameter.total, exp - int(parameter.exp[0]))
     weight = np.clip(round_shift(total, shift), -fmt.q_max, fmt.q_max)
     acc = np.clip(total - (weight << shift), -most, most) if shift else np.zeros_like(total)
     parameter.fmt = fmt
-    parameter.replace(
-        weight.astype(parameter.weight.dtype), acc.astype(parameter.acc.dtype), np.full_like(parameter.exp, exp)
-    )
+    parameter.replace(weight, acc, np.full_like(parameter.exp, exp))
 
 
 def moved(parameter: Parameter, exp: int, fmt: TrainingFormat) -> Parameter:
@@ -444,6 +435,13 @@ def bias_values(bias: Tensor, exp: int) -> Array:
     """What a bias is worth on the grid of a product: what it has below is rounded to the nearest, away."""
     right = max(0, exp - bias.exp)
     return np.ldexp(round_shift(bias.mant, right).astype(np.float64), bias.exp + right)
+
+
+def _on_grid(values: Array, exp: int) -> Tensor:
+    """Numbers as whole ones on a grid, which has them all."""
+    whole = np.ldexp(values, -exp)
+    peak = top_of(whole)
+    return Tensor(whole.astype(carrier(peak)), exp, peak)
 
 
 def _half(values: Array) -> Array:

@@ -165,16 +165,23 @@ class Parameter:
         """Number of elements."""
         return prod(self.blocks.shape)
 
-    def replace(self, weight: npt.NDArray[Any], acc: npt.NDArray[Any], exp: npt.NDArray[np.int16]) -> None:
-        """Take other mantissas and exponents."""
-        self.weight, self.acc, self.exp, self._tensor = weight, acc, exp, None
+    @property
+    def total(self) -> Ints:
+        """Weights and accumulators together ``[blocks, n]``, in units of the accumulators."""
+        return np.asarray((self.weight.astype(np.int64) << self.accumulator.shift) + self.acc)
+
+    def replace(self, weight: npt.NDArray[Any], acc: npt.NDArray[Any], exp: npt.NDArray[Any]) -> None:
+        """Take other mantissas and exponents, in the types of those that are there."""
+        self.weight = weight.astype(self.weight.dtype, copy=False)
+        self.acc = acc.astype(self.acc.dtype, copy=False)
+        self.exp = exp.astype(self.exp.dtype, copy=False)
+        self._tensor = None
 
     def update(self, change: Tensor, noise: NoiseStream | None) -> UpdateCounts:
         """Add an update of the shape of the parameter."""
         split = self.blocks.split(change.mant.astype(np.int64))
         bits = noise.take(split.shape) if noise and self.accumulator.rounding == Rounding.STOCHASTIC else None
         got = lazy_update(self.weight, self.acc, self.exp, split, change.exp, self.fmt, self.accumulator, bits)
-        weight, acc = got.weight.astype(self.weight.dtype), got.acc.astype(self.acc.dtype)
-        self.replace(weight, acc, got.exp.astype(np.int16))
+        self.replace(got.weight, got.acc, got.exp)
         sums = (int(np.count_nonzero(x)) for x in (got.refused, got.vanished, got.grown))
         return UpdateCounts(self.count, *sums)
