@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -74,34 +75,26 @@ def line(figures: Figures) -> str:
 
 def summary(history: list[Figures]) -> Table:
     """The first epochs, every few in between, and the last."""
-    names: tuple[str, ...] = (
-        "epoch",
-        "rate",
-        "loss",
-        "accuracy",
-        "test loss",
-        "test accuracy",
-        "refused",
-        "vanished",
-        "grown",
-    )
-    watched = history[-1].overflow is not None
-    if watched:
-        names += ("overflows",)
-    cut = any(f.counts.saturated for f in history)
-    if cut:
-        names += ("saturated",)
+    columns: dict[str, Callable[[Figures], str]] = {
+        "epoch": lambda f: str(f.epoch + 1),
+        "rate": lambda f: f"{f.rate:.6g}",
+        "loss": lambda f: f"{f.loss:.4f}",
+        "accuracy": lambda f: _percent(f.accuracy),
+        "test loss": lambda f: "" if f.test_loss is None else f"{f.test_loss:.4f}",
+        "test accuracy": lambda f: _percent(f.test_accuracy),
+        "refused": lambda f: _percent(f.counts.refused / max(f.counts.elements, 1)),
+        "vanished": lambda f: _percent(f.counts.vanished / max(f.counts.elements, 1)),
+        "grown": lambda f: str(f.counts.grown),
+    }
+    if history[-1].overflow is not None:
+        columns["overflows"] = _overflows
+    if any(f.counts.saturated for f in history):
+        columns["saturated"] = lambda f: f"{f.counts.saturated:,}"
+    names = tuple(columns)
     table = text_table("Training", names, right=names, whole=names)
     shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
     for k in shown:
-        f = history[k]
-        counted = max(f.counts.elements, 1)
-        table.add_row(
-            str(f.epoch + 1), f"{f.rate:.6g}", f"{f.loss:.4f}", _percent(f.accuracy),
-            "" if f.test_loss is None else f"{f.test_loss:.4f}", _percent(f.test_accuracy),
-            _percent(f.counts.refused / counted), _percent(f.counts.vanished / counted), str(f.counts.grown),
-            *((_overflows(f),) if watched else ()), *((f"{f.counts.saturated:,}",) if cut else ()),
-        )  # fmt: skip
+        table.add_row(*(text(history[k]) for text in columns.values()))
     return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -279,21 +279,11 @@ class TrainableNetwork:
 
     def backward(self, gradient: Tensor, memories: Sequence[Any], context: PassContext) -> dict[str, Tensor]:
         """Gradients of all parameters."""
-        arriving: dict[str, list[Tensor]] = {self.output: [gradient]}
-        changes: dict[str, Tensor] = {}
-        for layer, memory in zip(reversed(self.layers), reversed(memories), strict=True):
-            grads = [
-                added(arriving.pop(name), context.formats.intermediate) if name in arriving else None
-                for name in layer.outputs
-            ]
-            if all(g is None for g in grads):
-                continue
-            back, parameter_changes = layer.backward(grads, memory, context)
-            changes |= {layer.parameters[key].name: change for key, change in parameter_changes.items()}
-            for name, g in zip(layer.inputs, back, strict=True):
-                if g is not None and name:
-                    arriving.setdefault(name, []).append(g)
-        return changes
+        steps = zip(reversed(self.layers), reversed(memories), strict=True)
+        passed = ((layer, layer.inputs, layer.outputs, memory) for layer, memory in steps)
+        return {
+            parameter.name: change for parameter, change in parameter_gradients(passed, self.output, gradient, context)
+        }
 
     # The way back ----------------------------------------------------------------------------------------
 
@@ -312,6 +302,38 @@ class TrainableNetwork:
         between = {node.inputs[0] for node in self.graph.nodes if node.op == "BatchNorm"}
         graph.shapes = {name: shape for name, shape in graph.shapes.items() if name not in between}
         return graph
+
+
+def parameter_gradients(
+    steps: Iterable[tuple[TrainableLayer, Sequence[str], Sequence[str], Any]],
+    output: str,
+    gradient: Tensor,
+    context: PassContext,
+) -> Iterator[tuple[Parameter, Tensor]]:
+    """Gradients of parameters, from that of an output.
+
+    Parameters
+    ----------
+    steps : iterable of (TrainableLayer, names, names, memory)
+        The forward pass from its end to its start: layers, what they have read and made, and what they have kept.
+    output : str
+        Name of the tensor whose gradient is there.
+    gradient : Tensor
+        That.
+    context : PassContext
+        Of the forward pass.
+    """
+    arriving: dict[str, list[Tensor]] = {output: [gradient]}
+    fmt = context.formats.intermediate
+    for layer, inputs, outputs, memory in steps:
+        grads = [added(arriving.pop(name), fmt) if name in arriving else None for name in outputs]
+        if all(g is None for g in grads):
+            continue
+        back, layer_changes = layer.backward(grads, memory, context)
+        yield from ((layer.parameters[key], change) for key, change in layer_changes.items())
+        for name, g in zip(inputs, back, strict=True):
+            if g is not None and name:
+                arriving.setdefault(name, []).append(g)
 
 
 def weight_axis(node: Node) -> int | None:

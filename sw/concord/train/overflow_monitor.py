@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.bound import bind, norms, radius
 from concord.train.overflow_settings import OverflowSettings
-from concord.train.parameters import Parameter
+from concord.train.parameters import Parameter, Tally
 from concord.train.register import ProductOperands, limited
 from concord.train.tensor import Array, Tensor, carrier, top_of
 
@@ -37,7 +37,7 @@ _STATE = ("exp", "weight", "data", "floor", "needed", "unused")
 
 
 @dataclass
-class OverflowCounts:
+class OverflowCounts(Tally):
     """What the accumulators came to.
 
     Parameters
@@ -61,11 +61,6 @@ class OverflowCounts:
     clipped: int = 0
     bounded: int = 0
     scaled: int = 0
-
-    def add(self, other: OverflowCounts) -> None:
-        """Count further ones."""
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,17 @@ class BlockLayout:
         return np.ascontiguousarray(np.moveaxis(padded, -1, self.axis))
 
 
+class Tally:
+    """Counts that can be added up, field by field."""
+
+    def add(self, other: Self) -> None:
+        """Count further ones."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
 @dataclass
-class UpdateCounts:
+class UpdateCounts(Tally):
     """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`.
 
     ``saturated`` are elements of any tensor that needed a greater exponent than there is, see
@@ -73,14 +82,6 @@ class UpdateCounts:
     vanished: int = 0
     grown: int = 0
     saturated: int = 0
-
-    def add(self, other: UpdateCounts) -> None:
-        """Count further ones."""
-        self.elements += other.elements
-        self.refused += other.refused
-        self.vanished += other.vanished
-        self.grown += other.grown
-        self.saturated += other.saturated
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,10 @@ from concord.graph.ir import Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import PassContext, TrainableLayer
+from concord.train.network import parameter_gradients
 from concord.train.noise import NoiseStream
 from concord.train.parameters import Parameter, UpdateCounts
-from concord.train.tensor import Tensor, added, saturations
+from concord.train.tensor import Tensor, saturations
 
 #: Place of random numbers, as in :mod:`concord.train.trainer`.
 _NOISE = 3
@@ -151,22 +152,16 @@ class Tape:
             self._backward(name, gradient, samples)
 
     def _backward(self, name: str, gradient: Tensor, samples: int) -> None:
-        fmt = self.context.formats.intermediate
-        arriving: dict[str, list[Tensor]] = {name: [gradient]}
-        changes: dict[int, tuple[Parameter, list[Tensor]]] = {}
-        for record in reversed(self.records):
-            grads = [added(arriving.pop(key), fmt) if key in arriving else None for key in record.node.outputs]
-            if all(g is None for g in grads):
-                continue
-            record.layer.first = record.first
-            back, layer_changes = record.layer.backward(grads, record.memory, self.context)
-            parameters = record.layer.parameters
-            for key, change in layer_changes.items():
-                changes.setdefault(id(parameters[key]), (parameters[key], []))[1].append(change)
-            for key, g in zip(record.node.inputs, back, strict=True):
-                if g is not None:
-                    arriving.setdefault(key, []).append(g)
+        parts: dict[int, tuple[Parameter, list[Tensor]]] = {}
+        for parameter, change in parameter_gradients(self._steps(), name, gradient, self.context):
+            parts.setdefault(id(parameter), (parameter, []))[1].append(change)
         for record in self.records:  # in the order of the layers
             for parameter in record.layer.parameters.values():
-                if id(parameter) in changes:
-                    self.session.collect(*changes.pop(id(parameter)), samples)
+                if id(parameter) in parts:
+                    self.session.collect(*parts.pop(id(parameter)), samples)
+
+    def _steps(self) -> Iterator[tuple[TrainableLayer, Sequence[str], Sequence[str], Any]]:
+        """The pass from its end to its start; layers are as they were when they were called."""
+        for record in reversed(self.records):
+            record.layer.first = record.first
+            yield record.layer, record.node.inputs, record.node.outputs, record.memory
