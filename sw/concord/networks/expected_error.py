@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError
-from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.model import Compiled
 from concord.golden import binary16
 from concord.golden.blocks import quantize, to_binary16
@@ -19,6 +18,7 @@ from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.networks.layer_errors import MeasuredErrors, measured_errors, output_errors, reference
 from concord.networks.layer_results import parts
+from concord.networks.samples import finite_samples, samples_to_measure
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -51,15 +51,9 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
         Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones that are like what is assumed of
         the inputs. Behind a softmax, errors of those mean little: then the result is what the NPU hands to the host.
     """
-    if samples is None:
-        records = assumed(graph, compiled.package.formats.inputs)
-        inputs: dict[str, FloatArray] = synthetic_samples(graph, records, SYNTHETIC)
-        source = "synthetic samples, " + ", ".join(f"{name}: {record.text}" for name, record in records.items())
-    else:
-        inputs = {name: _some(values) for name, values in samples.items()}
-        source = "calibration samples"
+    inputs, source = samples_to_measure(graph, samples, compiled.package.formats.inputs, SAMPLES, SYNTHETIC)
     want = reference(compiled, inputs)
-    usable = _usable(graph, want)
+    usable = finite_samples(want[name] for name in graph.outputs)
     if not usable.any():
         return compiled
     inputs = {name: values[usable] for name, values in inputs.items()}
@@ -79,19 +73,6 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
         looked_for = _Causes(compiled, graph, shaped, samples is not None)
         expected = replace(expected, causes=looked_for.worst(layers, measured.relative))
     return replace(compiled, package=replace(compiled.package, expected_error=expected))
-
-
-def _some(values: npt.ArrayLike) -> FloatArray:
-    x = np.asarray(values, dtype=np.float64)
-    return np.take(x, np.linspace(0, len(x) - 1, min(len(x), SAMPLES)).astype(int), axis=0)
-
-
-def _usable(graph: Graph, want: Mapping[str, FloatArray]) -> npt.NDArray[np.bool_]:
-    """Samples whose results are finite in double precision: of others there is no error."""
-    usable = np.ones(len(want[graph.outputs[0]]), dtype=np.bool_)
-    for name in graph.outputs:
-        usable &= np.isfinite(want[name].reshape(len(usable), -1)).all(axis=1)
-    return usable
 
 
 def _measured(compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray], host: bool) -> MeasuredErrors:

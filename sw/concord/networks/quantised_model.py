@@ -11,7 +11,6 @@ from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.quantized import powers_of_two
 from concord.compiler.ir.table_specs import Domain
-from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.model import Compiled
 from concord.frontend import import_model, reference_graph
 from concord.golden import binary16
@@ -19,6 +18,7 @@ from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Graph, Quantization
 from concord.networks.calibrated import emulate
+from concord.networks.samples import finite_samples, samples_to_measure
 from concord.utils.arrays import FloatArray
 from concord.utils.parallel import Engine
 
@@ -73,7 +73,7 @@ def with_pairs(
     if not is_quantised(graph):
         return graph, None
     reference = reference_graph(model)
-    inputs, _ = _inputs(graph, samples, ranges)
+    inputs, _ = samples_to_measure(graph, samples, ranges, _most(graph))
     stay = tuple(_changing(reference, inputs))
     return import_model(model, stay=stay) if stay else graph, Reference(reference, stay)
 
@@ -122,9 +122,9 @@ def with_quantised_model(
             f"reference must have the inputs {graph.inputs} and outputs {graph.outputs}, "
             f"not {model.inputs} and {model.outputs}"
         )
-    inputs, source = _inputs(graph, samples, compiled.package.formats.inputs)
+    inputs, source = samples_to_measure(graph, samples, compiled.package.formats.inputs, _most(graph))
     want = execute.run(model, inputs)
-    usable = np.logical_and.reduce([np.isfinite(value.reshape(len(value), -1)).all(axis=1) for value in want.values()])
+    usable = finite_samples(want.values())
     if not usable.any():
         return compiled
     outputs = emulate(compiled, {name: values[usable] for name, values in inputs.items()}, engine)
@@ -143,22 +143,9 @@ def with_quantised_model(
     return replace(compiled, package=replace(compiled.package, quantised_model=measured))
 
 
-def _inputs(
-    graph: Graph, samples: Inputs | None, ranges: Mapping[str, Domain] | None
-) -> tuple[dict[str, FloatArray], str]:
-    """Samples to measure on, and which they are, in words."""
-    most = int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
-    if samples is not None:
-        chosen = {name: _some(np.asarray(values, dtype=np.float64), most) for name, values in samples.items()}
-        return chosen, "calibration samples"
-    inputs = assumed(graph, ranges)
-    source = "synthetic samples, " + ", ".join(f"{name}: {record.text}" for name, record in inputs.items())
-    return synthetic_samples(graph, inputs, most), source
-
-
-def _some(values: FloatArray, most: int) -> FloatArray:
-    """Samples that are evenly spread."""
-    return np.asarray(values[np.linspace(0, len(values) - 1, min(len(values), most)).astype(int)])
+def _most(graph: Graph) -> int:
+    """How many samples are looked at."""
+    return int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
 
 
 def _half(values: FloatArray) -> FloatArray:

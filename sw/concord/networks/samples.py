@@ -1,12 +1,18 @@
-"""Samples for a network: arrays by input, and labels."""
+"""Samples for a network: arrays by input, and labels; and those that errors are measured on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from concord.compiler.calibration.calibration import Inputs
+from concord.compiler.ir.table_specs import Domain
+from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
+from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
 
 
 def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
@@ -44,3 +50,34 @@ def labels_of(arrays: Mapping[str, Any], names: Sequence[str], samples: int) -> 
     if labels is None or "y" in names or labels.dtype.kind not in "iu" or labels.shape != (samples,):
         return None
     return np.asarray(labels, dtype=np.int64)
+
+
+def samples_to_measure(
+    graph: Graph, samples: Inputs | None, ranges: Mapping[str, Domain] | None, most: int, synthetic: int | None = None
+) -> tuple[dict[str, FloatArray], str]:
+    """Samples to measure errors on, and which they are, in words.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    samples : mapping of str to array, optional
+        Inputs ``[samples, *shape of a sample]`` by name, some of which are taken, evenly spread.
+    ranges : mapping of str to pair of floats, optional
+        Ranges of inputs where there are no samples: synthetic ones are like what is assumed of the inputs then.
+    most, synthetic : int
+        How many samples there are at most; and how many synthetic ones, if it is another number.
+    """
+    if samples is None:
+        records = assumed(graph, ranges)
+        words = "synthetic samples, " + ", ".join(f"{name}: {record.text}" for name, record in records.items())
+        return synthetic_samples(graph, records, most if synthetic is None else synthetic), words
+    arrays = {name: np.asarray(values, dtype=np.float64) for name, values in samples.items()}
+    spread = {name: np.linspace(0, len(x) - 1, min(len(x), most)).astype(int) for name, x in arrays.items()}
+    return {name: x[spread[name]] for name, x in arrays.items()}, "calibration samples"
+
+
+def finite_samples(outputs: Iterable[FloatArray]) -> npt.NDArray[np.bool_]:
+    """Samples whose results are finite in double precision: of others there is no error."""
+    finite = [np.isfinite(values.reshape(len(values), -1)).all(axis=1) for values in outputs]
+    return np.asarray(np.logical_and.reduce(finite))
