@@ -29,9 +29,9 @@ class DotProduct(Component):
     """
 
     valid = Input(1, "A step to be added; the other inputs belong to it.")
-    depthwise = Input(1, "``lane`` alone takes ``own``; else every lane takes its element of part ``half``.")
+    depthwise = Input(1, "``lane`` alone takes ``own``; else every lane takes its element of ``part``.")
     lane = Input(lambda self: clog2(self.config.lanes), "Lane of a depthwise product.")
-    half = Input(lambda self: clog2(self.config.steps), "Part of the tile of a dense product.")
+    part = Input(lambda self: clog2(self.config.steps), "Part of the tile of a dense product.")
     own = Input(lambda self: activations(self.config).code, "Element of that lane.")
     x = Input(lambda self: activations(self.config).word, "Vector.")
     w = Input(lambda self: data.ArrayLayout(weights(self.config).word, SERIAL_ROWS), "Two rows of weights.")
@@ -62,10 +62,10 @@ class DotProduct(Component):
         """Dot products of both rows."""
         config = self.config
         mant = self.x.mant.as_value()
-        part = mant.word_select(self.half, config.act_mant * config.lanes)
+        elements = mant.word_select(self.part, config.act_mant * config.lanes)
         operands = []
         for lane in range(config.lanes):
-            taken = Mux(self.depthwise, self.own, part.word_select(lane, config.act_mant))
+            taken = Mux(self.depthwise, self.own, elements.word_select(lane, config.act_mant))
             counts = self.valid & (~self.depthwise | (self.lane == lane))
             operands.append(Mux(counts, taken, 0)[: config.act_mant].as_signed())
         totals = []

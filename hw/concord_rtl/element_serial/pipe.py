@@ -203,7 +203,7 @@ class ElementSerialPipe(PipePorts):
             self.retired.flags.eq(parts.flags),
         ]
         # The controls of a step follow it to the data.
-        m.d.sync += [dot.lane.eq(taps.lane), dot.half.eq(taps.half)]
+        m.d.sync += [dot.lane.eq(taps.lane), dot.part.eq(taps.part)]
 
     def _start(self, m, parts):
         chain, loops, taps, unit = self.chains.p, parts.loops, parts.taps, parts.unit

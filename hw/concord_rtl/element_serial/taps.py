@@ -33,7 +33,7 @@ class TapLoops(NpuUnit):
     outside = Output(1, "The tap lies outside the image.")
     matrix = Output(lambda self: matrix_addr_bits(self.config), "Word of the weights.")
     lane = Output(lambda self: clog2(self.config.lanes), "Lane of the tap in a depthwise product.")
-    half = Output(lambda self: clog2(self.config.steps), "Part of the tile in a dense product.")
+    part = Output(lambda self: clog2(self.config.steps), "Part of the tile in a dense product.")
     last = Output(1, "The step is the last one.")
 
     def elaborate(self, platform: Any) -> Module:
@@ -53,20 +53,20 @@ class TapLoops(NpuUnit):
         """Parts of the tile, column tiles left, window columns left, window rows left."""
         window = self.chain.window
         cols, kx, ky = (Signal.like(window[name], name=f"{name}_left") for name in ("cols", "kw", "kh"))
-        last_half, last_col, last_kx, last_ky = Signal(), Signal(), Signal(), Signal()
+        last_part, last_col, last_kx, last_ky = Signal(), Signal(), Signal(), Signal()
         new_col, new_kx, new_ky = Signal(), Signal(), Signal()
         m.d.comb += [
-            last_half.eq(~dense | (self.half == self.config.steps - 1)),
+            last_part.eq(~dense | (self.part == self.config.steps - 1)),
             last_col.eq(~dense | (cols == 1)),
             last_kx.eq(~windowed | (kx == 1)),
             last_ky.eq(~windowed | (ky == 1)),
-            new_col.eq(self.step & last_half),
+            new_col.eq(self.step & last_part),
             new_kx.eq(new_col & last_col),
             new_ky.eq(new_kx & last_kx),
-            self.last.eq(last_half & last_col & last_kx & last_ky),
+            self.last.eq(last_part & last_col & last_kx & last_ky),
         ]
         with m.If(self.start | self.step):
-            m.d.sync += self.half.eq(Mux(self.start | last_half, 0, self.half + 1))
+            m.d.sync += self.part.eq(Mux(self.start | last_part, 0, self.part + 1))
         with m.If(self.start | new_col):
             m.d.sync += cols.eq(Mux(self.start | last_col, window.cols, cols - 1))
         with m.If(self.start | new_kx):

@@ -32,7 +32,7 @@ def control_layout(config: NpuConfig) -> data.StructLayout:
             "zero": 1,  # the vector counts as zero: the tap lies outside the image
             "depthwise": 1,
             "lane": clog2(config.lanes),  # lane of the tap's weights, in depthwise mode
-            "half": clog2(config.steps),  # which L elements of the vector, in dense mode
+            "part": clog2(config.steps),  # which L elements of the vector, in dense mode
             "vectors": clog2(config.engines),  # vectors of the job minus 1
         }
     )
@@ -159,14 +159,14 @@ class Mvm(Component):
 
     def _row_pairs(self, m, results, selected, exp, clear):
         dense, own, pick, depthwise, odd, *window = selected
-        half = self.config.native // 2
+        pairs = self.config.native // 2
         for k in range(self.config.rows // 2):
             m.submodules[f"pair{k}"] = pair = RowPair(self.config)
             ports = [getattr(pair, name) for name in self._window_names]
             inputs = Cat(pair.dense, pair.own, pair.pick, pair.depthwise, pair.odd, *ports, pair.exp, pair.clear)
             m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
-                kept.i.eq(Cat(dense, own[k % half], pick, depthwise, odd, *window, exp, clear)),
+                kept.i.eq(Cat(dense, own[k % pairs], pick, depthwise, odd, *window, exp, clear)),
                 inputs.eq(kept.o),
             ]
             for n in range(2):
@@ -177,15 +177,15 @@ class Mvm(Component):
 
         Whether it does is in a register of its own for every ``GROUP`` elements.
         """
-        part = self.x.mant.as_value().word_select(now.half, self.config.lanes * len(self.x.mant[0]))
-        dense = Signal(len(part), reset_less=True)
+        elements = self.x.mant.as_value().word_select(now.part, self.config.lanes * len(self.x.mant[0]))
+        dense = Signal(len(elements), reset_less=True)
         counts = self.step.valid & ~self.step.zero & ~self.step.depthwise
         size = self.GROUP * len(self.x.mant[0])
-        for start in range(0, len(part), size):
+        for start in range(0, len(elements), size):
             m.submodules[f"dense{start}"] = kept = KeptRegister(1)
-            bits = slice(start, min(start + size, len(part)))
+            bits = slice(start, min(start + size, len(elements)))
             m.d.comb += kept.i.eq(counts)
-            m.d.sync += dense[bits].eq(Mux(kept.o, part[bits], 0))
+            m.d.sync += dense[bits].eq(Mux(kept.o, elements[bits], 0))
         return dense
 
     def _pick(self, m, lane, choices) -> Value:

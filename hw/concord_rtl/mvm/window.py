@@ -122,10 +122,12 @@ class WindowUnit(NpuUnit):
         """Copy a window, and choose one group of its elements after the other, that of the lowest place first."""
         size, lanes = self.config.window_taps, self.config.lanes
         exps, inside, equal, leads = places
-        half = lanes // 2 if paired(self.config) else lanes
+        pairs = lanes // 2 if paired(self.config) else lanes
         # The second element of a pair of lanes, if the first one has its exponent, waits for another pass.
-        late = Cat(inside[k] & inside[k - half] & equal[k][k - half] if k >= half else Const(0, 1) for k in range(size))
-        begins = [leads[k] | late[k] & ~_any(late[j] & equal[k][j] for j in range(half, k)) for k in range(size)]
+        late = Cat(
+            inside[k] & inside[k - pairs] & equal[k][k - pairs] if k >= pairs else Const(0, 1) for k in range(size)
+        )
+        begins = [leads[k] | late[k] & ~_any(late[j] & equal[k][j] for j in range(pairs, k)) for k in range(size)]
         starts = Signal(size)
         m.d.comb += starts.eq(Cat(begins))
 

@@ -125,7 +125,7 @@ class ChainPipe(PipePorts):
             mvm.step.zero.eq(step.outside),
             mvm.step.depthwise.eq(step.depthwise),
             mvm.step.lane.eq(step.lane),
-            mvm.step.half.eq(step.half),
+            mvm.step.part.eq(step.part),
             mvm.step.vectors.eq(step.vectors),
             mvm.x.eq(self.narrow.read.data),
             mvm.w.eq(self.matrix_data),

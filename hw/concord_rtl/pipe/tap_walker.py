@@ -24,7 +24,7 @@ def step_layout(config: NpuConfig) -> data.StructLayout:
             "first": 1,  # first step of the job
             "last": 1,  # last step of the job
             "outside": 1,  # the tap lies outside the image
-            "half": clog2(config.steps),
+            "part": clog2(config.steps),
             "lane": clog2(config.lanes),
             "matrix": matrix_addr_bits(config),
             "vectors": clog2(config.engines),
@@ -72,7 +72,7 @@ class TapWalker(Component):
         with m.Elif(step & last):
             m.d.sync += active.eq(0)
 
-        half, cols, kx, ky = self._loops(m, load, step)
+        part, cols, kx, ky = self._loops(m, load, step)
         first = Signal()
         with m.If(load):
             m.d.sync += first.eq(1)
@@ -81,10 +81,10 @@ class TapWalker(Component):
         enter = load
         if self.config.window_taps:  # all other jobs go on where the one before ends
             enter = load & ~(self.jobs.p.sliding & ~self.jobs.p.begins)
-        addr = self._addresses(m, job, enter, step, half.last, cols.last, kx.last)
-        outside = self._bounds(m, job, enter, step, half.last & cols.last, kx.last)
+        addr = self._addresses(m, job, enter, step, part.last, cols.last, kx.last)
+        outside = self._bounds(m, job, enter, step, part.last & cols.last, kx.last)
         lane, matrix = self._weights(m, job, load, step, last)
-        m.d.comb += last.eq(half.last & cols.last & kx.last & ky.last)
+        m.d.comb += last.eq(part.last & cols.last & kx.last & ky.last)
 
         request, payload = self.o.p, self.o.p.payload
         m.d.comb += [
@@ -97,7 +97,7 @@ class TapWalker(Component):
             payload.first.eq(first),
             payload.last.eq(last),
             payload.outside.eq(outside),
-            payload.half.eq(self.config.steps - half.left),
+            payload.part.eq(self.config.steps - part.left),
             payload.lane.eq(lane),
             payload.matrix.eq(matrix),
             payload.vectors.eq(job.vectors),
@@ -136,7 +136,7 @@ class TapWalker(Component):
             kx, ky = self._order(job.sliding, Mux(job.sliding, job.columns, kx), ky)
         dense = (job.reduction == Reduction.PRODUCT) & ~job.depthwise
         levels = {
-            "half": (Const(steps, steps.bit_length()), dense),
+            "part": (Const(steps, steps.bit_length()), dense),
             "cols": (job.window.cols, dense),
             "kx": (kx, windowed),
             "ky": (ky, windowed),
@@ -153,7 +153,7 @@ class TapWalker(Component):
             loops.append(loop)
         return loops
 
-    def _addresses(self, m, job, load, step, last_half, last_col, last_kx):
+    def _addresses(self, m, job, load, step, last_part, last_col, last_kx):
         """Vector address: column tiles in window columns in window rows."""
         m.submodules.addr = address = LoopAddress(vector_addr_bits(self.config))
         sliding = job.sliding if self.config.window_taps else None
@@ -161,7 +161,7 @@ class TapWalker(Component):
         m.d.comb += [
             address.load.eq(load),
             address.start.eq(self.jobs.p.addr),
-            address.step.eq(step & last_half),
+            address.step.eq(step & last_part),
             address.last.eq(Cat(last_col, last_kx)),
             address.distances[0].eq(1),
             address.distances[1].eq(inner),

@@ -85,7 +85,7 @@ def walk(chain, config):
                     word = ctx.get(dut.matrix) if chain.dense or chain.depthwise else None
                     lane = ctx.get(dut.lane) if chain.depthwise else None
                     outside, last = bool(ctx.get(dut.outside)), bool(ctx.get(dut.last))
-                    steps.append((ctx.get(dut.addr), outside, word, lane, ctx.get(dut.half), last))
+                    steps.append((ctx.get(dut.addr), outside, word, lane, ctx.get(dut.part), last))
                     await pulse(dut.step)
 
     simulate(dut, bench, cycles=20_000)

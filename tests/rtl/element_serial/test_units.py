@@ -141,7 +141,7 @@ def test_products_of_either_kind(lanes):
                 lane, part, own = rng.randrange(lanes), rng.randrange(config.steps), rng.choice(mant)
                 ctx.set(dut.x, {"mant": mant, "exp": exp})
                 ctx.set(dut.w, [{"mant": weight, "exp": e} for weight, e in zip(rows, stored, strict=True)])
-                fields = {"depthwise": depthwise, "lane": lane, "half": part, "own": own, "valid": valid}
+                fields = {"depthwise": depthwise, "lane": lane, "part": part, "own": own, "valid": valid}
                 for name, value in fields.items():
                     ctx.set(getattr(dut, name), int(value))
                 await ctx.tick()

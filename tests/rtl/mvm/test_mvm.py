@@ -76,15 +76,15 @@ def make_job(rng, config, steps, depthwise=False):
             "zero": int(rng.random() < 0.1),
             "depthwise": int(depthwise),
             "lane": rng.randrange(config.lanes),
-            "half": rng.randrange(config.steps),
+            "part": rng.randrange(config.steps),
             "vectors": engines - 1 if k == steps - 1 else rng.randrange(config.engines),
         }
         for n in range(config.rows):
             if depthwise:
                 dot = w[n]["mant"][step["lane"]] * x["mant"][n % config.native]
             else:
-                part = x["mant"][step["half"] * config.lanes :]
-                dot = sum(a * b for a, b in zip(w[n]["mant"], part, strict=False))
+                elements = x["mant"][step["part"] * config.lanes :]
+                dot = sum(a * b for a, b in zip(w[n]["mant"], elements, strict=False))
             shift = x["exp"] + w[n]["exp"] + config.wgt_exp_min + config.acc_frac
             sums[n].append(0 if step["zero"] else dot << shift)
         job.append((step, x, w))
@@ -266,21 +266,21 @@ def test_whole_tiles_against_golden(config):
     rows = [[matrix(rng, config) for _ in range(config.steps)] for _ in range(columns)]
     job = []
     for c in range(columns):
-        for half in range(config.steps):
-            for n, row in enumerate(rows[c][half]):
+        for part in range(config.steps):
+            for n, row in enumerate(rows[c][part]):
                 row["exp"] = rows[c][0][n]["exp"]
-            last = c == columns - 1 and half == config.steps - 1
+            last = c == columns - 1 and part == config.steps - 1
             step = {
                 "valid": 1,
-                "first": int(c == half == 0),
+                "first": int(c == part == 0),
                 "last": int(last),
                 "zero": 0,
                 "depthwise": 0,
                 "lane": 0,
-                "half": half,
+                "part": part,
                 "vectors": config.engines - 1,
             }
-            job.append((step, xs[c], rows[c][half]))
+            job.append((step, xs[c], rows[c][part]))
     got, *_ = drive(Mvm(config), [job])
     accs = accumulate(
         [x["mant"] for x in xs],
@@ -303,7 +303,7 @@ def test_no_sum_wraps(config):
     count = config.max_terms * config.steps
     job = []
     for k in range(count):
-        step = {"valid": 1, "first": int(k == 0), "last": int(k == count - 1), "half": k % config.steps}
+        step = {"valid": 1, "first": int(k == 0), "last": int(k == count - 1), "part": k % config.steps}
         job.append(({"zero": 0, "depthwise": 0, "lane": 0, "vectors": 0} | step, x, w))
     got, *_ = drive(Mvm(config), [job])
     dot = -q * config.wgt.q_max * config.native * config.max_terms
@@ -311,7 +311,7 @@ def test_no_sum_wraps(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("field", ["zero", "depthwise", "lane", "half", "first"])
+@pytest.mark.parametrize("field", ["zero", "depthwise", "lane", "part", "first"])
 def test_a_wrong_control_bit_is_noticed(field):
     jobs, vectors = some_jobs(EIGHT, 12, longest=4, seed=1)
     for job in jobs:

@@ -104,7 +104,7 @@ def job_of(rng, config, depthwise):
     """A job of one step, and the sums of its vectors."""
     (vector, _), w, lane = vector_of(rng, config, [0, 3, 9]), weights_of(rng, config), rng.randrange(config.lanes)
     count = 1 if depthwise else config.engines
-    step = {"valid": 1, "first": 1, "last": 1, "zero": 0, "half": 0, "vectors": count - 1}
+    step = {"valid": 1, "first": 1, "last": 1, "zero": 0, "part": 0, "vectors": count - 1}
     sums = []
     for n, (mant, exp) in enumerate(w[: count * config.native]):
         own = mant[lane] * vector["mant"][n % config.native]

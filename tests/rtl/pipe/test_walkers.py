@@ -170,16 +170,16 @@ def expected_steps(chain, config):
         taps, cols = sources.shape[3:]
         steps = config.steps if chain.dense else 1
         count = taps * cols * steps
-        for n, (tap, col, half) in enumerate(np.ndindex(taps, cols, steps)):
+        for n, (tap, col, part) in enumerate(np.ndindex(taps, cols, steps)):
             word = lane = None
             if chain.dense:
-                word = words[r // group, tap, col, half]
+                word = words[r // group, tap, col, part]
             elif chain.depthwise:
                 word, lane = words[r, tap // config.lanes], tap % config.lanes
             ends = (n == 0, n == count - 1)
             outside = not inside[o, i, tap]
             vectors = min(group, chain.rows - r)
-            yield int(chain.mem), sources[o, i, r, tap, col], outside, word, lane, half, ends, vectors
+            yield int(chain.mem), sources[o, i, r, tap, col], outside, word, lane, part, ends, vectors
 
 
 def expected_vectors(chain):
@@ -224,7 +224,7 @@ def walk(config, chains, *, stall=0.0, seed=0):
 
 def compare(config, chains, steps, vectors):
     want_steps = [step for chain in chains for step in expected_steps(chain, config)]
-    for got, (memory, addr, outside, word, lane, half, (first, last), count) in zip(steps, want_steps, strict=True):
+    for got, (memory, addr, outside, word, lane, part, (first, last), count) in zip(steps, want_steps, strict=True):
         p = got.payload
         assert (got.memory, got.addr, p.outside, p.first, p.last) == (memory, addr, outside, first, last)
         assert got.check == (not outside)
@@ -234,7 +234,7 @@ def compare(config, chains, steps, vectors):
         if lane is not None:
             assert p.lane == lane
         if config.steps > 1:
-            assert p.half == half
+            assert p.part == part
     want_vectors = [vector for chain in chains for vector in expected_vectors(chain)]
     for (fetch, retire), (operands, wide, narrow) in zip(vectors, want_vectors, strict=True):
         assert [fetch.addr[k] for k in range(4) if fetch.enable >> k & 1] == operands
