@@ -24,7 +24,7 @@ from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.bound import bind, norms, radius
 from concord.train.overflow_settings import OverflowSettings
-from concord.train.parameters import Parameter, Tally
+from concord.train.parameters import AddedCounts, Parameter
 from concord.train.register import ProductOperands, limited
 from concord.train.tensor import Array, Tensor, carrier, top_of
 
@@ -37,7 +37,7 @@ _STATE = ("exp", "weight", "data", "floor", "needed", "unused")
 
 
 @dataclass
-class OverflowCounts(Tally):
+class OverflowCounts(AddedCounts):
     """What the accumulators came to.
 
     Parameters

@@ -60,7 +60,7 @@ class BlockLayout:
         return np.ascontiguousarray(np.moveaxis(padded, -1, self.axis))
 
 
-class Tally:
+class AddedCounts:
     """Counts that can be added up, field by field."""
 
     def add(self, other: Self) -> None:
@@ -70,7 +70,7 @@ class Tally:
 
 
 @dataclass
-class UpdateCounts(Tally):
+class UpdateCounts(AddedCounts):
     """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`.
 
     ``saturated`` are elements of any tensor that needed a greater exponent than there is, see
