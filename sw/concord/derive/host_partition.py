@@ -211,8 +211,8 @@ def _reduce_max(make: _Lowering, node: Node, inputs: list[str]) -> str:
     x = inputs[0]
     for axis in node.attrs["axes"]:
         while (count := make.shape(x)[axis]) > 1:
-            half = count - count // 2
-            parts = [_taken(make, x, axis, range(start, start + half)) for start in (0, count - half)]
+            size = count - count // 2
+            parts = [_taken(make, x, axis, range(start, start + size)) for start in (0, count - size)]
             x = make.arithmetic(Action.MAX, parts[0], parts[1])
     return x
 

@@ -107,9 +107,9 @@ class Function:
         """Values in double precision, in an array of the shape of ``x``."""
         return self.float64(x, **self.complete(parameters))
 
-    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters, with defaults for those that are not given; ``TypeError`` if one is unknown."""
-        if unknown := given.keys() - self.parameters.keys():
+        if unknown := values.keys() - self.parameters.keys():
             known = sorted(self.parameters)
             raise TypeError(f"parameters of {self.name} must be of {known}, not {sorted(unknown)}")
-        return {**self.parameters, **given}
+        return {**self.parameters, **values}

@@ -358,13 +358,13 @@ class _Emitter(DataMovement):
                 self.names[param] = self.expand(self.name(param), param.shape, batch)
             for inner in node.body:
                 self.emit(inner)
-            results = [one.result for one in node.carried] + [one.result for one in node.stacked]
+            results = [part.result for part in node.carried] + [part.result for part in node.stacked]
             ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("iteration")) for value in results]
             hits = self.hits.together(self.hits.raised)
         self.hits = outside
-        outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
+        outputs = [w.fresh("unused") if part.final is None else self.name(part.final) for part in node.carried]
         raised = {key: w.fresh("raised") for key in hits}
-        outputs += [self.name(one.output) for one in node.stacked] + list(raised.values())
+        outputs += [self.name(part.output) for part in node.stacked] + list(raised.values())
         stacked_axes = [1] * (len(node.stacked) + len(hits))
         graph = helper.make_graph(
             body.nodes,
@@ -389,7 +389,7 @@ def _values(body: ir.Body) -> Iterator[ir.Value]:
     for node in body:
         yield from node.outputs
         if isinstance(node, ir.Loop):
-            yield from [one.param for one in node.carried] + [one.param for one in node.scanned]
+            yield from [part.param for part in node.carried] + [part.param for part in node.scanned]
             yield from _values(node.body)
 
 

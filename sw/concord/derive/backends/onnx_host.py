@@ -92,12 +92,12 @@ def _powers(writer: Writer, x: str, operation: HostOperation) -> tuple[str, str,
 def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
     """As :func:`concord.golden.host_math.host_sum`."""
     while count > 1:
-        half = count // 2
-        parts = [_part(writer, total, axis, start, start + half) for start in (0, half)]
+        size = count // 2
+        parts = [_part(writer, total, axis, start, start + size) for start in (0, size)]
         sums = writer.node("Add", parts)
-        rest = [_part(writer, total, axis, 2 * half, count)] if count % 2 else []
+        rest = [_part(writer, total, axis, 2 * size, count)] if count % 2 else []
         total = writer.node("Concat", [sums, *rest], axis=axis) if rest else sums
-        count = half + count % 2
+        count = size + count % 2
     return total
 
 
