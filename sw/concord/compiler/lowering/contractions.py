@@ -79,8 +79,8 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
     rank = len(graph.shapes[second])
     build = NodeBuilder(lowering, node)
     a = build.add("Reshape", "rows", first, shape=(*graph.shapes[first][:-1], 1, inner))
-    turned = build.add("Transpose", "turned", second, perm=(*range(rank - 2), rank - 1, rank - 2))
-    b = build.add("Reshape", "columns", turned, shape=(*graph.shapes[second][:-2], 1, columns, inner))
+    transposed = build.add("Transpose", "turned", second, perm=(*range(rank - 2), rank - 1, rank - 2))
+    b = build.add("Reshape", "columns", transposed, shape=(*graph.shapes[second][:-2], 1, columns, inner))
     for factor in (first, second):
         lowering.whole(factor)
     names = a, b
