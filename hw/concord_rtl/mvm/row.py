@@ -87,10 +87,10 @@ class RowSum(NpuUnit):
         result = Signal(signed(bits), reset_less=True)
         m.d.comb += total.eq(running + align.o)
         m.d.sync += [result.eq(total), running.eq(Mux(self.clear, 0, total))]
-        m.d.comb += self.acc.eq(self._told(m, align, running, result) if config.acc_register else result)
+        m.d.comb += self.acc.eq(self._beyond(m, align, running, result) if config.acc_register else result)
         return m
 
-    def _told(self, m, align, running, result) -> Value:
+    def _beyond(self, m, align, running, result) -> Value:
         """The result with one bit more: beyond its own bits once something has left them.
 
         Judged by the signs of the cycle before, beside the adder and not behind it.

@@ -192,7 +192,7 @@ class _Writer:
         numbers = {"shapes": shapes, "results": drop, "group": model.group, "chunk": _chunk(model)}
         flags = {key: text.replace("GROUP", str(model.group)) if flagged else "" for key, text in _FLAGGED.items()}
         facts = _FACTS.format(model.flags) if flagged else ""
-        body = facts + _RUN.format(**numbers, **flags, behind=self._behind())
+        body = facts + _RUN.format(**numbers, **flags, behind=self._host_part())
         return "\n".join(lines) + "\n\n\n" + body.strip()
 
     def _output(self, x: ir.Value) -> str:
@@ -201,7 +201,7 @@ class _Writer:
         first = self.model.inputs[0].name if self.model.inputs else "1"
         return f"np.broadcast_to({x.name}, (len({first}), *{x.name}.shape))"
 
-    def _behind(self) -> str:
+    def _host_part(self) -> str:
         if self.model.host_partition is None:
             return ""
         lines = ["values = {**found, **samples}"]

@@ -103,10 +103,10 @@ class _Emitter(DataMovement):
             writer.node("Identity", [name], model.names[value.name])
         if model.host_partition is None:
             return ends
-        computed = write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
+        computed = write_host_partition(writer, model.host_partition, self._host_part(model.host_partition)) | ends
         return {name: computed[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
 
-    def _behind(self, partition: Graph) -> dict[str, str]:
+    def _host_part(self, partition: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
         grids = self.model.grids
         return {name: self._on_grid(name, grids[name]) if name in grids else name for name in partition.inputs}
