@@ -10,6 +10,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.load import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
 
 
@@ -96,6 +97,9 @@ def _padded(ctx: Context, node: OnnxNode, x: str, axis: int, front: int, back: i
 
 def _repeated(ctx: Context, node: OnnxNode, x: str, counts: list[int]) -> str:
     """The tensor so many times along each axis."""
+    size = math.prod(ctx.shape(x)) * math.prod(counts)
+    if size > LARGEST_TENSOR:
+        raise Refusal(f"result must have at most {LARGEST_TENSOR} elements, not {size}", "make it smaller")
     for axis, count in enumerate(counts):
         if count > 1:
             x = ctx.emit(node, "Concat", [x] * count, axis=axis)

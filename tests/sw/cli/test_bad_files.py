@@ -63,9 +63,9 @@ MODELS |= {
     ),
     "one axis": (product(WEIGHT[0]), "Gemm 'fc': weight must have two axes, not the shape [4]; correct the model"),
     "a number as weight": (product(np.float32(1)), "Gemm 'fc': weight must have two axes, not the shape []"),
-    "a constant that is larger": (
-        model([node("Add", ["x", "c"], ["y"], name="sum")], {"x": (1, 8)}, constants={"c": floats(10, 1)}),
-        "Add 'sum': constant must be one that is broadcast to [1, 8], but makes it [10, 8]",
+    "a constant of another shape": (
+        model([node("Add", ["x", "c"], ["y"], name="sum")], {"x": (1, 8)}, constants={"c": floats(10, 3)}),
+        "Add 'sum': shapes must be ones that are broadcast to each other, not [1, 8] and [10, 3]",
     ),
 }  # fmt: skip
 

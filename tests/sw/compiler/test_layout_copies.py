@@ -154,3 +154,10 @@ def test_too_many_chains_are_refused_with_the_reason_of_the_node():
 def test_copies_on_a_small_device():
     rng = np.random.default_rng(9)
     check(graph_of([Node("Add", "both", ("x", "z"), ("y",))], x=(1, 4, 1), z=(1, 1, 5)), rng, TINY)
+
+
+def test_a_result_that_no_memory_holds_is_refused_at_once():
+    rng = np.random.default_rng(10)
+    graph = graph_of([Node("Add", "grown", ("x",), ("y",), {"constant": integers(rng, (1, 1 << 19), 3)})], x=(1, 1))
+    with pytest.raises(Unsupported, match="elements that are copied must be at most 262144, not 524288"):
+        compile_graph(graph, ROOMY)

@@ -297,11 +297,11 @@ def test_tables_of_the_compiler_have_operators_only():
 #: ``frontend`` and ``derive/backends`` are those of ONNX.
 LISTING = {
     "compiler/calibration/weights.py",  # others are rounded to the nearest
-    "compiler/ir/cells.py", "compiler/lowering/pointwise.py", "compiler/lowering/rules.py",  # refuse others by name
+    "compiler/ir/cells.py", "compiler/lowering/rules.py",  # refuse others by name
     "compiler/lowering/bounds.py",  # of others the record says whether they rise
     "compiler/lowering/decomposition.py",  # those that are made of tables
     "derive/host_partition.py", "overflow/layers.py", "train/export.py", "train/network.py",  # refuse others by name
-    "graph/passes/fake_quantize.py", "graph/passes/fold_affine.py", "graph/passes/reshapes.py",  # patterns
+    "graph/passes/fake_quantize.py", "graph/passes/reshapes.py",  # patterns
     "graph/channels.py", "graph/equalised.py", "networks/expected_error.py",  # others have the factor 1
     "train/torch/modules.py",  # the gates of PyTorch
 }  # fmt: skip

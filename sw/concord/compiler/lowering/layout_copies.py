@@ -22,6 +22,7 @@ from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import CopyAttributes
+from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import Ids
 
 #: Chains that a copy may take.
@@ -37,6 +38,9 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
     if not operands or node.op == "Copy" or operator_of(node).recurrence:
         return None
     together = len(operands) > 1 and operator_of(node).weights is None
+    largest = max(prod(graph.shapes[name]) for name in (*operands, node.outputs[0]))
+    if largest > lowering.config.native << VECTOR_ADDR_BITS:
+        return None
     copies: dict[str, Node] = {}
     try:
         for name in operands:
@@ -83,6 +87,8 @@ def copy(lowering: Lowering, node: Node) -> None:
     """A storage for the copy, filled box by box."""
     attributes = node.attributes(CopyAttributes)
     storages = lowering.done.storages
+    if (size := prod(attributes.shape)) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
+        raise LayoutError(f"elements that are copied must be at most {limit}, not {size}")
     ids = lowering.view(node.inputs[0])
     ids = np.broadcast_to(ids.reshape((1,) * (len(attributes.shape) - ids.ndim) + ids.shape), attributes.shape)
     moved = np.moveaxis(ids, attributes.lanes, -1) if ids.ndim else ids.reshape(1)

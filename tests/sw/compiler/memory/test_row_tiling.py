@@ -20,7 +20,7 @@ from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import emulate
 from concord.program.allocator import CapacityError
-from concord.report.prefixes import ends, halt
+from concord.report.prefixes import HALT, ends
 from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
@@ -112,7 +112,7 @@ def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
     for compiled in (tiled, in_one):
         image, found = compiled.image, []
         for places in ends(compiled):
-            program = [halt() if pc in places else word for pc, word in enumerate(image.program)]
+            program = [HALT if pc in places else word for pc, word in enumerate(image.program)]
             with connect("emulator", image.config) as device:
                 device.load(replace(image, program=tuple(program)))
                 compiled.package.run(device, samples(compiled.graph, 2))
