@@ -159,5 +159,5 @@ def test_copies_on_a_small_device():
 def test_a_result_that_no_memory_holds_is_refused_at_once():
     rng = np.random.default_rng(10)
     graph = graph_of([Node("Add", "grown", ("x",), ("y",), {"constant": integers(rng, (1, 1 << 19), 3)})], x=(1, 1))
-    with pytest.raises(Unsupported, match="elements that are copied must be at most 262144, not 524288"):
+    with pytest.raises(Unsupported, match="elements that are copied must be at most 65536, not 524288"):
         compile_graph(graph, ROOMY)
