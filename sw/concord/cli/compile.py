@@ -142,6 +142,7 @@ def compile_model(
     from concord.api.options import Options, Widths
     from concord.compiler.calibration.trained import evidence_path
     from concord.compiler.lowering.assumptions import assumption_table
+    from concord.compiler.lowering.layout_copies import copies_text
     from concord.frontend import import_model
     from concord.frontend.load import one_file
     from concord.host.rates import rates
@@ -214,6 +215,8 @@ def compile_model(
     if compilation.preset:
         echo(compilation.preset)
     echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
+    if copies := copies_text(compiled.lowered):
+        echo(copies)
     if (expected := compiled.package.expected_error) is not None:
         echo(expected.text)
         for line in expected.warnings[1:]:

@@ -134,3 +134,10 @@ def test_what_a_board_has_too_few_of(tmp_path):
     assert line in output
     code, output = run("compile", tmp_path / "net.onnx", "--board", "icebreaker", "-o", tmp_path / "net")
     assert code == 0 and "does not fit" not in output
+
+
+def test_what_is_copied_is_said(tmp_path):
+    proto = model([node("Add", ["x", "z"], ["y"])], {"x": (1, 4, 1), "z": (1, 1, 5)})
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    code, printed = run("compile", tmp_path / "net.onnx", "--preset", "tiny")
+    assert code == 0 and "2 operands copied to where a layer needs them, by" in printed

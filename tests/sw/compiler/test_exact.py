@@ -385,3 +385,22 @@ def test_the_comparison_notices_one_wrong_number(monkeypatch):
     monkeypatch.setattr(compiled_nets, "run", wrong)
     with pytest.raises(AssertionError):
         check(graph, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("channels", [3, 4, 6])
+def test_a_product_reads_the_maximum_over_channels(channels):
+    """The mask in padding lanes is beyond all numbers: were it in a block, nothing else would be left of that."""
+    rng = np.random.default_rng(channels)
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "group": 1, "pads": (0, 0, 0, 0), "bias": np.zeros(1)}
+    nodes = [
+        Node(
+            "Conv",
+            "first",
+            ("x",),
+            ("h",),
+            {**attrs, "weight": integers(rng, (channels, 2, 1, 1), 2), "bias": np.zeros(channels)},
+        ),
+        Node("ReduceMax", "most", ("h",), ("m",), {"axes": (1,), "keepdims": True}),
+        Node("Conv", "last", ("m",), ("y",), {**attrs, "weight": np.ones((1, 1, 1, 1))}),
+    ]
+    check(graph_of(nodes, x=(1, 2, 3, 3)), rng)

@@ -1,9 +1,12 @@
 """Tensors whose elements do not lie where a layer needs them are copied, to the bit where lanes stay."""
 
+import re
+
 import numpy as np
 import pytest
 
 from concord.compiler.ir.layers import Reduction
+from concord.compiler.lowering.layout_copies import copies_text
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
@@ -161,3 +164,74 @@ def test_a_result_that_no_memory_holds_is_refused_at_once():
     graph = graph_of([Node("Add", "grown", ("x",), ("y",), {"constant": integers(rng, (1, 1 << 19), 3)})], x=(1, 1))
     with pytest.raises(Unsupported, match="elements that are copied must be at most 65536, not 524288"):
         compile_graph(graph, ROOMY)
+
+
+def beside(channels, rng):
+    """An image, and beside it one whose positions are channels of a smaller one: no storage holds both as they are."""
+    half = {"kernel": (2, 2), "strides": (2, 2), "dilations": (1, 1), "pads": (0,) * 4}
+    return [
+        conv("first", "x", "a", 2, channels, rng, 1, 0),
+        Node("MaxPool", "half", ("a",), ("p",), half),
+        conv("deep", "p", "q", channels, 4 * channels, rng, 1, 0),
+        reshape("split", "q", "s", 1, 2, 2, channels, 2, 2),
+        Node("Transpose", "turn", ("s",), ("t",), {"perm": (0, 3, 4, 1, 5, 2)}),
+        reshape("image", "t", "u", 1, channels, 4, 4),
+        Node("Concat", "beside", ("a", "u"), ("j",), {"axis": 1}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [3, 4, 5])
+@pytest.mark.parametrize("reader", ["product", "sum", "output"])
+def test_channels_that_come_from_several_places(channels, reader):
+    rng = np.random.default_rng(channels)
+    nodes = beside(channels, rng)
+    if reader == "product":
+        nodes.append(conv("last", "j", "y", 2 * channels, 3, rng))
+    if reader == "sum":
+        nodes += [conv("other", "x", "b", 2, 2 * channels, rng, 1, 0), Node("Add", "last", ("j", "b"), ("y",))]
+    compiled = check(graph_of(nodes, x=(1, 2, 4, 4)), rng, limit=1)
+    assert copies(compiled)
+
+
+@pytest.mark.parametrize("channels", [4, 6, 20])
+def test_a_channel_shuffle(channels):
+    rng = np.random.default_rng(channels)
+    nodes = [
+        conv("first", "x", "h", 2, channels, rng, 1, 0),
+        reshape("split", "h", "a", 1, 2, channels // 2, 3, 3),
+        Node("Transpose", "shuffle", ("a",), ("b",), {"perm": (0, 2, 1, 3, 4)}),
+        reshape("join", "b", "c", 1, channels, 3, 3),
+        conv("other", "x", "d", 2, channels, rng, 1, 0),
+        Node("Add", "last", ("c", "d"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 2, 3, 3)), rng, limit=1)
+
+
+def test_what_padding_lanes_hold_is_not_copied():
+    """A part of a position, beside which other channels lie, goes through a product; its block has no more than it."""
+    rng = np.random.default_rng(11)
+    part = {"axes": (1,), "starts": (0,), "stops": (3,), "steps": (1,)}
+    nodes = [
+        conv("first", "x", "h", 2, 4, rng, 1, 0),
+        Node(
+            "MaxPool",
+            "same",
+            ("h",),
+            ("g",),
+            {"kernel": (1, 1), "strides": (1, 1), "dilations": (1, 1), "pads": (0,) * 4},
+        ),
+        Node("Slice", "part", ("g",), ("s",), part),
+        *between_positions(3, ("s",) * 4, 2, 2),
+        conv("last", "image", "y", 3, 3, rng),
+    ]
+    compiled = check(graph_of(nodes, x=(1, 2, 2, 2)), rng, limit=1)
+    assert copies(compiled) == [Reduction.DENSE] * 4
+
+
+def test_what_copies_cost_is_one_line():
+    rng = np.random.default_rng(12)
+    whole = check(graph_of([Node("Relu", "r", ("x",), ("y",))], x=(1, 4)), rng)
+    assert copies_text(whole.lowered) == ""
+    both = check(graph_of([Node("Add", "both", ("x", "z"), ("y",))], x=(1, 4, 1), z=(1, 1, 5)), rng)
+    text = copies_text(both.lowered)
+    assert re.fullmatch(r"2 operands copied to where a layer needs them, by \d+ chains, \d of them rounded .*", text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction
+from concord.compiler.ir.layout import PAD
 from concord.utils.arrays import FloatArray, Ids
 
 
@@ -38,5 +39,5 @@ def pad_weight(layer: Layer) -> FloatArray:
     full = np.zeros((lanes, *weight.shape[1:]))
     full[: len(weight)] = weight
     used = np.asarray(full.reshape(lanes, -1).any(axis=1))
-    used[(layer.ids - layer.target.base) % lanes] = True
+    used[(layer.ids[layer.ids != PAD] - layer.target.base) % lanes] = True
     return np.asarray(full[nearest(used)])

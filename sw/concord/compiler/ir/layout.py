@@ -25,6 +25,7 @@ BORDER = -2
 #: Identifiers of storages are this far apart: no storage is larger.
 _SPACING = 1 << 32
 _NUMBERS = count(1)
+_Index = TypeVar("_Index", int, Ids)
 
 
 #: A vector, or several.

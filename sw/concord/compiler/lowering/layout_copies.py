@@ -16,10 +16,10 @@ from math import prod
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
-from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.lowering import legality
-from concord.compiler.lowering.lower import Lowering
-from concord.graph.ir import Node
+from concord.compiler.lowering.lower import Lowered, Lowering
+from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import CopyAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS
@@ -35,7 +35,7 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
     """Copies of the operands of a node, and the node that reads them; ``None`` if they would be of no use."""
     graph = lowering.graph
     operands = [name for name in node.inputs if name and not _is_copy(lowering, name)]
-    if not operands or node.op == "Copy" or operator_of(node).recurrence:
+    if not operands or node.op == "Copy" or operator_of(node).recurrence or node.attrs.get("masked"):
         return None
     together = len(operands) > 1 and operator_of(node).weights is None
     largest = max(prod(graph.shapes[name]) for name in (*operands, node.outputs[0]))
@@ -51,6 +51,13 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
         return None
     inputs = tuple(copies[name].outputs[0] if name in copies else name for name in node.inputs)
     return [*copies.values(), node.replace(inputs=inputs)]
+
+
+def output_copy(lowering: Lowering, tensor: str, output: str) -> Node:
+    """The node that copies a tensor to an output of the network."""
+    shape = lowering.graph.shapes[tensor]
+    attrs = {"shape": shape, "lanes": lanes_of(lowering, tensor, shape)}
+    return Node("Copy", fresh(lowering.graph, f"copy of {tensor}"), (tensor,), (output,), attrs)
 
 
 def _is_copy(lowering: Lowering, name: str) -> bool:
@@ -84,53 +91,94 @@ class _Box:
 
 
 def copy(lowering: Lowering, node: Node) -> None:
-    """A storage for the copy, filled box by box."""
+    """A storage for the copy, filled box by box.
+
+    Channels that several layers compute are brought together in front of that: for nothing where that can be, else
+    each by a copy of its own. A reader that takes channels from any lane takes these as they are.
+    """
     attributes = node.attributes(CopyAttributes)
-    storages = lowering.done.storages
     if (size := prod(attributes.shape)) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
         raise LayoutError(f"elements that are copied must be at most {limit}, not {size}")
-    ids = lowering.view(node.inputs[0])
-    ids = np.broadcast_to(ids.reshape((1,) * (len(attributes.shape) - ids.ndim) + ids.shape), attributes.shape)
-    moved = np.moveaxis(ids, attributes.lanes, -1) if ids.ndim else ids.reshape(1)
-    view = moved.reshape(-1, moved.shape[-2] if moved.ndim > 1 else 1, moved.shape[-1])
+    view = _positions(lowering.view(node.inputs[0]), attributes)
     if (view < PAD).any():
         raise LayoutError("elements must all be computed, none be the border of an input")
-    boxes = list(_boxes(lowering, view))
-    height, width, channels = view.shape
-    parent = storages.new(node.outputs[0], height, width, channels)
-    legality.check_storage(parent)
-    layers = [_layer(lowering, node, parent, channels, box) for box in boxes]
+    groups = _groups(lowering.done.storages, view)
+    if len(groups) > 1:
+        try:
+            view = _positions(lowering.whole(node.inputs[0]), attributes)
+        except LayoutError:
+            readers = [operator_of(reader) for reader in lowering.graph.consumers(node.outputs[0])]
+            view = _plain(lowering, node, view, groups)
+            if readers and all(reader.windowed or reader.weights is not None for reader in readers):
+                lowering.done.views[node.outputs[0]] = _in_shape(view, attributes)
+                return
+            view = lowering.done.storages.gather(view, "elements")
+    view = _plain(lowering, node, view, [np.arange(view.shape[2])])
+    lowering.done.views[node.outputs[0]] = _in_shape(view, attributes)
+
+
+def _groups(storages: Storages, view: Ids) -> list[Ids]:
+    """Channels that lie in the same storages at every position."""
+    owner = np.full(view.shape, PAD)
+    for k, part in enumerate(storages.of(view)):
+        owner[(view != PAD) & storages.within(view, part)] = k
+    _, kinds = np.unique(owner.reshape(-1, view.shape[2]), axis=1, return_inverse=True)
+    return [np.flatnonzero(kinds == kind) for kind in range(kinds.max() + 1)]
+
+
+def _plain(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids:
+    """Copy every group of channels into a storage of its own, and return where all of them lie."""
+    height, width, _ = view.shape
+    result = np.full(view.shape, PAD)
+    layers: list[Layer] = []
+    for channels in groups:
+        boxes = list(_boxes(lowering, view[..., channels]))
+        parent = lowering.done.storages.new(node.outputs[0], height, width, len(channels))
+        legality.check_storage(parent)
+        first = len(lowering.done.layers) + len(layers)
+        layers += [
+            _layer(lowering, node, parent, channels, view.shape[2], box, k) for k, box in enumerate(boxes, first)
+        ]
+        result[..., channels] = parent.view(len(channels))
     for layer in layers:
         legality.check(layer, lowering.config)
     lowering.done.layers += layers
-    result = parent.view(channels).reshape(moved.shape)
-    lowering.done.views[node.outputs[0]] = np.moveaxis(result, -1, attributes.lanes).reshape(attributes.shape)
+    return result
 
 
-def _layer(lowering: Lowering, node: Node, parent: Storage, channels: int, box: _Box) -> Layer:
-    """The chain that writes a box."""
+def _positions(ids: Ids, attributes: CopyAttributes) -> Ids:
+    """A view, broadcast, as ``[height, width, channel]`` of the copy."""
+    rank = max(len(attributes.shape), 1)
+    full = np.broadcast_to(ids, attributes.shape).reshape(attributes.shape or (1,))
+    moved = np.moveaxis(full, attributes.lanes, -1)
+    return moved.reshape(-1, moved.shape[-2] if rank > 1 else 1, moved.shape[-1])
+
+
+def _in_shape(view: Ids, attributes: CopyAttributes) -> Ids:
+    """A view ``[height, width, channel]`` in the shape of the tensor."""
+    shape = list(attributes.shape or (1,))
+    channels = shape.pop(attributes.lanes)
+    return np.moveaxis(view.reshape(*shape, channels), -1, attributes.lanes).reshape(attributes.shape)
+
+
+def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: int, box: _Box, number: int) -> Layer:
+    """The chain that writes a box of some channels, of so many that the copy has."""
     storages, native = lowering.done.storages, lowering.config.native
-    attributes = node.attributes(CopyAttributes)
-    height, width = len(box.rows), len(box.columns)
-    name = f"{node.name}.{box.rows.start}.{box.columns.start}"
-    target = storages.new(name, height, width, channels)
+    height, width, count = len(box.rows), len(box.columns), len(channels)
+    target = storages.new(f"{node.name}.{number}", height, width, count)
     line = parent.width * parent.tiles
     offset = box.rows.start * line + box.columns.start * parent.tiles
     target.place(parent, offset, box.rows.step * line, box.columns.step * parent.tiles)
-    ids = np.full((parent.height, parent.width, channels), PAD)
-    ids[box.rows.start : box.rows.stop : box.rows.step, box.columns.start : box.columns.stop : box.columns.step] = (
-        target.view(channels)
-    )
-    moved = np.moveaxis(np.empty(attributes.shape, np.bool_), attributes.lanes, -1).shape if attributes.shape else (1,)
+    ids = np.full((parent.height, parent.width, of), PAD)
+    ids[np.ix_(np.array(box.rows), np.array(box.columns), channels)] = target.view(count)
     weight = None
     if not box.stays:
-        weight = np.zeros((channels, 1, 1, box.walk.tiles * native))
+        weight = np.zeros((count, 1, 1, box.walk.tiles * native))
         used = np.flatnonzero(box.walk.lanes != PAD)
         weight[used, 0, 0, box.walk.lanes[used]] = 1.0
     return Layer(
-        name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, LayerWindow(),
-        (height, width, target.tiles), node.outputs[0], target,
-        np.moveaxis(ids.reshape(moved), -1, attributes.lanes).reshape(attributes.shape),
+        target.name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, LayerWindow(),
+        (height, width, target.tiles), node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)),
         node.inputs[0], [], [node.name],
     )  # fmt: skip
 
@@ -141,35 +189,27 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
     Raises
     ------
     LayoutError
-        If the elements of a position lie in several storages, or it takes too many chains.
+        If a position has no elements at all, or it takes too many chains.
     """
     storages, native = lowering.done.storages, lowering.config.native
     height, width, channels = view.shape
     there = view != PAD
+    if not there.any(axis=2).all():
+        raise LayoutError("positions must not be all padding")
     parts = storages.of(view)
-    if not parts:
-        raise LayoutError("elements must not all be padding")
-    number = np.full(view.shape, -1)
-    local = np.full(view.shape, PAD)
+    owner, local = np.zeros((height, width), np.int64), np.full(view.shape, PAD)
     for k, part in enumerate(parts):
         inside = there & storages.within(view, part)
-        number[inside], local[inside] = k, view[inside] - part.base
-    owner = number.max(axis=2)
-    if ((number != owner[..., None]) & there).any():
-        raise LayoutError("elements of a position must be computed by one layer")
+        owner[inside.any(axis=2)], local[inside] = k, view[inside] - part.base
     vector = np.where(there, local // native, np.iinfo(np.int64).max).min(axis=2)
     lanes = np.where(there, local - vector[..., None] * native, PAD)
     keys = np.concatenate([owner[..., None], lanes], axis=2).reshape(-1, channels + 1)
     _, kinds = np.unique(keys, axis=0, return_inverse=True)
-    count = 0
-    for rows, columns in _grids(kinds.reshape(height, width), vector):
-        count += 1
-        if count > MOST_CHAINS:
+    for count, (rows, columns) in enumerate(_grids(kinds.reshape(height, width), vector)):
+        if count == MOST_CHAINS:
             raise LayoutError(f"elements must be such that at most {MOST_CHAINS} chains copy them")
         y, x = rows.start, columns.start
         pattern, storage = lanes[y, x], parts[int(owner[y, x])]
-        if (pattern == PAD).all():
-            raise LayoutError("positions must not be all padding")
         down = int(vector[y + rows.step, x] - vector[y, x]) if len(rows) > 1 else 0
         along = int(vector[y, x + columns.step] - vector[y, x]) if len(columns) > 1 else 0
         tiles = int(pattern.max()) // native + 1
@@ -180,16 +220,16 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
 
 def _alone(lowering: Lowering, storage: Storage, walk: Walk, channels: int) -> bool:
     """Whether the vectors of a walk hold nothing beside its channels, so that they can be copied whole."""
-    native = storage.native
-    if channels % native == 0:
-        return True
-    ids = next((layer.ids for layer in lowering.done.layers if layer.target is storage), None)
-    if ids is None:
-        ids = next(storage.view(order.shape[2])[order != PAD] for held, order in lowering.done.inputs.values()
-                   if held is storage)  # fmt: skip
-    lane = (ids[ids != PAD] - storage.base) % (storage.tiles * native)
-    first = walk.start % storage.tiles * native
-    return not ((lane >= first + channels) & (lane < first + walk.tiles * native)).any()
+    left = channels - (walk.tiles - 1) * storage.native
+    y, x = np.ogrid[: walk.height, : walk.width]
+    last = storage.vector(walk.start + y * walk.row_stride + x * walk.stride + walk.tiles - 1)
+    for ids in lowering.done.views.values() if left < storage.native else ():
+        for part in lowering.done.storages.of(ids):
+            if part.root is storage.root:
+                vector, lane = np.divmod(ids[lowering.done.storages.within(ids, part)] - part.base, part.native)
+                if np.isin(part.vector(vector[lane >= left]), last).any():
+                    return False
+    return True
 
 
 def _grids(kinds: Ids, vector: Ids) -> Iterator[tuple[range, range]]:
@@ -247,3 +287,14 @@ def _runs(columns: Ids, vector: Ids) -> Iterator[range]:
         last = int(columns[end - 1])
         yield range(int(columns[start]), last + 1, int(columns[start + 1] - columns[start]) if end - start > 1 else 1)
         start = end
+
+
+def copies_text(lowered: Lowered) -> str:
+    """What was copied, and what that costs; empty if nothing was."""
+    names = {node.name for node in lowered.graph.nodes if node.op == "Copy"}
+    chains = [layer for layer in lowered.layers if isinstance(layer, Layer) and names.intersection(layer.nodes)]
+    if not chains:
+        return ""
+    rounded = len({layer.tensor for layer in chains if layer.weight is not None})
+    exact = f"{rounded} of them rounded as in front of a product" if rounded else "exactly"
+    return f"{len(names)} operands copied to where a layer needs them, by {len(chains)} chains, {exact}"

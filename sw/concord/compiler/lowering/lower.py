@@ -111,11 +111,14 @@ class LoweringRules:
         What appends the layers of a node to a lowering, or fuses it into one that is there.
     fallback : callable
         The nodes in the place of one that does not find elements where it needs them, or ``None``.
+    output_copy : callable
+        The node that copies a tensor to an output: lowering, name of the tensor, name of the output.
     """
 
     expansions: Mapping[str, Expansion]
     handlers: Mapping[str, Handler]
     fallback: Expansion
+    output_copy: Callable[[Lowering, str, str], Node]
 
     def knows(self, node: Node) -> bool:
         """Whether there is a way to lower an operator."""
@@ -167,31 +170,39 @@ class Lowering:
                 if not self.rules.knows(node):
                     reasons.append(f"{node.op} '{node.name}': {_NOT_SUPPORTED}")
                 continue
+            done = len(self.done.layers)
             try:
-                if (expanded := self.rules.expand(self, node)) is not None:
-                    index -= 1
-                    self.graph.nodes[index : index + 1] = expanded
-                    self.readers = _readers(self.graph, self.rules)
-                else:
+                expanded = self.rules.expand(self, node)
+                if expanded is None:
                     self._node(node)
             except LayoutError as error:
-                if self.rules.knows(node) and (copied := self.rules.fallback(self, node)) is not None:
-                    index -= 1
-                    self.graph.nodes[index : index + 1] = copied
-                    self.readers = _readers(self.graph, self.rules)
+                expanded = self.rules.fallback(self, node) if self.rules.knows(node) else None
+                if expanded is None:
+                    named = self.graph.consumers(node.outputs[0])[0] if node.op == "Copy" else node
+                    reason = f"{named.op} '{named.name}': {refused.get(named.name, error)}"
+                    reasons += [reason] if reason not in reasons else []
+                    failed.update(node.outputs)
+                else:
                     refused[node.name] = str(error)
-                    continue
-                named = self.graph.consumers(node.outputs[0])[0] if node.op == "Copy" else node
-                reasons.append(f"{named.op} '{named.name}': {refused.get(named.name, error)}")
-                failed.update(node.outputs)
+                    self._undo(node, done)
+            if expanded is not None:
+                index -= 1
+                self.graph.nodes[index : index + 1] = expanded
+                self.readers = _readers(self.graph, self.rules)
         for name in filter(lambda name: name not in failed, self.graph.outputs):
             try:
                 self._output(name)
             except LayoutError as error:
-                reasons.append(f"output '{name}': {error}")
+                reasons += self._copied_output(name, error)
         if reasons:
             raise Unsupported(self.graph.name, reasons)
         return self.done
+
+    def _undo(self, node: Node, done: int) -> None:
+        """Take back what a node has appended behind the first ``done`` layers before it was refused."""
+        self.done.layers[done:] = [layer for layer in self.done.layers[done:] if node.name not in layer.nodes]
+        for name in node.outputs:
+            self.done.views.pop(name, None)
 
     def new_node(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
         """A node that does some of the work of ``node``; its shape is noted."""
@@ -204,6 +215,29 @@ class Lowering:
         """See to it that an output lies in one storage."""
         if (self.whole(name) == PAD).any():
             raise LayoutError("elements must all be computed, none be padding")
+
+    def _copied_output(self, name: str, error: LayoutError) -> list[str]:
+        """Copy an output that does not lie in one storage, and return why that cannot be."""
+        reasons = [f"output '{name}': {error}"]
+        producer = self.graph.producer(name)
+        if producer is None or not operator_of(producer).view:
+            return reasons
+        parts = fresh(self.graph, f"{name}/parts")
+
+        def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(parts if tensor == name else tensor for tensor in names)
+
+        nodes = self.graph.nodes
+        nodes[:] = [node.replace(inputs=renamed(node.inputs), outputs=renamed(node.outputs)) for node in nodes]
+        self.graph.shapes[parts], self.done.views[parts] = self.graph.shapes[name], self.done.views.pop(name)
+        copy = self.rules.output_copy(self, parts, name)
+        nodes.append(copy)
+        try:
+            self._node(copy)
+            self._output(name)
+        except LayoutError:
+            return reasons
+        return []
 
     def _node(self, node: Node) -> None:
         if node.op in self.rules.handlers:

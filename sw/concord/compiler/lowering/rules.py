@@ -6,7 +6,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import contractions, fake_quantization, pointwise, products, reductions
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
-from concord.compiler.lowering.layout_copies import copy, with_copies
+from concord.compiler.lowering.layout_copies import copy, output_copy, with_copies
 from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, LoweringRules, VarianceRange
 from concord.compiler.lowering.normalisations import normalise
 from concord.compiler.lowering.padding import pad, pad_copy
@@ -54,7 +54,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(pointwise.UNARY, pointwise.unary),
     **dict.fromkeys(pointwise.BINARY, pointwise.binary),
 }
-RULES = LoweringRules(EXPANSIONS, HANDLERS, with_copies)
+RULES = LoweringRules(EXPANSIONS, HANDLERS, with_copies, output_copy)
 
 
 def lowered(

@@ -19,10 +19,14 @@ _FACTORS = {Dtype.NARROW: 1.0, Dtype.WIDE: 0.0}
 
 
 def kind_of(layer: AnyLayer) -> OperatorKind:
-    """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values."""
+    """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values.
+
+    A maximum over lanes reads wide: padding lanes may hold the least number there is, and a block with it nothing else.
+    """
     if isinstance(layer, Recurrent) or layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
         return OperatorKind.QUANTISED
-    return OperatorKind.MOVING if all(map(_moves, layer.mfu_ops)) else OperatorKind.PRECISE
+    moves = layer.reduction is not Reduction.LANES and all(map(_moves, layer.mfu_ops))
+    return OperatorKind.MOVING if moves else OperatorKind.PRECISE
 
 
 def _moves(mfu_op: MfuStep) -> bool:
