@@ -95,7 +95,10 @@ def _few(values: FloatArray) -> str:
 
 
 def where(ctx: Context, node: OnnxNode) -> str:
-    """A constant mask of zeros and ones chooses: each operand times its mask, added up."""
+    """A constant mask of zeros and ones chooses: each operand times its mask, added up.
+
+    What is not chosen must be finite, as zero times infinity is no number; a flag says so.
+    """
     mask = ctx.constant(node.input(0), "condition").astype(np.float64)
     parts, known = [], np.zeros(())
     for name, share in ((node.input(1), mask), (node.input(2), 1 - mask)):

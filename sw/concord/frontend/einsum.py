@@ -10,6 +10,7 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.utils.arrays import FloatArray
 
+#: Letters for the axes of an ellipsis, none of them one that an equation may have.
 _LETTERS = [chr(code) for code in range(0x100, 0x140)]
 
 
@@ -106,9 +107,7 @@ def _product(
             matrices.append(ctx.emit(node, "Reshape", [_ordered(ctx, node, operand, term, wanted)], shape=shape))
     y = _matrices(ctx, node, matrices, bool(batch) and count(batch) > 1)
     made = "".join((*batch, *rows, *columns))
-    y = ctx.emit(node, "Reshape", [y], shape=tuple(sizes[c] for c in made) or (1,))
-    if not made:
-        return ctx.emit(node, "Reshape", [y], shape=())
+    y = ctx.emit(node, "Reshape", [y], shape=tuple(sizes[c] for c in made))
     return _ordered(ctx, node, y, made, right)
 
 

@@ -140,15 +140,27 @@ def batch_normalization(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [y], constant=(bias - factor * mean).reshape(shape))
 
 
+def _scaled(ctx: Context, node: OnnxNode, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
+    """A tensor whose mean square over axes is 1, and what it was multiplied with for that."""
+    square = ctx.emit(node, "Mul", [x, x])
+    mean = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
+    shifted = ctx.emit(node, "Add", [mean], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
+    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
+    return ctx.emit(node, "Mul", [x, factor]), factor
+
+
 def _normalised(ctx: Context, node: OnnxNode, x: str, axes: tuple[int, ...]) -> tuple[str, str, str]:
     """A tensor with mean 0 and variance 1 over axes, the mean it had, and the reciprocal root of its variance."""
     mean = ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)
-    centred = ctx.emit(node, "Sub", [x, mean])
-    square = ctx.emit(node, "Mul", [centred, centred])
-    variance = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
-    shifted = ctx.emit(node, "Add", [variance], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
-    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
-    return ctx.emit(node, "Mul", [centred, factor]), mean, factor
+    y, factor = _scaled(ctx, node, ctx.emit(node, "Sub", [x, mean]), axes)
+    return y, mean, factor
+
+
+def _last_axes(ctx: Context, node: OnnxNode, x: str) -> tuple[int, ...]:
+    """Those from ``axis`` on."""
+    rank = len(ctx.shape(x))
+    (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
+    return tuple(range(first, rank))
 
 
 def instance_normalization(ctx: Context, node: OnnxNode) -> str:
@@ -165,11 +177,8 @@ def instance_normalization(ctx: Context, node: OnnxNode) -> str:
 def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
     """Mean, variance, reciprocal square root and a constant per element; mean and root may be outputs, too."""
     x = ctx.tensor(node.input(0))
-    rank = len(ctx.shape(x))
-    (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
-    axes = tuple(range(first, rank))
     scale = ctx.floats(node.input(1), "scale")
-    y, mean, factor = _normalised(ctx, node, x, axes)
+    y, mean, factor = _normalised(ctx, node, x, _last_axes(ctx, node, x))
     y = ctx.emit(node, "Mul", [y], constant=scale)
     if node.input(2):
         y = ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(2), "bias"))
@@ -180,13 +189,8 @@ def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
 def rms_normalization(ctx: Context, node: OnnxNode) -> str:
     """The reciprocal root of the mean square, and a constant per element."""
     x = ctx.tensor(node.input(0))
-    rank = len(ctx.shape(x))
-    (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
-    square = ctx.emit(node, "Mul", [x, x])
-    mean = ctx.emit(node, "ReduceMean", [square], axes=tuple(range(first, rank)), keepdims=True)
-    shifted = ctx.emit(node, "Add", [mean], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
-    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
-    return ctx.emit(node, "Mul", [ctx.emit(node, "Mul", [x, factor])], constant=ctx.floats(node.input(1), "scale"))
+    y, _ = _scaled(ctx, node, x, _last_axes(ctx, node, x))
+    return ctx.emit(node, "Mul", [y], constant=ctx.floats(node.input(1), "scale"))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -116,24 +116,18 @@ def tile(ctx: Context, node: OnnxNode) -> str:
     return _repeated(ctx, node, x, counts)
 
 
-def repeated_to(ctx: Context, node: OnnxNode, x: str, wanted: tuple[int, ...]) -> str:
-    """The tensor with axes of length 1 repeated as its broadcasting with a shape makes them."""
+def expand(ctx: Context, node: OnnxNode) -> str:
+    """Axes of length 1 are repeated, as broadcasting with a shape makes them."""
+    x, wanted = ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or [])
     shape = ctx.shape(x)
     try:
         full = broadcast(shape, wanted)
     except ValueError as error:
         raise Refusal(str(error)) from error
-    if full == shape:
-        return x
     if len(full) > len(shape):
         shape = (1,) * (len(full) - len(shape)) + shape
         x = _to_shape(ctx, node, x, shape)
     return _repeated(ctx, node, x, [new // old for new, old in zip(full, shape, strict=True)])
-
-
-def expand(ctx: Context, node: OnnxNode) -> str:
-    """Axes of length 1 are repeated."""
-    return repeated_to(ctx, node, ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or []))
 
 
 def depth_to_space(ctx: Context, node: OnnxNode) -> str:

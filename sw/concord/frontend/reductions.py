@@ -37,9 +37,9 @@ def reduce(ctx: Context, node: OnnxNode) -> str:
 def minimum(ctx: Context, node: OnnxNode) -> str:
     """The negated maximum of the negated tensor."""
     x, axes, keep = _operand(ctx, node)
-    return (
-        times(ctx, node, _reduced(ctx, node, "ReduceMax", times(ctx, node, x, -1.0), axes, keep), -1.0) if axes else x
-    )
+    if not axes:
+        return x
+    return times(ctx, node, _reduced(ctx, node, "ReduceMax", times(ctx, node, x, -1.0), axes, keep), -1.0)
 
 
 def sum_of_magnitudes(ctx: Context, node: OnnxNode) -> str:
