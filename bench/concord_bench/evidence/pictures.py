@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from concord.display.pictures import AMBER, BLUE, INK, MUTED, RED, TEAL, drawing, png
+from concord.display.pictures import AMBER, BLUE, INK, MUTED, RED, TEAL, VIOLET, drawing, png
 from concord_bench.evidence.finetune import FineTuning
 from concord_bench.evidence.plan import Study
 from concord_bench.evidence.scratch import Scratch
 from concord_bench.evidence.store import Store
 from concord_bench.evidence.tables import Row, rows
 
-#: One colour more than the report of the demo has.
-_VIOLET = "#7a4fa3"
 #: Colours of variants.
 _COLOURS = {
     "float32": INK, "float": INK, "w8a8": INK, "lazy": TEAL, "stochastic": BLUE, "none": RED,
-    "none-stochastic": AMBER, "room": _VIOLET,
+    "none-stochastic": AMBER, "room": VIOLET,
 }  # fmt: skip
 #: Files in ``docs``.
 SEEDS_PICTURE, CURVES_PICTURE, TUNING_PICTURE = (f"pictures/training-{n}.png" for n in ("seeds", "curves", "tuning"))

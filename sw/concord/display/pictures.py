@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-INK, MUTED, GRID = "#1b2733", "#66737f", "#dfe5ea"
-BLUE, TEAL, AMBER, RED = "#1f6fb2", "#2a9d8f", "#e9a23b", "#c8553d"
+#: Those of a page on white (``style.css``), and one more.
+INK, MUTED, GRID = "#1b2733", "#5c6873", "#dfe5ea"
+BLUE, TEAL, AMBER, RED, VIOLET = "#1f6fb2", "#2a9d8f", "#d98a1f", "#c8442d", "#7a4fa3"
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "figure.facecolor": "white",
