@@ -1,5 +1,7 @@
 """Small ONNX models, and what onnxruntime computes for them."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
@@ -96,3 +98,13 @@ def unary(op, opset=17, shape=(1, 3, 5), constants=None, **attrs):
     """A model of one node with one input and constants."""
     names = ["x", *(constants or {})]
     return model([node(op, names, ["y"], **attrs)], {"x": shape}, constants=constants, opset=opset)
+
+
+def mlp(*widths):
+    """Products between as many elements, with a Relu behind each."""
+    nodes, constants, value = [], {}, "x"
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        constants[f"w{k}"] = floats(inputs, outputs) / np.float32(np.sqrt(inputs))
+        nodes += [node("Gemm", [value, f"w{k}"], [f"h{k}"], name=f"fc{k}"), node("Relu", [f"h{k}"], [f"r{k}"])]
+        value = f"r{k}"
+    return model(nodes, {"x": (1, widths[0])}, [value], constants)

@@ -2,7 +2,6 @@
 
 import re
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from support.compiled_nets import graph_of, perceptron
-from support.onnx_models import floats, model, node
+from support.onnx_models import floats, mlp, model, node
 from support.row_tiled_nets import conv, separable, window
 
 
@@ -27,15 +26,6 @@ def refused(graph, config, **options):
     with pytest.raises(CapacityError) as caught:
         compile_graph(graph, config, **options)
     return caught.value
-
-
-def mlp(*widths):
-    nodes, constants, value = [], {}, "x"
-    for k, (inputs, outputs) in enumerate(pairwise(widths)):
-        constants[f"w{k}"] = floats(inputs, outputs) / np.float32(np.sqrt(inputs))
-        nodes += [node("Gemm", [value, f"w{k}"], [f"h{k}"], name=f"fc{k}"), node("Relu", [f"h{k}"], [f"r{k}"])]
-        value = f"r{k}"
-    return model(nodes, {"x": (1, widths[0])}, [value], constants)
 
 
 def compiled_by_command(tmp_path, proto, *arguments):
