@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend import arithmetic, einsum, linear, moving, pointwise, pooling, quantization, recurrent, reductions
+from concord.frontend import (
+    arithmetic,
+    einsum,
+    linear,
+    moving,
+    pointwise,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    resizing,
+    upsampling,
+)
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, live_order, load, opset
@@ -31,18 +43,14 @@ HANDLERS: dict[str, Handler] = {
     **arithmetic.HANDLERS,
     **moving.HANDLERS,
     **quantization.HANDLERS,
+    **upsampling.HANDLERS,
+    **resizing.HANDLERS,
 }
 #: Operators whose attributes may be infinite.
 _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
-_UPSAMPLING = (
-    "behind a layer, flatten the image to [1, channels, height * width], multiply it with a constant matrix that has a "
-    "column for every result (MatMul), and reshape it"
-)
-#: What to do about operators for which something else than leaving them out helps.
-_REMEDIES = {"Resize": _UPSAMPLING, "Upsample": _UPSAMPLING}
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
 
 
@@ -261,7 +269,7 @@ class _Importer:
         if handler is None:
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
             usual = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"
-            raise Refusal("operator is not supported", _REMEDIES.get(node.op, usual) if node.standard else usual)
+            raise Refusal("operator is not supported", usual)
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return

@@ -44,13 +44,16 @@ FIRST_ONLY = {"Dropout", "MaxPool"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 TOLERANCE = 0.02
 #: Cases that pass.
-PASSING = 508
+PASSING = 548
 LARGE = r"test_(log)?softmax_large_number_expanded.*"
 #: Results that are wrong by more than the tolerance, and why.
 BEYOND = {
     "test_matmul_1d_3d": "products of 0.9 and 1.5 cancel: mantissas of 8 bits leave an error of 3 %",
     "test_einsum_inner_prod": "products of up to 1.7 cancel to 0.96: mantissas of 8 bits leave an error of 4 %",
     "test_reduce_prod_default_axes_keepdims_example": "12! is beyond the greatest number of binary16",
+    r"test_resize_downsample_scales_(linear|cubic)_align_corners": (
+        "a size that is no whole number is rounded first, as onnxruntime does and ONNX does not"
+    ),
     LARGE: "differences of 1 at 10,000 are lost: binary16 has steps of 8 there",
 }
 #: All cases that are refused: names, and what the reason says; both are regular expressions.
@@ -61,6 +64,9 @@ REFUSED = {
     r"test_reduce_(max|min)_(bool_inputs|empty_set_bool)|test_where_long_example": (
         "must be a tensor of floats, not BOOL"
     ),
+    r"test_resize_tf_crop_and_resize.*": "must be nearest, linear or cubic, and not tf_crop_and_resize",
+    r"test_resize_.*_antialias": "antialias must be 0",
+    "test_convtranspose_3d": "must have 1 or 2 spatial axes, not 3",
     "test_einsum_batch_diagonal": "must not name an axis twice in one term",
     r"test_identity_sequence": "must be a tensor of floats, not sequence",
     r"test_identity_opt": "must be a tensor of floats, not optional",

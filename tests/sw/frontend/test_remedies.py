@@ -39,26 +39,6 @@ def advice(proto):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("behind", ["Conv", "Relu", "Add"])
-def test_an_image_that_is_enlarged(behind):
-    constants = {"w": floats(8, 3, 3, 3), "v": floats(4, 8, 3, 3)}
-    first, last = node("Conv", ["x", "w"], ["a"], pads=[1] * 4), [node("Conv", ["d", "v"], ["y"], pads=[1] * 4)]
-    resize = node("Resize", ["a", "", "scales"], ["d"], mode="nearest")
-    scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
-    said = advice(model([first, resize, *last], {"x": (1, 3, 4, 4)}, constants=constants | scales))
-    assert "Resize 'd': operator is not supported; behind a layer, flatten the image" in said and "(MatMul)" in said
-    places = np.arange(16).reshape(4, 4).repeat(2, 0).repeat(2, 1).reshape(-1)
-    more = {"u": np.eye(16, dtype=np.float32)[:, places], "flat": ints(1, 8, 16), "image": ints(1, 8, 8, 8)}
-    nodes = [first, node("Reshape", ["a", "flat"], ["b"]), node("MatMul", ["b", "u"], ["c"]),
-             node("Reshape", ["c", "image"], ["d"])]  # fmt: skip
-    if behind == "Relu":
-        last = [node("Relu", ["d"], ["y"])]
-    if behind == "Add":
-        last = [node("Conv", ["d", "k"], ["e"], pads=[1] * 4), node("Add", ["e", "d"], ["y"])]
-        more["k"] = floats(8, 8, 3, 3)
-    works(model([*nodes, *last], {"x": (1, 3, 4, 4)}, constants=constants | more))
-
-
 def test_open_sizes(tmp_path):
     pytest.importorskip("onnxruntime.tools.make_dynamic_shape_fixed")
     proto = model(

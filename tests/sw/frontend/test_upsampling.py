@@ -1,0 +1,140 @@
+"""Transposed convolutions and resized images, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from concord.frontend import UnsupportedModel, import_model
+from concord.graph.cost import macs
+from support.onnx_models import agrees, floats, ints, model, node, ops, unary
+
+
+def random_transposed(seed):
+    """Shape of the input, of the weights, and attributes, weighted towards corners."""
+    rng = np.random.default_rng(seed)
+    rank, group = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2]))
+    kernel, strides, dilations = (rng.integers(1, 4, rank).tolist() for _ in range(3))
+    spatial = rng.integers(1, 5, rank).tolist()
+    attrs = {"strides": strides, "dilations": dilations, "group": group}
+    extra = [int(rng.integers(0, stride)) for stride in strides]
+    full = [s * (n - 1) + (k - 1) * d + 1 for s, n, k, d in zip(strides, spatial, kernel, dilations, strict=True)]
+    if seed % 3 == 0:
+        attrs["pads"] = [int(rng.integers(0, (size + 1) // 2)) for size in full] * 2
+    if seed % 2:
+        attrs["output_padding"] = extra
+    if seed % 5 == 4:
+        kernel = [max(k, s) for k, s in zip(kernel, strides, strict=True)]
+        attrs["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+        attrs.pop("pads", None)
+        attrs.pop("output_padding", None)
+    return [1, 2 * group, *spatial], (2 * group, int(rng.integers(1, 4)), *kernel), attrs
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_transposed_convolutions(seed):
+    shape, weight, attrs = random_transposed(seed)
+    constants = {"w": floats(*weight)} | ({"b": floats(weight[1] * attrs["group"])} if seed % 2 else {})
+    agrees(model([node("ConvTranspose", ["x", *constants], ["y"], **attrs)], {"x": shape}, constants=constants))
+
+
+def test_no_product_is_with_a_zero_between_elements():
+    """All multiplications are those of the definition."""
+    constants = {"w": floats(8, 6, 4, 4)}
+    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)
+    graph = agrees(model([transposed], {"x": (1, 8, 5, 7)}, constants=constants))
+    assert ops(graph).count("Conv") == 4
+    assert macs(graph) == 8 * 6 * 4 * 4 * 5 * 7
+
+
+@pytest.mark.parametrize("sizes", [[9, 8], [8, 7], [10, 9]])
+def test_sizes_of_the_result_that_are_asked_for(sizes):
+    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 2], output_shape=sizes)
+    agrees(model([transposed], {"x": (1, 2, 3, 4)}, constants={"w": floats(2, 3, 3, 3)}))
+
+
+def test_a_batch_of_fixed_size():
+    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    agrees(model([transposed], {"x": (2, 2, 3, 4)}, constants={"w": floats(2, 3, 3, 3)}))
+
+
+SCALES = [1.0, 2.0, 3.0, 1.5, 0.5, 0.6, 2.5]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_resized_images(seed):
+    rng = np.random.default_rng(seed)
+    mode = ("nearest", "linear", "cubic")[seed % 3]
+    where = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")[seed // 3 % 4]
+    attrs = {"mode": mode, "coordinate_transformation_mode": where}
+    if mode == "nearest":
+        attrs["nearest_mode"] = str(rng.choice(["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]))
+    if mode == "cubic" and seed % 2:
+        attrs |= {"cubic_coeff_a": -0.5, "exclude_outside": int(where != "align_corners")}
+    spatial = rng.integers(1, 6, 2).tolist()
+    scales = np.array([1, 1, *rng.choice(SCALES[:3] if seed % 2 else SCALES, 2)], np.float32)
+    scales = np.maximum(scales, np.float32([1, 1, 1 / spatial[0], 1 / spatial[1]]))
+    if seed % 4 == 3:
+        sizes = np.maximum(np.floor(np.array([1, 3, *spatial]) * scales), 1).astype(np.int64)
+        proto = model(
+            [node("Resize", ["x", "", "", "s"], ["y"], **attrs)], {"x": (1, 3, *spatial)}, constants={"s": sizes}
+        )
+    else:
+        proto = model(
+            [node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 3, *spatial)}, constants={"s": scales}
+        )
+    agrees(proto)
+
+
+def test_the_nearest_element_is_only_moved():
+    scales = {"s": np.float32([1, 1, 2, 3])}
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    graph = agrees(model([node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 2, 4, 5)}, constants=scales))
+    assert set(ops(graph)) <= {"Reshape", "Concat"}
+
+
+def test_linear_interpolation_is_a_sum_over_neighbours():
+    scales = {"s": np.float32([1, 1, 2, 2])}
+    graph = agrees(model([node("Resize", ["x", "", "s"], ["y"], mode="linear")], {"x": (1, 2, 4, 5)}, constants=scales))
+    assert ops(graph).count("Conv") == 4 and "Dense" not in ops(graph)
+
+
+@pytest.mark.parametrize("opset", [8, 9])
+def test_upsample(opset):
+    scales = np.float32([1, 1, 2, 2])
+    agrees(
+        model(
+            [node("Upsample", ["x", "s"], ["y"], mode="nearest")], {"x": (1, 2, 3, 4)}, constants={"s": scales}, opset=9
+        )
+    )
+
+
+def test_axes_and_a_batch():
+    resize = node("Resize", ["x", "", "s"], ["y"], mode="linear", axes=[2, 3])
+    agrees(model([resize], {"x": (2, 2, 3, 4)}, constants={"s": np.float32([2, 2])}, opset=18))
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_the_proportions_may_stay(policy):
+    resize = node("Resize", ["x", "", "", "s"], ["y"], keep_aspect_ratio_policy=policy, axes=[2, 3])
+    agrees(model([resize], {"x": (1, 2, 4, 3)}, constants={"s": ints(7, 8)}, opset=18))
+
+
+REFUSED = [
+    ({"mode": "linear", "antialias": 1}, [1, 1, 2, 2], "antialias must be 0, as runtimes differ"),
+    ({"coordinate_transformation_mode": "tf_crop_and_resize"}, [1, 1, 2, 2], "must be nearest, linear or cubic"),
+    ({}, [1, 2, 2, 2], "must leave the batch and the channels as they are"),
+    ({}, [2, 2], "must have a scale or a size for each of 4 axes"),
+]
+
+
+@pytest.mark.parametrize(("attrs", "scales", "message"), REFUSED)
+def test_what_is_refused(attrs, scales, message):
+    constants = {"s": np.float32(scales)}
+    proto = model([node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 2, 3, 4)}, constants=constants, opset=18)
+    with pytest.raises(UnsupportedModel, match=message):
+        import_model(proto)
+
+
+def test_three_spatial_axes_are_refused():
+    proto = unary("ConvTranspose", shape=(1, 2, 3, 3, 3), constants={"w": floats(2, 2, 2, 2, 2)})
+    with pytest.raises(UnsupportedModel, match="must have 1 or 2 spatial axes, not 3"):
+        import_model(proto)
