@@ -54,3 +54,33 @@ def test_a_convolution_of_a_stream(name, images, axis, spatial, state, kept):
     nodes += [node("Slice", ["c", "start", "end", "axis"], ["next"])] if kept else []
     inputs = {"state": (images, 4, *state), "x": (images, 4, *spatial)}
     compiled(nodes, inputs, constants, name, ["y", "next"] if kept else ["y"])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_output_that_is_part_of_another_one(name, axis, first):
+    """Its vectors lie in those of the whole, at distances of their own."""
+    parts = ["y", "x"] if first else ["x", "y"]
+    nodes = [node("Abs", ["x"], ["y"]), node("Concat", parts, ["z"], axis=axis)]
+    compiled(nodes, {"x": (1, 6, 3, 4)}, name=name, outputs=["y", "z"])
+
+
+def test_a_slice_of_a_part_is_an_output():
+    constants = {"start": ints(2), "end": ints(4), "axis": ints(1)}
+    nodes = [
+        node("Abs", ["x"], ["a"]),
+        node("Slice", ["a", "start", "end", "axis"], ["y"]),
+        node("Concat", ["a", "x"], ["z"], axis=2),
+    ]
+    compiled(nodes, {"x": (1, 6, 4)}, constants, outputs=["y", "z"])
+
+
+def test_an_output_that_is_a_part_of_a_part():
+    nodes = [
+        node("Abs", ["x"], ["y"]),
+        node("Neg", ["x"], ["n"]),
+        node("Concat", ["n", "y"], ["z"], axis=2),
+        node("Concat", ["u", "z"], ["v"], axis=1),
+    ]
+    compiled(nodes, {"x": (1, 6, 4), "u": (1, 3, 8)}, outputs=["y", "z", "v"])

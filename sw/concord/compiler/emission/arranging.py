@@ -38,7 +38,7 @@ def arranged(
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
-        outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
+        outputs[name] = storage.in_span(lowered.views[name]).reshape(-1)
     offsets, scales = dict(input_offsets or {}), dict(channel_scales or {})
     return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), offsets, scales)
 

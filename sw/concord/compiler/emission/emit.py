@@ -115,5 +115,5 @@ class Emitter:
         for name in lowered.graph.outputs:
             (storage,) = lowered.storages.of(lowered.views[name])
             mem = output_memory(lowered, name)
-            addr = self.plan.addr(storage, mem, 0)
-            self.allocator.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))
+            addr, shape = self.plan.addr(storage, mem, 0), (len(storage.span), self.config.native)
+            self.allocator.outputs.append(Port(name, REGIONS[mem], addr, shape))

@@ -101,6 +101,16 @@ class Storage:
         """Where vectors lie in the root."""
         return index if self.parent is None else self.parent.vector(self.in_parent(index))
 
+    @property
+    def span(self) -> range:
+        """Vectors of the root from the first one of this storage to its last one; between them may lie others."""
+        return range(self.vector(0), self.vector(self.vectors - 1) + 1)
+
+    def in_span(self, ids: Ids) -> Ids:
+        """Where elements of this storage lie in :attr:`span`, counted from its first element."""
+        vector, lane = np.divmod(ids - self.base, self.native)
+        return np.asarray((self.vector(vector) - self.span.start) * self.native + lane)
+
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""
         if not 1 <= channels <= self.tiles * self.native:
