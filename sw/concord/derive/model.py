@@ -20,7 +20,7 @@ from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
 from concord.derive.flags import with_flags
 from concord.derive.flow import Flow, constant, symbolic_run
-from concord.derive.host_partition import operations
+from concord.graph.host_operations import operations
 from concord.derive.lanes import LaneAnalysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from concord.compiler.lowering import decomposition
-from concord.derive.host_partition import HOST_FUNCTIONS
+from concord.graph.host_operations import HOST_FUNCTIONS
 from concord.functions import (
     FUNCTIONS,
     Function,

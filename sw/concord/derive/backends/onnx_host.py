@@ -7,7 +7,7 @@ import numpy as np
 from concord.derive import ir
 from concord.derive.backends.onnx_host_functions import POWERS
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.host_partition import Action, HostOperation, Operand, operations
+from concord.graph.host_operations import Action, HostOperation, Operand, operations
 from concord.graph.ir import Graph
 
 _OPS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.derive.host_partition import ARITHMETIC, Action, HostOperation, Operand, operations
+from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, Operand, operations
 from concord.golden import host_math
 from concord.graph.ir import Graph
 from concord.utils.arrays import FloatArray
