@@ -20,12 +20,12 @@ from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
 from concord.derive.flags import with_flags
 from concord.derive.flow import Flow, constant, symbolic_run
-from concord.graph.host_operations import operations
 from concord.derive.lanes import LaneAnalysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
 from concord.golden import binary16
 from concord.graph.equalised import ChannelScale
+from concord.graph.host_operations import operations
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.ports import Port

@@ -12,10 +12,10 @@ from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
-from concord.graph.host_operations import HOST_FUNCTIONS, operations
 from concord.derive.model import derive_package
 from concord.derive.names import RESERVED
 from concord.golden import host_math
+from concord.graph.host_operations import HOST_FUNCTIONS, operations
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect

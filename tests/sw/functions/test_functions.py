@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 from concord.compiler.lowering import decomposition
-from concord.graph.host_operations import HOST_FUNCTIONS
 from concord.functions import (
     FUNCTIONS,
     Function,
@@ -22,6 +21,7 @@ from concord.functions import (
     standard_table,
     trainable,
 )
+from concord.graph.host_operations import HOST_FUNCTIONS
 from concord.graph.passes import piecewise
 from concord.spec.presets import TINY
 

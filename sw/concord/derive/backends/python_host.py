@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, Operand, operations
 from concord.golden import host_math
+from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, Operand, operations
 from concord.graph.ir import Graph
 from concord.utils.arrays import FloatArray
 
