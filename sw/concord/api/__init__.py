@@ -14,6 +14,7 @@ from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
 from concord.frontend import import_model
 from concord.frontend.load import serialized
+from concord.frontend.selection import Selection
 from concord.networks.quantised_model import with_pairs
 from concord.networks.samples import inputs_of, labels_of
 from concord.spec.config import NpuConfig
@@ -38,6 +39,10 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     batch: int = 1,
     output_format: str | Mapping[str, str] | None = None,
     quick: bool = False,
+    shape: Mapping[str, int | Sequence[int]] | None = None,
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    fix: Mapping[str, npt.ArrayLike] | None = None,
     workers: int | None = None,
     cluster: str | None = None,
 ) -> Network:
@@ -79,6 +84,12 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     quick : bool
         Take from the samples what they say without a search: nothing is compared. It takes a fraction of the time, and
         leaves more error. ``evidence`` says what was left out.
+    shape : mapping of str to int or sequence of int, optional
+        Sizes of inputs by name, batch axis included, or of open dimensions by their names.
+    inputs, outputs : sequence of str
+        Tensors of the model that become its inputs or outputs: only the part in between is compiled.
+    fix : mapping of str to array, optional
+        Values of inputs that become constants; a number stands for an array of it.
     workers : int, optional
         Processes that share the samples; the result does not depend on them.
     cluster : str, optional
@@ -101,6 +112,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     if calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
     path, data = Path(model) if isinstance(model, str | Path) else None, serialized(model)
+    selection = Selection(shape or {}, inputs, outputs, fix or {})
+    data = selection.of(data)
     options = Options(
         _widths(mantissa), budget, board is None and config is None, _ranges(input_range), accumulator, guard, batch,
         [output_format] if isinstance(output_format, str) else
@@ -115,7 +128,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         if (classes := labels_of({"y": np.asarray(labels)}, (), count)) is None:
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
     graph, reference = with_pairs(data, graph, samples, options.input_ranges(graph))
-    trained = trained_for(path, options)
+    trained = trained_for(path if selection == Selection() else None, options)
     if workers is None and cluster is None:
         compilation = compile_network(graph, target, options, samples, classes, trained=trained, reference=reference)
     else:

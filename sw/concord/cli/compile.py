@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays_of, echo, readable, wide_console
 from concord.cli.passes import Watch, passes_options
+from concord.cli.selection import selection_options
 from concord.cli.status import counted_status
 from concord.cli.workers import several, workers_options
 from concord.spec.blocks import shortages
 from concord.spec.boards import DEFAULT_BOARD
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
+
+if TYPE_CHECKING:
+    from concord.frontend.selection import Selection
 
 #: What there is to say if no widths keep the budget.
 NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU with wider mantissas"
@@ -101,6 +106,7 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 @passes_options
 @workers_options
 @readable
+@selection_options
 def compile_model(
     model: Path,
     board: str | None,
@@ -116,6 +122,7 @@ def compile_model(
     batch: int,
     output_formats: tuple[str, ...],
     output: Path | None,
+    selection: Selection,
     verbose: bool,
     dump: Path | None,
     check: bool,
@@ -133,6 +140,8 @@ def compile_model(
     width says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and
     the exponents of weights are as wide as the network needs.
 
+    --shape, --inputs, --outputs and --fix change the model first: the folder holds what was compiled.
+
     --workers and --cluster share the runs on the emulator that --calibrate needs; results do not depend on them.
 
     --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
@@ -145,6 +154,7 @@ def compile_model(
     from concord.compiler.lowering.layout_copies import copies_text
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.frontend.selection import Selection
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.quantised_model import with_pairs
@@ -157,7 +167,7 @@ def compile_model(
     options.check(calibrate is not None)
     npu, target = Target.of(board, preset, config_file), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
-    network, watch = one_file(model), Watch(verbose, dump, check)
+    network, watch = selection.of(one_file(model)), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
         graph = import_model(network)
@@ -169,7 +179,7 @@ def compile_model(
         samples = inputs_of(graph.inputs, arrays)
         labels = labels_of(arrays, graph.inputs, len(next(iter(samples.values()))))
     graph, reference = with_pairs(network, graph, samples, options.input_ranges(graph))
-    trained = trained_for(model, options)
+    trained = trained_for(model if selection == Selection() else None, options)
     engine = click.get_current_context().with_resource(several(workers, cluster))
     single = samples is None and accumulator in (None, "full") and not output_formats and len(npu.configs) == 1
     try:

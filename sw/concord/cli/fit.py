@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.cli.selection import selection_options
 from concord.display.tables import text_table
 from concord.host.rates import spoken
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
@@ -18,6 +19,7 @@ from concord.utils.files import check_place, write_text
 
 if TYPE_CHECKING:
     from concord.fit import Candidate, Judge, Race
+    from concord.frontend.selection import Selection
     from concord.graph.ir import Graph
 
 #: Columns from which on a table has depths of memories and noise.
@@ -58,6 +60,7 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
     "-o", "--output", type=FILE, help="File in TOML for the best configuration: for `concord compile --config`."
 )
 @readable
+@selection_options
 def fit(
     model: Path,
     board: str,
@@ -68,6 +71,7 @@ def fit(
     least_mhz: float,
     show: int,
     output: Path | None,
+    selection: Selection,
 ) -> None:
     """Find the configuration for the ONNX file MODEL with which a user gets most samples per second on a board.
 
@@ -78,10 +82,11 @@ def fit(
     from concord.fit import search
     from concord.fit.candidates import MANTISSAS
     from concord.frontend import import_model
+    from concord.frontend.load import one_file
 
     if output is not None:
         check_place(output)
-    graph = import_model(model)
+    graph = import_model(selection.of(one_file(model)))
     widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
     with TerminalConsole(stderr=True).status("reading the network") as status:
         judge = None

@@ -18,10 +18,12 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
+from concord.cli.selection import selection_options
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
+    from concord.frontend.selection import Selection
     from concord.overflow.results import Analysis
 
 _WIDTH = click.IntRange(1, 64)
@@ -76,6 +78,7 @@ _OPERAND = click.IntRange(1, 32)
 )
 @workers_options
 @readable
+@selection_options
 def overflow(
     model: Path,
     inputs: Path,
@@ -91,6 +94,7 @@ def overflow(
     rounding: str | None,
     clip: bool,
     ranges: tuple[str, ...],
+    selection: Selection,
     workers: int | None,
     cluster: str | None,
 ) -> None:
@@ -103,6 +107,7 @@ def overflow(
     from concord.api.options import input_ranges
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.frontend.selection import Selection
     from concord.networks.folder import MODEL, NETWORK_FOLDER, load_package
     from concord.networks.samples import inputs_of
     from concord.overflow import analyse_integers, analyse_machine
@@ -115,12 +120,15 @@ def overflow(
     wrong = [name for name, value in {**only, "--clip": clip or None}.items() if value is not None]
     if view == "machine" and wrong:
         raise ValueError(f"{', '.join(wrong)} must be given with --view integers: the NPU has formats of its own")
+    if model.is_dir() and selection != Selection():
+        raise ValueError("--shape, --inputs, --outputs and --fix must be given with an ONNX file, not a folder")
     if view == "machine" and not model.is_dir():
         raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
     files = [] if output is None else [output.with_suffix(suffix) for suffix in (".html", ".json", ".png")]
     for file in files:
         check_place(file)
-    graph = import_model(NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model))
+    network = NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model)
+    graph = import_model(selection.of(network))
     arrays = {name: values[:samples] for name, values in inputs_of(graph.inputs, arrays_of(inputs)).items()}
     limits = input_ranges(ranges, graph)
     with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):

@@ -143,16 +143,16 @@ def live_order(graph: Any) -> list[int]:
     """
     producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     operands = {
-        k: [producers[name] for name in (*node.input, *_captured(node)) if name in producers]
+        k: [producers[name] for name in (*node.input, *captured(node)) if name in producers]
         for k, node in enumerate(graph.node)
     }
     return list(depth_first([producers[item.name] for item in graph.output if item.name in producers], operands))
 
 
-def _captured(node: Any) -> list[str]:
+def captured(node: Any) -> list[str]:
     """What the bodies of control flow read."""
     bodies = [item.g for item in node.attribute if item.HasField("g")]
-    return [name for body in bodies for inner in body.node for name in (*inner.input, *_captured(inner))]
+    return [name for body in bodies for inner in body.node for name in (*inner.input, *captured(inner))]
 
 
 def one_file(model: Path) -> bytes:
@@ -230,21 +230,20 @@ def input_shapes(values: Sequence[Any], wanted: Mapping[str, Sequence[int]]) -> 
     if unknown := sorted(set(wanted) - {value.name for value in values}):
         raise ValueError(f"shapes must be of inputs {[value.name for value in values]}, not {unknown}")
     dims = {value.name: list(value.type.tensor_type.shape.dim) for value in values}
-    batch = {d[0].dim_param for d in dims.values() if d and not _is_fixed(d[0])} - {""}
+    batch = {d[0].dim_param for d in dims.values() if d and not is_fixed(d[0])} - {""}
     shapes: dict[str, Shape] = {}
     reasons = []
     for value in values:
         reason = _type_reason(value)
         if reason is None and value.name in wanted:
-            shapes[value.name] = _chosen_shape(value.name, wanted[value.name], dims[value.name])
+            shapes[value.name] = chosen_shape(value.name, wanted[value.name], dims[value.name])
         elif reason is None:
             sizes = [_size(dim, axis, batch) for axis, dim in enumerate(dims[value.name])]
             shapes[value.name] = tuple(size for size in sizes if isinstance(size, int))
             open_dims = [size for size in sizes if isinstance(size, str)]
             reason = (
-                f"{', '.join(open_dims)} must be fixed; export with fixed sizes, or fix those of the file: python -m "
-                f"onnxruntime.tools.make_dynamic_shape_fixed --input_name {value.name} --input_shape "
-                f"{','.join(str(size) if isinstance(size, int) else 'SIZE' for size in sizes)} MODEL.onnx FIXED.onnx"
+                f"{', '.join(open_dims)} must be fixed; --shape {value.name}="
+                f"{','.join(str(size) if isinstance(size, int) else 'SIZE' for size in sizes)} does so"
                 if open_dims
                 else None
             )
@@ -272,20 +271,21 @@ def _type_reason(value: Any) -> str | None:
 
 def _size(dim: Any, axis: int, batch: set[str]) -> int | str:
     """Size of a dimension, or its name if it is open."""
-    if _is_fixed(dim):
+    if is_fixed(dim):
         return int(dim.dim_value)
     if axis == 0 or dim.dim_param in batch:
         return 1
     return f"dimension {axis} {dim.dim_param!r}" if dim.dim_param else f"dimension {axis}"
 
 
-def _is_fixed(dim: Any) -> bool:
+def is_fixed(dim: Any) -> bool:
     """Whether a dimension has a size; some exporters write -1 where they leave it open."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
-def _chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
-    fixed = [dim.dim_value if _is_fixed(dim) else None for dim in dims]
+def chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
+    """A shape that goes with the dimensions that a model has; ``ValueError`` if it does not."""
+    fixed = [dim.dim_value if is_fixed(dim) else None for dim in dims]
     fits = not dims or (len(shape) == len(fixed) and all(f in (None, s) for f, s in zip(fixed, shape, strict=True)))
     if not fits or any(size < 1 for size in shape):
         raise ValueError(f"shape of {name!r} must go with {[f or 'any' for f in fixed]}, not {list(shape)}")

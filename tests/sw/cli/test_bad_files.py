@@ -39,7 +39,7 @@ MODELS = {
     "text": (b"a text\n", "must be valid ONNX: "),
     "empty": (b"", "must be an ONNX model, not an empty file; export the model again"),
     "noise": (np.random.default_rng(1).bytes(3000), "must be valid ONNX: "),
-    "open sizes": (product(shape=("n", "m")), "input 'x': dimension 1 'm' must be fixed; export with fixed sizes"),
+    "open sizes": (product(shape=("n", "m")), "input 'x': dimension 1 'm' must be fixed; --shape x=1,SIZE does so"),
     "no elements": (product(shape=(1, 0)), "input 'x': dimension 1 must be at least 1, not 0"),
     "not a number": (product(with_one(np.nan)), "constant 'w': must be finite, it has NaN or infinities"),
     "complex numbers": (product(WEIGHT.astype(np.complex64)), "'w' must be real, not complex64"),

@@ -112,16 +112,14 @@ def test_open_dimensions_are_named():
     relu = [node("Relu", ["x"], ["a"]), node("Det", ["z"], ["b"]), node("Add", ["a", "b"], ["y"])]
     proto = model(relu, {"x": ["n", 3, "height", "width"], "z": [None, None]})
     listed = reasons(proto)
-    remedy = "must be fixed; export with fixed sizes, or fix those of the file: python -m "
-    tool = "onnxruntime.tools.make_dynamic_shape_fixed --input_name"
-    first, second = f"{tool} x --input_shape 1,3,SIZE,SIZE", f"{tool} z --input_shape 1,SIZE"
-    assert listed[0] == f"input 'x': dimension 2 'height', dimension 3 'width' {remedy}{first} MODEL.onnx FIXED.onnx"
-    assert listed[1] == f"input 'z': dimension 1 {remedy}{second} MODEL.onnx FIXED.onnx"
+    first, second = "--shape x=1,3,SIZE,SIZE does so", "--shape z=1,SIZE does so"
+    assert listed[0] == f"input 'x': dimension 2 'height', dimension 3 'width' must be fixed; {first}"
+    assert listed[1] == f"input 'z': dimension 1 must be fixed; {second}"
     assert listed[2].startswith("Det 'b': operator is not supported")
     (empty,) = reasons(model([node("Relu", ["x"], ["y"])], {"x": ["n", 0, "width"]}))
     assert empty == "input 'x': dimension 1 must be at least 1, not 0; there is nothing to compute"
     older = model([node("Relu", ["x"], ["y"])], {"x": [-1, 3, -1]})
-    assert reasons(older)[0].startswith("input 'x': dimension 2 must be fixed; export with fixed sizes, or fix those")
+    assert reasons(older)[0].startswith("input 'x': dimension 2 must be fixed; --shape x=1,3,SIZE does so")
     assert import_model(older, shapes={"x": [1, 3, 5]}).shapes["y"] == (1, 3, 5)
     fixed = model([node("Relu", ["x"], ["y"])], {"x": ["n", 3, "height", "width"]})
     assert import_model(fixed, shapes={"x": [1, 3, 5, 7]}).shapes == {"x": (1, 3, 5, 7), "y": (1, 3, 5, 7)}
