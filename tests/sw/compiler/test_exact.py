@@ -370,6 +370,16 @@ def test_what_a_window_still_reads_is_not_replaced():
     check(graph_of([first, pool, join, last], x=(1, 2, 5, 6)), rng)
 
 
+def test_what_another_operand_still_reads_is_not_replaced():
+    """Four rows plus the first of them: the result must not lie where the first row is read again."""
+    nodes = [
+        Node("Add", "double", ("x", "x"), ("a",)),
+        Node("Concat", "rows", ("a", "a", "u", "x"), ("c",), {"axis": 0}),
+        Node("Add", "join", ("a", "c"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 4), u=(1, 4)), np.random.default_rng(3))
+
+
 def test_the_comparison_notices_one_wrong_number(monkeypatch):
     """The least difference there is between binary16 numbers, in one element of one sample."""
     rng = np.random.default_rng(1)

@@ -227,31 +227,30 @@ def share(plan: Plan) -> None:
 
 
 def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
-    """Copies in ``mem`` that a layer reads vector by vector, each before it writes the vector in the same place."""
+    """Copies in ``mem`` that a layer reads vector by vector, each before it writes the vector in the same place.
+
+    That holds for all that it reads of a tensor: a window, or an operand in another order, would read what other
+    positions have replaced.
+    """
     layer = plan.layer(index)
-    size = layer.target.vectors
-    storages = []
-    _, width, tiles = layer.out
-    walk, natural = layer.source, (1, tiles, width * tiles)
-    if layer.reduction is Reduction.NONE and plan.sources[index] is mem and not walk.start:
-        if _in_order((walk.row, walk.stride, walk.row_stride), natural, layer.out):
-            storages.append(walk.storage)
-    streamed = plan.streamed.get(index)
+    walk, streamed = layer.source, plan.streamed.get(index)
+    alone = layer.reduction is Reduction.NONE
+    in_order = alone and _in_order(layer, walk.start, (walk.row, walk.stride, walk.row_stride))
+    reads = [(walk.storage, plan.sources[index], in_order)]
     for operand, storage in layer.operands:
         widened = streamed is not None and streamed.operand is operand
-        replaced = storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE
-        if replaced or operand.start:
-            continue  # the window reads what other positions have replaced, or vectors do not lie in the same places
-        strides = (operand.row, operand.inner, operand.outer)
-        if mem is (Mem.NARROW if widened else Mem.WIDE) and _in_order(strides, natural, layer.out):
-            storages.append(storage)
-    for storage in storages:
+        in_order = _in_order(layer, operand.start, (operand.row, operand.inner, operand.outer))
+        reads.append((storage, Mem.NARROW if widened else Mem.WIDE, in_order))
+    for storage, where, _ in reads:
+        if where is not mem or storage.parent is not None or storage.vectors != layer.target.vectors:
+            continue
         copy = plan.copy(storage, mem)
-        if copy is not None and copy.storage is storage and storage.vectors == size:
+        if copy is not None and all(in_order for other, _, in_order in reads if other.root is storage):
             yield copy
 
 
-def _in_order(strides: tuple[int, int, int], natural: tuple[int, int, int], out: tuple[int, int, int]) -> bool:
+def _in_order(layer: Layer, start: int, strides: tuple[int, int, int]) -> bool:
     """Whether vectors are read in the order in which results are written; strides of loops of one iteration are any."""
-    loops = zip(strides, natural, reversed(out), strict=True)
-    return all(stride == step or count == 1 for stride, step, count in loops)
+    _, width, tiles = layer.out
+    loops = zip(strides, (1, tiles, width * tiles), reversed(layer.out), strict=True)
+    return not start and all(stride == step or count == 1 for stride, step, count in loops)
