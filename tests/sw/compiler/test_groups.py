@@ -9,7 +9,7 @@ from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, graph_of, grouped_softmax, integers
+from support.compiled_nets import ROOMY, check, graph_of, grouped_softmax, integers
 from support.onnx_models import floats, ints, model, node, onnxruntime_results, samples
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F}
@@ -66,6 +66,45 @@ def test_maxima_of_small_integers_are_exact(name, groups):
         inputs = {"x": integers(np.random.default_rng(1), (5, 6))}
         got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
         np.testing.assert_array_equal(got, run(graph, inputs)["y"])
+
+
+@pytest.mark.parametrize("channels", [3, 5, 8, 16, 20])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_maxima_over_positions_and_lanes_between_which_are_others(name, op, channels):
+    """Three maxima, each over five channels of two rows: between the vectors of these lie those of the other maxima."""
+    nodes = [node("Abs", ["x"], ["a"]), node(op, ["a", "axes"], ["y"], keepdims=0)]
+    graph = import_model(model(nodes, {"x": (1, 2, 3, channels)}, constants={"axes": ints(1, 3)}, opset=18))
+    check(graph, np.random.default_rng(channels), CONFIGS[name], limit=500)
+
+
+@pytest.mark.parametrize("channels", [4, 5, 16])
+@pytest.mark.parametrize("op", ["ReduceMax", "Softmax"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_axis_whose_elements_lie_in_vectors_apart(name, op, channels):
+    """Channels of two rows as one axis: those of other columns lie between them."""
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("Transpose", ["a"], ["t"], perm=[0, 3, 2, 1]),
+        node("Reshape", ["t", "rows"], ["r"]),
+        node("ReduceMax", ["r", "axis"], ["s"]) if op == "ReduceMax" else node("Softmax", ["r"], ["s"], axis=2),
+        node("MatMul", ["s", "v"], ["y"]),
+    ]
+    weight = integers(np.random.default_rng(0), (channels, 2, 1, 1)).astype(np.float32)
+    ones = np.ones((1 if op == "ReduceMax" else 2 * channels, 1), np.float32)
+    ones[0] = 2
+    constants = {"w": weight, "v": ones, "rows": ints(1, 3, 2 * channels)} | (
+        {"axis": ints(2)} if op == "ReduceMax" else {}
+    )
+    proto = model(nodes, {"x": (1, 2, 2, 3)}, constants=constants, opset=18)
+    graph = import_model(proto)
+    if op == "ReduceMax":
+        check(graph, np.random.default_rng(channels), CONFIGS[name], limit=3)
+        return
+    inputs = {"x": 4 * samples(graph)["x"]}  # exponentials of a difference to a larger maximum would be zero
+    got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
+    want = np.stack([onnxruntime_results(proto, {"x": x[None]})[0][0] for x in inputs["x"]])
+    assert np.abs(got - want).max() < 0.1 * np.abs(want).max()
 
 
 def test_the_network_for_the_rtl_has_groups():

@@ -155,6 +155,11 @@ class Walk:
         return len(np.unique(self.lanes[self.lanes != PAD])) == self.tiles * self.storage.native
 
     @property
+    def gaps(self) -> bool:
+        """Whether vectors that hold no channel lie between those of a position."""
+        return len(np.unique(self.lanes[self.lanes != PAD] // self.storage.native)) < self.tiles
+
+    @property
     def distinct(self) -> bool:
         """Whether no two channels are the same element."""
         there = self.lanes[self.lanes != PAD]

@@ -171,7 +171,7 @@ def _inside(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], sh
 
 def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequence[int]) -> Layer:
     walk = form.walk
-    if form.lanes:
+    if form.lanes or walk.gaps:
         raise LayoutError("maximum must be over all elements of a position, not over some of them")
     if not walk.full and not node.attributes(ReduceMaxAttributes).masked:
         raise LayoutError("maximum must be over whole native vectors")
@@ -204,14 +204,14 @@ def masked(build: NodeBuilder, tensor: str) -> str:
 def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[Node] | None:
     """A node behind another one that moves every group over which a maximum runs to native vectors of its own.
 
-    ``None`` if groups have vectors of their own.
+    ``None`` if groups have vectors of their own, each behind the other.
     """
     (tensor,) = node.inputs
     producer = lowering.graph.producer(tensor)
     if producer is not None and producer.op == "AlignGroups":
         return None
     form = choose_form(lowering, tensor, axes)
-    if not (form.inside and form.lanes):
+    if not (form.inside and (form.lanes or form.walk.gaps)):
         return None
     moved = lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
     return [moved, node.replace(inputs=moved.outputs)]
@@ -252,9 +252,33 @@ def staged(lowering: Lowering, node: Node) -> list[Node] | None:
     return large_windows.reduction(lowering, node, axes, form.inside)
 
 
+def _positions_first(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A maximum over positions and one over their lanes, where vectors of other results lie between those of one.
+
+    ``None`` if it needs no stages, or if there are none.
+    """
+    form = _form_of(lowering, node)
+    if not (form.inside and form.walk.gaps):
+        return None
+    (tensor,), attributes = node.inputs, node.attributes(ReduceMaxAttributes)
+    axes = [axis for axis in attributes.axes if lowering.graph.shapes[tensor][axis] > 1]
+    for size in reversed(range(1, len(axes))):
+        for some in combinations(axes, size):
+            try:
+                inside = choose_form(lowering, tensor, some).inside
+            except LayoutError:
+                continue
+            if not inside:
+                attrs = {"axes": some, "keepdims": True, "masked": attributes.masked}
+                stage = lowering.new_node(node, "ReduceMax", "positions", node.inputs, **attrs)
+                return [stage, node.replace(inputs=stage.outputs)]
+    return None
+
+
 def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
-    if (stages := staged(lowering, node)) is not None:
+    stages = _positions_first(lowering, node) or staged(lowering, node)
+    if stages is not None:
         return stages
     attributes = node.attributes(ReduceMaxAttributes)
     if (apart := groups_apart(lowering, node, attributes.axes)) is not None:
