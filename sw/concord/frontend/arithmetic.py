@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.moving import broadcast_to
 from concord.frontend.pointwise import apply
 from concord.utils.arrays import FloatArray
 
@@ -107,7 +108,7 @@ def where(ctx: Context, node: OnnxNode) -> str:
         else:
             parts.append(ctx.emit(node, "Mul", [ctx.tensor(name)], constant=share))
     y = parts[0] if len(parts) == 1 else ctx.emit(node, "Add", parts)
-    return ctx.emit(node, "Add", [y], constant=known) if known.any() else y
+    return ctx.emit(node, "Add", [y], constant=known) if known.any() else broadcast_to(ctx, node, y, known.shape)
 
 
 def triangle(ctx: Context, node: OnnxNode) -> str:

@@ -116,9 +116,8 @@ def tile(ctx: Context, node: OnnxNode) -> str:
     return _repeated(ctx, node, x, counts)
 
 
-def expand(ctx: Context, node: OnnxNode) -> str:
-    """Axes of length 1 are repeated, as broadcasting with a shape makes them."""
-    x, wanted = ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or [])
+def broadcast_to(ctx: Context, node: OnnxNode, x: str, wanted: tuple[int, ...]) -> str:
+    """The tensor in the shape to which its own and ``wanted`` are broadcast: axes of length 1 are repeated."""
     shape = ctx.shape(x)
     try:
         full = broadcast(shape, wanted)
@@ -128,6 +127,11 @@ def expand(ctx: Context, node: OnnxNode) -> str:
         shape = (1,) * (len(full) - len(shape)) + shape
         x = _to_shape(ctx, node, x, shape)
     return _repeated(ctx, node, x, [new // old for new, old in zip(full, shape, strict=True)])
+
+
+def expand(ctx: Context, node: OnnxNode) -> str:
+    """Axes of length 1 are repeated, as broadcasting with a shape makes them."""
+    return broadcast_to(ctx, node, ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or []))
 
 
 def depth_to_space(ctx: Context, node: OnnxNode) -> str:

@@ -170,6 +170,13 @@ def test_a_constant_mask_chooses(names):
     agrees(model([node("Where", ["m", *names], ["y"])], inputs, constants=constants))
 
 
+@pytest.mark.parametrize("constant", [np.zeros((4, 3)), np.ones((4, 3)), np.zeros((2, 1, 3)), np.zeros(3)])
+@pytest.mark.parametrize("names", ["xc", "cx"])
+def test_what_a_mask_chooses_from_is_broadcast(names, constant):
+    constants = {"m": np.array([[True, False, True]]), "c": constant.astype(np.float32)}
+    agrees(model([node("Where", ["m", *names], ["y"])], {"x": (1, 3)}, constants=constants))
+
+
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("k", [None, -1, 0, 2])
 def test_triangles(upper, k):
