@@ -70,7 +70,7 @@ def power(ctx: Context, node: OnnxNode) -> str:
     x, exponents = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "exponent")
     functions = {0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
     if exponents.min() == exponents.max() and float(exponents.min()) in functions:
-        return apply(ctx, node, x, functions[float(exponents.min())])
+        return broadcast_to(ctx, node, apply(ctx, node, x, functions[float(exponents.min())]), exponents.shape)
     if (exponents != np.rint(exponents)).any() or not 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
         raise Refusal(
             f"exponent must be -1, -0.5, 0.5 or whole and at most {_LARGEST_POWER}, not {_few(exponents)}",
@@ -86,7 +86,7 @@ def power(ctx: Context, node: OnnxNode) -> str:
         y = factor if y is None else ctx.emit(node, "Mul", [y, factor])
     if y is None:
         raise Refusal("exponent must not be zero for all elements", "use a constant")
-    return y
+    return broadcast_to(ctx, node, y, exponents.shape)
 
 
 def _few(values: FloatArray) -> str:

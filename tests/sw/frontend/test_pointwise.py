@@ -177,6 +177,13 @@ def test_what_a_mask_chooses_from_is_broadcast(names, constant):
     agrees(model([node("Where", ["m", *names], ["y"])], {"x": (1, 3)}, constants=constants))
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (2, 1, 3), (3,)])
+@pytest.mark.parametrize("exponent", [0.5, -1, 1, 2, 3])
+def test_exponents_broadcast_what_they_are_of(exponent, shape):
+    x = {"x": np.abs(RNG.standard_normal((4, 3))) + 0.1}
+    agrees(unary("Pow", shape=(1, 3), constants={"e": np.full(shape, exponent, np.float32)}), x)
+
+
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("k", [None, -1, 0, 2])
 def test_triangles(upper, k):
