@@ -76,6 +76,10 @@ class Context:
         Names of nodes that are in the graph.
     stay : frozenset of str
         Names of every FakeQuantize that stays.
+    sequences : dict
+        Sequences of the file: names of their tensors.
+    empty : set of str
+        Optionals of the file without an element.
     """
 
     graph: Graph
@@ -89,6 +93,8 @@ class Context:
     batchnorm: bool = False
     names: set[str] = field(default_factory=set)
     stay: frozenset[str] = frozenset()
+    sequences: dict[str, list[str]] = field(default_factory=dict)
+    empty: set[str] = field(default_factory=set)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""

@@ -21,11 +21,12 @@ from concord.frontend import (
     recurrent,
     reductions,
     resizing,
+    unfolding,
     upsampling,
 )
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
-from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, live_order, load, opset
+from concord.frontend.load import FLOAT_TYPES, captured, input_shapes, input_values, live_order, load, opset
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.ir import Graph
@@ -65,7 +66,7 @@ def import_model(
     batchnorm: bool = False,
     stay: Collection[str] = (),
 ) -> Graph:
-    """Return the graph of an ONNX file (or ``ModelProto``) of opset 8 or later.
+    """Return the graph of an ONNX file (or ``ModelProto``) of opset 7 or later.
 
     Parameters
     ----------
@@ -163,6 +164,11 @@ AS_WRITTEN = Pipeline("read", OnnxSource, Rewriting, (_parsed, _imported), (GRAP
 IMPORT = Pipeline("import", OnnxSource, Rewriting, (_parsed, _imported, *passes.AFTER_IMPORT), (GRAPH,))
 
 
+def _reads(node: OnnxNode) -> list[str]:
+    """What a node reads, and what its bodies read of the model around."""
+    return [*node.inputs, *captured(node.proto)]
+
+
 def _check_numbers(node: OnnxNode) -> None:
     """Refuse attributes that are no numbers; only limits and padding may be infinite."""
     for name, value in node.attrs.items():
@@ -178,7 +184,7 @@ class _Importer:
 
     def __init__(self, proto: Any, graph: Graph, nodes: Sequence[OnnxNode], reasons: list[str]):
         self.proto, self.reasons = proto, reasons
-        used = {name for node in nodes for name in node.inputs} | {output.name for output in proto.graph.output}
+        used = {name for node in nodes for name in _reads(node)} | {output.name for output in proto.graph.output}
         names = {name for node in nodes for name in (*node.inputs, *node.outputs, node.name)} | set(graph.inputs)
         self.ctx = Context(graph, opset(proto), names, used)
         self.unknown = set(graph.inputs) - set(graph.shapes)
@@ -214,13 +220,25 @@ class _Importer:
             start = len(self.ctx.graph.nodes)
             try:
                 _check_numbers(node)
-                if not self._known(node):
+                if not self._unfolded(node, unfolding.unfolding_of(self.ctx, node)) and not self._known(node):
                     self._bind(node, start)
             except (Refusal, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
                 # The others come from operands and attributes that this operator cannot have.
                 del self.ctx.graph.nodes[start:]
                 odd = "operands or attributes must be such as the operator has; correct the model"
                 self._refuse(node, str(error) if isinstance(error, Refusal) else odd)
+
+    def _unfolded(self, node: OnnxNode, rule: unfolding.Unfolding | None) -> bool:
+        """Whether a node stands for others; then those are taken."""
+        if rule is None:
+            return False
+        if (self.unknown | self.deferred).intersection(_reads(node)):
+            self.unknown.update(node.outputs)
+            return True
+        for parts in rule(self.ctx, node):
+            self.ctx.used.update(name for part in parts for name in _reads(part))
+            self.run(parts)
+        return True
 
     def _known(self, node: OnnxNode) -> bool:
         """Whether the result does not depend on the inputs' values; then it is a constant from now on."""
@@ -268,6 +286,9 @@ class _Importer:
         handler = handler_of(node.op) if node.standard else None
         if handler is None:
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
+            if node.standard and not integer and (rule := unfolding.defined_by_onnx(self.ctx, node)) is not None:
+                self._unfolded(node, lambda *_: rule)
+                return
             usual = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"
             raise Refusal("operator is not supported", usual)
         if (self.unknown | self.deferred).intersection(node.inputs):
@@ -315,5 +336,7 @@ class _Importer:
             self.reasons.append(f"output '{name}': is constant; remove it")
         elif name in self.ctx.codes:
             self.reasons.append(f"output '{name}': is an integer of QuantizeLinear; put DequantizeLinear behind it")
+        elif name in self.ctx.sequences:
+            self.reasons.append(f"output '{name}': is a sequence; put SequenceAt or ConcatFromSequence behind it")
         elif name not in graph.shapes and not self.reasons:
             self.reasons.append(f"output '{name}': is never computed; correct the model")

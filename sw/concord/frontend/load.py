@@ -12,7 +12,7 @@ from concord.graph.ir import Shape
 from concord.graph.passes.order import depth_first
 from concord.utils import foreign
 
-OLDEST_OPSET = 8
+OLDEST_OPSET = 7
 
 
 def serialized(model: Any) -> bytes:
@@ -51,7 +51,7 @@ def load(model: str | Path | bytes | Any) -> Any:
     TypeError
         If it is no file, no bytes and no ``ModelProto``.
     ValueError
-        If it is no valid ONNX, or older than opset 8.
+        If it is no valid ONNX, or older than opset 7.
     """
     import onnx
     from google.protobuf.message import DecodeError  # onnx brings it

@@ -289,12 +289,14 @@ def test_inconsistent_models():
 
 
 def test_old_opsets_are_refused():
-    with pytest.raises(ValueError, match=r"opset must be 8 or later, not 7; convert it with onnx\.version_converter"):
-        import_model(model([node("Relu", ["x"], ["y"])], {"x": [1, 3]}, opset=7))
+    with pytest.raises(ValueError, match=r"opset must be 7 or later, not 6; convert it with onnx\.version_converter"):
+        import_model(model([node("Relu", ["x"], ["y"])], {"x": [1, 3]}, opset=6))
 
 
-def test_control_flow_is_refused():
+def test_control_flow_that_depends_on_values_is_refused():
     branch = helper.make_graph([node("Relu", ["x"], ["b"])], "branch", [], [info("b", [1, 3])])
     choice = node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
-    proto = model([node("Sin", ["x"], ["s"]), choice], {"x": [1, 3]}, constants={"c": np.array(True)})
-    assert [reason.split()[0] for reason in reasons(proto)] == ["If"]
+    proto = model([node("ReduceMax", ["x"], ["m"]), node("IsNaN", ["m"], ["c"]), choice], {"x": [1, 3]})
+    assert [reason.split()[0] for reason in reasons(proto)] == ["IsNaN"]
+    proto = model([choice], {"x": [1, 3], "c": []})
+    assert "If 'y': condition must be constant, not computed ('c')" in reasons(proto)[0]
