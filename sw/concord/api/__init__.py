@@ -12,11 +12,11 @@ import numpy.typing as npt
 from concord.api.compiling import Target, compile_network, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
+from concord.frameworks import onnx_bytes
 from concord.frontend import import_model
-from concord.frontend.load import serialized
 from concord.frontend.selection import Selection
 from concord.networks.quantised_model import with_pairs
-from concord.networks.samples import inputs_of, labels_of
+from concord.networks.samples import as_arrays, inputs_of, labels_of
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
 
@@ -26,6 +26,7 @@ __all__ = ["FlagError", "FlagWarning", "Network", "compile", "connect", "load"]
 def compile(  # it does not hide the builtin where modules are imported by name, as here
     model: str | Path | bytes | Any,
     *,
+    example: Any = None,
     board: str | None = None,
     preset: str | None = None,
     config: NpuConfig | str | Path | None = None,
@@ -46,12 +47,16 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     workers: int | None = None,
     cluster: str | None = None,
 ) -> Network:
-    """Compile an ONNX model, as ``concord compile`` does.
+    """Compile a network, as ``concord compile`` does.
 
     Parameters
     ----------
-    model : str, Path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
-        The network: a file, its contents, or what they mean.
+    model : str, Path, bytes, onnx.ModelProto, or an object of another framework
+        The network: an ONNX file, its contents, or what they mean; a module, ``ExportedProgram`` or ``ONNXProgram`` of
+        PyTorch; a fitted estimator or pipeline of scikit-learn; a model of Keras (:mod:`concord.frameworks`).
+    example : array, tuple of arrays, or mapping of str to array, optional
+        What a module of PyTorch is called with, ``[samples, *shape]`` by input; by default ``calibrate``. The module is
+        exported with the first sample, in evaluation mode, and has the mode again that it had.
     board : str, optional
         For this board, such as ``"ulx3s-85f"``: for the preset with which a user gets most samples per second over its
         link, of those that take the network. ``preset_text`` of the result says which one and why. Without any of the
@@ -103,15 +108,17 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     Raises
     ------
     TypeError
-        If the model is none of these, such as a module of PyTorch: what it is, and how to export it.
+        If the model is none of these: what it is, and how to export it.
     ValueError
-        If the model has something that is not supported, with every reason; if it does not fit, with what would help;
-        or if parameters are not possible or do not go together.
+        If the model cannot be exported, or an extra is not installed that its exporter needs; if it has something that
+        is not supported, with every reason; if it does not fit, with what would help; or if parameters are not possible
+        or do not go together.
     """
     target = Target.of(board, preset, config)
     if calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
-    path, data = Path(model) if isinstance(model, str | Path) else None, serialized(model)
+    calibrate = as_arrays(calibrate)
+    path, data = Path(model) if isinstance(model, str | Path) else None, onnx_bytes(model, example, calibrate)
     selection = Selection(shape or {}, inputs, outputs, fix or {})
     data = selection.of(data)
     options = Options(

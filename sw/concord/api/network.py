@@ -9,18 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from concord import host
 from concord.api.compiling import Compilation
+from concord.api.summary import Summary, summary
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import ExpectedError
 from concord.compiler.ir.input_record import InputRecord
+from concord.frameworks import source_of
 from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
 from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
-from concord.networks.samples import inputs_of
+from concord.networks.samples import arrays_by_name, as_arrays, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
@@ -115,6 +118,35 @@ class Network:
         return self.package.input_records
 
     @property
+    def source(self) -> str:
+        """Where the model comes from: its framework and how it was exported, or who wrote the ONNX file."""
+        return source_of(self.model)
+
+    def report(self) -> str:
+        """The network at a glance, as text: NPU, layers, weights, cycles, rates, copies, warnings.
+
+        ``concord report`` and :func:`concord.report.analyse` have errors and cycles of every layer.
+        """
+        return self._summary.text
+
+    def _repr_html_(self) -> str:
+        """The same where a notebook shows the network."""
+        return self._summary.html
+
+    @property
+    def _summary(self) -> Summary:
+        lowered = None if self.compilation is None else self.compilation.compiled.lowered
+        return summary(
+            self.image,
+            (self.inputs, self.outputs),
+            self.source,
+            self.rates,
+            self.warnings,
+            self.package.host_graph,
+            lowered,
+        )
+
+    @property
     def evidence(self) -> str:
         """What speaks for the formats and the accumulator, as tables of text; empty without samples."""
         from rich.console import Console
@@ -134,6 +166,38 @@ class Network:
     def rates(self) -> Rates:
         """Cycles, bytes and samples per second on the board."""
         return rates(self.image, self.package.arrangement.batch)
+
+    def __call__(
+        self,
+        inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+        on: str | Device = "emulator",
+        *,
+        strict: bool = False,
+    ) -> Any:
+        """Results as a module has them: the array alone if there is one output, else arrays by name.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array, or array
+            By input a batch ``[samples, *shape]``, or one sample ``shape``, whose results have no axis of samples; the
+            array alone if there is one input. Tensors of PyTorch will do.
+        on, strict
+            As for :meth:`run`, with its errors.
+
+        Returns
+        -------
+        array, or dict of str to array
+            ``[samples, *shape]``, or ``shape`` of one sample.
+        """
+        named = arrays_by_name(list(self.inputs), as_arrays(inputs))
+        single = {name for name, shape in self.inputs.items() if np.shape(named[name]) == shape}
+        if single and len(single) < len(self.inputs):
+            others = sorted(set(self.inputs) - single)
+            raise ValueError(f"inputs must all be one sample or all be batches, not {sorted(single)} and {others}")
+        batch = {name: np.asarray(values)[None] for name, values in named.items()} if single else named
+        outputs = self._run(batch, on, strict)
+        results = {name: values[0] for name, values in outputs.items()} if single else outputs
+        return next(iter(results.values())) if len(results) == 1 else results
 
     def run(
         self,
@@ -164,6 +228,12 @@ class Network:
         concord.host.DeviceError
             If the device does not do what it should.
         """
+        return self._run(as_arrays(inputs), on, strict)
+
+    def _run(
+        self, inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike, on: str | Device, strict: bool
+    ) -> dict[str, FloatArray]:
+        """What :meth:`run` does; a warning is about the line that called the method which calls this one."""
         named = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
         flags = self.package.input_flags(named)
         if flags and strict:
@@ -178,7 +248,7 @@ class Network:
         if flags and strict:
             raise FlagError(flags)
         if flags:
-            warnings.warn(_text(flags), FlagWarning, stacklevel=2)
+            warnings.warn(_text(flags), FlagWarning, stacklevel=3)
         return outputs
 
     def save(self, folder: str | Path) -> None:

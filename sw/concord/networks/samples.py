@@ -15,6 +15,13 @@ from concord.graph.ir import Graph
 from concord.utils.arrays import FloatArray
 
 
+def as_arrays(data: Any) -> Any:
+    """Data with arrays of NumPy in the place of tensors of PyTorch, which may be on a device or part of a gradient."""
+    if isinstance(data, Mapping):
+        return {name: as_arrays(values) for name, values in data.items()}
+    return data.detach().cpu().numpy() if hasattr(data, "detach") and hasattr(data, "cpu") else data
+
+
 def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
     """Arrays by input, ``[samples, *shape]``.
 
@@ -30,6 +37,15 @@ def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> 
     ValueError
         If one is missing, or has no axis of samples.
     """
+    arrays = arrays_by_name(names, data)
+    for name, values in arrays.items():
+        if not np.ndim(values):
+            raise ValueError(f"array {name!r} must have samples along its first axis, not be {values!r}")
+    return arrays
+
+
+def arrays_by_name(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
+    """Arrays by input as :func:`inputs_of` has them, of any shape; ``ValueError`` if one is missing."""
     if not isinstance(data, Mapping):
         if len(names) != 1:
             raise ValueError(f"data must be a mapping with the arrays {list(names)}, not {type(data).__name__}")
@@ -38,9 +54,6 @@ def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> 
         data = {names[0]: data["x"]}
     if any(name not in data for name in names):
         raise ValueError(f"data must have the arrays {list(names)}, not {list(data)}")
-    for name in names:
-        if not np.ndim(data[name]):
-            raise ValueError(f"array {name!r} must have samples along its first axis, not be {data[name]!r}")
     return {name: data[name] for name in names}
 
 

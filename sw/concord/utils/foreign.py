@@ -14,12 +14,18 @@ ONNX = "an ONNX model"
 _HEAD = 1 << 12
 
 _TORCH = (
-    'export it with torch.onnx.export(model, (example,), "net.onnx"), which needs the packages onnx and onnxscript, '
-    "where it was made; a file of weights alone must be loaded into its module first"
+    "load it where it was made, and give the module to concord.compile(module, example=x), or export it with "
+    'torch.onnx.export(module, (x,), "net.onnx"); weights alone must be loaded into their module first'
 )
-_KERAS = 'export it with model.export("net.onnx", format="onnx") of Keras 3, or with the package tf2onnx'
+_KERAS = (
+    "load it with Keras and KERAS_BACKEND=torch (pip install 'concord-npu[keras]'), and give the model to "
+    'concord.compile(model), or export it: model.export("net.onnx", format="onnx")'
+)
 _TF2ONNX = "convert it with the package tf2onnx: python -m tf2onnx.convert"
-_SKLEARN = "export it with the package skl2onnx: skl2onnx.to_onnx(model, samples[:1].astype(numpy.float32))"
+_SKLEARN = (
+    "load it where it was made, and give the estimator to concord.compile(estimator) (pip install "
+    "'concord-npu[sklearn]'), or export it with the package skl2onnx"
+)
 _WEIGHTS = f"it holds weights and no network: load them into the network that they belong to; then {_TORCH}"
 
 
@@ -159,6 +165,8 @@ def _of_text(head: bytes) -> Foreign | None:
     return None
 
 
+#: Frameworks whose objects :mod:`concord.frameworks` exports; a model of Keras may be one of PyTorch, too.
+_FRAMEWORKS = frozenset({"keras", "sklearn", "torch"})
 #: By top package of the classes of an object: what it is, and how to get ONNX.
 _PACKAGES: dict[str, Callable[[str], Foreign]] = {
     "torch": lambda kind: Foreign(f"an object of PyTorch ({kind})", _TORCH),
@@ -179,10 +187,21 @@ _PACKAGES: dict[str, Callable[[str], Foreign]] = {
 }
 
 
+def framework_of(model: Any) -> str:
+    """Top package of an object that is a module, estimator or program of another framework; empty if it is none."""
+    top = _top_package(model)
+    return top if top in _FRAMEWORKS else ""
+
+
+def _top_package(model: Any) -> str:
+    """The first top package in the order of base classes that something is known of; empty if there is none."""
+    tops = (base.__module__.partition(".")[0] for base in type(model).__mro__)
+    return next((top for top in tops if top in _PACKAGES), "")
+
+
 def of_object(model: Any) -> Foreign:
     """What an object is that is neither a file, nor bytes, nor an ``onnx.ModelProto``."""
     kind = type(model).__name__
-    for base in type(model).__mro__:
-        if (make := _PACKAGES.get(base.__module__.partition(".")[0])) is not None:
-            return make(kind)
+    if top := _top_package(model):
+        return _PACKAGES[top](kind)
     return Foreign(f"of the type {kind}", "give the name of an ONNX file, its bytes or an onnx.ModelProto")

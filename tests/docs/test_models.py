@@ -1,0 +1,32 @@
+"""Programs on the page about models of other frameworks: they run as they stand there, and print what it shows."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.frameworks import PACKAGES, needs
+
+PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+#: Extra, program, and what it prints.
+PROGRAMS = re.findall(r"^```python\n# needs: (\w+)\n(.*?)^```\n\n```\n(.*?)^```", PAGE, re.M | re.S)
+
+
+def test_every_program_is_run():
+    assert len(PROGRAMS) == PAGE.count("```python") and {extra for extra, *_ in PROGRAMS} == set(PACKAGES)
+    assert all(f"| `{extra}` |" in PAGE for extra in PACKAGES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("extra", "program", "printed"), [pytest.param(*p, marks=needs(p[0]), id=p[0]) for p in PROGRAMS]
+)
+def test_a_program_prints_what_the_page_shows(extra, program, printed, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
