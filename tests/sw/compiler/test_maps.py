@@ -84,3 +84,39 @@ def test_an_output_that_is_a_part_of_a_part():
         node("Concat", ["u", "z"], ["v"], axis=1),
     ]
     compiled(nodes, {"x": (1, 6, 4), "u": (1, 3, 8)}, outputs=["y", "z", "v"])
+
+
+def across_positions(last):
+    """A map, what reads two positions of it as one, and the map beside another one, in this order or the other."""
+    small = np.random.default_rng(0)
+    first = node("MatMul", ["x", "w"], ["a"])
+    flat = [node("Reshape", ["a", "flat"], ["f"]), node("MatMul", ["f", "v"], ["b"])]
+    beside = [node("Abs", ["u"], ["n"]), node("Concat", ["a", "n"], ["z"], axis=2), node("Neg", ["z"], ["y"])]
+    constants = {"w": small.integers(-1, 2, (7, 4)), "v": small.integers(-1, 2, (8, 4))}
+    constants = {name: value.astype(np.float32) for name, value in constants.items()} | {"flat": ints(1, 8)}
+    nodes = [first, *beside, *flat] if last else [first, *flat, *beside]
+    return nodes, {"x": (1, 2, 7), "u": (1, 2, 4)}, constants
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("last", [False, True])
+def test_two_positions_are_read_as_one_and_lie_beside_others(name, last):
+    nodes, inputs, constants = across_positions(last)
+    compiled(nodes, inputs, constants, name, ["y", "b"] if last else ["b", "y"])
+
+
+def test_an_operand_of_several_positions_that_lie_beside_others():
+    """Four vectors of two positions meet those of one position of a product."""
+    small = np.random.default_rng(0)
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Concat", ["a", "u"], ["z"], axis=2),
+        node("Neg", ["z"], ["y"]),
+        node("Reshape", ["a", "flat"], ["f"]),
+        node("MatMul", ["q", "v"], ["d"]),
+        node("Add", ["d", "f"], ["b"]),
+    ]
+    constants = {name: small.integers(-1, 2, shape).astype(np.float32) for name, shape in
+                 {"w": (7, 8), "v": (3, 16)}.items()}  # fmt: skip
+    inputs = {"x": (1, 2, 7), "u": (1, 2, 8), "q": (1, 3)}
+    compiled(nodes, inputs, constants | {"flat": ints(1, 16)}, outputs=["y", "b"])

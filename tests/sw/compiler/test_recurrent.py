@@ -10,7 +10,7 @@ from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import recurrent
+from support.compiled_nets import graph_of, recurrent
 
 CONFIG = ECP5_85F.replace(native=8, lanes=4, mfu_lanes=2, table_depth=2048)
 PEEPHOLE = np.random.default_rng(3).normal(0, 0.5, (1, 33))
@@ -119,3 +119,23 @@ def test_what_cells_cannot_do_is_told():
     with pytest.raises(Unsupported, match="input_forget must go with a sigmoid"):
         tanh = (("Tanh", "Tanh", "Tanh"),)
         compile_graph(recurrent("LSTM", 8, 8, 2, input_forget=True, activations=tanh), CONFIG)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_states_that_are_read_and_lie_beside_others(direction):
+    """The states of a layer, which another layer reads, lie beside the states of that one."""
+    first, second = (
+        recurrent("RNN", 11, features, 4, seed=features, direction=direction).nodes[0] for features in (5, 11)
+    )
+    as_sequence = {"shape": (4, 1, 11)}
+    graph = graph_of(
+        [
+            first.replace(name="first", outputs=("a", "")),
+            Node("Reshape", "a as sequence", ("a",), ("b",), as_sequence),
+            second.replace(name="second", inputs=("b",), outputs=("c", "")),
+            Node("Reshape", "c as sequence", ("c",), ("d",), as_sequence),
+            Node("Concat", "beside", ("b", "d"), ("y",), {"axis": 2}),
+        ],
+        x=(4, 1, 5),
+    )
+    assert error(graph) < 0.05

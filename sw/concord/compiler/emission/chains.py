@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
-from concord.compiler.ir.layout import LayoutError, Storage
+from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
@@ -133,20 +133,20 @@ class Chains:
     def layer(self, index: int, y: int, rows: int, buffer: Copy | None = None) -> None:
         """Rows ``y`` to ``y + rows`` of a layer, with those of an operand in ``buffer``."""
         layer, source = self.plan.layer(index), self.plan.sources[index]
-        walk, window = layer.source, layer.window
+        storage, walk, window = layer.source.storage, layer.source.in_root(), layer.window
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
-        start, stride, row_stride = self._steps(layer)
-        below, row_stride = self.oriented(walk.storage, source, row_stride)
-        dropped = self.dropped_rows.get(walk.storage, 0)
-        start += below + (y * window.stride[0] - dropped) * row_stride
+        stride = walk.stride
+        below, row_stride = self.oriented(storage, source, walk.row_stride)
+        dropped = self.dropped_rows.get(storage, 0)
+        start = walk.start + below + (y * window.stride[0] - dropped) * row_stride
         slide = self.data_section.slide(index)
         down = slide is not None and slide.down
         cols = walk.tiles if dense else 1
         self.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
         self.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
         if layer.reduction is not Reduction.NONE:
-            lost = dropped if walk.storage in self.dropped_rows else None
+            lost = dropped if storage in self.dropped_rows else None
             self._window(window, y, out, stride, row_stride, lost, down)
             start -= window.begin[0] * row_stride + window.begin[1] * stride
         self.quant(layer)
@@ -201,21 +201,6 @@ class Chains:
             exponent = self.formats.exponents.get(layer.tensor)
             self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
 
-    def _steps(self, layer: Layer) -> tuple[int, int, int]:
-        """First vector, stride per position and per row of positions, in the root storage."""
-        walk = layer.source
-        storage = walk.storage
-        first = storage.vector(walk.start) - storage.vector(0)
-        if storage.parent is not None:
-            inside = walk.start % storage.tiles + walk.tiles <= storage.tiles
-            if not inside or walk.stride % storage.tiles or walk.row_stride % storage.tiles:
-                raise LayoutError(f"{layer.name} must read whole positions of a tensor that is part of another")
-            at = walk.start
-            stride = storage.vector(at + walk.stride) - storage.vector(at) if walk.width > 1 else 0
-            row_stride = storage.vector(at + walk.row_stride) - storage.vector(at) if walk.height > 1 else 0
-            return first, stride, row_stride
-        return first, walk.stride, walk.row_stride
-
     def oriented(self, storage: Storage, mem: Mem, row_stride: int) -> tuple[int, int]:
         """Where the first row lies, from the lowest address of a tensor on, and the stride from row to row."""
         copy = self.plan.copy(storage, mem)
@@ -265,23 +250,12 @@ class Chains:
         elif buffer is not None and operand.storage is not None and self.plan.copy(operand.storage, Mem.WIDE) is None:
             self.builder.emit(mfu_op.op, **_vector(tile, buffer.addr, 1, out[2], out[1] * out[2]))
         else:
-            addr, row, inner, outer = self._operand(operand)
-            if operand.storage is not None:
-                below, outer = self.oriented(operand.storage, Mem.WIDE, outer)
-                addr += below - self.dropped_rows.get(operand.storage, 0) * outer
+            assert operand.storage is not None
+            start, (outer, inner, row) = operand.storage.in_root(operand.start, operand.loops(out))
+            addr = self.plan.addr(operand.storage.root, Mem.WIDE, start)
+            below, outer = self.oriented(operand.storage, Mem.WIDE, outer)
+            addr += below - self.dropped_rows.get(operand.storage, 0) * outer
             self.builder.emit(mfu_op.op, **_vector(tile, addr + y * outer, row, inner, outer))
-
-    def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
-        storage = operand.storage
-        assert storage is not None
-        addr = self.plan.addr(storage, Mem.WIDE, operand.start)
-        strides = (operand.row, operand.inner, operand.outer)
-        if storage.parent is None:
-            return (addr, *strides)
-        row, inner, outer = (
-            storage.vector(operand.start + s) - storage.vector(operand.start) if s else 0 for s in strides
-        )
-        return addr, row, inner, outer
 
     def _write(self, layer: Layer, y: int, tile: _Tile | None) -> None:
         target = layer.target

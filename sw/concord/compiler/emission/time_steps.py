@@ -47,7 +47,8 @@ class StepBlock:
             chain()
         independent = [] if last else cell.independent(self)
         if not last:
-            self.builder.inc_addr(X_REG, -self.block.source.stride if self.block.backward else self.block.source.stride)
+            stride = self.block.source.in_root().stride
+            self.builder.inc_addr(X_REG, -stride if self.block.backward else stride)
         # The first of them gives the last chain before the result time to leave the pipe.
         for chain in independent[:1]:
             chain()
@@ -63,7 +64,7 @@ class StepBlock:
     def input_part(self, gate: str) -> None:
         """Product of the input with the weights of a gate, and its bias."""
         self._shape(self.block.source.tiles)
-        walk = self.block.source
+        walk = self.block.source.in_root()
         start = walk.start + ((self.block.time_steps - 1) * walk.stride if self.block.backward else 0)
         self.builder.v_rd(int(Mem.NARROW), self.chains.plan.addr(walk.storage, Mem.NARROW, start), reg=X_REG)
         self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.w_{gate}"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from concord.compiler.ir.cells import Cell
-from concord.compiler.ir.layout import Storage, Walk
+from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
 from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.utils.arrays import FloatArray, Ids
@@ -55,6 +55,10 @@ class Operand:
     inner: int = 0
     outer: int = 0
     tensor: str = ""
+
+    def loops(self, out: tuple[int, int, int]) -> Loops:
+        """Turns and strides of the loops in which a layer with results ``out`` reads it."""
+        return tuple(zip(out, (self.outer, self.inner, self.row), strict=True))
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,12 @@ class Layer:
         return [(operand, operand.storage) for operand in operands if operand.storage is not None]
 
     @property
+    def reads(self) -> list[tuple[Storage, int, Loops]]:
+        """Storages that it reads, each with the first vector and the loops."""
+        operands = [(storage, operand.start, operand.loops(self.out)) for operand, storage in self.operands]
+        return [(self.source.storage, self.source.start, self.source.loops), *operands]
+
+    @property
     def table_specs(self) -> list[TableSpec]:
         """What tables hold."""
         return [mfu_op.spec for mfu_op in self.mfu_ops if mfu_op.spec is not None]
@@ -203,6 +213,11 @@ class Recurrent:
     def tiles(self) -> int:
         """Native vectors of a state."""
         return self.target.tiles
+
+    @property
+    def reads(self) -> list[tuple[Storage, int, Loops]]:
+        """Storages that it reads, its own states apart, each with the first vector and the loops."""
+        return [(walk.storage, walk.start, walk.loops) for walk in (self.source, *self.initial.values())]
 
     @property
     def table_specs(self) -> list[TableSpec]:

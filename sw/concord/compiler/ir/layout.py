@@ -9,7 +9,7 @@ is the same operation on its view and costs nothing; what a chain can walk is fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from typing import TypeVar
 
@@ -28,6 +28,8 @@ _NUMBERS = count(1)
 _Index = TypeVar("_Index", int, Ids)
 
 
+#: Turns and strides of loops over vectors, from the outermost one on.
+Loops = tuple[tuple[int, int], ...]
 #: A vector, or several.
 Index = TypeVar("Index", int, Ids)
 
@@ -111,6 +113,32 @@ class Storage:
         vector, lane = np.divmod(ids - self.base, self.native)
         return np.asarray((self.vector(vector) - self.span.start) * self.native + lane)
 
+    def in_root(self, start: int, loops: Loops) -> tuple[int, list[int]]:
+        """First vector and strides, in the root, of loops over vectors of this storage from ``start`` on.
+
+        Raises
+        ------
+        LayoutError
+            If the vectors are not at equal distances there, as a loop goes on from a position to the next.
+        """
+        if self.parent is None:
+            return start, [stride for _, stride in loops]
+        first = self.vector(start)
+        strides = [self.vector(start + stride) - first if stride else 0 for _, stride in loops]
+        vectors, wanted = np.array([start]), np.array([first])
+        for (turns, stride), there in zip(loops, strides, strict=True):
+            vectors = np.add.outer(vectors, np.arange(turns) * stride).reshape(-1)
+            wanted = np.add.outer(wanted, np.arange(turns) * there).reshape(-1)
+        if (self.vector(vectors) != wanted).any():
+            raise LayoutError(f"vectors of {self.name} that are read must be at equal distances in {self.root.name}")
+        return first, strides
+
+    def in_positions(self, start: int, loops: Loops) -> bool:
+        """Whether all loops but the last go from position to position, and that one stays within each."""
+        *positions, (vectors, row) = loops
+        last = start % self.tiles + (vectors - 1) * row
+        return 0 <= last < self.tiles and not any(stride % self.tiles for turns, stride in positions if turns > 1)
+
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""
         if not 1 <= channels <= self.tiles * self.native:
@@ -148,6 +176,21 @@ class Walk:
     stride: int
     lanes: Ids
     row: int = 1
+
+    @property
+    def loops(self) -> Loops:
+        """Turns and strides."""
+        return (self.height, self.row_stride), (self.width, self.stride), (self.tiles, self.row)
+
+    def in_root(self) -> Walk:
+        """The same vectors in terms of the root; :class:`LayoutError` if no loops lead through them there."""
+        if self.storage.parent is None:
+            return self
+        start, (row_stride, stride, row) = self.storage.in_root(self.start, self.loops)
+        return replace(
+            self, storage=self.storage.root, start=start, row=row,
+            row_stride=row_stride if self.height > 1 else 0, stride=stride if self.width > 1 else 0,
+        )  # fmt: skip
 
     @property
     def full(self) -> bool:
@@ -197,8 +240,10 @@ class Storages:
         """Which elements of a view lie in a storage."""
         return np.asarray(ids // _SPACING == storage.base // _SPACING)
 
-    def gather(self, ids: Ids, what: str) -> Ids:
+    def gather(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Ids:
         """Make the storages of a view parts of one new storage, in whatever order; return the view of that.
+
+        ``readable`` is as for :meth:`join`.
 
         Raises
         ------
@@ -206,11 +251,13 @@ class Storages:
             As for :meth:`join`.
         """
         views: list[Ids] = []
-        self._join(ids, what, views.append)
-        return views[0]
+        self._join(ids, what, views.append, readable)
+        return views[-1]
 
-    def join(self, ids: Ids, what: str) -> Walk:
+    def join(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Walk:
         """Make the storages of a view parts of one new storage in which it can be walked.
+
+        ``readable`` raises :class:`LayoutError` where those that read the parts already cannot do so any more.
 
         Raises
         ------
@@ -218,11 +265,11 @@ class Storages:
             If there is no such arrangement, or a part belongs to another storage already.
         """
         walks: list[Walk] = []
-        self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)))
-        return walks[0]
+        self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)), readable)
+        return walks[-1]
 
-    def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None]) -> None:
-        """Place the parts of a view in the first arrangement that ``accept`` takes without a :class:`LayoutError`."""
+    def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None]) -> None:
+        """Place the parts of a view in the first arrangement that nothing refuses with a :class:`LayoutError`."""
         parts = self.of(ids)
         if any(part.parent is not None or part.fixed for part in parts):
             raise LayoutError(f"{what} must be made of tensors that can still be placed")
@@ -242,8 +289,15 @@ class Storages:
                 accept(self._moved(ids, parts, places, parent))
             except LayoutError:
                 continue
+            alone = [(part.row_stride, part.stride) for part in parts]
             for part, place in zip(parts, places, strict=False):
                 part.place(parent, int(place), parent.width * parent.tiles, parent.tiles)
+            try:
+                readable()
+            except LayoutError:
+                for part, (row_stride, stride) in zip(parts, alone, strict=True):
+                    part.parent, part.offset, part.row_stride, part.stride = None, 0, row_stride, stride
+                continue
             return
         raise LayoutError(f"{what} must be made of tensors that can lie side by side")
 

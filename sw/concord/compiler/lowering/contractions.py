@@ -19,6 +19,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
+from concord.compiler.lowering import legality
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.reductions import choose_form, groups_apart, masked
@@ -64,6 +65,7 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
     layer.append([MfuStep(op, operand)])
+    legality.check_reads(layer)
     return layer
 
 

@@ -102,8 +102,7 @@ def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
         yield from ((f"initial {key}", walk.storage, _walked(walk)) for key, walk in layer.initial.items())
         return
     for operand, storage in layer.operands:
-        loops = zip(layer.out, (operand.outer, operand.inner, operand.row), strict=True)
-        yield operand.tensor or "an operand", storage, _loops(operand.start, *loops)
+        yield operand.tensor or "an operand", storage, _loops(operand.start, *operand.loops(layer.out))
 
 
 def _walked(walk: Walk) -> Ids:

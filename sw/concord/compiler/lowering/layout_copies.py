@@ -200,7 +200,8 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
     owner, local = np.zeros((height, width), np.int64), np.full(view.shape, PAD)
     for k, part in enumerate(parts):
         inside = there & storages.within(view, part)
-        owner[inside.any(axis=2)], local[inside] = k, view[inside] - part.base
+        owner[inside.any(axis=2)] = k
+        local[inside] = part.in_span(view[inside]) + part.span.start * native
     vector = np.where(there, local // native, np.iinfo(np.int64).max).min(axis=2)
     lanes = np.where(there, local - vector[..., None] * native, PAD)
     keys = np.concatenate([owner[..., None], lanes], axis=2).reshape(-1, channels + 1)
@@ -209,7 +210,7 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
         if count == MOST_CHAINS:
             raise LayoutError(f"elements must be such that at most {MOST_CHAINS} chains copy them")
         y, x = rows.start, columns.start
-        pattern, storage = lanes[y, x], parts[int(owner[y, x])]
+        pattern, storage = lanes[y, x], parts[int(owner[y, x])].root
         down = int(vector[y + rows.step, x] - vector[y, x]) if len(rows) > 1 else 0
         along = int(vector[y, x + columns.step] - vector[y, x]) if len(columns) > 1 else 0
         tiles = int(pattern.max()) // native + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, Recurrent, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import operands
 from concord.graph.ir import Node
@@ -52,6 +52,16 @@ def check(layer: Layer, config: NpuConfig) -> None:
     _refuse(sizes)
     if layer.weight is not None:
         check_sum(window.taps * cols, config)
+    check_reads(layer)
+
+
+def check_reads(layer: AnyLayer) -> None:
+    """Refuse a layer that reads vectors which no loops lead through where they lie now, with :class:`LayoutError`."""
+    for storage, start, loops in layer.reads:
+        _, (*_, row) = storage.in_root(start, loops)
+        dense = isinstance(layer, Recurrent) or layer.reduction is Reduction.DENSE
+        if storage is layer.source.storage and dense and row != 1 and loops[-1][0] > 1:
+            raise LayoutError(f"vectors of {storage.name} that are added up must lie one behind the other")
 
 
 def check_sum(terms: int, config: NpuConfig) -> None:

@@ -262,7 +262,8 @@ class Lowering:
         """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
         ids = self.view(tensor)
         if len(self.done.storages.of(ids)) > 1:
-            together = self._together(ids, lambda parts: self.done.storages.gather(parts, "elements"))
+            storages = self.done.storages
+            together = self._together(ids, lambda parts: storages.gather(parts, "elements", self._readable(parts)))
             self.done.gathered[tensor], self.done.views[tensor] = ids, together
             return together
         return ids
@@ -286,27 +287,46 @@ class Lowering:
         storages = self.done.storages
         if len(storages.of(ids)) == 1:
             return storages.walk(ids, what)
-        return self._together(ids, lambda parts: storages.join(parts, what))
+        return self._together(ids, lambda parts: storages.join(parts, what, self._readable(parts)))
 
     def _together(self, ids: Ids, join: Callable[[Ids], _Joined]) -> _Joined:
         """What ``join`` makes of a view, or of one with copies of storages that cannot be placed any more."""
         try:
             return join(ids)
-        except LayoutError:
-            count = len(self.done.layers)
-        try:
-            return join(self._copied(ids))
-        except LayoutError:
-            for layer in self.done.layers[count:]:
-                del self.done.copied[layer.name]
-            del self.done.layers[count:]
-            raise
+        except LayoutError as error:
+            refused = error
+        count = len(self.done.layers)
+        for across in (False, True):
+            try:
+                return join(self._copied(ids, across))
+            except LayoutError as error:
+                refused = error
+                for layer in self.done.layers[count:]:
+                    del self.done.copied[layer.name]
+                del self.done.layers[count:]
+        raise refused
 
-    def _copied(self, ids: Ids) -> Ids:
-        """A view with copies of those storages that cannot become part of another one: a chain each."""
+    def _readable(self, ids: Ids) -> Callable[[], None]:
+        """A check that the layers so far can read the storages of a view wherever these are placed."""
+        storages = self.done.storages.of(ids)
+
+        def check() -> None:
+            for layer in self.done.layers:
+                if any(storage in storages for storage, _, _ in layer.reads):
+                    legality.check_reads(layer)
+
+        return check
+
+    def _copied(self, ids: Ids, across: bool) -> Ids:
+        """A view with copies of those storages that cannot become part of another one: a chain each.
+
+        With ``across``, those that a layer reads across positions are copied, too.
+        """
         storages, moved = self.done.storages, ids.copy()
+        reads = [read for layer in self.done.layers for read in layer.reads] if across else []
+        crossed = {storage for storage, start, loops in reads if not storage.in_positions(start, loops)}
         for storage in storages.of(ids):
-            if storage.parent is None and not storage.fixed:
+            if storage.parent is None and not storage.fixed and storage not in crossed:
                 continue
             own = (ids != PAD) & storages.within(ids, storage)
             walk = operands.box(storages, ids[own])

@@ -101,7 +101,7 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
     Raises
     ------
     LayoutError
-        If elements that meet are not in the same lane, or the vectors do not follow the loops.
+        If elements that meet are not in the same lane, or the vectors do not follow the loops where they lie.
     """
     of = storages.of(other)
     if len(of) != 1 or (other == PAD).any():
@@ -120,4 +120,6 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
     row, inner, outer = strides
     if (vector != start + tiles * row + columns * inner + rows * outer).any():
         raise LayoutError(f"vectors of operand {name} must follow those they meet")
-    return Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)
+    operand = Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)
+    of[0].in_root(start, operand.loops((target.height, target.width, target.tiles)))
+    return operand

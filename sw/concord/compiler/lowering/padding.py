@@ -16,7 +16,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Walk
-from concord.compiler.lowering import operands
+from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.unfolding import graph_input
 from concord.graph.ir import Node
@@ -190,6 +190,7 @@ class _Frame:
             target.name, source, Reduction.NONE, None, LayerWindow(), (source.height, source.width, source.tiles),
             self.node.outputs[0], target, ids.transpose(self.order), self.node.inputs[0], [], [self.node.name],
         )  # fmt: skip
+        legality.check_reads(made)
         done.layers.append(made)
         return made
 

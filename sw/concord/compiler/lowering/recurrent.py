@@ -75,5 +75,6 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
         name, cell, walk, node.inputs[0], steps, backward, target, c, initial, constants, node.outputs[0], sequence,
         [node.name] if d == 0 else [],
     )  # fmt: skip
+    legality.check_reads(block)
     done.layers.append(block)
     return [sequence, final, *([c.view(hidden)[0, 0]] if c is not None else [])]
