@@ -66,3 +66,16 @@ def test_a_padded_tensor_and_its_source_are_both_read():
         Node("Sub", "y", ("a", "c"), ("y",)),
     ]
     check(graph_of(nodes, x=(4, 5)), rng)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_chains_and_nodes_have_different_names(number):
+    """Chains that pad have numbers behind the name of their node, as other nodes may have."""
+    rng = np.random.default_rng(5)
+    nodes = [
+        Node("Relu", "relu", ("x",), ("a",)),
+        pad("a", "b", (0, 0, 1, 0, 0, 0), "constant", 3.0),
+        Node("Add", f"pad.{number}", ("b",), ("c",), {"constant": integers(rng, (1, 3, 4))}),
+        Node("Mul", "last", ("c", "b"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 3, 3)), rng)

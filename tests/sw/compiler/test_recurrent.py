@@ -139,3 +139,11 @@ def test_states_that_are_read_and_lie_beside_others(direction):
         x=(4, 1, 5),
     )
     assert error(graph) < 0.05
+
+
+def test_directions_and_nodes_have_different_names():
+    graph = recurrent("RNN", 5, 4, 3, direction="bidirectional")
+    eye = {"weight": np.eye(4), "bias": np.zeros(4)}
+    before = Node("Dense", "cell.1", ("x",), ("before",), eye)
+    cell = graph.nodes[0].replace(inputs=("before",))
+    assert error(graph_of([before, cell], x=(3, 1, 4))) < 0.05

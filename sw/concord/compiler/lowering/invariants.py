@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -55,8 +56,10 @@ def _placed(storage: Storage) -> Iterator[str]:
 
 
 def _layers(lowered: Lowered) -> Iterator[str]:
-    """Layers cover nodes that exist, and write results that fit their storages."""
+    """Layers have names of their own, cover nodes that exist, and write results that fit their storages."""
     nodes = {node.name for node in lowered.graph.nodes}
+    names = Counter(layer.name for layer in lowered.layers)
+    yield from (f"layers must have names of their own, not {name!r} both" for name, count in names.items() if count > 1)
     for layer in lowered.layers:
         yield from (f"layer {layer.name!r} covers {name!r}, which is no node" for name in layer.nodes
                     if name not in nodes)  # fmt: skip

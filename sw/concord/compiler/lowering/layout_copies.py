@@ -165,7 +165,7 @@ def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: i
     """The chain that writes a box of some channels, of so many that the copy has."""
     storages, native = lowering.done.storages, lowering.config.native
     height, width, count = len(box.rows), len(box.columns), len(channels)
-    target = storages.new(f"{node.name}.{number}", height, width, count)
+    target = storages.new(lowering.fresh(f"{node.name}.{number}"), height, width, count)
     line = parent.width * parent.tiles
     offset = box.rows.start * line + box.columns.start * parent.tiles
     target.place(parent, offset, box.rows.step * line, box.columns.step * parent.tiles)

@@ -204,9 +204,13 @@ class Lowering:
         for name in node.outputs:
             self.done.views.pop(name, None)
 
+    def fresh(self, stem: str) -> str:
+        """A name that no node, tensor or layer has."""
+        return fresh(self.graph, stem, [layer.name for layer in self.done.layers])
+
     def new_node(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
         """A node that does some of the work of ``node``; its shape is noted."""
-        name = fresh(self.graph, f"{node.name}/{what}")
+        name = self.fresh(f"{node.name}/{what}")
         made = Node(op, name, inputs, (name,), attrs)
         (self.graph.shapes[name],) = operator_of(made).shape(made, [self.graph.shapes[tensor] for tensor in inputs])
         return made
@@ -331,7 +335,7 @@ class Lowering:
             own = (ids != PAD) & storages.within(ids, storage)
             walk = operands.box(storages, ids[own])
             out = (walk.height, walk.width, walk.tiles)
-            name = f"{storage.name}.copy{len(self.done.layers)}"
+            name = self.fresh(f"{storage.name}.copy{len(self.done.layers)}")
             target = storages.new(name, out[0], out[1], out[2] * self.config.native)
             moved[own] = operands.shifted(ids[own], walk, target)
             copy = Layer(name, walk, Reduction.NONE, None, LayerWindow(), out, name, target, moved[own], storage.name)

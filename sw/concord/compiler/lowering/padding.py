@@ -181,7 +181,8 @@ class _Frame:
         """A chain that copies ``source`` to a box of positions."""
         done, parent = self.lowering.done, self.parent
         elements = parent.tiles * parent.native
-        target = done.storages.new(f"{self.node.name}.{len(done.layers)}", source.height, source.width, elements)
+        name = self.lowering.fresh(f"{self.node.name}.{len(done.layers)}")
+        target = done.storages.new(name, source.height, source.width, elements)
         corner = np.ravel_multi_index([part.start for part in box], self.sizes)
         target.place(parent, int(corner) * parent.tiles, parent.width * parent.tiles, parent.tiles)
         ids = np.full(self.shape, PAD)

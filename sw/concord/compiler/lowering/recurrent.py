@@ -45,7 +45,7 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     """Add the block of one direction; views of Y, Y_h and Y_c."""
     attributes, done = node.attributes(RecurrentAttributes), lowering.done
     steps, hidden = ids.shape[0], attributes.hidden_size
-    name = f"{node.name}.{d}" if len(attributes.W) > 1 else node.name
+    name = lowering.fresh(f"{node.name}.{d}") if len(attributes.W) > 1 else node.name
     walk = lowering.walk(ids.reshape(1, steps, -1), "input")
     known = by_recurrent_name()
     functions: list[Functions] = [

@@ -132,6 +132,10 @@ def strange_node(lowered):
     lowered.layers[0].nodes.append("ghost")
 
 
+def same_name(lowered):
+    lowered.layers[1].name = lowered.layers[0].name
+
+
 def too_tall(lowered):
     layer = lowered.layers[0]
     layer.out = (layer.out[0] + 1, *layer.out[1:])
@@ -175,6 +179,7 @@ def operand_too_early(lowered):
         (out_of_order, "layer 'dense' reads f in f before it is written"),
         (beyond, "tensor 'c': elements must lie within the 16 vectors of c"),
         (nowhere, "tensor 'c' must lie in storages that exist"),
+        (same_name, "layers must have names of their own, not 'first' both"),
         (strange_node, "layer 'first' covers 'ghost', which is no node"),
         (too_tall, "layer 'first' must write a as a whole, (4, 4, 1), not (5, 4, 1)"),
         (elsewhere, "layer 'first' must have all of its elements in a"),
