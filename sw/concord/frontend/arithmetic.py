@@ -25,14 +25,15 @@ def binary(op: str, ctx: Context, node: OnnxNode) -> str:
     if constants == node.inputs[: len(constants)] and len(constants) > 1:
         raise Refusal("has several constants in front", "export with constants folded")
     for name in node.inputs[1:]:
-        y = _two(op, ctx, node, y, name)
+        y = two(op, ctx, node, y, name)
     return y
 
 
-def _two(op: str, ctx: Context, node: OnnxNode, a: str, b: str) -> str:
+def two(op: str, ctx: Context, node: OnnxNode, a: str, b: str) -> str:
+    """An operator of the graph on two operands, one of which may be constant."""
     if ctx.is_constant(a) or ctx.is_constant(b):
         name, constant = (b, a) if ctx.is_constant(a) else (a, b)
-        values = ctx.floats(constant, "operand")
+        values = ctx.floats(constant, "operand", lowest=op == "Add")
         reversed_ = {"reversed": True} if op == "Sub" and constant == a else {}
         return ctx.emit(node, op, [ctx.tensor(name)], constant=values, **reversed_)
     x, y = ctx.tensor(a), ctx.tensor(b)
@@ -73,7 +74,8 @@ def power(ctx: Context, node: OnnxNode) -> str:
         return broadcast_to(ctx, node, apply(ctx, node, x, functions[float(exponents.min())]), exponents.shape)
     if (exponents != np.rint(exponents)).any() or not 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
         raise Refusal(
-            f"exponent must be -1, -0.5, 0.5 or whole and at most {_LARGEST_POWER}, not {_few(exponents)}",
+            f"exponents must be whole from 0 to {_LARGEST_POWER}, or one multiple of 0.5 from -{_LARGEST_POWER} on, "
+            f"not {_few(exponents)}",
             "use Mul, Exp or Log",
         )
     y = None
@@ -104,7 +106,7 @@ def where(ctx: Context, node: OnnxNode) -> str:
     parts, known = [], np.zeros(())
     for name, share in ((node.input(1), mask), (node.input(2), 1 - mask)):
         if ctx.is_constant(name):
-            known = known + ctx.floats(name, "operand") * share
+            known = known + np.where(share != 0, ctx.floats(name, "operand", lowest=True), 0.0)
         else:
             parts.append(ctx.emit(node, "Mul", [ctx.tensor(name)], constant=share))
     y = parts[0] if len(parts) == 1 else ctx.emit(node, "Add", parts)
@@ -122,7 +124,6 @@ def triangle(ctx: Context, node: OnnxNode) -> str:
 
 HANDLERS: dict[str, Handler] = {
     "Trilu": triangle,
-    "Where": where,
     **{op: partial(binary, op) for op in ("Add", "Sub", "Mul", "Max", "Min")},
     "Sum": partial(binary, "Add"),
     "Mean": mean,

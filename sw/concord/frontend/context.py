@@ -78,6 +78,8 @@ class Context:
         Names of every FakeQuantize that stays.
     sequences : dict
         Sequences of the file: names of their tensors.
+    truths : set of str
+        Tensors of the file that are truth values: 0 or 1 in the graph.
     empty : set of str
         Optionals of the file without an element.
     """
@@ -94,6 +96,7 @@ class Context:
     names: set[str] = field(default_factory=set)
     stay: frozenset[str] = frozenset()
     sequences: dict[str, list[str]] = field(default_factory=dict)
+    truths: set[str] = field(default_factory=set)
     empty: set[str] = field(default_factory=set)
 
     def unique(self, stem: str) -> str:
@@ -147,8 +150,8 @@ class Context:
             raise Refusal(f"{what} must be constant, not computed ('{name}')", "export with constants folded")
         return self.constants[name]
 
-    def floats(self, name: str, what: str) -> FloatArray:
-        """A constant operand as finite doubles."""
+    def floats(self, name: str, what: str, lowest: bool = False) -> FloatArray:
+        """A constant operand as finite doubles; with ``lowest`` -infinity is the least number of float32."""
         constant = self.constant(name, what)
         if np.iscomplexobj(constant):
             raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}")
@@ -156,6 +159,8 @@ class Context:
             values = constant.astype(np.float64)
         if name in self.refused:
             return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
+        if lowest:
+            values = np.where(values == -np.inf, float(np.finfo(np.float32).min), values)
         if not np.isfinite(values).all():
             raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities")
         return values

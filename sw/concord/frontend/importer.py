@@ -14,6 +14,8 @@ from concord.frontend import (
     arithmetic,
     einsum,
     linear,
+    logic,
+    masks,
     moving,
     pointwise,
     pooling,
@@ -42,6 +44,7 @@ HANDLERS: dict[str, Handler] = {
     **reductions.HANDLERS,
     **pointwise.HANDLERS,
     **arithmetic.HANDLERS,
+    **logic.HANDLERS,
     **moving.HANDLERS,
     **quantization.HANDLERS,
     **upsampling.HANDLERS,
@@ -154,6 +157,7 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
         importer.output(output.name)
     if importer.reasons:
         raise UnsupportedModel(graph.name, importer.reasons)
+    masks.limit(graph)
     graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
     return graph
 
@@ -205,12 +209,12 @@ class _Importer:
             self.reasons.append("sparse initialisers are not supported; export with dense weights")
 
     def _add_constant(self, name: str, value: Array) -> None:
-        """A constant; weights must be finite, single numbers may be infinite: they are limits."""
+        """A constant; weights must be finite, single numbers may be infinite: they are limits, and so may masks."""
         self.ctx.constants[name] = value
         if name in self.ctx.used and value.dtype.kind in "fV" and value.dtype.names is None:
             with np.errstate(invalid="ignore"):
                 numbers = value.astype(np.float64)
-            if np.isnan(numbers).any() or (value.size > 1 and np.isinf(numbers).any()):
+            if np.isnan(numbers).any() or (value.size > 1 and (numbers == np.inf).any()):
                 self.ctx.refused.add(name)
                 self.reasons.append(f"constant '{name}': must be finite, it has NaN or infinities; correct the model")
 
@@ -301,6 +305,7 @@ class _Importer:
                 raise Refusal(f"output {index} '{name}' is not supported", "do not use it")
         names = [name if name in self.ctx.used else "" for name in node.outputs]
         self.ctx.bind(start, results, names + [""] * (len(results) - len(names)))
+        logic.note_truths(self.ctx, node)
 
     def _refuse(self, node: OnnxNode, reason: str) -> None:
         """Note a reason, and what its outputs are like, as far as ONNX itself knows."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import FLOAT_TYPES
 from concord.functions import by_onnx_name
 
 _DROPPED = 0.5
@@ -94,8 +93,15 @@ def prelu(ctx: Context, node: OnnxNode) -> str:
 
 
 def clip(ctx: Context, node: OnnxNode) -> str:
-    """Clip; Relu if that is what it is."""
+    """Clip; Relu if that is what it is; a maximum and a minimum where limits are computed."""
     x, bounds = ctx.tensor(node.input(0)), []
+    if any(name and not ctx.is_constant(name) for name in node.inputs[1:3]):
+        for op, name in (("Max", node.input(1)), ("Min", node.input(2))):
+            if name and ctx.is_constant(name):
+                x = ctx.emit(node, op, [x], constant=ctx.floats(name, "limit"))
+            elif name:
+                x = ctx.emit(node, op, [x, ctx.tensor(name)])
+        return x
     for index, (name, unlimited) in enumerate((("min", -math.inf), ("max", math.inf)), 1):
         value = node.attrs.get(name, unlimited)
         if node.input(index):
@@ -135,13 +141,6 @@ def dropout(ctx: Context, node: OnnxNode) -> str:
     return ctx.tensor(node.input(0))
 
 
-def cast(ctx: Context, node: OnnxNode) -> str:
-    """Nothing, between types of floats."""
-    if node.attrs["to"] not in FLOAT_TYPES:
-        raise Refusal("makes integers of computed values", "cast behind the model")
-    return ctx.tensor(node.input(0))
-
-
 HANDLERS: dict[str, Handler] = {
     "Relu": relu,
     "Gelu": gelu,
@@ -156,5 +155,4 @@ HANDLERS: dict[str, Handler] = {
     "LogSoftmax": softmax,
     "Identity": same,
     "Dropout": dropout,
-    "Cast": cast,
 }

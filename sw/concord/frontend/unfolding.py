@@ -119,13 +119,12 @@ def _of_schema(ctx: Context, node: OnnxNode, schema: Any) -> Iterator[list[OnnxN
     from onnx import FunctionProto, helper
 
     if schema.has_context_dependent_function:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= ctx.opset]
+        version = _version(ctx, schema.context_dependent_function_opset_versions)
         types = [_type(ctx, name).SerializeToString() for name in node.inputs]
-        data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.proto.SerializeToString(), types
-        )
+        data = schema.get_context_dependent_function_with_opset_version(version, node.proto.SerializeToString(), types)
     else:
-        data = schema.get_function_with_opset_version(max(v for v in schema.function_opset_versions if v <= ctx.opset))
+        version = _version(ctx, schema.function_opset_versions)
+        data = schema.get_function_with_opset_version(version)
     function = FunctionProto.FromString(data) if data else None
     if function is None:
         raise Refusal("operator is not supported in this form", "replace it, or compute it outside the model")
@@ -134,7 +133,15 @@ def _of_schema(ctx: Context, node: OnnxNode, schema: Any) -> Iterator[list[OnnxN
     body = helper.make_graph([_with_attributes(inner, values) for inner in function.node], node.name, [], [])
     body.output.extend(helper.make_empty_tensor_value_info(name) for name in function.output)
     names = {name: node.input(k) for k, name in enumerate(function.input)}
-    yield spliced(ctx, node, body, names, node.outputs + [""] * (len(function.output) - len(node.outputs)))
+    outputs = node.outputs + [""] * (len(function.output) - len(node.outputs))
+    outside, ctx.opset = ctx.opset, version
+    yield spliced(ctx, node, body, names, outputs)
+    ctx.opset = outside
+
+
+def _version(ctx: Context, versions: Sequence[int]) -> int:
+    """The last version of a definition that the model may have, or else the first one."""
+    return max([version for version in versions if version <= ctx.opset], default=min(versions))
 
 
 def _with_attributes(node: Any, values: Mapping[str, Any]) -> Any:

@@ -17,8 +17,7 @@ from concord.compiler.lowering.bounds import bounds
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.model import compile_graph
-from concord.derive import host_partition as derived_host
-from concord.graph import execute, passes
+from concord.graph import execute, host_operations, passes
 from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Operator, OperatorKind, OperatorWeights, operator_of
@@ -146,7 +145,7 @@ def test_rows_are_independent(made):
 
 def test_facts_that_no_result_shows():
     """They are about what the NPU does with an operator; a list of those that have them keeps changes from passing."""
-    elementwise = {"Relu", "Clip", "Function", "FakeQuantize", "Round", "Add", "Sub", "Mul", "Max", "Min"}
+    elementwise = {"Relu", "Clip", "Function", "FakeQuantize", "Round", "Sign", "Add", "Sub", "Mul", "Max", "Min"}
     states = {op: record.wide_inputs for op, record in OPS.items() if record.wide_inputs}
     assert states.items() >= {"LSTM": {2}, "GRU": {1}, "MatMul": {1}}.items() and "RNN" not in states
     assert {op for op, record in OPS.items() if record.batchable} >= {"Dense", *elementwise}
@@ -357,7 +356,7 @@ def test_the_host_partition(made):
     assert (theirs is not None) == record.host_partition and (
         record.host_partition or node.op not in ("Softmax", "LogSoftmax")
     )
-    message = refusal(derived_host.operations, graph_with(node, shapes))
+    message = refusal(host_operations.operations, graph_with(node, shapes))
     assert message is None or message.startswith(f"operator {node.op}")
 
 
@@ -493,7 +492,7 @@ def test_a_made_up_function_on_the_host(softshrink_net, monkeypatch):
     given = {"a": np.full((2, 6), 4.0)}
     assert compiled.package.host_outputs({}, given)["y"] == pytest.approx(np.zeros((2, 6)))
     with pytest.raises(ValueError, match=r"operator Softshrink3 \(shrink\) behind the NPU cannot be derived"):
-        derived_host.operations(theirs)
+        host_operations.operations(theirs)
     alone, behind = host_partition.split(softshrink_net)
     assert behind is None
     monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, host_partition=True))

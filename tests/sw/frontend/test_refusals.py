@@ -54,9 +54,9 @@ def test_operands_that_do_not_fit(op, constants, attrs, message):
 
 
 REFUSED = [
-    (unary("Pow", constants={"e": np.float32(2.5)}), "exponent must be .* not 2.5;"),
-    (unary("Pow", constants={"e": np.arange(12, 17, dtype="f")}), r"at most 15, not \[12, 13, 14, 15, ...\];"),
-    (unary("Pow", constants={"e": np.float32(-2)}), "exponent must be .* not -2;"),
+    (unary("Pow", constants={"e": np.float32(2.3)}), "exponents must be .* not 2.3;"),
+    (unary("Pow", constants={"e": np.arange(12, 17, dtype="f")}), r"exponents must be .* not \[12, 13, 14, 15, ...\];"),
+    (unary("Pow", constants={"e": np.float32(-16)}), "exponents must be .* not -16;"),
     (unary("Pow", constants={"e": np.zeros(5, "f")}), "exponent must not be zero"),
     (
         unary("Gather", shape=(1, 4, 3), constants={"i": ints(0, 1, 4)}, axis=1),

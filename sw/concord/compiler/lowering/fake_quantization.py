@@ -32,8 +32,6 @@ from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_PR
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
 
-#: Beside it binary16 has no fractions, for whole numbers to a third of it on either side.
-_WHOLE = 1.5 * 2.0 ** (BINARY16_PRECISION - 1)
 #: Bits of codes that binary16 holds.
 _BITS = BINARY16_PRECISION - 2
 
@@ -108,7 +106,7 @@ def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) ->
     scale = codes.along(codes.scale, len(shape))
     low, high = (codes.along(end, len(shape)) for end in codes.offsets)
     limited = _limit(emit, _times(emit, x, 1 / scale), low, high)
-    _times(emit, emit("Round", limited), scale)
+    _times(emit, emit("Round", limited, limited=True), scale)
 
 
 def _times(emit: Emit, x: str, factor: FloatArray) -> str:
@@ -136,13 +134,3 @@ def fake_quantize(lowering: Lowering, node: Node) -> None:
         return [*products, MfuStep(Op.V_TBL, spec=spec)]
 
     lowering.elementwise(node, make, node.inputs[0])
-
-
-def rounding(lowering: Lowering, node: Node) -> None:
-    """Whole numbers: a sum that has no fractions, and what was added taken away again."""
-    operand = np.array(_WHOLE)
-    lowering.elementwise(
-        node,
-        lambda ids, target: [MfuStep(op, operands.constant(operand, ids, target)) for op in (Op.VV_ADD, Op.VV_SUB)],
-        node.inputs[0],
-    )

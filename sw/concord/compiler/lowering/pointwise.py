@@ -82,7 +82,7 @@ def binary(lowering: Lowering, node: Node) -> None:
     attributes = node.attributes(BinaryAttributes)
     if attributes.constant is not None:
         op = Op.VV_RSUB if attributes.constant_first else op
-        values, beyond = _within(lowering, node, attributes.constant), attributes.beyond
+        values, beyond = _within(node, attributes.constant), attributes.beyond
         lowering.elementwise(
             node, lambda ids, target: [MfuStep(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
         )
@@ -113,20 +113,13 @@ def binary(lowering: Lowering, node: Node) -> None:
         raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
 
 
-def _within(lowering: Lowering, node: Node, values: FloatArray) -> FloatArray:
+def _within(node: Node, values: FloatArray) -> FloatArray:
     """The constant of a node, where it is beyond binary16 the greatest number that has the same effect."""
-    readers = lowering.readers[node.outputs[0]]
     if node.op == "Max":
         return np.maximum(values, -BINARY16_MAX)
     if node.op == "Min":
         return np.minimum(values, BINARY16_MAX)
-    if node.op == "Add" and readers and all(_op(lowering, name) == "Softmax" for name in readers):
-        return np.maximum(values, -BINARY16_MAX / 2)  # a mask: nothing is left
     return values
-
-
-def _op(lowering: Lowering, name: str) -> str:
-    return next((node.op for node in lowering.graph.nodes if node.name == name), "")
 
 
 def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering import contractions, fake_quantization, pointwise, products, reductions
+from concord.compiler.lowering import contractions, fake_quantization, pointwise, products, reductions, steps
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
 from concord.compiler.lowering.layout_copies import copy, output_copy, with_copies
@@ -28,6 +28,8 @@ EXPANSIONS: dict[str, Expansion] = {
     "ReduceMax": reductions.maximum,
     "ReduceMean": reductions.staged,
     "ReduceSum": reductions.staged,
+    "Round": steps.unlimited_rounding,
+    "Sign": steps.sign,
     "Softmax": contractions.softmax,
     **dict.fromkeys(pointwise.BINARY, pointwise.same_axes),
 }
@@ -50,7 +52,7 @@ HANDLERS: dict[str, Handler] = {
     "ReduceMax": reductions.reduce,
     "ReduceMean": reductions.reduce,
     "ReduceSum": reductions.reduce,
-    "Round": fake_quantization.rounding,
+    "Round": steps.rounding,
     **dict.fromkeys(pointwise.UNARY, pointwise.unary),
     **dict.fromkeys(pointwise.BINARY, pointwise.binary),
 }

@@ -278,6 +278,13 @@ class FakeQuantizeAttributes(NoAttributes):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoundAttributes(NoAttributes):
+    """Of a Round, to the nearest whole number, in the middle to the even one."""
+
+    limited: Annotated[bool, Attribute("no input is beyond 512 in magnitude", FLAG)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class SoftmaxAttributes(NoAttributes):
     """Of a Softmax."""
 
@@ -434,9 +441,17 @@ ELEMENTWISE_OPS = {
     ),
     "Round": _each(
         OperatorKind.PRECISE,
-        NoAttributes,
+        RoundAttributes,
         _same_shape,
         _unary(lambda node, x: np.rint(x)),
+        rises=True,
+        never_negative=keeps_sign,
+    ),
+    "Sign": _each(
+        OperatorKind.PRECISE,
+        NoAttributes,
+        _same_shape,
+        _unary(lambda node, x: np.sign(x)),
         rises=True,
         never_negative=keeps_sign,
     ),
