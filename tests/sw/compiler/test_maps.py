@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
 from support.compiled_nets import ROOMY, check
 from support.onnx_models import ints, model, node
@@ -120,3 +122,13 @@ def test_an_operand_of_several_positions_that_lie_beside_others():
                  {"w": (7, 8), "v": (3, 16)}.items()}  # fmt: skip
     inputs = {"x": (1, 2, 7), "u": (1, 2, 8), "q": (1, 3)}
     compiled(nodes, inputs, constants | {"flat": ints(1, 16)}, outputs=["y", "b"])
+
+
+def test_an_input_of_which_nothing_is_read_is_no_port():
+    part = {"start": ints(3), "end": ints(5), "axis": ints(1)}
+    nodes = [node("Relu", ["x"], ["a"]), node("Concat", ["z", "a"], ["j"], axis=1)]
+    nodes.append(node("Slice", ["j", *part], ["y"]))
+    graph = import_model(model(nodes, {"x": (1, 4), "z": (1, 3)}, ["y"], part))
+    made = compile_graph(graph, ROOMY)
+    assert [port.name for port in made.image.inputs] == list(made.package.arrangement.inputs) == ["x"]
+    assert emulate(made, {"x": np.ones((1, 4))})["y"].tolist() == [[1.0, 1.0]]

@@ -41,6 +41,17 @@ def test_sums_over_positions_are_exact(nodes, shape):
     check(mixed(weight, *shape, bias=integers(rng, nodes)), rng)
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (2, 4), (6, 7)])
+def test_outputs_of_which_some_are_read(start, stop):
+    """Each output has a window of its own; those that nobody reads are not computed."""
+    rng = np.random.default_rng(stop)
+    graph = mixed(integers(rng, (7, 5), 1) + np.arange(7)[:, None], 1, 5, 3)
+    some = {"axes": (1,), "starts": (start,), "stops": (stop,), "steps": (1,)}
+    nodes = [*graph.nodes, Node("Slice", "some", (graph.outputs[0],), ("s",), some)]
+    compiled = check(graph_of(nodes, x=(1, 5, 3)), rng)
+    assert sum(la.reduction is Reduction.DEPTHWISE for la in compiled.lowered.layers) == stop - start
+
+
 def test_a_regular_graph_is_a_window_that_moves():
     ring = sum(k * np.roll(np.eye(12), k - 2, axis=1) for k in (1, 2, 3))
     compiled = check(mixed(ring, 1, 12, 4), np.random.default_rng(0))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, MfuStep, Recurrent, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, legality, operands
@@ -196,7 +196,20 @@ class Lowering:
                 reasons += self._copied_output(name, error)
         if reasons:
             raise Unsupported(self.graph.name, reasons)
+        self._leave_out_unread()
         return self.done
+
+    def _leave_out_unread(self) -> None:
+        """Leave out layers, and inputs, of which nothing is read: a view behind a node may take some of its parts."""
+        done = self.done
+        read = {storage.root for name in self.graph.outputs for storage in done.storages.of(done.views[name])}
+        layers: list[AnyLayer] = []
+        for layer in reversed(done.layers):
+            if layer.target.root in read or isinstance(layer, Recurrent):  # which reads its own states
+                layers.append(layer)
+                read.update(storage.root for storage, _, _ in layer.reads)
+        done.layers = layers[::-1]
+        done.inputs = {name: (storage, order) for name, (storage, order) in done.inputs.items() if storage.root in read}
 
     def _undo(self, node: Node, done: int) -> None:
         """Take back what a node has appended behind the first ``done`` layers before it was refused."""
