@@ -9,8 +9,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from concord.derive.backends import numpy_prelude as prelude
-from concord.derive.backends import onnx_functions
+from concord.derive.backends import numpy_flags, numpy_functions, onnx_functions
 from concord.derive.backends.onnx_functions import IR_VERSION, OPSET
 from concord.emulator import kernels
 from concord.operations import catalogue, numpy_text
@@ -21,7 +20,11 @@ from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from support.derive_flag_numbers import CONDITIONS
 from support.derive_numbers import PRIMITIVES
 
-_OPS = {operation.onnx: op for op, operation in catalogue.OPERATIONS.items() if operation.exchanged is None}
+_OPS = {
+    onnx_functions.function_name(operation.primitive): op
+    for op, operation in catalogue.OPERATIONS.items()
+    if operation.exchanged is None
+}
 _QUANTISE = tuple(name for name in PRIMITIVES if "Quantize" in name)
 _ONNX_LEVELS = {
     "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -29,20 +32,26 @@ _ONNX_LEVELS = {
     "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+
+
+def _without(*names):
+    return tuple(name for name in (*PRIMITIVES, *CONDITIONS) if name not in names)
+
+
 #: By backend, which operations it has as such.
 OPERATIONS = {
     "emulator": (*_OPS, "HalfTable", "RoundToHalf", "RoundSingleToHalf", *_QUANTISE),
-    "numpy": (*_OPS, "HalfTable", "RoundToHalf", "RealToHalf", *_QUANTISE),
+    "numpy": _without("RoundSingleToHalf", "RoundSumToHalf", "BeyondSum", "HalfToReal"),  # that keeps NaNs as they are
     **{f"onnx {level}": (*PRIMITIVES, *CONDITIONS) for level in _ONNX_LEVELS},
-    "torch": (*PRIMITIVES, *CONDITIONS),
+    "torch": _without("RoundSingleToHalf"),
 }
 
 
 def _rounding(name):
-    """Rounding of a conversion, and its name in NumPy files."""
+    """Rounding of a conversion."""
     if name.endswith("Stochastic"):
-        return Rounding.STOCHASTIC, "stochastic"
-    return (Rounding.NEAREST_AWAY, "away") if name.endswith("Away") else (Rounding.NEAREST_EVEN, "even")
+        return Rounding.STOCHASTIC
+    return Rounding.NEAREST_AWAY if name.endswith("Away") else Rounding.NEAREST_EVEN
 
 
 def _sizes(name, attributes, rest):
@@ -54,20 +63,18 @@ def _sizes(name, attributes, rest):
     return mant, int(np.log2(rest[0][0])), None, rest[1] if len(rest) > 1 else None
 
 
+def of_python(modules, name, attributes, *arrays):
+    """A function of a derived file of Python, by its name in ONNX."""
+    stem = name.removesuffix("Away").removesuffix("Stochastic")
+    plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()
+    function = next(getattr(module, plain) for module in modules if hasattr(module, plain))
+    return function(*arrays, **attributes, **({"away": True} if name.endswith("Away") else {}))
+
+
 def numpy_file(name, attributes, *arrays):
     """A function of derived NumPy files."""
-    x, *rest = arrays
     with np.errstate(all="ignore"):
-        if name in _OPS:
-            return getattr(numpy_text, catalogue.OPERATIONS[_OPS[name]].numpy)(*arrays)
-        if name == "HalfTable":
-            scale = int(np.log2(attributes["factor"]))
-            return prelude.table(x, rest[0], int(attributes["low"]), int(attributes["high"]), scale)
-        if name in _QUANTISE:
-            mant, least, exponent, noise = _sizes(name, attributes, rest)
-            how = {"exponent": exponent, "rounding": _rounding(name)[1], "noise": noise}
-            return prelude.quantise(x, [x.shape[-1]], mant, least, **how)
-        return numpy_text.half(x + 0.0 if name == "RoundToHalf" else x)
+        return of_python([numpy_text, numpy_functions, numpy_flags], name, attributes, *arrays)
 
 
 def emulator(name, attributes, *arrays):
@@ -97,7 +104,7 @@ def _emulated_block(name, attributes, x, rest, pool):
     mant, least, exponent, noise = _sizes(name, attributes, rest)
     form = BlockFormat(mant, x.shape[-1], least, max(least, 15))
     mode = ExponentMode.DYNAMIC if exponent is None else ExponentMode.STATIC
-    quant = Quant(mode, exponent or 0, _rounding(name)[0])
+    quant = Quant(mode, exponent or 0, _rounding(name))
     given = x.reshape(len(x), 1, -1, 1).copy()
     beside = None if noise is None else noise.reshape(len(x), 1, -1).astype(np.uint16)
     out, scale = np.empty_like(given), np.empty((len(x), 1, 1), np.float32)
@@ -106,29 +113,21 @@ def _emulated_block(name, attributes, x, rest, pool):
 
 
 def torch_function(name, attributes, *arrays):
-    """What the functions of PyTorch make of arrays, by the name of the primitive."""
+    """A function of derived modules of PyTorch."""
     import torch
 
     from concord.derive.backends import torch_flags, torch_functions
     from concord.operations import torch_text
 
-    away = name.endswith("Away")
-    plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
-    plain = {"BeyondSum": "beyond", "Infinite": "overflowed"}.get(name, plain)
-    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away").removesuffix("Stochastic")).lower()
-    tensors = [torch.from_numpy(array) for array in arrays]
-    given = {"away": True} if away else {}
-    if name.endswith("Stochastic"):
-        given["noise"] = tensors.pop()
-    module = torch_flags if name in CONDITIONS else torch_text if hasattr(torch_text, plain) else torch_functions
-    return getattr(module, plain)(*tensors, **attributes, **given).numpy()
+    modules = [torch_text, torch_functions, torch_flags]
+    return of_python(modules, name, attributes, *map(torch.from_numpy, arrays)).numpy()
 
 
 def run_onnx_nodes(nodes, inputs, functions, arrays, level):
     """The only output, ``y``, of a graph in ONNX Runtime."""
     types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL)
     types |= {"AnyOfSample": onnx.TensorProto.INT32}
-    types |= dict.fromkeys(("HostExp", "HostLog"), onnx.TensorProto.DOUBLE)
+    types |= dict.fromkeys(("HalfToReal", "HostExp", "HostLog"), onnx.TensorProto.DOUBLE)
     called = nodes[-1].op_type
     axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
     outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]

@@ -27,10 +27,10 @@ from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.flow.verilate import compile_verilog
 from concord_rtl.parts.control import AddOp
 
-#: By name: golden model, operation of the emulator, function of the NumPy file, of ONNX and of PyTorch.
+#: By name: golden model, operation of the emulator, and function of derived software.
 OPERATIONS = {
-    "add": (binary16.add, Op.VV_ADD, numpy_text.add, "HalfAdd", "half_add"),
-    "mul": (binary16.mul, Op.VV_MUL, numpy_text.mul, "HalfMul", "half_mul"),
+    "add": (binary16.add, Op.VV_ADD, "half_add"),
+    "mul": (binary16.mul, Op.VV_MUL, "half_mul"),
 }
 RTL = {"add": Binary16Add, "mul": Binary16Mul}
 WRAPPER = Path(__file__).with_name("pairs.cpp")
@@ -89,7 +89,7 @@ def emulator(operation):
 
 def numpy_file(operation):
     """The function of derived NumPy files."""
-    function = OPERATIONS[operation][2]
+    function = getattr(numpy_text, OPERATIONS[operation][2])
     return lambda a, b: function(kernels.decode(a), kernels.decode(b))
 
 
@@ -99,10 +99,10 @@ def onnx_graph(operation):
     import onnxruntime
     from onnx import helper
 
-    from concord.derive.backends.onnx_functions import IR_VERSION, OPSET, needed
+    from concord.derive.backends.onnx_functions import IR_VERSION, OPSET, function_name, needed
     from concord.operations.onnx_text import DOMAIN
 
-    name = OPERATIONS[operation][3]
+    name = function_name(OPERATIONS[operation][2])
     ports = [helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [None]) for x in "aby"]
     graph = helper.make_graph([helper.make_node(name, ["a", "b"], ["y"], domain=DOMAIN)], "g", ports[:2], ports[2:])
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
@@ -120,7 +120,7 @@ def torch_function(operation):
     from concord.operations import torch_text
 
     torch.set_num_threads(1)
-    function = getattr(torch_text, OPERATIONS[operation][4])
+    function = getattr(torch_text, OPERATIONS[operation][2])
     return lambda a, b: function(*(torch.from_numpy(kernels.decode(bits)) for bits in (a, b))).numpy()
 
 

@@ -7,15 +7,6 @@ import keyword
 import re
 from collections.abc import Collection
 
-from concord.operations import OPERATIONS
-
-#: What derived files call their own functions and modules.
-RESERVED = frozenset(operation.numpy for operation in OPERATIONS.values()).union(
-    "behind compute constants_of depthwise dot finite flags gather half hashlib host_exp host_log host_log_softmax "
-    "host_mean host_root host_softmax host_sum inputs io largest load note np onnx path quantise raised run shapes t "
-    "table torch w windows words".split()
-)
-
 _IN_DOCSTRING = str.maketrans({"\\": "_", '"': "'"})
 
 
@@ -41,11 +32,11 @@ def identifier(text: str) -> str:
 
 
 class Names:
-    """Hands out names, each once, and none that derived files need for themselves, or that are ``taken``."""
+    """Hands out names, each once, and none of Python's own, or that are ``taken``."""
 
     def __init__(self, taken: Collection[str] = ()) -> None:
         self._counts: dict[str, int] = {}
-        self._taken = RESERVED | set(dir(builtins)) - {"input"} | {*taken}
+        self._taken = set(dir(builtins)) - {"input"} | {*taken}
 
     def new(self, *words: str) -> str:
         """A name of these words; a number follows from the second time on."""

@@ -70,8 +70,8 @@ def host_sum(x: np.ndarray, axis: int) -> np.ndarray:
     """Sums along an axis, which stays: the halves are added, then the halves of that, a last odd element as it is."""
     x = np.moveaxis(x, axis, 0)
     while len(x) > 1:
-        half = len(x) // 2
-        x = np.concatenate([x[:half] + x[half : 2 * half], x[2 * half :]])
+        size = len(x) // 2
+        x = np.concatenate([x[:size] + x[size : 2 * size], x[2 * size :]])
     return np.moveaxis(x, 0, axis)
 
 

@@ -36,8 +36,8 @@ class ElementwiseOperation:
         Operator of the graph that the compiler makes it of.
     word : str
         What comes out of it, for names in derived software.
-    numpy, torch, onnx : str
-        Functions of derived software, in the modules with their texts or with the body ``onnx_body``.
+    primitive : str
+        Function of derived software, in the modules with their texts; in ONNX with the body ``onnx_body``.
     exchanged : Op or None
         The operation that derived software has in its place, with the operands exchanged.
     """
@@ -49,9 +49,7 @@ class ElementwiseOperation:
     rounds: bool
     node: str | None
     word: str
-    numpy: str
-    torch: str
-    onnx: str
+    primitive: str
     onnx_body: str
     exchanged: Op | None = None
 

@@ -10,27 +10,22 @@ from torch import Tensor
 
 
 def round_single(total: Tensor) -> Tensor:
-    """float32 numbers to wide, nearest even."""
+    """float32 numbers to halves, nearest even."""
     return total.to(torch.float16).to(torch.float32)
 
 
-def round_single_to_half(total: Tensor) -> Tensor:
-    """Exact float32 sums to wide; an exact zero gives +0."""
-    return round_single(total + 0.0)
-
-
 def half_add(a: Tensor, b: Tensor) -> Tensor:
-    """Sum of wide tensors. float32 has 24 bits, at least 2 * 11 + 2: rounding its result again changes nothing."""
+    """Sum of halves. float32 has 24 bits, at least 2 * 11 + 2: rounding its result again changes nothing."""
     return round_single(a + b)
 
 
 def half_sub(a: Tensor, b: Tensor) -> Tensor:
-    """Difference of wide tensors."""
+    """Difference of halves."""
     return round_single(a - b)
 
 
 def half_mul(a: Tensor, b: Tensor) -> Tensor:
-    """Product of wide tensors."""
+    """Product of halves."""
     return round_single(a * b)
 
 

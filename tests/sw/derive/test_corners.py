@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from concord.derive import evaluate, ir
-from concord.derive.backends import numpy_prelude as prelude
-from concord.derive.backends.numpy_file import _slices
+from concord.derive.backends.numpy_functions import depthwise, ended, exact_sums, product, round_to_half
 from concord.derive.backends.products import plan
+from concord.derive.backends.python_nodes import slices as slice_texts
 from concord.derive.model import derive_image
 from concord.image import Image, MemorySegment, Port, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
@@ -65,17 +65,22 @@ def test_equal_lanes_of_two_blocks_are_two(tmp_path):
 def test_sums_beyond_53_bits():
     """2049 is halfway between two binary16 numbers; the last bit, 61 bits below, decides."""
     x, weight = np.ones((2, 2), np.float32), np.array([[2049.0], [2.0**-50]])
-    bits = (2050.0, 0.0, 2.0**-50)
-    assert prelude.dot(x, weight, bits=bits).tolist() == [[2050.0], [2050.0]]
-    assert prelude.dot(x, -weight, bits=bits).tolist() == [[-2050.0], [-2050.0]]
-    assert prelude.dot(x, weight, offset=np.array([-(2.0**-50)]), bits=bits).tolist() == [[2048.0], [2048.0]]
+
+    def rounded(total, *operands):
+        return round_to_half(exact_sums(total, *operands, norm=2050.0, most=0.0, unit=2.0**-50)).tolist()
+
+    assert rounded(product(x, weight), x, weight) == [[2050.0], [2050.0]]
+    assert rounded(product(x, -weight), x, -weight) == [[-2050.0], [-2050.0]]
+    assert rounded(product(x, weight), x, weight, np.array([-(2.0**-50)])) == [[2048.0], [2048.0]]
     taps = np.ones((2, 2, 1), np.float32)
-    assert prelude.depthwise(taps, weight, bits=bits).tolist() == [[2050.0], [2050.0]]
+    assert rounded(depthwise(taps, weight), taps, weight) == [[2050.0], [2050.0]]
+    groups, weights = x[:, None], np.stack([weight])
+    assert rounded(product(groups, weights), groups, weights) == [[[2050.0]], [[2050.0]]]
 
 
 def test_a_sum_of_zero_is_positive():
     zeros = np.zeros((1, 1, 1), np.float32)
-    assert not np.signbit(prelude.depthwise(zeros, np.array([[-1.0]]))).any()
+    assert not np.signbit(round_to_half(depthwise(zeros, np.array([[-1.0]])))).any()
 
 
 @pytest.mark.parametrize(
@@ -123,11 +128,13 @@ def slices():
 
 
 def test_the_text_of_every_slice():
+    """Places in falling order are an index behind it."""
     for start, step, count in slices():
         m = Maker()
         m.add(ir.Slice, (count,), x=m.input((5,)), starts=(start,), steps=(step,))
-        (text,) = _slices(m.nodes[-1])
-        assert eval(f"np.arange(5)[{text}]").tolist() == [start + k * step for k in range(count)], (start, step, count)
+        (text,) = slice_texts(m.nodes[-1])
+        want = [start + k * step for k in range(count)] if step > 0 else [0, 1, 2, 3, 4]
+        assert eval(f"np.arange(5)[{text}]").tolist() == want, (start, step, count)
 
 
 @every
@@ -159,7 +166,8 @@ def test_sums_between_53_and_54_bits(kind, backend, tmp_path):
 def test_the_ends_of_a_register():
     """It holds minus the power of two, and not the power of two; what has ended stays."""
     x = np.array([[4, 4], [-4, -4], [-8, 0], [8, -4], [-8, 4], [-8, -1], [3, 4]], np.float32)
-    found = prelude.dot(x, np.ones((2, 1)), register=(8.0, 2.0, [0, 1]))
+    weight = np.ones((2, 1))
+    found = ended(product(x, weight), x, weight, end=8.0, norm=2.0, starts=[0, 1])
     assert found.ravel().tolist() == [np.inf, -8.0, -8.0, np.inf, -4.0, -np.inf, 7.0]
-    taps = prelude.depthwise(x[..., None], np.ones((2, 1)), register=(8.0, 2.0, [0, 1]))
-    assert np.array_equal(taps, found)
+    taps = x[..., None]
+    assert np.array_equal(ended(depthwise(taps, weight), taps, weight, end=8.0, norm=2.0, starts=[0, 1]), found)

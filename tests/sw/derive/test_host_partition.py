@@ -11,9 +11,8 @@ import pytest
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
-from concord.derive.backends import numpy_prelude
+from concord.derive.backends import numpy_flags, numpy_functions
 from concord.derive.model import derive_package
-from concord.derive.names import RESERVED
 from concord.golden import host_math
 from concord.graph.host_operations import HOST_FUNCTIONS, operations
 from concord.graph.ir import Node
@@ -155,34 +154,20 @@ def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
 def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_path):
     """Files of Python have names of their own, the functions of the host among them."""
     rng = np.random.default_rng(8)
-    backends = Path(numpy_prelude.__file__).parent
+    backends = Path(numpy_functions.__file__).parent
     of_torch = [backends / f"torch_{part}.py" for part in ("functions", "flags", "host")]  # PyTorch may be absent
     of_torch.append(Path(numpy_text.__file__).with_name("torch_text.py"))
-    texts = [*map(inspect.getsource, (host_math, numpy_prelude, numpy_text)), *(path.read_text() for path in of_torch)]
-    own = {
-        "behind",
-        "compute",
-        "flags",
-        "given",
-        "inputs",
-        "load",
-        "raised",
-        "run",
-        "t",
-        "total",
-        "values",
-        "w",
-        "words",
-    }
-    own |= set(re.findall(r"^def ([a-z]\w*)", "".join(texts), re.MULTILINE))
-    assert {"host_exp", "host_log", "add", "half_add", "note"} < own
-    assert {name for name in own if name.startswith("host_")} <= RESERVED  # local variables are "host", then a name
+    texts = [inspect.getsource(module) for module in (host_math, numpy_functions, numpy_flags, numpy_text)]
+    texts += [path.read_text(encoding="utf-8") for path in of_torch]
+    own = set("compute flags host_outputs inputs load part_0 raised rest run t total values w words".split())
+    own |= set(re.findall(r"^def ([a-z]\w*)", "\n".join(texts), re.MULTILINE))
+    assert {"host_exp", "host_log", "half_add", "note", "product"} < own
     dense = {"weight": rng.normal(size=(4, 4)), "bias": rng.normal(size=4)}
-    nodes = [Node("Dense", name, ("half",), (name,), dense) for name in sorted(own - {"half"})]
-    nodes.append(Node("Softmax", "softmax", ("add",), ("shares",), {"axis": 1}))
-    graph = graph_of(nodes, half=(1, 4))
+    nodes = [Node("Dense", name, ("product",), (name,), dense) for name in sorted(own - {"product"})]
+    nodes.append(Node("Softmax", "softmax", ("half_add",), ("shares",), {"axis": 1}))
+    graph = graph_of(nodes, product=(1, 4))
     names = [node.outputs[0] for node in nodes]
-    graph = replace(graph, outputs=names, batched={"half", *names})
+    graph = replace(graph, outputs=names, batched={"product", *names})
     networks(compile_graph(graph, ROOMY.replace(program_depth=4096)).package, backend, tmp_path, 2)
 
 

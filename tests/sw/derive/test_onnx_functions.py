@@ -9,7 +9,7 @@ from onnx import helper
 
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import FUNCTIONS
-from concord.derive.backends.onnx_host_functions import POWERS
+from concord.derive.backends.onnx_host import POWERS
 from concord.golden.host_math import host_exp, host_log
 from concord.operations.onnx_text import DOMAIN
 from support.derive_flag_numbers import CONDITIONS, prove_condition
@@ -86,8 +86,8 @@ def test_sums_of_several(name):
     numbers, want = several({"SumOfTwo": 2, "SumOfThree": 3}[name])
     names = ["a", "b", "c"][: len(numbers)]
     nodes = [
-        helper.make_node(name, names, ["sum", "rest"], domain=DOMAIN),
-        helper.make_node("RoundSumToHalf", ["sum", "rest"], ["y"], domain=DOMAIN),
+        helper.make_node(name, names, ["total", "rest"], domain=DOMAIN),
+        helper.make_node("RoundSumToHalf", ["total", "rest"], ["y"], domain=DOMAIN),
     ]
     inputs = [helper.make_tensor_value_info(one, onnx.TensorProto.DOUBLE, [None]) for one in names]
     found = run_onnx_nodes(nodes, inputs, onnx_functions.needed([name, "RoundSumToHalf"]), numbers, "all")
@@ -110,7 +110,7 @@ def changed(name, old, new):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("RoundToHalf", "odd = Add (high, moved)", "odd = Identity (sum)"),  # rounds twice
+        ("RoundToHalf", "odd = Add (high, moved)", "odd = Identity (total)"),  # rounds twice
         ("RoundToHalf", "side = Sign (low)", "side = Sign (high)"),
         ("HalfAdd", "Cast <to: int = 10>", "Cast <to: int = 16>"),
         ("HalfMax", "y = Where (zeros, zero, either)", "y = Identity (either)"),  # zeros in the order of the operands
@@ -118,7 +118,7 @@ def changed(name, old, new):
         ("HalfTable", "Round", "Floor"),
         ("BlockQuantize", "Greater (nearest, peak)", "GreaterOrEqual (nearest, peak)"),
         ("StaticQuantize", "number = Where (nan, zero, x)", "number = Identity (x)"),
-        ("CanonicalNaN", "Where (nan, canonical, x)", "Neg (x)"),
+        ("HalfToReal", "Where (nan, canonical, x)", "Neg (x)"),
     ],
 )
 def test_changes_are_noticed(name, old, new):

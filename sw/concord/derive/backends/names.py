@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
 from concord.derive import ir
 
 
-def runs_of_layers(body: ir.Body) -> list[tuple[str, list[ir.ModelNode]]]:
+def runs_of_layers(nodes: Iterable[ir.ModelNode]) -> list[tuple[str, list[ir.ModelNode]]]:
     """Nodes of one layer that follow each other, with its name."""
-    return [(layer, list(nodes)) for layer, nodes in groupby(body, key=lambda node: node.layer)]
+    return [(layer, list(run)) for layer, run in groupby(nodes, key=lambda node: node.layer)]
 
 
 def free_name(name: str, taken: set[str]) -> str:

@@ -7,7 +7,6 @@ the domain ``layers``, made of standard operators and the functions of :mod:`.on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +15,12 @@ from onnx import TensorProto, helper
 
 from concord.derive import ir
 from concord.derive.backends.names import free_name, runs_of_layers
-from concord.derive.backends.node_facts import least_units, singles
-from concord.derive.backends.onnx_data_movement import DataMovement
-from concord.derive.backends.onnx_flags import Hits, describe
-from concord.derive.backends.onnx_host import write_host_partition
-from concord.derive.backends.onnx_register import ended
+from concord.derive.backends.onnx_flag_output import describe
+from concord.derive.backends.onnx_host_partition import write_host_partition
+from concord.derive.backends.onnx_nodes import OnnxNodes
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.backends.products import ProductPlan, plan
 from concord.graph.ir import Graph
-from concord.operations import OPERATIONS
-from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import Op
 from concord.utils.files import write_bytes
-
-_ROUNDINGS = {Rounding.NEAREST_EVEN: "", Rounding.NEAREST_AWAY: "Away", Rounding.STOCHASTIC: "Stochastic"}
 
 
 def to_onnx(model: ir.Model) -> onnx.ModelProto:
@@ -42,14 +33,13 @@ def write_onnx(model: ir.Model, path: Path) -> None:
     write_bytes(path, to_onnx(model).SerializeToString())
 
 
-class _Emitter(DataMovement):
+class _Emitter(OnnxNodes):
     """Writes one model. Tensors have the names of their values, those of the network at its ends."""
 
     def __init__(self, model: ir.Model):
         reserved = {*model.names.values(), *(model.host_partition.shapes if model.host_partition else ())}
         super().__init__(Writer(reserved))
-        self.model, self.hits = model, Hits(self.writer)
-        self._constants: dict[ir.Value, ir.Bits] = {}
+        self.model = model
         for value in _values(model.body):
             if value.name in reserved:
                 self.names[value] = self.writer.fresh(value.name)
@@ -109,7 +99,7 @@ class _Emitter(DataMovement):
     def _host_part(self, partition: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
         grids = self.model.grids
-        return {name: self._on_grid(name, grids[name]) if name in grids else name for name in partition.inputs}
+        return {name: self.on_grid(name, grids[name]) if name in grids else name for name in partition.inputs}
 
     # Groups of samples that a run of the program computes together ------------------------------
 
@@ -146,242 +136,11 @@ class _Emitter(DataMovement):
         count = w.node("Shape", [self.model.names[self.model.inputs[0].name]], start=0, end=1)
         return w.node("Slice", [flat, w.ints([0]), count, w.ints([0])])
 
-    # Nodes --------------------------------------------------------------------------------------
-
-    def emit(self, node: ir.ModelNode) -> None:
-        """Write one node, and what finds out whether it raises flags."""
-        self._emit(node)
-        rank = len(node.output.shape)
-        operands = [self.aligned(x, rank) for x in node.inputs] if isinstance(node, ir.Elementwise) else []
-        if node.may:
-            self.hits.node(node, operands or [self.name(x) for x in node.inputs], self.name(node.output))
-
-    def _emit(self, node: ir.ModelNode) -> None:
-        match node:
-            case ir.Constant():
-                self._constants[node.output] = node.data
-                self.names[node.output] = self.writer.constant(singles(node.data), np.float32, node.output.name)
-            case ir.Prepare():
-                self._prepare(node)
-            case ir.ToBinary16():
-                self.writer.call("RealToHalf", [self.source(node.x)], self.name(node.output))
-            case ir.ToReal():
-                number = self.writer.call("CanonicalNaN", [self.name(node.x)])
-                self.writer.node("Cast", [number], self.name(node.output), to=TensorProto.DOUBLE)
-            case ir.Quantise():
-                self._quantise(node)
-            case ir.MatMul() | ir.Depthwise():
-                self._product(node)
-            case ir.Elementwise():
-                self._elementwise(node)
-            case ir.Maximum():
-                self._maximum(node)
-            case ir.TableLookup():
-                self._table(node)
-            case ir.Loop():
-                self._loop(node)
-            case _:
-                self.move(node)
-
-    def source(self, value: ir.Value) -> str:
-        """The name of a value, which may be an input."""
+    def name(self, value: ir.Value) -> str:
+        """The tensor of a value, which may be an input."""
         if value in self.model.inputs and value not in self.names:
             self.names[value] = self._grouped(value) if self.model.group > 1 else self.model.names[value.name]
-        return self.name(value)
-
-    def _prepare(self, node: ir.Prepare) -> None:
-        w, x = self.writer, self.source(node.x)
-        if node.grid is not None:
-            x = self._on_grid(x, node.grid)
-        for op, array in (("Sub", node.middles), ("Mul", node.factors)):
-            if array is not None:
-                x = w.node(op, [x, w.constant(array, np.float64)])
-        w.node("Sub", [x, w.constant(node.offset, np.float64)], self.name(node.output))
-
-    def _on_grid(self, x: str, grid: ir.InputGrid) -> str:
-        """The nearest numbers that a quantised model knows."""
-        w, (exponent, low, high) = self.writer, grid
-        codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])
-        limited = w.node("Clip", [codes, w.constant(low, np.float64), w.constant(high, np.float64)])
-        known = w.node("Where", [w.node("IsNaN", [codes]), codes, limited])
-        return w.node("Mul", [known, w.constant(2.0**exponent, np.float64)])
-
-    def _quantise(self, node: ir.Quantise) -> None:
-        w, x, form = self.writer, self.source(node.x), node.form
-        how, front = _ROUNDINGS[node.rounding], [0] if node.x.batched else []
-        code = float(form.q_max)
-        if node.mode is ExponentMode.STATIC:
-            beside = [] if node.noise is None else [w.constant(node.noise, np.float64)]
-            w.call(f"StaticQuantize{how}", [x, *beside], self.name(node.output), unit=2.0**node.exp, greatest_code=code)
-            return
-        share = 2.0**-form.headroom
-        least = least_units(node)
-        parts = []
-        runs = _runs(node.blocks)
-        sizes = [count * size for size, count in runs]
-        sources = [x] if len(runs) == 1 else self.split(x, sizes)
-        start = place = 0
-        for (size, count), part in zip(runs, sources, strict=True):
-            floor = least[start : start + count]
-            start += count
-            units = w.constant(floor[:1] if (floor == floor[0]).all() else floor[:, None], np.float32)
-            blocks = w.node("Reshape", [part, w.ints([*front, *node.x.shape[:-1], count, size])])
-            operands = [blocks, units]
-            if node.noise is not None:
-                noise = node.noise[..., place : place + count * size].reshape(*node.x.shape[:-1], count, size)
-                operands.append(w.constant(noise, np.float64))
-            place += count * size
-            narrow = w.call(f"BlockQuantize{how}", operands, share=share, greatest_code=code)
-            last = self.name(node.output) if len(runs) == 1 else None
-            parts.append(w.node("Reshape", [narrow, w.ints([*front, *node.x.shape[:-1], count * size])], last))
-        if len(parts) > 1:
-            w.node("Concat", parts, self.name(node.output), axis=-1)
-
-    def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
-        w, how = self.writer, plan(node)
-        x = self.name(node.x)
-        if how.single:
-            total = self._sum(node, x, np.float32)
-            w.call("RoundSingleToHalf", [self._offset(node, total, np.float32)], self.name(node.output))
-            return
-        x = w.node("Cast", [x], to=TensorProto.DOUBLE)
-        if how.register is not None:
-            totals = [ended(w, node, x, how)]
-        else:
-            totals = [self._sum(node, part) for part in self._parts(x, how)]
-        if len(totals) == 1:
-            total = self._offset(node, totals[0], np.float64)
-            self.hits.product(node, [total])
-            w.call("RoundToHalf", [self._limited(total, how)], self.name(node.output))
-            return
-        if node.offset is not None:
-            totals.append(w.constant(node.offset, np.float64))
-        total, rest = w.calls({2: "SumOfTwo", 3: "SumOfThree"}[len(totals)], totals, 2)
-        self.hits.product(node, [total, rest])
-        w.call("RoundSumToHalf", [self._limited(total, how), rest], self.name(node.output))
-
-    def _parts(self, x: str, how: ProductPlan) -> list[str]:
-        """The source divided into parts of few bits."""
-        w, parts = self.writer, []
-        for step in how.steps:
-            whole = w.node("Round", [w.node("Mul", [x, w.constant(1.0 / step, np.float64)])])
-            parts.append(w.node("Mul", [whole, w.constant(step, np.float64)]))
-            x = w.node("Sub", [x, parts[-1]])
-        return [*parts, x]
-
-    def _sum(self, node: ir.MatMul | ir.Depthwise, x: str, dtype: type = np.float64) -> str:
-        """Sums of products, without the offset."""
-        w, weight = self.writer, node.weight
-        if isinstance(node, ir.Depthwise):
-            terms = w.node("Mul", [x, w.constant(weight, dtype)])
-            return w.node("ReduceSum", [terms, w.ints([-2])], keepdims=0)
-        if weight.ndim == 2:
-            return w.node("MatMul", [x, w.constant(weight.T, dtype)])
-        groups, _, depth = weight.shape
-        rows = w.node("Reshape", [x, w.ints([-1, groups, depth])])
-        by_group = w.node("Transpose", [rows], perm=[1, 0, 2])
-        products = w.node("MatMul", [by_group, w.constant(weight.transpose(0, 2, 1), dtype)])
-        back = w.node("Transpose", [products], perm=[1, 0, 2])
-        front = [-1] if node.x.batched else []
-        return w.node("Reshape", [back, w.ints([*front, *node.output.shape])])
-
-    def _offset(self, node: ir.MatMul | ir.Depthwise, total: str, dtype: type) -> str:
-        if node.offset is None:
-            return total
-        return self.writer.node("Add", [total, self.writer.constant(node.offset, dtype)])
-
-    def _limited(self, total: str, how: ProductPlan) -> str:
-        if how.limits is None:
-            return total
-        return self.writer.node("Clip", [total, *(self.writer.constant(end, np.float64) for end in how.limits)])
-
-    def _elementwise(self, node: ir.Elementwise) -> None:
-        rank = len(node.output.shape)
-        operands = [self.aligned(value, rank) for value in node.xs]
-        call = node.operation.onnx
-        if (place := self._left_out(node)) is not None:
-            zero, minus = operands[place], self.writer.node("Neg", [operands[1 - place]])
-            zero = self.writer.node("Neg", [zero]) if node.operation.op is Op.VV_SUB else zero
-            call, operands = OPERATIONS[Op.VV_SUB].onnx, [zero, minus]
-        self.writer.call(call, operands, self.name(node.output))
-
-    def _left_out(self, node: ir.Elementwise) -> int | None:
-        """Which operand ONNX Runtime would leave out, and with it the +0 that it makes of a -0.
-
-        It takes ``x + 0`` and ``x - -0`` for x where the constant has one element; ``0 - -x`` is what they are.
-        """
-        lost = {Op.VV_ADD: ((0, 0x0000), (1, 0x0000)), Op.VV_SUB: ((1, 0x8000),)}
-        for place, bits in lost.get(node.operation.op, ()):
-            data = self._constants.get(node.xs[place])
-            if data is not None and data.size == 1 and data.item() == bits:
-                return place
-        return None
-
-    def _maximum(self, node: ir.Maximum) -> None:
-        """Halves of the axis with each other, until one element is left."""
-        w, x = self.writer, self.name(node.x)
-        axis = node.axis % len(node.x.shape) + node.x.batched
-        count = node.x.shape[node.axis]
-        while count > 1:
-            half_count = count // 2
-            parts = self.split(x, [half_count, half_count, count % 2][: 2 + count % 2], axis)
-            x = w.call("HalfMax", parts[:2])
-            if count % 2:
-                x = w.node("Concat", [x, parts[2]], axis=axis)
-            count = half_count + count % 2
-        w.node("Squeeze", [x, w.ints([axis])], self.name(node.output))
-
-    def _table(self, node: ir.TableLookup) -> None:
-        entries = self.writer.constant(singles(node.entries), np.float32, node.name)
-        ends = {"low": float(node.low), "high": float(node.high)}
-        self.writer.call(
-            "HalfTable", [self.name(node.x), entries], self.name(node.output), factor=2.0**node.scale, **ends
-        )
-
-    def _loop(self, node: ir.Loop) -> None:
-        """A Scan: its states are what iterations carry, its inputs and outputs have the iterations along an axis."""
-        w = self.writer
-        batch = self.batch(next(value for value in node.inputs if value.batched))
-        states = [self.expanded(carried.initial, batch) for carried in node.carried]
-        sources = [self.name(scan.source) for scan in node.scanned]
-        both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
-        params = [self.name(read.param) for read in both]
-        axes = [int(scan.source.batched) for scan in node.scanned]
-        if not sources:  # a Scan has as many iterations as what it reads
-            sources, axes = [w.constant(np.zeros(node.count), np.float32)], [0]
-            params.append(w.fresh("iteration"))
-        constants = [scan.param for scan in node.scanned if not scan.source.batched]
-        outside, self.hits = self.hits, Hits(w)
-        with w.inside() as body:
-            self.names |= {read.param: self.name(read.param) for read in both}
-            for param in constants:
-                self.names[param] = self.expand(self.name(param), param.shape, batch)
-            for inner in node.body:
-                self.emit(inner)
-            results = [part.result for part in node.carried] + [part.result for part in node.stacked]
-            ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("iteration")) for value in results]
-            hits = self.hits.together(self.hits.raised)
-        self.hits = outside
-        outputs = [w.fresh("unused") if part.final is None else self.name(part.final) for part in node.carried]
-        raised = {key: w.fresh("raised") for key in hits}
-        outputs += [self.name(part.output) for part in node.stacked] + list(raised.values())
-        stacked_axes = [1] * (len(node.stacked) + len(hits))
-        graph = helper.make_graph(
-            body.nodes,
-            node.layer or "iteration",
-            [_inner(name) for name in params],
-            [_inner(name) for name in ends] + [_inner(name, TensorProto.INT32) for name in hits.values()],
-        )
-        w.nodes.append(
-            helper.make_node(
-                "Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph,
-                num_scan_inputs=len(sources),
-                scan_input_axes=axes,
-                scan_output_axes=stacked_axes or None,
-            )
-        )  # fmt: skip
-        for key, stacked in raised.items():
-            self.hits.iterations(key, stacked)
+        return super().name(value)
 
 
 def _values(body: ir.Body) -> Iterator[ir.Value]:
@@ -393,14 +152,5 @@ def _values(body: ir.Body) -> Iterator[ir.Value]:
             yield from _values(node.body)
 
 
-def _runs(blocks: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Sizes of blocks that follow each other, and how often."""
-    return [(size, len(list(same))) for size, same in groupby(blocks)]
-
-
 def _port(name: str, shape: ir.Shape) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["samples", *shape])
-
-
-def _inner(name: str, type_: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, type_, None)

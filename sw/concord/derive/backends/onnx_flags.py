@@ -1,104 +1,94 @@
-"""The sticky flags of a derived model in ONNX: one more output, a flag word for every sample and layer."""
+"""What raises the sticky flags of the NPU, as ONNX functions: part of :mod:`.onnx_functions`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from concord.spec.formats import BINARY16_MAX, Rounding
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper
+_FINITE = f"""
+    greatest = Constant <value = float {{{BINARY16_MAX}.0}}> ()
+    FOR_size = Abs (FOR)
+    FOR_finite = LessOrEqual (FOR_size, greatest)
+"""
 
-from concord.derive import ir
-from concord.derive.backends.onnx_writer import Writer
-from concord.derive.flags import accumulator_limit
-from concord.spec.formats import Flag
+#: The same of another number.
+_OTHER = _FINITE.split("\n", 2)[2]
 
-#: Key of the model's metadata that says, in JSON, which output has the flags, the layers and the bits.
-METADATA = "flags"
-#: What raises a flag: the place, and the flag.
-Key = tuple[str, Flag]
+_LIMITS = """
+    limit_single = Constant <value_float: float = @limit> ()
+    limit = Cast <to = 11> (limit_single)
+    minus_limit = Neg (limit)
+"""
 
 
-class Hits:
-    """Collects tensors ``[samples]``, INT32: 1 where a sample raises a flag.
+_SATURATED = """
+    magnitude = Abs (finite)
+    unit = Constant <value_float: float = @unit> ()
+    codes = Constant <value_float: float = @codes> ()
+"""
 
-    Members
-    -------
-    found : dict
-        Names of such tensors by place and flag; those of the body of a loop while that is written.
+
+#: Whether anything of a sample is true: 0 or 1, INT32 ``[samples]``.
+ANY_OF_SAMPLE = {
+    "AnyOfSample": ("(where) => (y)", """
+        flat = Flatten <axis = 1> (where)
+        whole = Cast <to = 6> (flat)
+        axis = Constant <value = int64[1] {1}> ()
+        y = ReduceMax <keepdims = 0> (whole, axis)
+    """),
+}  # fmt: skip
+
+
+def flag_bodies(finite: str, code: str, noisy: str) -> dict[tuple[str, Rounding], str]:
+    """Bodies by primitive and rounding.
+
+    Parameters
+    ----------
+    finite, code, noisy : str
+        Lines that make ``finite`` of ``x``, as a converter or a table reads it; of that ``whole``, the code of a table
+        that is not limited yet, beside its ends ``low`` and ``high``; and of ``magnitude``, ``unit`` and ``noise``
+        what a stochastic rounding takes the floor of, ``noisy``, in units of ``1 / parts_of_unit``.
     """
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.raised: dict[Key, list[str]] = {}
-
-    def add(self, node: ir.ModelNode, flag: Flag, where: str) -> None:
-        """A flag that a node raises where this tensor ``[samples, ...]`` is true."""
-        self.raised.setdefault((node.where, flag), []).append(self.writer.call("AnyOfSample", [where]))
-
-    def product(self, node: ir.Products, sums: list[str]) -> None:
-        """``ACC_OVERFLOW`` of exact sums, one tensor or two."""
-        if Flag.ACC_OVERFLOW in node.may:
-            name = "Beyond" if len(sums) == 1 else "BeyondSum"
-            self.add(node, Flag.ACC_OVERFLOW, self.writer.call(name, sums, limit=accumulator_limit(node)))
-
-    def node(self, node: ir.ModelNode, inputs: list[str], output: str) -> None:
-        """All other flags, from what a node has read and computed."""
-        for flag in node.may:
-            if flag is not Flag.ACC_OVERFLOW:
-                self.add(node, flag, self._condition(node, flag, inputs, output))
-
-    def _condition(self, node: ir.ModelNode, flag: Flag, inputs: list[str], output: str) -> str:
-        w = self.writer
-        match node, flag:
-            case ir.Products(), Flag.HALF_OVERFLOW:
-                return w.call("Infinite", [output])
-            case ir.Elementwise(), Flag.HALF_OVERFLOW:
-                return w.call("Overflowed", [output, *inputs])
-            case ((ir.TableLookup() | ir.Quantise()), Flag.NONFINITE):
-                return w.call("NotFinite", inputs)
-            case ir.TableLookup(), Flag.TABLE_CLAMPED:
-                low, high = (np.inf if end else 0.0 for end in node.constant_ends)
-                factor = 2.0**node.scale
-                return w.call("TableClamped", inputs, factor=factor, low=node.low - low, high=node.high + high)
-            case ir.Quantise(), Flag.SATURATED:
-                codes, unit = node.form.q_max + 1.0, 2.0**node.exp
-                if node.noise is None:
-                    return w.call("Saturated", inputs, unit=unit, codes=codes)
-                noise = w.constant(node.noise, np.float64)
-                return w.call("SaturatedStochastic", [*inputs, noise], unit=unit, codes=codes)
-        raise TypeError(f"{type(node).__name__} must not raise {flag.name}")
-
-    def together(self, keys: Iterable[Key]) -> dict[Key, str]:
-        """One tensor for each."""
-        w = self.writer
-        every = {key: self.raised[key] for key in keys}
-        return {key: names[0] if len(names) == 1 else w.node("Max", names) for key, names in every.items()}
-
-    def iterations(self, key: Key, stacked: str) -> None:
-        """What the iterations of a loop have raised, ``[samples, iterations]``."""
-        w = self.writer
-        self.raised.setdefault(key, []).append(w.node("ReduceMax", [stacked, w.ints([1])], keepdims=0))
-
-    def words(self, flags: ir.Flags, runs: str) -> str:
-        """Flag words, UINT8 ``[runs, layers]``; ``runs`` is their number."""
-        w, hits = self.writer, self.together(list(self.raised))
-        columns = []
-        for place in flags.places:
-            always = w.constant([flags.always.get(place, 0)], np.int32)
-            column = w.node("Expand", [always, runs])
-            for flag in Flag:
-                if (place, flag) in hits and not flags.always.get(place, 0) >> flag & 1:
-                    bit = w.node("Mul", [hits[place, flag], w.constant([1 << flag], np.int32)])
-                    column = w.node("Add", [column, bit])
-            columns.append(w.node("Unsqueeze", [column, w.ints([1])]))
-        whole = columns[0] if len(columns) == 1 else w.node("Concat", columns, axis=1)
-        return w.node("Cast", [whole], to=TensorProto.UINT8)
-
-
-def describe(model: onnx.ModelProto, output: str, flags: ir.Flags) -> None:
-    """Say in the metadata of a model what its output with flag words is."""
-    bits = {flag.name: int(flag) for flag in Flag}
-    facts = json.dumps({"output": output, "layers": flags.places, "bits": bits})
-    helper.set_model_props(model, {METADATA: facts})
+    return {
+        ("beyond", Rounding.NEAREST_EVEN): _LIMITS + """
+            below = Less (total, minus_limit)
+            above = GreaterOrEqual (total, limit)
+            y = Or (below, above)
+        """,
+        ("beyond_sum", Rounding.NEAREST_EVEN): _LIMITS + """
+            zero = Constant <value = double {0.0}> ()
+            negative = Less (rest, zero)
+            positive = GreaterOrEqual (rest, zero)
+            low = Equal (total, minus_limit)
+            high = Equal (total, limit)
+            just_below = And (low, negative)
+            just_above = And (high, positive)
+            below = Less (total, minus_limit)
+            above = Greater (total, limit)
+            far = Or (below, above)
+            near = Or (just_below, just_above)
+            y = Or (far, near)
+        """,
+        ("infinite", Rounding.NEAREST_EVEN): "y = IsInf (x)",
+        ("overflowed", Rounding.NEAREST_EVEN): _FINITE.replace("FOR", "a") + _OTHER.replace("FOR", "b") + """
+            infinite = IsInf (x)
+            both = And (a_finite, b_finite)
+            y = And (infinite, both)
+        """,
+        ("not_finite", Rounding.NEAREST_EVEN): _FINITE.replace("FOR", "x") + "y = Not (x_finite)",
+        ("saturated", Rounding.NEAREST_EVEN): finite + _SATURATED + """
+            middle = Constant <value = float {0.5}> ()
+            tie = Sub (codes, middle)
+            top = Mul (tie, unit)
+            y = GreaterOrEqual (magnitude, top)
+        """,
+        ("saturated", Rounding.STOCHASTIC): finite + _SATURATED + noisy + """
+            real_codes = Cast <to = 11> (codes)
+            top = Mul (real_codes, parts_of_unit)
+            y = GreaterOrEqual (noisy, top)
+        """,
+        ("table_clamped", Rounding.NEAREST_EVEN): finite + code + """
+            under = Less (whole, low)
+            over = Greater (whole, high)
+            y = Or (under, over)
+        """,
+    }  # fmt: skip

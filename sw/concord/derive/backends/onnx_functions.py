@@ -1,35 +1,10 @@
-"""The numbers of the NPU as ONNX functions, from standard operators that ONNX Runtime has for CPUs ([concordance]).
+"""The primitives of derived software as ONNX functions, from standard operators that ONNX Runtime has for CPUs.
 
-A *wide* tensor is FLOAT and holds binary16 numbers; a *narrow* one is FLOAT and holds the values of blocks, mantissa
-times power of two; an exact sum is DOUBLE. Any NaN stands for the canonical one; :data:`FUNCTIONS` are by name:
+They are those of :mod:`concord.derive.primitives` ([concordance]). Halves and blocks are FLOAT, exact sums DOUBLE.
+ONNX Runtime's cast from DOUBLE to FLOAT16 rounds twice, so a sum is first reduced to 24 bits that round to the same
+number: the nearest number of 23 bits, and where that is not the sum, the next one of 24 bits towards it.
 
-RoundToHalf
-    Exact sum to wide: one rounding, nearest even. ONNX Runtime's cast from DOUBLE to FLOAT16 rounds twice, so the sum
-    is first reduced to 24 bits that round to the same number: the nearest number of 23 bits, and where that is not the
-    sum, the next one of 24 bits towards it. An exact zero gives +0.
-RoundSumToHalf
-    The same for a sum of two numbers, whose second one is at most half a unit in the last place of the first.
-SumOfTwo, SumOfThree
-    DOUBLE numbers as their rounded sum and what it leaves: of that, the sign and enough for RoundSumToHalf.
-RoundSingleToHalf
-    The same for a sum that is a FLOAT exactly.
-RealToHalf
-    Any DOUBLE to wide, once rounded; -0, infinities and NaN stay what they are, numbers beyond become infinities.
-HalfAdd, HalfMax and so on
-    Operations of the multifunction units: those of :mod:`concord.operations`.
-HalfTable
-    ``entries[clamp(rne(x * 2**scale), low, high) - low]``; an infinity counts as +-65504, a NaN as 0.
-BlockQuantize, BlockQuantizeAway
-    Wide blocks (last axis) to narrow ones with dynamic exponents, rounded nearest even, or nearest away. ``least`` are
-    the least powers of two of the blocks.
-StaticQuantize, StaticQuantizeAway
-    The same with a static exponent, of elements in any shape.
-BlockQuantizeStochastic, StaticQuantizeStochastic
-    The same with 16 bits of noise for every element, DOUBLE: ``(floor(|x| * 2**16 / unit) + noise) >> 16``.
-CanonicalNaN
-    Wide with the pattern of the canonical NaN for every NaN.
-
-Those of sticky flags are in :mod:`.onnx_flag_functions`, those of the host in :mod:`.onnx_host_functions`.
+Those of sticky flags are in :mod:`.onnx_flags`, those of the host in :mod:`.onnx_host`.
 """
 
 from __future__ import annotations
@@ -40,11 +15,12 @@ from functools import cache
 import onnx
 from onnx import parser
 
-from concord.derive.backends.onnx_flag_functions import flag_texts
-from concord.derive.backends.onnx_host_functions import HOST_TEXTS
+from concord.derive.backends.onnx_flags import ANY_OF_SAMPLE, flag_bodies
+from concord.derive.backends.onnx_host import HOST_TEXTS
+from concord.derive.primitives import PRIMITIVES
 from concord.operations import OPERATIONS, onnx_text
 from concord.operations.onnx_text import DOMAIN
-from concord.spec.formats import BINARY16_MAX, NOISE_BITS
+from concord.spec.formats import BINARY16_MAX, NOISE_BITS, Rounding
 
 #: Version of the standard operators that the functions are made of.
 OPSET = 21
@@ -53,10 +29,10 @@ IR_VERSION = 10
 _ROUND = f"""
     factor = Constant <value = double {{{2**30 + 1}.0}}> ()
     nudge = Constant <value = double {{{1.5 * 2.0**-24!r}}}> ()
-    scaled = Mul (sum, factor)
-    less = Sub (sum, scaled)
+    scaled = Mul (total, factor)
+    less = Sub (total, scaled)
     high = Add (scaled, less)
-    low = Sub (sum, high)
+    low = Sub (total, high)
     SIDE
     size = Abs (high)
     unit = Mul (size, nudge)
@@ -127,8 +103,8 @@ _UNIT = (
     more = Sub (scaled, peak)
     nearest = Sub (scaled, more)
     above = Greater (nearest, peak)
-    one_half = Constant <value = float {{0.5}}> ()
-    below = Mul (nearest, one_half)
+    down = Constant <value = float {{0.5}}> ()
+    below = Mul (nearest, down)
     power = Where (above, below, nearest)
     share = Constant <value_float: float = @share> ()
     wanted = Mul (power, share)
@@ -164,9 +140,9 @@ _AWAY = (
     """
     magnitude = Abs (limited)
     ratio = Div (magnitude, unit)
-    one_half_unit = Constant <value = float {0.5}> ()
-    above_half = Add (ratio, one_half_unit)
-    whole = Floor (above_half)
+    middle = Constant <value = float {0.5}> ()
+    beyond_middle = Add (ratio, middle)
+    whole = Floor (beyond_middle)
 """
     + _SIGNED
 )
@@ -215,53 +191,73 @@ def _limit(before: str, after: str) -> str:
     return _LIMIT.replace("BEFORE", before).replace("AFTER", after)
 
 
-_DYNAMIC_ATTRIBUTES = "<share, greatest_code>"
-_STATIC_ATTRIBUTES = "<unit, greatest_code>"
+_WHOLE = "limited = Identity (finite)"
+_WITHIN = "y = Identity (rounded)"
+_ROUNDINGS = {Rounding.NEAREST_EVEN: _EVEN, Rounding.NEAREST_AWAY: _AWAY, Rounding.STOCHASTIC: _STOCHASTIC}
 
+#: Bodies by primitive, and by rounding where there are several.
+_BODIES: dict[tuple[str, Rounding], str] = {
+    (name, Rounding.NEAREST_EVEN): body
+    for name, body in {
+        "round_to_half": _ROUND.replace("SIDE", "side = Sign (low)"),
+        "round_sum_to_half": _ROUND.replace("SIDE", "both = Add (low, rest)\n    side = Sign (both)"),
+        "round_single_to_half": """
+            zero = Constant <value = float {0.0}> ()
+            none = Equal (total, zero)
+            exact = Where (none, zero, total)
+        """ + onnx_text.SINGLE,
+        "sum_of_two": _two_sum("a", "b", "total", "rest"),
+        "sum_of_three": (
+            _two_sum("a", "b", "first", "rest_1") + _two_sum("first", "c", "second", "rest_2")
+            + _two_sum("rest_1", "rest_2", "rests", "least") + _two_sum("second", "rests", "total", "more") + """
+            zero = Constant <value = double {0.0}> ()
+            none = Equal (more, zero)
+            rest = Where (none, least, more)
+        """),
+        "real_to_half": _REAL,
+        "half_to_real": """
+            nan = IsNaN (x)
+            canonical = Constant <value = float {nan}> ()
+            number = Where (nan, canonical, x)
+            y = Cast <to = 11> (number)
+        """,
+        **{operation.primitive: operation.onnx_body for operation in OPERATIONS.values()},
+        "half_table": _FINITE + _CODE + """
+            code = Clip (whole, low, high)
+            place = Sub (code, low)
+            index = Cast <to = 6> (place)
+            y = Gather (entries, index)
+        """,
+    }.items()
+} | {
+    (name, rounding): body
+    for rounding, lines in _ROUNDINGS.items()
+    for name, body in {
+        "block_quantize": _UNIT + _WHOLE + lines + _limit("rounded", "y"),
+        "static_quantize": _STATIC + _limit("finite", "limited") + lines + _WITHIN,
+    }.items()
+} | flag_bodies(_FINITE, _CODE, _NOISY)  # fmt: skip
+
+
+def function_name(primitive: str, rounding: Rounding = Rounding.NEAREST_EVEN) -> str:
+    """The ONNX function of a primitive with a rounding."""
+    return PRIMITIVES[primitive].onnx + _SUFFIXES[rounding]
+
+
+def _signature(primitive: str, rounding: Rounding) -> str:
+    record = PRIMITIVES[primitive]
+    operands = [*record.operands, *(["noise"] if rounding is Rounding.STOCHASTIC else [])]
+    attributes = f"<{', '.join(record.attributes)}> " if record.attributes else ""
+    return f"{attributes}({', '.join(operands)}) => ({', '.join(record.results)})"
+
+
+_SUFFIXES = {Rounding.NEAREST_EVEN: "", Rounding.NEAREST_AWAY: "Away", Rounding.STOCHASTIC: "Stochastic"}
+#: Signatures and bodies by name.
 _TEXTS = {
-    "RoundToHalf": ("(sum) => (y)", _ROUND.replace("SIDE", "side = Sign (low)")),
-    "RoundSumToHalf": ("(sum, rest) => (y)", _ROUND.replace("SIDE", "both = Add (low, rest)\n    side = Sign (both)")),
-    "RoundSingleToHalf": ("(sum) => (y)", "zero = Constant <value = float {0.0}> ()\n none = Equal (sum, zero)\n"
-                          "exact = Where (none, zero, sum)" + onnx_text.SINGLE),
-    "SumOfTwo": ("(a, b) => (sum, rest)", _two_sum("a", "b", "sum", "rest")),
-    "SumOfThree": ("(a, b, c) => (sum, rest)",
-                   _two_sum("a", "b", "first", "rest_1") + _two_sum("first", "c", "second", "rest_2")
-                   + _two_sum("rest_1", "rest_2", "rests", "least") + _two_sum("second", "rests", "sum", "more") + """
-    zero = Constant <value = double {0.0}> ()
-    none = Equal (more, zero)
-    rest = Where (none, least, more)
-    """),
-    "RealToHalf": ("(x) => (y)", _REAL),
-    **{
-        operation.onnx: (f"({', '.join('ab' if operation.combines else 'x')}) => (y)", operation.onnx_body)
-        for operation in OPERATIONS.values()
-    },
-    "HalfTable": ("<factor, low, high> (x, entries) => (y)", _FINITE + _CODE + """
-    code = Clip (whole, low, high)
-    place = Sub (code, low)
-    index = Cast <to = 6> (place)
-    y = Gather (entries, index)
-    """),
-    "BlockQuantize": (f"{_DYNAMIC_ATTRIBUTES} (x, least) => (y)",
-                      _UNIT + "limited = Identity (finite)" + _EVEN + _limit("rounded", "y")),
-    "BlockQuantizeAway": (f"{_DYNAMIC_ATTRIBUTES} (x, least) => (y)",
-                          _UNIT + "limited = Identity (finite)" + _AWAY + _limit("rounded", "y")),
-    "StaticQuantize": (f"{_STATIC_ATTRIBUTES} (x) => (y)",
-                       _STATIC + _limit("finite", "limited") + _EVEN + "y = Identity (rounded)"),
-    "StaticQuantizeAway": (f"{_STATIC_ATTRIBUTES} (x) => (y)",
-                           _STATIC + _limit("finite", "limited") + _AWAY + "y = Identity (rounded)"),
-    "BlockQuantizeStochastic": (f"{_DYNAMIC_ATTRIBUTES} (x, least, noise) => (y)",
-                                _UNIT + "limited = Identity (finite)" + _STOCHASTIC + _limit("rounded", "y")),
-    "StaticQuantizeStochastic": (f"{_STATIC_ATTRIBUTES} (x, noise) => (y)",
-                                 _STATIC + _limit("finite", "limited") + _STOCHASTIC + "y = Identity (rounded)"),
-    "CanonicalNaN": ("(x) => (y)", """
-    nan = IsNaN (x)
-    canonical = Constant <value = float {nan}> ()
-    y = Where (nan, canonical, x)
-    """),
-    **flag_texts(_FINITE, _CODE, _NOISY),
+    **{function_name(*key): (_signature(*key), body) for key, body in _BODIES.items()},
+    **ANY_OF_SAMPLE,
     **HOST_TEXTS,
-}  # fmt: skip
+}
 
 
 def needed(names: Collection[str]) -> list[onnx.FunctionProto]:

@@ -1,105 +1,140 @@
-"""What the host computes behind the NPU, in ONNX: standard operators on DOUBLE, with the bits of the driver."""
+"""Exponential function and logarithm of :mod:`concord.golden.host_math` in ONNX: part of :mod:`.onnx_functions`.
+
+HostExp
+    The function of DOUBLE, with the bits of :func:`concord.golden.host_math.host_exp`. ``powers`` are :data:`POWERS`:
+    the result is multiplied by two of them, the first product is exact.
+HostLog
+    The logarithm of DOUBLE, with the bits of :func:`concord.golden.host_math.host_log`. No operator of ONNX splits a
+    number into mantissa and exponent, so powers of two take it to the range from 1 to 2 in steps, which are exact.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from concord.derive import ir
-from concord.derive.backends.onnx_host_functions import POWERS
-from concord.derive.backends.onnx_writer import Writer
-from concord.graph.host_operations import Action, HostOperation, Operand, operations
-from concord.graph.ir import Graph
+from concord.golden.host_math import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
 
-_OPS = {
-    Action.ADD: "Add",
-    Action.SUB: "Sub",
-    Action.MUL: "Mul",
-    Action.DIV: "Div",
-    Action.MAX: "Max",
-    Action.MIN: "Min",
-    Action.ROOT: "Sqrt",
-}
-#: End of a slice that goes down to the first element.
-_BEFORE_FIRST = -(1 << 62)
+#: Halves of the exponents of two that occur, and these powers of two.
+_HALVES = np.arange(-540, 515)
+POWERS = np.ldexp(1.0, _HALVES)
 
 
-def write_host_partition(writer: Writer, partition: Graph, sources: dict[str, str]) -> dict[str, ir.Shape]:
-    """Write the operations of a host partition; returns its outputs with their shapes.
+def _constant(name: str, value: float) -> str:
+    return f"{name} = Constant <value = double {{{value!r}}}> ()\n"
 
-    Parameters
-    ----------
-    sources : dict
-        Tensors of the inputs of the partition ``[samples, ...]`` by name.
+
+def _horner(coefficients: tuple[float, ...], x: str) -> str:
+    lines = _constant("p0", coefficients[0])
+    for number, coefficient in enumerate(coefficients[1:], 1):
+        lines += _constant(f"c{number}", coefficient)
+        lines += f"t{number} = Mul (p{number - 1}, {x})\np{number} = Add (t{number}, c{number})\n"
+    return lines
+
+
+def _steps() -> str:
+    """``m0`` and ``k0`` to the last ``m`` and ``k``: numbers from 1 up to 2, and what they were divided by."""
+    # A subnormal number becomes a normal one first. Below a limit: a factor, and the limit; then above it.
+    down = [(-1022, 54), *((1 - (1 << n), 1 << n) for n in reversed(range(10)))]
+    up = [(1 << n, -(1 << n)) for n in reversed(range(10))]
+    lines = ""
+    for number, (limit, shift) in enumerate([*down, *up]):
+        lines += _constant(f"l{number}", 2.0**limit) + _constant(f"f{number}", 2.0**shift)
+        lines += _constant(f"n{number}", float(-shift))
+        compare = "Less" if shift > 0 else "GreaterOrEqual"
+        lines += f"""
+            w{number} = {compare} (m{number}, l{number})
+            a{number} = Where (w{number}, f{number}, unity)
+            b{number} = Where (w{number}, n{number}, zero)
+            m{number + 1} = Mul (m{number}, a{number})
+            k{number + 1} = Add (k{number}, b{number})
+        """
+    return lines + f"m = Identity (m{len(down + up)})\nk = Identity (k{len(down + up)})\n"
+
+
+#: Constants of both functions.
+_COMMON = (
+    _constant("zero", 0.0) + _constant("down", 0.5) + _constant("ln2_high", LN2_HIGH) + _constant("ln2_low", LN2_LOW)
+)
+
+_EXP = (
+    _constant("least", EXP_RANGE[0])
+    + _constant("greatest", EXP_RANGE[1])
+    + _constant("log2_e", LOG2_E)
+    + _COMMON
+    + _constant("first", float(-_HALVES[0]))
+    + """
+    above = Max (x, least)
+    limited = Min (above, greatest)
+    scaled = Mul (limited, log2_e)
+    k = Round (scaled)
+    high = Mul (k, ln2_high)
+    low = Mul (k, ln2_low)
+    most = Sub (limited, high)
+    r = Sub (most, low)
     """
-    names = {name: _reshape(writer, sources[name], tuple(partition.shapes[name])) for name in partition.inputs}
-    for operation in operations(partition):
-        names[operation.output] = _write(writer, operation, [_operand(writer, x, names) for x in operation.operands])
-    computed = {name for node in partition.nodes for name in node.outputs}
-    made = [name for name in partition.outputs if name in computed]  # others are outputs of the NPU
-    for name in made:
-        result = _reshape(writer, names[name], tuple(partition.sample_shape(name)))
-        # Not result + 0, which ONNX Runtime may leave out.
-        writer.node("Sub", [writer.constant(0.0, np.float64), writer.node("Neg", [result])], name)
-    return {name: tuple(partition.sample_shape(name)) for name in made}
+    + _horner(EXP_COEFFICIENTS, "r")
+    + f"""
+    nan = IsNaN (k)
+    whole = Where (nan, zero, k)
+    halved = Mul (whole, down)
+    a = Floor (halved)
+    b = Sub (whole, a)
+    place_a = Add (a, first)
+    place_b = Add (b, first)
+    index_a = Cast <to = 7> (place_a)
+    index_b = Cast <to = 7> (place_b)
+    power_a = Gather (powers, index_a)
+    power_b = Gather (powers, index_b)
+    nearly = Mul (p{len(EXP_COEFFICIENTS) - 1}, power_a)
+    y = Mul (nearly, power_b)
+    """
+)
 
+_LOG = (
+    _COMMON
+    + _constant("unity", 1.0)
+    + _constant("two", 2.0)
+    + _constant("root", 2.0 * ROOT_HALF)
+    + _constant("infinity", math.inf)
+    + _constant("least", -math.inf)
+    + """
+    positive = Greater (x, zero)
+    finite = Less (x, infinity)
+    usual = And (positive, finite)
+    m0 = Where (usual, x, unity)
+    k0 = Mul (m0, zero)
+    """
+    + _steps()
+    + """
+    above = GreaterOrEqual (m, root)
+    factor = Where (above, down, unity)
+    more = Where (above, unity, zero)
+    mantissa = Mul (m, factor)
+    exponent = Add (k, more)
+    f = Sub (mantissa, unity)
+    wide = Add (f, two)
+    s = Div (f, wide)
+    z = Mul (s, s)
+    """
+    + _horner(LOG_COEFFICIENTS, "z")
+    + f"""
+    halved = Mul (f, down)
+    h = Mul (halved, f)
+    rest = Mul (p{len(LOG_COEFFICIENTS) - 1}, z)
+    inner = Add (h, rest)
+    scaled = Mul (s, inner)
+    high = Mul (exponent, ln2_high)
+    low = Mul (exponent, ln2_low)
+    added = Add (scaled, low)
+    less = Sub (h, added)
+    taken = Sub (less, f)
+    log = Sub (high, taken)
+    below = LessOrEqual (x, zero)
+    end = Where (below, least, x)
+    y = Where (usual, log, end)
+    """
+)
 
-def _reshape(writer: Writer, x: str, shape: ir.Shape) -> str:
-    return writer.node("Reshape", [x, writer.ints([-1, *shape])])
-
-
-def _operand(writer: Writer, operand: Operand, names: dict[str, str]) -> str:
-    return names[operand] if isinstance(operand, str) else writer.constant(operand, np.float64)
-
-
-def _write(writer: Writer, operation: HostOperation, x: list[str]) -> str:
-    match operation.action:
-        case Action.RESHAPE:
-            return _reshape(writer, x[0], operation.shape)
-        case Action.TRANSPOSE:
-            return writer.node("Transpose", x, perm=[0, *(axis + 1 for axis in operation.numbers)])
-        case Action.CONCAT:
-            return writer.node("Concat", x, axis=operation.numbers[0] + 1)
-        case Action.SLICE:
-            axis, start, stop, by = operation.numbers
-            ends = [start, stop if stop >= 0 else _BEFORE_FIRST, axis + 1, by]
-            return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
-        case Action.SOFTMAX:
-            _, powers, total = _powers(writer, x[0], operation)
-            return writer.node("Div", [powers, total])
-        case Action.LOG_SOFTMAX:
-            below, _, total = _powers(writer, x[0], operation)
-            return writer.node("Sub", [below, writer.call("HostLog", [total])])
-        case Action.SUM:
-            return _sum(writer, x[0], operation.numbers[0] + 1, operation.numbers[1])
-        case Action.LOG:
-            return writer.call("HostLog", x)
-        case Action.FILL:
-            samples = writer.node("Shape", [x[0]], start=0, end=1)
-            return writer.node(
-                "Expand", [x[1], writer.node("Concat", [samples, writer.ints([*operation.shape])], axis=0)]
-            )
-    return writer.node(_OPS[operation.action], x)
-
-
-def _powers(writer: Writer, x: str, operation: HostOperation) -> tuple[str, str, str]:
-    """Differences from the greatest element along the axis of an operation, their powers, and the sum of these."""
-    axis = operation.numbers[0] + 1
-    below = writer.node("Sub", [x, writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)])
-    powers = writer.call("HostExp", [below, writer.constant(POWERS, np.float64)])
-    return below, powers, _sum(writer, powers, axis, operation.shape[axis - 1])
-
-
-def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
-    """As :func:`concord.golden.host_math.host_sum`."""
-    while count > 1:
-        size = count // 2
-        parts = [_part(writer, total, axis, start, start + size) for start in (0, size)]
-        sums = writer.node("Add", parts)
-        rest = [_part(writer, total, axis, 2 * size, count)] if count % 2 else []
-        total = writer.node("Concat", [sums, *rest], axis=axis) if rest else sums
-        count = size + count % 2
-    return total
-
-
-def _part(writer: Writer, x: str, axis: int, start: int, stop: int) -> str:
-    return writer.node("Slice", [x, *(writer.ints([end]) for end in (start, stop, axis))])
+HOST_TEXTS = {"HostExp": ("(x, powers) => (y)", _EXP), "HostLog": ("(x) => (y)", _LOG)}

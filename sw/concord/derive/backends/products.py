@@ -21,28 +21,22 @@ class ProductPlan:
 
     Parameters
     ----------
-    single : bool
-        Whether float32 sums are exact.
-    steps : tuple of float
-        Sources are divided into multiples of the first, then of the second and so on; the last is what remains. Each
-        part has a float64 sum of its own that is exact. Without any there is one sum.
+    single, several : bool
+        Whether float32 sums are exact; whether not even one float64 sum is.
     limits : pair of float or None
         What sums are limited to, if they may reach it.
     register : float or None
         Where sums end that reach it in magnitude, as they are added up; they are float64 numbers until then.
-    norm : float
-        Greatest sum of magnitudes of the weights of a result: no sum is greater than this times the greatest source.
     """
 
     single: bool
-    steps: tuple[float, ...]
+    several: bool
     limits: tuple[float, float] | None
     register: float | None = None
-    norm: float = 0.0
 
 
 def plan(node: ir.MatMul | ir.Depthwise) -> ProductPlan:
-    """The plan of a product; ``ValueError`` if its weights span too many bits."""
+    """The plan of a product; ``ValueError`` if its register has too many bits."""
     top = 2.0 ** (node.width - 1 - node.frac)
     limits = None if node.bound < top else (-top, top - 2.0**-node.frac)
     if node.register:
@@ -51,20 +45,30 @@ def plan(node: ir.MatMul | ir.Depthwise) -> ProductPlan:
                 f"accumulator of {node.layer or node.output.name} must have at most {DOUBLE_BITS} bits, or as many as "
                 f"no sum exceeds, not {node.register}"
             )
-        norm = float(np.abs(node.weight).sum(axis=0 if isinstance(node, ir.Depthwise) else 1).max(initial=0.0))
-        return ProductPlan(False, (), limits, 2.0 ** (node.register - 1 - node.frac), norm)
+        return ProductPlan(False, False, limits, 2.0 ** (node.register - 1 - node.frac))
     single = node.bound < 2.0 ** (SINGLE_BITS + node.unit) and limits is None
-    if single or node.bound < 2.0 ** (DOUBLE_BITS + node.unit):
-        return ProductPlan(single, (), limits)
-    return ProductPlan(False, _steps(node), limits)
+    return ProductPlan(single, node.bound >= 2.0 ** (DOUBLE_BITS + node.unit), limits)
 
 
-def _steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
-    """Powers of two that divide any binary16 number into parts whose sums float64 has exactly."""
-    axis = 0 if isinstance(node, ir.Depthwise) else -1
-    norm = np.abs(node.weight).sum(axis=axis)
+def norm(node: ir.MatMul | ir.Depthwise) -> float:
+    """Greatest sum of magnitudes of the weights of a result: no sum is greater than this times the greatest source."""
+    return float(np.abs(node.weight).sum(axis=_axis(node)).max(initial=0.0))
+
+
+def _axis(node: ir.MatMul | ir.Depthwise) -> int:
+    return 0 if isinstance(node, ir.Depthwise) else -1
+
+
+def steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
+    """Powers of two that divide any binary16 number into parts whose sums float64 has exactly.
+
+    Parts are multiples of the first, then of the second and so on; the last is what remains. ``ValueError`` if weights
+    span too many bits.
+    """
+    axis = _axis(node)
+    sizes = np.abs(node.weight).sum(axis=axis)
     units = np.array([_lowest(row) for row in np.moveaxis(node.weight, axis, -1).reshape(-1, node.weight.shape[axis])])
-    bits = int(np.ceil(np.log2(np.maximum(norm.reshape(-1), 2.0**-1000)) - units).max()) + 1
+    bits = int(np.ceil(np.log2(np.maximum(sizes.reshape(-1), 2.0**-1000)) - units).max()) + 1
     room = DOUBLE_BITS - 1 - bits
     whole = int(np.frexp(float(BINARY16_MAX))[1])
     exponents = tuple(range(whole - room, -BINARY16_FRAC, -room)) if room > 0 else ()

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from concord.derive import ir
 from concord.derive.backends.constants_file import archive, reader, write_both
-from concord.derive.backends.names import free_name, runs_of_layers
-from concord.derive.backends.python_host import Dialect, partition_lines
-from concord.derive.backends.torch_nodes import NodeLines
+from concord.derive.backends.function_texts import flag_text
+from concord.derive.backends.names import free_name
+from concord.derive.backends.node_facts import singles
+from concord.derive.backends.python_host_partition import Dialect, partition_lines
+from concord.derive.backends.python_nodes import PythonNodes, layer_functions
 from concord.derive.backends.torch_texts import (
     CLASS,
     END,
     END_WITH_FLAGS,
     FLAGS,
-    flag_functions,
     functions,
     host_functions,
+    own_names,
 )
 from concord.derive.flags import every
 from concord.derive.names import in_ascii, in_docstring
@@ -43,38 +48,40 @@ def write_torch(model: ir.Model, path: Path) -> None:
     write_both(path, *to_torch(model, path.with_suffix(".npz").name))
 
 
+class _Nodes(PythonNodes):
+    """Lines of PyTorch."""
+
+    DIALECT = Dialect("torch", "torch.cat", "host_root", "permute")
+    LITERALS = False
+
+    def constant_name(self, hint: str) -> str:
+        return f"c{len(self.arrays)}"
+
+    def constant_text(self, name: str) -> str:
+        return f"self.{name}"
+
+    def halves(self, bits: npt.NDArray[np.uint16], hint: str, real: bool = False) -> str:
+        return self.keep(singles(bits).astype(np.float64 if real else np.float32), hint)
+
+
 class _Emitter:
     """Writes one module."""
 
     def __init__(self, model: ir.Model):
         self.model = model
-        self.nodes = NodeLines()
-        self.local = self.nodes.local
+        self.nodes = _Nodes(model, own_names())
+        self.local = self.nodes.name
 
     def build(self, constants: str) -> tuple[str, bytes]:
-        model = self.model
         methods, calls = [], []
-        runs = runs_of_layers(model.body)
         taken: set[str] = {"forward"}
-        for place, (layer, nodes) in enumerate(runs):
-            later = {value for _, some in runs[place + 1 :] for node in some for value in node.inputs} | {
-                *model.outputs
-            }
-            made = [value for node in nodes for value in node.outputs]
-            results = [self.local(value) for value in made if value in later]
-            inside = set(made)
-            parameters = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
-            parameters = list(dict.fromkeys(parameters))
-            name = free_name("layer_" + (in_ascii(layer) or "part"), taken)
-            returned = ", ".join(results)
-            body = [
-                f'"""{in_docstring(layer)}"""',
-                *self.nodes.of(nodes),
-                f"return {returned}" if results else "return",
-            ]
-            parameters += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
+        for function in layer_functions(self.model):
+            name = free_name("layer_" + (in_ascii(function.layer) or "part"), taken)
+            returned = ", ".join(map(self.local, function.results))
+            body = [f'"""{in_docstring(function.layer)}"""', *self.nodes.lines(function), f"return {returned}".strip()]
+            parameters = [*map(self.local, function.parameters), *["flags"] * function.flagged]
             methods.append(_method(name, parameters, body))
-            calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(parameters)})")
+            calls.append((f"{returned} = " if returned else "") + f"self.{name}({', '.join(parameters)})")
         return self._whole(constants, methods, calls)
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> tuple[str, bytes]:
@@ -99,14 +106,14 @@ class _Emitter:
             [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *host, f"return {', '.join(results.values())},"],
         )
-        names, title, data = list(results), in_docstring(model.name), archive(self.nodes.constants)
+        names, title, data = list(results), in_docstring(model.name), archive(self.nodes.arrays)
         text = "\n".join(
             [
                 f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 functions(),
                 *([] if model.host_partition is None else ["", host_functions()]),
-                *([] if model.flags is None else ["", flag_functions(), FLAGS.format(model.flags, model.group)]),
+                *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
                 f"\n\n{reader(data)}\n",
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
@@ -128,16 +135,16 @@ class _Emitter:
         taken |= {self.local(v) for node in every(model.body) for v in node.outputs}
 
         def new(_: str) -> str:
-            return free_name("behind", taken)
+            return free_name("host", taken)
 
         for name in host.inputs:
             if name in inputs:
-                names[name] = free_name("given", taken)
-                heads.append(f"{names[name]} = {self.nodes.on_grid(inputs[name], model.grids.get(name))}")
+                names[name] = free_name("source", taken)
+                grid = model.grids.get(name)
+                text = inputs[name] if grid is None else self.nodes.on_grid(inputs[name], grid)
+                heads.append(f"{names[name]} = {text}")
 
-        functions = "torch.maximum", "torch.minimum", "host_root", "torch.cat", "torch.broadcast_to"
-        dialect = Dialect(*functions, "permute", self.nodes.constant)
-        lines = partition_lines(host, names, dialect, new)
+        lines = partition_lines(host, names, self.nodes.DIALECT, self.nodes.constant, new)
         return heads, lines, {name: names[name] for name in host.outputs if name not in ends}
 
 

@@ -14,20 +14,25 @@ def note(flags: Tensor, name: str, where: Tensor) -> None:
     flags |= where.unsqueeze(-1).flatten(1).any(1).to(torch.uint8) * FLAGS[name]
 
 
-def beyond(total: Tensor, rest: Tensor | None = None, limit: float = float("inf")) -> Tensor:
-    """Sums that an accumulator for ``-limit <= sum < limit`` cuts off; ``rest`` as for round_to_half."""
-    if rest is None:
-        return (total < -limit) | (total >= limit)
+def beyond(total: Tensor, limit: float) -> Tensor:
+    """Sums that an accumulator for ``-limit <= sum < limit`` cuts off."""
+    return (total < -limit) | (total >= limit)
+
+
+def beyond_sum(total: Tensor, rest: Tensor, limit: float) -> Tensor:
+    """The same of sums of two numbers, as for round_sum_to_half."""
     below = (total < -limit) | ((total == -limit) & (rest < 0.0))
     return below | (total > limit) | ((total == limit) & (rest >= 0.0))
 
 
-def overflowed(y: Tensor, *operands: Tensor) -> Tensor:
+def infinite(x: Tensor) -> Tensor:
+    """Infinities."""
+    return torch.isinf(x)
+
+
+def overflowed(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Infinities that come from finite operands."""
-    found = torch.isinf(y)
-    for x in operands:
-        found = found & torch.isfinite(x)
-    return found
+    return torch.isinf(x) & torch.isfinite(a) & torch.isfinite(b)
 
 
 def not_finite(x: Tensor) -> Tensor:
@@ -41,7 +46,7 @@ def table_clamped(x: Tensor, factor: float, low: float, high: float) -> Tensor:
     return (code < low) | (code > high)
 
 
-def saturated(x: Tensor, unit: float, codes: float, noise: Tensor | None = None) -> Tensor:
+def saturated(x: Tensor, noise: Tensor | None = None, *, unit: float, codes: float) -> Tensor:
     """Numbers that a static exponent rounds to ``codes`` units or more, which no mantissa holds."""
     size = torch.abs(finite(x))
     if noise is None:

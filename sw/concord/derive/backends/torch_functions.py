@@ -1,8 +1,7 @@
-"""The numbers of the NPU in PyTorch, on CPUs ([concordance]); this text is also the first part of a derived module.
+"""Arithmetic of the NPU in PyTorch, on CPUs ([concordance]): what derived modules begin with.
 
-A *wide* tensor is float32 and holds binary16 numbers; a *narrow* one is float32 and holds the values of blocks,
-mantissa times power of two; an exact sum is float64. Any NaN stands for the canonical one. The text of
-:mod:`concord.operations.torch_text` stands in the place of the line in the middle.
+The functions are primitives of :mod:`concord.derive.primitives`, and what these need. The text below the mark is copied
+into every module. That of :mod:`concord.operations.torch_text` stands in the place of the line in the middle.
 """
 
 import torch
@@ -12,13 +11,13 @@ from concord.operations.torch_text import half_max
 
 # --- arithmetic ---
 
-HALF_MAX = 65504.0
+LARGEST = 65504.0  # the greatest binary16 number
 NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
 EXPONENT = 0x7F800000
 
 
-def round_to_half(total: Tensor, rest: Tensor | None = None) -> Tensor:
-    """Exact float64 sums, or those of two numbers, to wide: one rounding, nearest even; an exact zero gives +0.
+def round_sum_to_half(total: Tensor, rest: Tensor | float) -> Tensor:
+    """Exact sums of two float64 numbers to halves: one rounding, nearest even; an exact zero gives +0.
 
     ``rest`` is at most half a unit in the last place of ``total``. A cast from float64 to float16 rounds twice, so the
     sum is first reduced to 24 bits that round to the same number: the nearest number of 23 bits, and where that is not
@@ -26,14 +25,18 @@ def round_to_half(total: Tensor, rest: Tensor | None = None) -> Tensor:
     """
     scaled = total * (2.0**30 + 1.0)
     high = scaled + (total - scaled)
-    low = total - high
-    side = torch.sign(low if rest is None else low + rest)
+    side = torch.sign((total - high) + rest)
     odd = high + side * (torch.abs(high) * (1.5 * 2.0**-24))
     return odd.to(torch.float32).to(torch.float16).to(torch.float32)
 
 
+def round_to_half(total: Tensor) -> Tensor:
+    """The same for one number."""
+    return round_sum_to_half(total, 0.0)
+
+
 def real_to_half(x: Tensor) -> Tensor:
-    """float64 to wide, rounded once; -0, infinities and NaN stay what they are, numbers beyond become infinities."""
+    """float64 to halves, rounded once; -0, infinities and NaN stay what they are, numbers beyond become infinities."""
     real = torch.clamp(torch.nan_to_num(x, nan=0.0), -(2.0**17), 2.0**17)
     scaled = real * (2.0**30 + 1.0)
     high = scaled - (scaled - real)
@@ -41,16 +44,26 @@ def real_to_half(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), float("nan"), odd.to(torch.float32).to(torch.float16).to(torch.float32))
 
 
+def half_to_real(x: Tensor) -> Tensor:
+    """Halves to float64, every NaN with the pattern of the canonical one."""
+    return torch.where(torch.isnan(x), torch.full((), float("nan"), dtype=x.dtype), x).to(torch.float64)
+
+
 # --- operations ---
 
 
 def finite(x: Tensor) -> Tensor:
     """Infinities as +-65504, NaNs as 0."""
-    return torch.nan_to_num(x, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
+    return torch.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+
+
+def on_grid(x: Tensor, exponent: int, low: int, high: int) -> Tensor:
+    """The nearest numbers ``code * 2**exponent``."""
+    return torch.round(x * 2.0**-exponent).clamp(low, high) * 2.0**exponent
 
 
 def half_table(x: Tensor, entries: Tensor, factor: float, low: float, high: float) -> Tensor:
-    """``entries[clamp(rne(x * factor), low, high) - low]``."""
+    """The entry for ``rne(x * factor)``, limited to ``low`` .. ``high``."""
     code = torch.clamp(torch.round(finite(x) * factor), low, high)
     return entries[(code - low).to(torch.int64)]
 
@@ -69,9 +82,9 @@ def round_codes(x: Tensor, unit: Tensor, away: bool, noise: Tensor | None) -> Te
 
 
 def block_quantize(
-    x: Tensor, least: Tensor, share: float, greatest_code: float, away: bool = False, noise: Tensor | None = None
+    x: Tensor, least: Tensor, noise: Tensor | None = None, *, share: float, greatest_code: float, away: bool = False
 ) -> Tensor:
-    """Wide blocks (last axis) to narrow ones with dynamic exponents; ``least`` are their least powers of two."""
+    """Blocks (last axis) to their numbers with dynamic exponents; ``least`` are their least powers of two."""
     numbers = finite(x)
     peak = torch.amax(torch.abs(numbers), dim=-1, keepdim=True)
     power = (peak.view(torch.int32) & EXPONENT).view(torch.float32)
@@ -81,81 +94,77 @@ def block_quantize(
 
 
 def static_quantize(
-    x: Tensor, unit: float, greatest_code: float, away: bool = False, noise: Tensor | None = None
+    x: Tensor, noise: Tensor | None = None, *, unit: float, greatest_code: float, away: bool = False
 ) -> Tensor:
-    """Wide to narrow with a static exponent."""
+    """The same with an exponent that is always the same."""
     limit = unit * greatest_code
     return round_codes(torch.clamp(finite(x), -limit, limit), torch.tensor(unit), away, noise)
 
 
-def canonical_nan(x: Tensor) -> Tensor:
-    """Wide with the pattern of the canonical NaN for every NaN."""
-    return torch.where(torch.isnan(x), torch.full((), float("nan"), dtype=x.dtype), x)
-
-
-def half_maximum(x: Tensor, dim: int) -> Tensor:
+def half_reduce_max(x: Tensor, axis: int) -> Tensor:
     """The greatest element along an axis, which goes away."""
-    while (count := x.shape[dim]) > 1:
-        half = count // 2
-        first, second, rest = torch.split(x, [half, half, count - 2 * half], dim)
-        x = torch.cat([half_max(first, second), rest], dim)
-    return x.squeeze(dim)
+    while (count := x.shape[axis]) > 1:
+        size = count // 2
+        first, second, rest = torch.split(x, [size, size, count - 2 * size], axis)
+        x = torch.cat([half_max(first, second), rest], axis)
+    return x.squeeze(axis)
 
 
-def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def sum_of_two(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of two numbers as a rounded one and what that leaves, exact (Knuth's TwoSum)."""
     total = a + b
     second = total - a
     return total, (a - (total - second)) + (b - second)
 
 
-def sum_of_two(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two float64 numbers as their rounded sum, and what it leaves."""
-    return two_sum(a, b)
-
-
 def sum_of_three(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Three float64 numbers as their rounded sum, and of what it leaves the sign and enough for round_to_half."""
-    first, rest_1 = two_sum(a, b)
-    second, rest_2 = two_sum(first, c)
-    rests, least = two_sum(rest_1, rest_2)
-    total, more = two_sum(second, rests)
+    """Three float64 numbers as their rounded sum, and of what it leaves the sign and enough for round_sum_to_half."""
+    first, rest_1 = sum_of_two(a, b)
+    second, rest_2 = sum_of_two(first, c)
+    rests, least = sum_of_two(rest_1, rest_2)
+    total, more = sum_of_two(second, rests)
     return total, torch.where(more == 0.0, least, more)
 
 
 def parts(x: Tensor, steps: tuple[float, ...]) -> list[Tensor]:
     """Numbers divided into multiples of the first step, then of the second and so on; the last part is what remains."""
-    found = []
+    wholes, rest = [], x.to(torch.float64)
     for step in steps:
-        found.append(torch.round(x * (1.0 / step)) * step)
-        x = x - found[-1]
-    return [*found, x]
+        wholes.append(torch.round(rest * (1.0 / step)) * step)
+        rest = rest - wholes[-1]
+    return [*wholes, rest]
 
 
-def product(x: Tensor, weight: Tensor, groups: bool) -> Tensor:
-    """Sums of products of float64 numbers, those of every group (axis -2) with a matrix of its own."""
-    if not groups:
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Sums of products in the type of the weights, those of every group (axis -2) with a matrix of its own, if any."""
+    x = x.to(weight.dtype)
+    if weight.ndim == 2:
         return x @ weight
     return (x.movedim(-2, 0).flatten(1, -2) @ weight).movedim(0, -2).unflatten(0, x.shape[:-2])
 
 
+def depthwise(x: Tensor, weight: Tensor) -> Tensor:
+    """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
+    return (x.to(weight.dtype) * weight).sum(-2)
+
+
 def ended(total: Tensor, x: Tensor, weight: Tensor, end: float, norm: float, starts: list[int]) -> Tensor:
     """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
-    channels = x.dim() > total.dim()  # every channel has weights of its own
+    channels, x = x.dim() > total.dim(), x.to(weight.dtype)  # every channel has weights of its own
     peak = x.abs().flatten(-2).amax(-1) if channels else x.abs().amax(-1)
     rows = peak * norm >= end
     if not bool(rows.any()):
         return total
-    some, found = x[rows], torch.zeros_like(total[rows])
+    some, sums = x[rows], torch.zeros_like(total[rows])
     for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
         part = some[:, first:last]
         term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
-        after = found + term
+        after = sums + term
         fits = (term >= -end) & (term < end) & (after >= -end) & (after < end)
         after = torch.where(fits, after, torch.copysign(torch.full_like(term, torch.inf), term))
-        found = torch.where(found.isinf(), found, after)
+        sums = torch.where(sums.isinf(), sums, after)
     total = total.clone()
-    total[rows] = found
+    total[rows] = sums
     return total
 
 
@@ -165,12 +174,22 @@ def grouped(x: Tensor, group: int) -> Tensor:
     return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]).unflatten(0, (-1, group))
 
 
-def windows(x: Tensor, index: Tensor, pad: tuple[int, ...], fill: float) -> Tensor:
-    """Positions of maps ``[samples, height, width, ...]``, which are padded before."""
+def windows(
+    x: Tensor, shape: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], origin: tuple[int, int],
+    dilation: tuple[int, int], fill: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Windows ``[batch, *shape, *kernel, ...]`` of a map ``[batch, height, width, ...]``, ``fill`` outside of it."""
     height, width, *rest = x.shape[1:]
-    top, bottom, left, right = pad
-    if any(pad):
+    places = [
+        (origin[k] + torch.arange(shape[k]) * stride[k])[:, None] + torch.arange(kernel[k]) * dilation[k]
+        for k in range(2)
+    ]
+    last = [origin[k] + (shape[k] - 1) * stride[k] + (kernel[k] - 1) * dilation[k] for k in range(2)]
+    top, left = (max(0, -start) for start in origin)
+    bottom, right = max(0, last[0] + 1 - height), max(0, last[1] + 1 - width)
+    if top or bottom or left or right:
         whole = x.new_full((x.shape[0], height + top + bottom, width + left + right, *rest), fill)
         whole[:, top : top + height, left : left + width] = x
         x = whole
-    return x.flatten(1, 2)[:, index]
+    rows, columns = places[0] + top, places[1] + left
+    return x[:, rows[:, None, :, None], columns[None, :, None, :]]

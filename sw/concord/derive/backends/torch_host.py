@@ -19,9 +19,9 @@ def host_exp(x: Tensor) -> Tensor:
         p = p * r
         p = p + coefficient
     k = torch.nan_to_num(k, nan=0.0).to(torch.int64)
-    half = k >> 1
+    lower = k >> 1
     powers = torch.from_numpy(np.ldexp(1.0, np.arange(-540, 515)))
-    return (p * powers[half + 540]) * powers[k - half + 540]
+    return (p * powers[lower + 540]) * powers[k - lower + 540]
 
 
 def host_log(x: Tensor) -> Tensor:
@@ -61,8 +61,8 @@ def host_root(x: Tensor) -> Tensor:
 def host_sum(x: Tensor, axis: int) -> Tensor:
     """Sums along an axis, which stays: the halves are added, then the halves of that, a last odd element as it is."""
     while (count := x.shape[axis]) > 1:
-        half = count // 2
-        first, second, rest = torch.split(x, [half, half, count - 2 * half], axis)
+        size = count // 2
+        first, second, rest = torch.split(x, [size, size, count - 2 * size], axis)
         x = torch.cat([first + second, rest], axis)
     return x
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import builtins
 import keyword
-import re
 from functools import cache
-from importlib.resources import files
 
-from concord.derive.backends.operation_texts import with_operations
-from concord.derive.backends.python_host import CONSTANTS
-from concord.spec.formats import FLAG_BITS
+from concord.derive.backends.function_texts import defined, flag_text, text_behind, with_operations
+from concord.derive.backends.python_host_partition import CONSTANTS
 
 CLASS = '''
 
@@ -38,13 +35,13 @@ def no_flags(samples: int) -> dict[str, Tensor]:
 
 def raised(flags: dict[str, Tensor], samples: int) -> dict[str, dict[str, list[int]]]:
     """Words of layers as samples by layer and name of the flag."""
-    found = {{}}
+    places = {{}}
     for layer, words in flags.items():
-        mine = words.repeat_interleave({1})[:samples]
+        word = words.repeat_interleave({1})[:samples]
         for name, bit in FLAGS.items():
-            if (where := torch.nonzero(mine & bit).flatten().tolist()):
-                found.setdefault(layer, {{}})[name] = where
-    return found
+            if (where := torch.nonzero(word & bit).flatten().tolist()):
+                places.setdefault(layer, {{}})[name] = where
+    return places
 '''
 
 END_WITH_FLAGS = '''
@@ -54,21 +51,21 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None, flags: bool =
 
     The flags that are sticky in the NPU are those of any sample of a batch.
     """
-    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
-    words = no_flags(len(given[0])) if flags else None
+    tensors = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    words = no_flags(len(tensors[0])) if flags else None
     with torch.no_grad():
-        results = (model or Model())(*given, flags=words)
+        results = (model or Model())(*tensors, flags=words)
     outputs = {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
-    return outputs if words is None else (outputs, raised(words, len(given[0])))
+    return outputs if words is None else (outputs, raised(words, len(tensors[0])))
 '''
 
 END = '''
 
 def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, np.ndarray]:
     """Outputs by name, from arrays of inputs by name."""
-    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    tensors = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
     with torch.no_grad():
-        results = (model or Model())(*given)
+        results = (model or Model())(*tensors)
     return {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
 '''
 
@@ -76,29 +73,19 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 @cache
 def functions() -> str:
     """The text of :mod:`.torch_functions` behind its head."""
-    text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
-    head = "import numpy as np\nimport torch\nfrom torch import Tensor\n\n"
-    return head + with_operations(text.split("# --- arithmetic ---\n\n", 1)[1], "torch_text.py")
-
-
-@cache
-def flag_functions() -> str:
-    """The text of :mod:`.torch_flags` behind its head."""
-    text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
-    return f"FLAGS = {FLAG_BITS!r}\n" + text.split("# --- flags ---\n", 1)[1]
+    return "import numpy as np\nimport torch\nfrom torch import Tensor\n\n" + with_operations("torch")
 
 
 @cache
 def host_functions() -> str:
     """The text of :mod:`.torch_host` behind its head."""
-    text = files("concord.derive.backends").joinpath("torch_host.py").read_text(encoding="utf-8")
-    return CONSTANTS + "\n" + text.split("# --- arithmetic of the host ---\n", 1)[1]
+    return CONSTANTS + "\n\n\n" + text_behind("torch_host.py", "# --- arithmetic of the host ---\n")
 
 
 @cache
 def own_names() -> frozenset[str]:
     """Names that the file uses itself."""
-    used = "self torch np total rest iteration part run count flags no_flags raised Path Model Tensor"
+    used = "self torch np total rest t part_0 part_1 part_2 run count flags no_flags raised Path Model Tensor"
     used += " io hashlib constants_of"
-    defined = re.findall(r"^def (\w+)", functions() + flag_functions() + host_functions(), re.MULTILINE)
-    return frozenset([*used.split(), *defined, *dir(builtins), *keyword.kwlist])
+    texts = functions() + flag_text("torch") + host_functions()
+    return frozenset([*used.split(), *defined(texts), *dir(builtins), *keyword.kwlist])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.golden import host_math
-from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, Operand, operations
+from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, operations
 from concord.graph.ir import Graph
-from concord.utils.arrays import FloatArray
 
+#: What gives the text of a constant: numbers, their type, and a hint at what they are.
+Constant = Callable[[npt.ArrayLike, Any, str], str]
 #: Constants of :mod:`concord.golden.host_math` that its functions read, as text.
 CONSTANTS = "\n".join(
     f"{name} = {getattr(host_math, name)!r}"
@@ -34,22 +36,23 @@ class Dialect:
 
     Parameters
     ----------
-    maximum, minimum, root, join, repeat, permute : str
-        Its functions; ``permute`` is a method.
-    constant : callable
-        The text of a constant of this type.
+    module : str
+        With functions that both libraries call alike.
+    join, root : str
+        Functions.
+    permute : str
+        A method.
     """
 
-    maximum: str
-    minimum: str
-    root: str
+    module: str
     join: str
-    repeat: str
+    root: str
     permute: str
-    constant: Callable[[npt.ArrayLike, type], str]
 
 
-def partition_lines(partition: Graph, names: dict[str, str], dialect: Dialect, new: Callable[[str], str]) -> list[str]:
+def partition_lines(
+    partition: Graph, names: dict[str, str], dialect: Dialect, constant: Constant, new: Callable[[str], str]
+) -> list[str]:
     """Lines that compute the outputs of a host partition.
 
     Parameters
@@ -57,6 +60,8 @@ def partition_lines(partition: Graph, names: dict[str, str], dialect: Dialect, n
     names : dict
         By name of a tensor, its variable ``[samples, ...]``: at first those of the inputs of the partition; the others
         are added, and outputs have the shapes of samples.
+    constant : callable
+        Gives the text of a constant of a type, and what it is.
     new : callable
         Makes the name of a variable.
     """
@@ -66,7 +71,11 @@ def partition_lines(partition: Graph, names: dict[str, str], dialect: Dialect, n
         lines.append(f"{variable} = {_reshaped(names[name], tuple(partition.shapes[name]))}")
         names[name] = variable
     for operation in operations(partition):
-        text = _text(operation, [_operand(operand, names, dialect) for operand in operation.operands], dialect)
+        operands = [
+            names[operand] if isinstance(operand, str) else constant(operand, np.float64, "host")
+            for operand in operation.operands
+        ]
+        text = _text(operation, operands, dialect, constant)
         names[operation.output] = new(operation.output)
         lines.append(f"{names[operation.output]} = {text}")
     computed = {name for node in partition.nodes for name in node.outputs}
@@ -81,15 +90,7 @@ def _reshaped(x: str, shape: tuple[int, ...]) -> str:
     return f"{x}.reshape({', '.join([f'{x}.shape[0]', *map(str, shape)])})"
 
 
-def _operand(operand: Operand, names: dict[str, str], dialect: Dialect) -> str:
-    return names[operand] if isinstance(operand, str) else dialect.constant(_array(operand), np.float64)
-
-
-def _array(values: FloatArray) -> FloatArray:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _text(operation: HostOperation, x: list[str], dialect: Dialect) -> str:
+def _text(operation: HostOperation, x: list[str], dialect: Dialect, constant: Constant) -> str:
     match operation.action:
         case Action.RESHAPE:
             return _reshaped(x[0], operation.shape)
@@ -99,7 +100,7 @@ def _text(operation: HostOperation, x: list[str], dialect: Dialect) -> str:
             return f"{dialect.join}([{', '.join(x)}], {operation.numbers[0] + 1})"
         case Action.SLICE:
             axis, *taken = operation.numbers
-            index = dialect.constant(np.arange(*taken), np.int64)
+            index = constant(np.arange(*taken), np.int64, "host")
             return f"{x[0]}[{':, ' * (axis + 1)}{index}]"
         case Action.SOFTMAX:
             return f"host_softmax({x[0]}, {operation.numbers[0] + 1})"
@@ -112,9 +113,9 @@ def _text(operation: HostOperation, x: list[str], dialect: Dialect) -> str:
         case Action.ROOT:
             return f"{dialect.root}({x[0]})"
         case Action.FILL:
-            return f"{dialect.repeat}({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
+            return f"{dialect.module}.broadcast_to({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
     assert operation.action in ARITHMETIC
     sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*", Action.DIV: "/"}.get(operation.action)
     if sign is not None:
         return f"{x[0]} {sign} {x[1]}"
-    return f"{dialect.maximum if operation.action is Action.MAX else dialect.minimum}({x[0]}, {x[1]})"
+    return f"{dialect.module}.{'maximum' if operation.action is Action.MAX else 'minimum'}({x[0]}, {x[1]})"

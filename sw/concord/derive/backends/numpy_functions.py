@@ -1,0 +1,177 @@
+"""Arithmetic of the NPU in NumPy: what the files of ``concord derive`` begin with.
+
+The functions are primitives of :mod:`concord.derive.primitives`, on arrays ``[batch, ...]``, and what these need. The
+text below the mark is copied into every file, for people to read, so it needs NumPy only and has no annotations. That
+of :mod:`concord.operations.numpy_text` stands in the place of the line in the middle.
+"""
+
+# mypy: ignore-errors
+
+import numpy as np
+
+from concord.operations.numpy_text import real_to_half
+
+# --- arithmetic ---
+
+LARGEST = 65504.0  # the greatest binary16 number
+NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
+EXPONENT = 0x7F800000
+
+
+# --- operations ---
+
+
+def half_to_real(x):
+    """Halves as float64."""
+    return x.astype(np.float64)
+
+
+def half_reduce_max(x, axis):
+    """The greatest element along an axis, as ``half_max`` has it."""
+    top = x.max(axis)
+    zeros = top == 0
+    if zeros.any():
+        positive = ((x == 0) & ~np.signbit(x)).any(axis)
+        top = np.where(zeros, np.where(positive, np.float32(0), np.float32(-0.0)), top)
+    return top
+
+
+def finite(x):
+    """What a converter or a table reads: an infinity as the largest number, a NaN as zero."""
+    return x if np.abs(x).max() <= LARGEST else np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+
+
+def on_grid(x, exponent, low, high):
+    """The nearest numbers ``code * 2**exponent``."""
+    return np.ldexp(np.clip(np.rint(np.ldexp(x, -exponent)), low, high), exponent)
+
+
+def half_table(x, entries, factor, low, high):
+    """The entry for ``rint(x * factor)``, limited to ``low`` .. ``high``."""
+    code = np.rint(np.clip(finite(x) * np.float32(factor), low, high)).astype(np.int32)
+    return entries[code - int(low)]
+
+
+def round_codes(x, unit, away, noise):
+    """Whole units, nearest even or away from zero, or with 16 bits of noise; zeros are +0."""
+    if noise is not None:
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * NOISE_PARTS) + noise
+        size = (np.floor(fine / NOISE_PARTS) * unit).astype(np.float32)
+    elif away:
+        size = np.floor(np.abs(x) / unit + np.float32(0.5)) * unit
+    else:
+        shift = unit * np.float32(1.5 * 2**23)  # float32 has no bits below the unit here
+        codes = x + shift
+        codes -= shift
+        return codes
+    return np.copysign(size, x) + np.float32(0)
+
+
+def block_quantize(x, least, noise=None, *, share, greatest_code, away=False):
+    """Block floating point: every block along the last axis to numbers ``q * 2**e``.
+
+    The exponent follows from the greatest element; ``least`` are the least powers of two of the blocks.
+    """
+    peak = np.abs(x).max(-1, keepdims=True)
+    if not peak.max() <= LARGEST:
+        x = finite(x)
+        peak = np.abs(x).max(-1, keepdims=True)
+    power = (peak.view(np.int32) & EXPONENT).view(np.float32)  # the power of two at or below the peak
+    unit = np.maximum(power * np.float32(share), least)
+    limit = unit * np.float32(greatest_code)
+    codes = round_codes(x, unit, away, noise)
+    return np.clip(codes, -limit, limit, out=codes)
+
+
+def static_quantize(x, noise=None, *, unit, greatest_code, away=False):
+    """The same with an exponent that is always the same."""
+    limit = np.float32(unit * greatest_code)
+    return round_codes(np.clip(finite(x), -limit, limit), np.float32(unit), away, noise)
+
+
+def product(x, weight):
+    """Sums of products with ``[inputs, outputs]``, or ``[groups, inputs, outputs]`` for ``x[..., groups, inputs]``."""
+    x = x.astype(weight.dtype, copy=False)
+    return x @ weight if weight.ndim == 2 else (x[..., None, :] @ weight)[..., 0, :]
+
+
+def depthwise(x, weight):
+    """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
+    total = x[..., 0, :] * weight[0]
+    for tap in range(1, len(weight)):
+        total += x[..., tap, :] * weight[tap]
+    return total
+
+
+def ended(total, x, weight, end, norm, starts):
+    """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
+    channels = x.ndim > total.ndim  # every channel has weights of its own
+    rows = np.abs(x).max((-2, -1) if channels else -1) * norm >= end
+    if not rows.any():
+        return total
+    x, weight, sums = x[rows].astype(np.float64), weight.astype(np.float64), 0.0
+    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
+        part = x[:, first:last]
+        term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
+        after = sums + term
+        fits = (-end <= term) & (term < end) & (-end <= after) & (after < end)
+        sums = np.where(np.isinf(sums), sums, np.where(fits, after, np.copysign(np.inf, term)))
+    total = total.astype(np.float64)
+    total[rows] = sums
+    return total
+
+
+def exact_sums(total, x, weight, offset=None, *, norm, most, unit):
+    """Sums of products and an offset, added up in integers where float64 may not hold them.
+
+    That is in rows whose greatest element times ``norm``, and ``most`` for the offset, is more than 53 bits of units.
+    """
+    channels = x.ndim > total.ndim
+    peak = np.abs(x.astype(np.float64)).max((-2, -1) if channels else -1)
+    for place in map(tuple, np.argwhere(peak * norm + most > 2.0**53 * unit)):
+        group = place[-1] if weight.ndim == 3 else ...
+        beside = None if offset is None else offset[group]
+        total[place] = sums_of_integers(x[place] if channels else x[place][:, None], weight[group], beside)
+    return total
+
+
+def integers(x):
+    """Python integers in units of 2**-60."""
+    return np.vectorize(lambda v: int(v * 2.0**30 * 2.0**30), otypes=[object])(x.astype(np.float64))
+
+
+def sums_of_integers(x, weight, offset):
+    """Sums along the first axis; below their first 52 bits only whether there is anything is kept, for the rounding."""
+    totals = (integers(x) * integers(weight)).sum(axis=0)
+    if offset is not None:
+        totals = totals + integers(offset) * (1 << 60)
+    sums = np.empty(totals.shape)
+    for place, total in np.ndenumerate(totals):
+        size = abs(total)
+        drop = max(0, size.bit_length() - 52)
+        sticky = size & (1 << drop) - 1 != 0
+        value = float((size >> drop << 1 | sticky) << drop) * 2.0**-121
+        sums[place] = -value if total < 0 else value
+    return sums
+
+
+def round_to_half(total):
+    """Exact sums as halves, rounded once; a sum of zero is +0."""
+    return real_to_half(total + 0.0)
+
+
+def windows(x, shape, kernel, stride, origin, dilation, fill=0.0):
+    """Windows ``[batch, *shape, *kernel, ...]`` of a map ``[batch, height, width, ...]``, ``fill`` outside of it."""
+    pads = []
+    for k in range(2):
+        last = origin[k] + (shape[k] - 1) * stride[k] + (kernel[k] - 1) * dilation[k]
+        pads.append((max(0, -origin[k]), max(0, last + 1 - x.shape[1 + k])))
+    start = [origin[k] + pads[k][0] for k in range(2)]
+    if any(map(any, pads)):
+        x = np.pad(x, ((0, 0), *pads, *[(0, 0)] * (x.ndim - 3)), constant_values=np.float32(fill))
+    batch, down, right, *rest = x.strides
+    steps = (down * stride[0], right * stride[1], down * dilation[0], right * dilation[1])
+    x = x[:, start[0] :, start[1] :]
+    return np.lib.stride_tricks.as_strided(
+        x, (len(x), *shape, *kernel, *x.shape[3:]), (batch, *steps, *rest), writeable=False
+    )
