@@ -58,10 +58,11 @@ def check(layer: Layer, config: NpuConfig) -> None:
 def check_reads(layer: AnyLayer) -> None:
     """Refuse a layer that reads vectors which no loops lead through where they lie now, with :class:`LayoutError`."""
     for storage, start, loops in layer.reads:
-        _, (*_, row) = storage.in_root(start, loops)
-        dense = isinstance(layer, Recurrent) or layer.reduction is Reduction.DENSE
-        if storage is layer.source.storage and dense and row != 1 and loops[-1][0] > 1:
-            raise LayoutError(f"vectors of {storage.name} that are added up must lie one behind the other")
+        storage.in_root(start, loops)
+    source = layer.source.in_root()
+    dense = isinstance(layer, Recurrent) or layer.reduction is Reduction.DENSE
+    if dense and source.tiles > 1 and source.row != 1:
+        raise LayoutError(f"vectors of {source.storage.name} that are added up must lie one behind the other")
 
 
 def check_sum(terms: int, config: NpuConfig) -> None:
