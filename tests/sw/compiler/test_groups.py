@@ -78,6 +78,21 @@ def test_maxima_over_positions_and_lanes_between_which_are_others(name, op, chan
     check(graph, np.random.default_rng(channels), CONFIGS[name], limit=500)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_groups_that_lie_in_no_order_once_they_are_apart(name):
+    """They are copied: another product would come behind the mask, whose numbers leave nothing of the others."""
+    nodes = [
+        node("Expand", ["x", "shape"], ["e"]),
+        node("CumSum", ["e", "axis"], ["c"], exclusive=1),
+        node("Transpose", ["c"], ["t"], perm=[2, 4, 0, 3, 5, 1]),
+        node("Split", ["t"], ["s", "y0"], axis=3, num_outputs=2),
+        node("ReduceMin", ["y0", "axes"], ["y"], keepdims=1),
+    ]
+    constants = {"shape": ints(2, 2, 1, 4, 2, 4), "axis": np.array(1), "axes": ints(0, 3, 4)}
+    graph = import_model(model(nodes, {"x": (2, 1, 4, 2, 4)}, constants=constants, opset=18))
+    check(graph, np.random.default_rng(0), CONFIGS[name], limit=3)
+
+
 @pytest.mark.parametrize("channels", [4, 5, 16])
 @pytest.mark.parametrize("op", ["ReduceMax", "Softmax"])
 @pytest.mark.parametrize("name", CONFIGS)

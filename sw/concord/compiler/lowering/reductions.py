@@ -205,14 +205,19 @@ def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[No
     """A node behind another one that moves every group over which a maximum runs to native vectors of its own.
 
     ``None`` if groups have vectors of their own, each behind the other.
+
+    Raises
+    ------
+    LayoutError
+        If groups that have been moved have none: their order is none that loops lead through.
     """
     (tensor,) = node.inputs
-    producer = lowering.graph.producer(tensor)
-    if producer is not None and producer.op == "AlignGroups":
-        return None
     form = choose_form(lowering, tensor, axes)
     if not (form.inside and (form.lanes or form.walk.gaps)):
         return None
+    producer = lowering.graph.producer(tensor)
+    if producer is not None and producer.op == "AlignGroups":
+        raise LayoutError("groups of elements must have native vectors of their own")
     moved = lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
     return [moved, node.replace(inputs=moved.outputs)]
 
