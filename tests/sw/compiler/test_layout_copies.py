@@ -9,10 +9,12 @@ from concord.compiler.ir.layers import Reduction
 from concord.compiler.lowering.layout_copies import copies_text
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
+from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.networks import layer_results
 from concord.spec.presets import TINY
 from support.compiled_nets import ROOMY, check, graph_of, integers
+from support.onnx_models import model, node
 
 
 def conv(name, x, y, inputs, outputs, rng, kernel=3, pad=1):
@@ -95,6 +97,18 @@ SHAPES = [
 def test_operands_that_are_both_broadcast(op, x, z):
     rng = np.random.default_rng(5)
     check(graph_of([Node(op, "both", ("x", "z"), ("y",))], x=x, z=z), rng)
+
+
+def test_factors_of_a_product_keep_their_shapes():
+    """Copied each for itself: a product of two tensors does not broadcast them to the shape of its result."""
+    nodes = [
+        node("ReduceSumSquare", ["x", "axis"], ["s"]),
+        node("Concat", ["x", "s", "s"], ["b"], axis=1),
+        node("Einsum", ["b", "x"], ["y"], equation="abc,aec->bc"),
+    ]
+    graph = import_model(model(nodes, {"x": (1, 6, 2)}, constants={"axis": np.array([0])}, opset=18))
+    compiled = check(graph, np.random.default_rng(5))
+    assert copies(compiled)
 
 
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])

@@ -21,7 +21,7 @@ from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowered, Lowering
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
-from concord.graph.ops.elementwise import CopyAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import Ids
 
@@ -37,7 +37,7 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
     operands = [name for name in node.inputs if name and not _is_copy(lowering, name)]
     if not operands or node.op == "Copy" or operator_of(node).recurrence or node.attrs.get("masked"):
         return None
-    together = len(operands) > 1 and operator_of(node).weights is None
+    together = len(operands) > 1 and issubclass(operator_of(node).record, BinaryAttributes)  # those are broadcast
     largest = max(prod(graph.shapes[name]) for name in (*operands, node.outputs[0]))
     if largest > lowering.config.native << VECTOR_ADDR_BITS:
         return None
@@ -45,7 +45,8 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
     try:
         for name in operands:
             shape = graph.shapes[node.outputs[0]] if together else graph.shapes[name]
-            axis = 1 if operator_of(node).windowed else lanes_of(lowering, max(operands, key=_size(lowering)), shape)
+            like = max(operands, key=_size(lowering)) if together else name
+            axis = 1 if operator_of(node).windowed else lanes_of(lowering, like, shape)
             copies[name] = lowering.new_node(node, "Copy", f"copy of {name}", (name,), shape=shape, lanes=axis)
     except ValueError:
         return None
