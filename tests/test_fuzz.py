@@ -1,10 +1,12 @@
 """The fuzzer finds what it must find, and a sample of its cases ends as it must."""
 
+import random
 from collections import Counter
 
 import pytest
 
 from fuzzing import fuzz, table
+from support.fuzz import numbers
 from support.fuzz.planted import FAULTS
 from support.fuzz.worker import TARGETS
 
@@ -31,3 +33,25 @@ def test_a_sample_of_cases():
     assert {target: tally.cases for target, tally in tallies.items()} == dict.fromkeys(TARGETS, 15)
     ends = sum((tally.ends for tally in tallies.values()), Counter())
     assert min(ends["result"], ends["message"]) > 15
+
+
+@pytest.mark.slow
+def test_random_networks_have_the_right_numbers():
+    tallies, findings = fuzz(["numbers"], 1, cases=100)
+    assert not findings, "\n\n".join(map(str, findings))
+    assert tallies["numbers"].ends["result"] >= 90
+
+
+def test_wrong_numbers_are_findings(monkeypatch, tmp_path):
+    def emulate(compiled, inputs):
+        results = right(compiled, inputs)
+        next(iter(results.values())).flat[-1] += 1
+        return results
+
+    right = numbers.emulate
+    monkeypatch.setattr(numbers, "emulate", emulate)
+    ends = [numbers.case(random.Random(seed), tmp_path) for seed in range(3)]
+    findings = [end.text for end in ends if end.kind == "finding"]
+    assert findings and all("are wrong, by 1 at most" in text for text in findings)
+    assert not any(end.kind == "result" for end in ends)
+    assert (tmp_path / "net.onnx").is_file()

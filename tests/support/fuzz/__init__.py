@@ -1,1 +1,4 @@
-"""Damaged and odd input for everything that reads files, lines and words of users; ``tests/fuzzing.py`` runs it."""
+"""Damaged and odd input for everything that reads files, lines and words of users, and random networks.
+
+``tests/fuzzing.py`` runs it.
+"""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from support.fuzz import commands, link, models, networks, planted
+from support.fuzz import commands, link, models, networks, numbers, planted
 from support.fuzz.ends import End
 from support.onnx_models import floats, model, node
 
@@ -24,6 +24,7 @@ from support.onnx_models import floats, model, node
 TARGETS = {
     "onnx": lambda rng, folder, given: models.structure(rng, folder),
     "onnx-bytes": lambda rng, folder, given: models.contents(rng, folder),
+    "numbers": lambda rng, folder, given: numbers.case(rng, folder),
     "folder": networks.folder,
     "command": commands.line,
     "assembler": commands.assembler,
