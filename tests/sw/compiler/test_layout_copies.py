@@ -99,6 +99,25 @@ def test_operands_that_are_both_broadcast(op, x, z):
     check(graph_of([Node(op, "both", ("x", "z"), ("y",))], x=x, z=z), rng)
 
 
+def test_an_operand_with_fewer_vectors_than_the_box_it_meets():
+    """Three of four vectors are elements; the operand has no fourth, and is copied."""
+    rng = np.random.default_rng(5)
+    part = {"axes": (2,), "starts": (0,), "stops": (3,), "steps": (1,)}
+    one_row = {"strides": (1,), "dilations": (1,), "group": 1, "pads": (0, 0), "bias": np.zeros(2)}
+    nodes = [Node("Conv", f"part {k}", ("x",), (f"p{k}",), {"weight": integers(rng, (2, 5, 1), 1), **one_row})
+             for k in range(2)]  # fmt: skip
+    nodes += [reshape(f"to {k}", f"p{k}", f"g{k}", 1, 2, 2, 1) for k in range(2)]
+    nodes += [
+        Node("Concat", "columns", ("g0", "g1"), ("c",), {"axis": 3}),
+        reshape("row", "c", "r", 1, 2, 4),
+        Node("Slice", "some", ("r",), ("s",), part),
+        Node("Conv", "other", ("z",), ("o",), {"weight": integers(rng, (2, 5, 1), 1), **one_row}),
+        Node("Mul", "twice", ("s",), ("t",), {"constant": np.asarray(2.0)}),
+        Node("Add", "sum", ("o", "t"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 5, 2), z=(1, 5, 3)), rng, limit=1)
+
+
 def test_factors_of_a_product_keep_their_shapes():
     """Copied each for itself: a product of two tensors does not broadcast them to the shape of its result."""
     nodes = [

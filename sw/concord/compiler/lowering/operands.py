@@ -121,5 +121,9 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
     if (vector != start + tiles * row + columns * inner + rows * outer).any():
         raise LayoutError(f"vectors of operand {name} must follow those they meet")
     operand = Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)
-    of[0].in_root(start, operand.loops((target.height, target.width, target.tiles)))
+    loops = operand.loops((target.height, target.width, target.tiles))
+    ends = [(turns - 1) * stride for turns, stride in loops]
+    if start + sum(min(end, 0) for end in ends) < 0 or start + sum(max(end, 0) for end in ends) >= of[0].vectors:
+        raise LayoutError(f"vectors of operand {name} must be as many as those of the boxes they meet")
+    of[0].in_root(start, loops)
     return operand
