@@ -11,6 +11,7 @@ from concord.derive.checks import check
 from concord.derive.flags import every, raisable, with_flags
 from concord.golden import binary16
 from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ops import operator_of
 from concord.operations import OPERATIONS
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Op
@@ -434,7 +435,52 @@ def host_windows():
 
 
 #: By name: those with a host's part.
-HOST_PARTITIONS = {"softmax": softmax, "host_operators": host_operators, "host_windows": host_windows}
+def host_choices():
+    """Comparisons, choices, places, tables and products of the host, of numbers of both signs and equal ones."""
+    m = Maker(9)
+    model = m.model(m.apply(Op.V_RELU, m.input((3, 4))))
+    rng = np.random.default_rng(9)
+    x = "output/0"
+    nodes = [
+        Node("Mul", "rounded", (x,), ("r",), {"constant": np.asarray(4.0)}),
+        Node("Truncate", "cut", ("r",), ("t",), {}),
+        Node("Sub", "signed", ("t",), ("s",), {"constant": np.full((3, 1), 2.0)}),
+        Node("Wrap", "wrapped", ("s",), ("w",), {"low": -4.0, "modulus": 8.0}),
+        Node("Less", "less", ("w", "s"), ("l",), {}),
+        Node("Less", "first", ("w",), ("m",), {"constant": np.asarray(1.0), "reversed": True}),
+        Node("Equal", "equal", ("w", "s"), ("e",), {}),
+        Node("Not", "not", ("e",), ("n",), {}),
+        Node("Select", "select", ("l", "s"), ("c",), {"other": np.asarray(0.5)}),
+        Node("Divide", "divide", ("s",), ("d",), {"constant": np.asarray(3.0)}),
+        Node("Modulo", "modulo", ("s",), ("o",), {"constant": np.asarray(-3.0)}),
+        *(Node("ArgMax", f"place {k}", ("s",), (f"a{k}",), {"axis": 1 + k % 2, "keepdims": k > 1, "least": k % 2 == 1,
+                                                             "last": k > 2}) for k in range(4)),
+        *(Node("TopK", f"best {k}", ("s",), (f"v{k}", f"i{k}"), {"axis": 2, "size": 3, "largest": k == 1})
+          for k in range(2)),
+        Node("Lookup", "table", ("a0",), ("q",), {"table": rng.normal(size=(2, 3, 5)), "axis": 1}),
+        Node("Take", "taken", ("s", "a0"), ("k",), {"axis": 1}),
+        Node("Function", "functions", ("s",), ("f",), {"functions": (("tanh", {}), ("exp", {}), ("sqrt", {}))}),
+        Node("Dense", "dense", ("n",), ("y",), {"weight": rng.normal(size=(5, 4)), "bias": rng.normal(size=5)}),
+        Node("MatMul", "product", ("n", "turned"), ("z",), {}),
+        Node("ReduceSum", "sum", ("n",), ("b",), {"axes": (1, 2), "keepdims": False}),
+    ]  # fmt: skip
+    nodes.insert(8, Node("Transpose", "turn", ("l",), ("turned",), {"perm": (0, 2, 1)}))
+    shapes = {x: (1, 3, 4)}
+    for node in nodes:
+        made = operator_of(node).shape(node, [shapes[name] for name in node.inputs])
+        shapes |= dict(zip(node.outputs, made, strict=True))
+    outputs = [name for node in nodes for name in node.outputs]
+    part = Graph("host", nodes, [x], outputs, shapes, {name for name, shape in shapes.items() if shape[:1] == (1,)})
+    part.check()
+    return replace(model, host_partition=part)
+
+
+HOST_PARTITIONS = {
+    "host_choices": host_choices,
+    "softmax": softmax,
+    "host_operators": host_operators,
+    "host_windows": host_windows,
+}
 
 #: By name: what makes a model.
 MODELS = {

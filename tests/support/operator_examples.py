@@ -60,13 +60,21 @@ EXAMPLES = {
     "Concat": ({"axis": 1}, [(1, 3), (1, 2)], 1),
     "Slice": ({"axes": (1,), "starts": (2,), "stops": (-1,), "steps": (-1,)}, [(1, 3)], 1),
     **dict.fromkeys(("Pad", "PadCopy"), (_PAD, [(1, 3, 4)], 1)),
+    **dict.fromkeys(("Truncate", "Not"), ({}, [(1, 6)], 1)),
+    **dict.fromkeys(("Less", "Equal", "Divide", "Modulo"), ({}, [(1, 6), (1, 6)], 1)),
+    "Wrap": ({"low": -128.0, "modulus": 256.0}, [(1, 6)], 1),
+    "Select": ({}, [(1, 6), (1, 6), (1, 6)], 1),
+    "Lookup": ({"table": _random(5, 3), "axis": 0}, [(1, 4)], 1),
+    "Take": ({"axis": 1}, [(1, 5, 3), (2,)], 1),
+    "ArgMax": ({"axis": 1, "keepdims": False, "least": False, "last": True}, [(1, 6)], 1),
+    "TopK": ({"axis": 1, "size": 2, "largest": True}, [(1, 6)], 2),
 }
 
 
 def example(op):
-    """The node of an operator, and shapes by tensor; inputs are ``a``, ``b``, outputs ``y``, ``y1``, ``y2``."""
+    """The node of an operator, and shapes by tensor; inputs are ``a``, ``b``, ``c``, outputs ``y``, ``y1``, ``y2``."""
     attrs, shapes, count = EXAMPLES[op]
-    inputs = tuple("ab"[: len(shapes)])
+    inputs = tuple("abc"[: len(shapes)])
     node = Node(op, "node", inputs, tuple(f"y{k or ''}" for k in range(count)), dict(attrs))
     found = operator_of(node).shape(node, shapes)
     return node, dict(zip((*inputs, *node.outputs), (*shapes, *found), strict=True))

@@ -40,6 +40,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     batch: int = 1,
     output_format: str | Mapping[str, str] | None = None,
     quick: bool = False,
+    partition: str = "ends",
     shape: Mapping[str, int | Sequence[int]] | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -89,6 +90,9 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     quick : bool
         Take from the samples what they say without a search: nothing is compared. It takes a fraction of the time, and
         leaves more error. ``evidence`` says what was left out.
+    partition : str
+        What the host may compute of the network: ``"none"``; ``"ends"``, what has no product in front of it or none
+        behind it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``.
     shape : mapping of str to int or sequence of int, optional
         Sizes of inputs by name, batch axis included, or of open dimensions by their names.
     inputs, outputs : sequence of str
@@ -124,7 +128,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     options = Options(
         _widths(mantissa), budget, board is None and config is None, _ranges(input_range), accumulator, guard, batch,
         [output_format] if isinstance(output_format, str) else
-        [f"{name}={kind}" for name, kind in (output_format or {}).items()], quick,
+        [f"{name}={kind}" for name, kind in (output_format or {}).items()], quick, partition,
     )  # fmt: skip
     options.check(calibrate is not None)
     graph = import_model(data)

@@ -19,8 +19,10 @@ from concord.compiler.calibration.mantissas import MOST, Choice, choose_mantissa
 from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.calibration.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.host_partition import without_front
+from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.lowering.lower import Unsupported
-from concord.compiler.model import Compiled, compile_graph, expecting, with_narrow
+from concord.compiler.model import Compiled, compile_graph, expecting, with_front, with_narrow
 from concord.graph.ir import Graph
 from concord.networks.boards import PresetRefusal, Ranking, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
@@ -57,7 +59,7 @@ class Compilation:
     Parameters
     ----------
     graph : Graph
-        The network as it was imported.
+        The network as it was imported, without what the host computes in front of the NPU.
     compiled : Compiled
         The result.
     formats : Evidence or None
@@ -182,6 +184,14 @@ def compile_network(
         what would help; other errors as :func:`concord.compiler.model.compile_graph` has them.
     """
     options.check(samples is not None)
+    whole = replace(graph, partition=options.partition)
+    parts = without_front(whole)
+    graph = parts.rest
+    if reference is not None:
+        pairs = replace(reference.graph, partition=options.partition)
+        reference = replace(reference, graph=without_front(pairs).rest)
+    if samples is not None:
+        samples = parts.inputs(samples)
     plain = Formats(mantissas=options.widths.layers, inputs=options.input_ranges(graph))
     configs, refusals = _with_widths(target.configs, options.widths.npu)
     ranking = Ranking()
@@ -204,7 +214,7 @@ def compile_network(
                     compilation, compiled=with_quantised_model(compilation.compiled, reference, samples, engine)
                 )
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
-        return replace(compilation, preset=chosen)
+        return replace(compilation, preset=chosen, compiled=with_front(compilation.compiled, parts, whole))
     with status("looking for what would make it fit"), unobserved():
         raise _refused(graph, target.board, refusals, plain, options.batch)
 
@@ -275,7 +285,11 @@ def _compile(
                 graph, compilation.compiled, bits or None, CountedWidths(samples, engine), guard
             )
         compilation = replace(compilation, compiled=chosen.compiled, accumulator=tuple(chosen.lines))
-    compiled = compilation.compiled if samples is None else expecting(compilation.compiled, samples)
+    compiled = compilation.compiled
+    if samples is not None:
+        compiled = expecting(compiled, samples)
+    elif {*graph.known_ranges} & {*graph.element_types}:  # bytes, which may travel as such
+        compiled = expecting(compiled, synthetic_samples(graph, assumed(graph, plain.inputs)))
     compiled = with_input_records(compiled, samples)
     with status("measuring the error to be expected"), unobserved():
         return replace(compilation, compiled=with_expected_error(graph, compiled, samples))

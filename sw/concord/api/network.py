@@ -27,7 +27,6 @@ from concord.networks.samples import arrays_by_name, as_arrays, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray
 
 
 class FlagWarning(UserWarning):
@@ -77,15 +76,12 @@ class Network:
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
         """Shape of one sample of every input."""
-        return {name: self.package.arrangement.shapes[name] for name in self.package.arrangement.inputs}
+        return self.package.input_shapes
 
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
         """Shape of one sample of every result."""
-        graph = self.package.host_graph
-        if graph is None:
-            return {name: self.package.arrangement.shapes[name] for name in self.package.arrangement.outputs}
-        return {name: graph.sample_shape(name) for name in graph.outputs}
+        return self.package.output_shapes
 
     @property
     def warnings(self) -> list[str]:
@@ -205,7 +201,7 @@ class Network:
         on: str | Device = "emulator",
         *,
         strict: bool = False,
-    ) -> dict[str, FloatArray]:
+    ) -> dict[str, npt.NDArray[Any]]:
         """Results of a batch, the part of the host included.
 
         Parameters
@@ -232,7 +228,7 @@ class Network:
 
     def _run(
         self, inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike, on: str | Device, strict: bool
-    ) -> dict[str, FloatArray]:
+    ) -> dict[str, npt.NDArray[Any]]:
         """What :meth:`run` does; a warning is about the line that called the method which calls this one."""
         named = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
         flags = self.package.input_flags(named)
@@ -242,14 +238,14 @@ class Network:
             if device.image is not self.image:
                 device.load(self.image)
             device.clear_flags()
-            ports = device.run(self.package.arrangement.pack(named, rounded=True))
+            ports = device.run(self.package.pack(named, rounded=True))
             outputs = self.package.finish(named, ports)
             flags += self.package.flags(device) + self.package.host_flags(named, ports) + not_finite(outputs)
         if flags and strict:
             raise FlagError(flags)
         if flags:
             warnings.warn(_text(flags), FlagWarning, stacklevel=3)
-        return outputs
+        return self.package.typed(outputs)
 
     def save(self, folder: str | Path) -> None:
         """Write it to a folder, which the command line and :func:`concord.load` take; whole or not at all.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from concord.compiler.calibration.calibration import classifies
 from concord.compiler.calibration.mantissas import Budget
 from concord.graph.ir import Graph
+from concord.spec.partition import PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Options:
         ``"binary16"`` or ``"narrow"`` for all outputs, or ``"NAME=narrow"`` for one.
     quick : bool
         Whether samples say what they can without a comparison of candidates.
+    partition : str
+        What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     """
 
     widths: Widths = field(default_factory=Widths)
@@ -79,6 +82,7 @@ class Options:
     batch: int = 1
     output_formats: Sequence[str] = ()
     quick: bool = False
+    partition: str = "ends"
 
     def check(self, samples: bool) -> None:
         """Refuse options that do not go together; ``samples``: whether there are samples."""
@@ -88,6 +92,8 @@ class Options:
             raise ValueError("--input-range is for networks without --calibrate, whose samples say it")
         if self.quick and (not samples or self.widths.auto):
             raise ValueError("--quick must be given with --calibrate, and without --mantissa auto, which is a search")
+        if self.partition not in PARTITIONS:
+            raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}, not {self.partition!r}")
         self.accumulator_bits()
 
     def accumulator_bits(self) -> int | None:

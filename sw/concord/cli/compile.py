@@ -15,6 +15,7 @@ from concord.cli.workers import several, workers_options
 from concord.spec.blocks import shortages
 from concord.spec.boards import DEFAULT_BOARD
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
+from concord.spec.partition import PARTITIONS
 
 if TYPE_CHECKING:
     from concord.frontend.selection import Selection
@@ -102,6 +103,14 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
     "with an exponent per vector, in about half the bytes. The format holds for all outputs, or for the one with this "
     "NAME. The option can be repeated.",
 )
+@click.option(
+    "--partition",
+    type=click.Choice(PARTITIONS),
+    default="ends",
+    show_default=True,
+    help="What the host may compute where no instruction does: nothing; ends, what has no product in front of "
+    "it or none behind it, such as an embedding or ArgMax; or any.",
+)
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; by default MODEL without its suffix.")
 @passes_options
 @workers_options
@@ -121,6 +130,7 @@ def compile_model(
     guard: int | None,
     batch: int,
     output_formats: tuple[str, ...],
+    partition: str,
     output: Path | None,
     selection: Selection,
     verbose: bool,
@@ -157,13 +167,16 @@ def compile_model(
     from concord.frontend.selection import Selection
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
+    from concord.networks.host_share import host_lines
     from concord.networks.quantised_model import with_pairs
     from concord.networks.samples import inputs_of, labels_of
     from concord.networks.window_steps import measured_steps
     from concord.program.flags import flag_table
 
     free = board is None and config_file is None
-    options = Options(Widths.parse(mantissas), budget, free, ranges, accumulator, guard, batch, output_formats, quick)
+    options = Options(
+        Widths.parse(mantissas), budget, free, ranges, accumulator, guard, batch, output_formats, quick, partition
+    )
     options.check(calibrate is not None)
     npu, target = Target.of(board, preset, config_file), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
@@ -194,7 +207,7 @@ def compile_model(
         raise
     compiled = compilation.compiled
     if not single:
-        watch.again(graph, compiled)
+        watch.again(compilation.graph, compiled)
     save_package(compiled.package, target, network)
     if compilation.formats is not None:
         wide_console().print(compilation.formats.table())
@@ -208,7 +221,6 @@ def compile_model(
         echo(f"equalised: {line}")
     for line in compilation.accumulator:
         echo(f"accumulator: {line}")
-    host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
     streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
     if (measured := compiled.package.quantised_model) is not None:
         echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
@@ -224,7 +236,9 @@ def compile_model(
         echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     if compilation.preset:
         echo(compilation.preset)
-    echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
+    echo(f"{target}: {counts}{streamed}{row_tiling}")
+    for line in host_lines(compiled):
+        echo(line)
     if copies := copies_text(compiled.lowered):
         echo(copies)
     if (expected := compiled.package.expected_error) is not None:

@@ -62,9 +62,9 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     """
     console = TerminalConsole(stderr=True)
     image, package = load(network)
-    arrays = inputs_from(inputs, [port.name for port in image.inputs])
+    arrays = inputs_from(inputs, [port.name for port in image.inputs] if package is None else [*package.input_shapes])
     arrays = {name: values[:samples] for name, values in arrays.items()}
-    batch = check_batch(image.inputs, arrays if package is None else package.arrangement.pack(arrays))[0]
+    batch = check_batch(image.inputs, arrays if package is None else package.pack(arrays))[0]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "npu.image"
         image.save(file)

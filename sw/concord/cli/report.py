@@ -40,7 +40,10 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     page = output or network / "report.html"
     facts = check_page(page)
     compiled = recompile(network)
-    arrays = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
+    arrays = {
+        name: values[:samples]
+        for name, values in inputs_of([*compiled.package.input_shapes], arrays_of(inputs)).items()
+    }
     with TerminalConsole(stderr=True).status("running the network up to every layer"):
         with connect(on, compiled.image.config) if on == "rtl" else nullcontext() as device:
             analysis = analyse(compiled, arrays, device)

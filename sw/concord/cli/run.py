@@ -54,8 +54,10 @@ def run(
     """
     check_npz(output)
     loaded, package = load(network)
-    by_input = inputs_from(inputs, [port.name for port in loaded.inputs])
-    ports = by_input if package is None else package.arrangement.pack(by_input)
+    by_input = inputs_from(
+        inputs, [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]
+    )
+    ports = by_input if package is None else package.pack(by_input)
     batch = check_batch(loaded.inputs, ports)[0]
     records = [] if package is None else package.input_flags(by_input)
     if strict and records:
@@ -76,10 +78,10 @@ def run(
     records += not_finite(results)
     if strict and records:
         _refuse(records, output)
-    arrays: dict[str, Any] = results
+    arrays: dict[str, Any] = results if package is None else package.typed(results)
     with replacing(output) as file:
         np.savez(file, **arrays)
-    echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+    echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in arrays.items())}")
     if records:
         wide_console().print(flag_table(records))
     else:

@@ -11,6 +11,7 @@ from concord.compiler.emission.package import Package, PackageDevice
 from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.assumptions import Assumed, assumptions
+from concord.compiler.lowering.host_partition import Parts
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.compiler.memory.row_tiling import RowTiling
@@ -182,6 +183,13 @@ def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compi
     formats, batch = compiled.package.formats, compiled.package.arrangement.batch
     made = compile_graph(graph, compiled.image.config, replace(formats, narrow=tuple(names)), batch=batch)
     return replace(made, assumptions=compiled.assumptions, flag_diagnostics=compiled.flag_diagnostics)
+
+
+def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
+    """The same network with what the host computes in front of the NPU; ``graph`` is the whole of it."""
+    kinds, partition = graph.element_types, graph.partition
+    package = replace(compiled.package, front=parts.front, element_types=kinds, partition=partition)
+    return replace(compiled, package=package)
 
 
 def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:

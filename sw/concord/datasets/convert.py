@@ -76,6 +76,11 @@ class Converter:
         if not path.is_dir():
             return cls(load_image(path))
         package = load_package(path)
+        if package.front is not None:
+            raise ValueError(
+                f"{path} must have inputs that go to the NPU as they are: the host computes "
+                f"{', '.join(package.front.outputs)} first; concord run does so"
+            )
         return cls(package.image, package.arrangement)
 
     @property

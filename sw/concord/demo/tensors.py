@@ -32,7 +32,7 @@ def every_tensor(compiled: Compiled, inputs: Inputs, device: Device, console: Co
     mapping of str to array
         ``[samples, elements]``; of a tensor that is kept wide and narrow the wide copy.
     """
-    ports = compiled.package.arrangement.pack(inputs)
+    ports = compiled.package.pack(inputs)
     samples = len(next(iter(ports.values()))) * compiled.package.arrangement.batch
     tensors: dict[str, FloatArray] = {}
     *before, _ = prefixes(compiled)  # the last ends where the program does

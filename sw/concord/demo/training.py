@@ -115,7 +115,7 @@ def _outputs(
     inputs = {compiled.graph.inputs[0]: samples.inputs(slice(0, count))}
     with connect(on, compiled.image.config) as device:
         load(device, compiled.image, console)
-        vectors = run_batch(device, compiled.package.arrangement.pack(inputs), console, f"{count} images on {on}")
+        vectors = run_batch(device, compiled.package.pack(inputs), console, f"{count} images on {on}")
     results = compiled.package.finish(inputs, vectors)
     return {name: values.reshape(len(values), -1) for name, values in results.items()}
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.derive.flags import Words, no_words, note
 from concord.golden import accumulate, binary16, blocks, table
-from concord.graph import execute
+from concord.graph.host_evaluation import run_on_host
 from concord.spec.formats import BINARY16_FRAC, BlockFormat, ExponentMode, Flag
 from concord.utils.arrays import FloatArray
 
@@ -32,6 +32,8 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words 
     batch = len(next(iter(samples.values())))
     if not batch:
         raise ValueError("inputs must have at least one sample, not none")
+    if model.front is not None:
+        samples |= run_on_host(model.front, samples)
     values: Values = {}
     for value in model.inputs:
         values[value] = grouped(samples[model.names[value.name]], model.group).reshape(-1, *value.shape)
@@ -56,19 +58,10 @@ def grouped(values: FloatArray, group: int) -> FloatArray:
 def host_outputs(
     model: ir.Model, samples: Mapping[str, FloatArray], outputs: dict[str, FloatArray]
 ) -> dict[str, FloatArray]:
-    """What the host computes from the outputs, one sample after the other."""
+    """What the host computes from the outputs."""
     assert model.host_partition is not None
     batch = {**outputs, **{name: on_grid(x, model.grids.get(name)) for name, x in samples.items()}}
-    count = len(next(iter(samples.values())))
-    single = [
-        execute.run(model.host_partition, {name: batch[name][k : k + 1] for name in model.host_partition.inputs})
-        for k in range(count)
-    ]
-    computed = {name for node in model.host_partition.nodes for name in node.outputs}
-    return {
-        name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
-        for name in single[0]
-    }
+    return run_on_host(model.host_partition, batch)
 
 
 def on_grid(x: FloatArray, grid: ir.InputGrid | None) -> FloatArray:

@@ -498,6 +498,9 @@ class Model:
     grids : dict
         By the driver's name, what inputs are rounded to before anything reads them, the host partition included. In the
         body :class:`Prepare` does that.
+    front : Graph or None
+        What the host computes in float64 from the inputs that are given: its results are inputs of the model, by the
+        names that the driver uses.
     flags : Flags or None
         If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
     """
@@ -510,4 +513,15 @@ class Model:
     group: int = 1
     host_partition: Graph | None = None
     grids: dict[str, InputGrid] = field(default_factory=dict)
+    front: Graph | None = None
     flags: Flags | None = None
+
+    @property
+    def sources(self) -> dict[str, Shape]:
+        """Shape of a sample of every input that is given, by the name that the driver uses."""
+        cut = 1 if self.group > 1 else 0
+        own = {self.names[value.name]: value.shape[cut:] for value in self.inputs}
+        if self.front is None:
+            return own
+        first = {name: tuple(self.front.sample_shape(name)) for name in self.front.inputs}
+        return first | {name: shape for name, shape in own.items() if name not in self.front.outputs}

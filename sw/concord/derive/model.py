@@ -25,7 +25,7 @@ from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
 from concord.golden import binary16
 from concord.graph.equalised import ChannelScale
-from concord.graph.host_operations import operations
+from concord.graph.host_rules import operations
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.ports import Port
@@ -86,8 +86,9 @@ def observe(what: Package | Image) -> ObservedModel:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
-    if package.host_graph is not None:
-        operations(package.host_graph)  # refuses what cannot be derived
+    for part in (package.front, package.host_graph):
+        if part is not None:
+            operations(part)  # refuses what cannot be derived
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
@@ -104,7 +105,9 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
         for name, ids in arrangement.outputs.items()
         if package.host_graph is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
-    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags)
+    return _Derivation(
+        package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags, package.front
+    )
 
 
 def _prepared(
@@ -150,6 +153,7 @@ class _Derivation:
     host_partition: Graph | None
     constants: bool
     flags: bool = False
+    front: Graph | None = None
 
     def model(self) -> ir.Model:
         """The model."""
@@ -182,7 +186,13 @@ class _Derivation:
         elements = builder.elements
         place = np.where(elements < 0, MISSING + elements, own[np.maximum(elements, 0)])
         whole = replace(
-            model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, host_partition=None
+            model,
+            body=ir.Body(tuple(nodes)),
+            outputs=tuple(outputs),
+            names=names,
+            group=1,
+            host_partition=None,
+            front=None,
         )
         return ObservedModel(_checked(whole)[0], self.batch, builder.flow, place)
 
@@ -215,7 +225,9 @@ class _Derivation:
         title = str(image.metadata.get("name", "program"))
         body = ir.Body(tuple(builder.nodes))
         grids = {name: fields["grid"] for name, fields in self.prepared.items() if fields and fields["grid"]}
-        model = ir.Model(title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids)
+        model = ir.Model(
+            title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids, self.front
+        )
         return model, builder
 
 

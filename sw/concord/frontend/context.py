@@ -82,6 +82,8 @@ class Context:
         Tensors of the file that are truth values: 0 or 1 in the graph.
     empty : set of str
         Optionals of the file without an element.
+    element_types : dict
+        Types of those tensors of the graph that are no floats, such as ``"int64"``.
     """
 
     graph: Graph
@@ -98,6 +100,7 @@ class Context:
     sequences: dict[str, list[str]] = field(default_factory=dict)
     truths: set[str] = field(default_factory=set)
     empty: set[str] = field(default_factory=set)
+    element_types: dict[str, str] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""

@@ -28,9 +28,26 @@ from concord.frontend import (
 )
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
-from concord.frontend.load import FLOAT_TYPES, captured, input_shapes, input_values, live_order, load, opset
+from concord.frontend.host import (
+    HOST_HANDLERS,
+    MOVING_OPERATORS,
+    OF_COMPUTED_OPERANDS,
+    TypedTensor,
+    reads_whole_numbers,
+)
+from concord.frontend.load import (
+    FLOAT_TYPES,
+    captured,
+    element_type,
+    input_shapes,
+    input_values,
+    live_order,
+    load,
+    opset,
+)
 from concord.functions import by_onnx_name
 from concord.graph import passes
+from concord.graph.element_types import ends
 from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
@@ -53,6 +70,8 @@ HANDLERS: dict[str, Handler] = {
 #: Operators whose attributes may be infinite.
 _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+#: Types of inputs whose range is known well enough for tables.
+_SMALL = ("bool", "int8", "uint8")
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
@@ -150,6 +169,12 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     importer = _Importer(proto, graph, nodes, reasons)
     importer.ctx.batchnorm, importer.ctx.stay = batchnorm, frozenset(stay)
+    importer.ctx.element_types = {
+        value.name: kind
+        for value in values
+        if value.name in known and (kind := element_type(value.type.tensor_type.elem_type)) is not None
+    }
+    importer.ctx.truths |= {name for name, kind in importer.ctx.element_types.items() if kind == "bool"}
     importer.run(nodes)
     if not proto.graph.output:
         reasons.append("the model must have at least one output; export it with its results as outputs")
@@ -159,6 +184,12 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
         raise UnsupportedModel(graph.name, importer.reasons)
     masks.limit(graph)
     graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
+    types = importer.ctx.element_types
+    types |= dict.fromkeys(importer.ctx.truths, "bool")
+    graph.element_types = {name: types[name] for name in [*graph.inputs, *graph.outputs] if name in types}
+    graph.known_ranges = {
+        name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL
+    }
     return graph
 
 
@@ -287,8 +318,7 @@ class _Importer:
             raise Refusal(reason, "correct the model, or export it with constants folded") from error
 
     def _bind(self, node: OnnxNode, start: int) -> None:
-        handler = handler_of(node.op) if node.standard else None
-        if handler is None:
+        if not node.standard or (handler_of(node.op) is None and node.op not in HOST_HANDLERS):
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
             if node.standard and not integer and (rule := unfolding.defined_by_onnx(self.ctx, node)) is not None:
                 self._unfolded(node, lambda *_: rule)
@@ -298,14 +328,45 @@ class _Importer:
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return
-        results = handler(self.ctx, node)
-        results = [results] if isinstance(results, str) else results
+        typed = self._nodes_of(node, start)
+        results = [result.name for result in typed]
         for index, name in enumerate(node.outputs):
             if name in self.ctx.used and index >= len(results) and name not in self.ctx.codes:
                 raise Refusal(f"output {index} '{name}' is not supported", "do not use it")
         names = [name if name in self.ctx.used else "" for name in node.outputs]
         self.ctx.bind(start, results, names + [""] * (len(results) - len(names)))
+        for name, result in zip(names, typed, strict=False):
+            if name and result.element_type is not None:
+                self.ctx.element_types[name] = result.element_type
+                if result.element_type == "bool":
+                    self.ctx.truths.add(name)
         logic.note_truths(self.ctx, node)
+
+    def _nodes_of(self, node: OnnxNode, start: int) -> Sequence[TypedTensor]:
+        """Append nodes for one of the file: such that the NPU computes, or else such that the host does."""
+        handler, host = handler_of(node.op), HOST_HANDLERS.get(node.op)
+        kind = self.ctx.element_types.get(node.input(0))
+        if reads_whole_numbers(self.ctx, node) and node.op not in MOVING_OPERATORS:
+            if host is None:
+                raise Refusal("reads whole numbers and computes with floats alone", "put a Cast to float in front")
+            return host(self.ctx, node)
+        if handler is None:
+            assert host is not None
+            return host(self.ctx, node)
+        try:
+            results = handler(self.ctx, node)
+        except Refusal as refusal:
+            if host is None or node.op not in OF_COMPUTED_OPERANDS:
+                raise
+            del self.ctx.graph.nodes[start:]
+            try:
+                return host(self.ctx, node)
+            except Refusal:
+                raise refusal from None
+        return [
+            TypedTensor(name, kind if node.op in MOVING_OPERATORS else None)
+            for name in ([results] if isinstance(results, str) else results)
+        ]
 
     def _refuse(self, node: OnnxNode, reason: str) -> None:
         """Note a reason, and what its outputs are like, as far as ONNX itself knows."""

@@ -8,6 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from concord.graph.element_types import ELEMENT_TYPES
 from concord.graph.ir import Shape
 from concord.graph.passes.order import depth_first
 from concord.utils import foreign
@@ -260,13 +263,34 @@ def input_shapes(values: Sequence[Any], wanted: Mapping[str, Sequence[int]]) -> 
 def _type_reason(value: Any) -> str | None:
     import onnx
 
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in FLOAT_TYPES:
-        kind = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
-        if kind == "tensor":
-            kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        return f"must be a tensor of floats, not {kind}; convert it outside the model"
-    return None
+    kind = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
+    if kind == "tensor":
+        try:
+            element_type(value.type.tensor_type.elem_type)
+            return None
+        except ValueError:
+            kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+    return f"must be a tensor of numbers, not {kind}; convert it outside the model"
+
+
+def element_type(number: int) -> str | None:
+    """The type that a number of ``onnx.TensorProto`` stands for; ``None`` for floats.
+
+    Raises
+    ------
+    ValueError
+        For types that are no numbers of up to 64 bits, such as strings.
+    """
+    from onnx import TensorProto, helper
+
+    if number in FLOAT_TYPES:
+        return None
+    known = number in TensorProto.DataType.values() and number != TensorProto.UNDEFINED
+    name = np.dtype(helper.tensor_dtype_to_np_dtype(number)).name if known else ""
+    if name not in ELEMENT_TYPES:
+        kind = TensorProto.DataType.Name(number) if known else f"type {number}"
+        raise ValueError(f"elements must be numbers, not {kind}")
+    return name
 
 
 def _size(dim: Any, axis: int, batch: set[str]) -> int | str:

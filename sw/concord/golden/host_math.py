@@ -94,3 +94,46 @@ def host_mean(x: np.ndarray, axes: tuple) -> np.ndarray:
         count *= x.shape[axis]
         x = host_sum(x, axis)
     return x / count
+
+
+def host_less(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """1 where the first number is less than the second one, else 0."""
+    return np.where(a < b, 1.0, 0.0)
+
+
+def host_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """1 where both numbers are equal, else 0."""
+    return np.where(a == b, 1.0, 0.0)
+
+
+def host_select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The second operand where the first one is not 0, else the third."""
+    return np.where(condition != 0, a, b)
+
+
+def host_places(indices: np.ndarray, size: int) -> np.ndarray:
+    """Whole numbers as integers; ``ValueError`` if one is neither an index of an axis nor one from its end."""
+    if not ((-size <= indices) & (indices < size) & (np.rint(indices) == indices)).all():
+        bad = indices[~((-size <= indices) & (indices < size) & (np.rint(indices) == indices))][0]
+        raise ValueError(f"indices must be whole numbers from {-size} to {size - 1}, not {bad:g}")
+    return indices.astype(np.int64)
+
+
+def host_look_up(table: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Entries along the first axis of a table."""
+    return table[host_places(indices, len(table))]
+
+
+def host_along(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    """Elements along an axis."""
+    return np.take_along_axis(x, host_places(indices, x.shape[axis]), axis)
+
+
+def host_greatest(x: np.ndarray, axis: int) -> np.ndarray:
+    """The place of the greatest element along an axis, which stays; of equal ones the first."""
+    return np.expand_dims(np.argmax(x, axis), axis).astype(np.float64)
+
+
+def host_order(x: np.ndarray, axis: int) -> np.ndarray:
+    """Places of the elements along an axis in rising order, equal ones as they come."""
+    return np.argsort(x, axis, kind="stable").astype(np.float64)

@@ -24,6 +24,24 @@ def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return check_real_numbers(name, values).astype(np.float64)
 
 
+def finite_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return ``values`` as float64, of any size: what the host computes with.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    ValueError
+        If one is not finite.
+    """
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of real numbers, not of {array.dtype}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers, not {array[~np.isfinite(array)][0]}")
+    return array.astype(np.float64)
+
+
 def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     """Return ``values`` as an array of the type that they have.
 

@@ -98,6 +98,12 @@ class Graph:
         codes are too coarse for that, a FakeQuantize computes the tensor.
     weight_quantization : dict
         What it chose for the attribute ``weight`` of nodes, by name of the node.
+    element_types : dict
+        Types of those inputs and outputs that are no floats, such as ``"int64"`` or ``"bool"``, by name.
+    known_ranges : dict
+        What is known of the values of inputs, by name: least, greatest, and why.
+    partition : str
+        What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     """
 
     name: str
@@ -108,6 +114,9 @@ class Graph:
     batched: set[str] = field(default_factory=set)
     quantization: dict[str, Quantization] = field(default_factory=dict)
     weight_quantization: dict[str, Quantization] = field(default_factory=dict)
+    element_types: dict[str, str] = field(default_factory=dict)
+    known_ranges: dict[str, tuple[float, float, str]] = field(default_factory=dict)
+    partition: str = "ends"
 
     def copy(self) -> Graph:
         """A copy whose nodes and shapes can be changed."""

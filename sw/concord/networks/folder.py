@@ -22,8 +22,8 @@ from concord.compiler.ir.expected_error import ExpectedError
 from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.host_partition import split
-from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
+from concord.compiler.lowering.host_partition import split, without_front
+from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph, with_front
 from concord.frontend import import_model
 from concord.frontend.load import one_file
 from concord.graph.equalised import ChannelScale
@@ -41,7 +41,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 9, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 10, PackageError)
 NETWORK_FOLDER = FolderKind(
     "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
     "compile the network again", PackageError,
@@ -79,6 +79,7 @@ def _save_arrangement(package: Package, path: Path) -> None:
     scales = package.arrangement.channel_scales
     options["channel scales"] = {name: asdict(scale) for name, scale in scales.items()}
     options["formats"] = package.formats.to_dict()
+    options["partition"] = package.partition
     if package.quantised_model is not None:
         options["quantised_model"] = package.quantised_model.to_dict()
     options["input_records"] = {name: record.to_dict() for name, record in package.input_records.items()}
@@ -116,7 +117,8 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
     formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
     quantised = None if measured is None else QuantisedModel.from_dict(measured)
-    host, image = split(_graph(data[MODEL], quantised))[1], Image.load(folder / IMAGE, data=data[IMAGE])
+    graph, image = _graph(data[MODEL], quantised, header["partition"]), Image.load(folder / IMAGE, data=data[IMAGE])
+    parts = without_front(graph)
     if not arrangement.fits(image):
         raise LookupError("ports")
     records = {name: InputRecord.from_dict(values) for name, values in header["input_records"].items()}
@@ -126,17 +128,20 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     return Package(
         image,
         arrangement,
-        host,
+        split(parts.rest)[1],
         formats,
         quantised_model=quantised,
         input_records=records,
         expected_error=None if expected is None else ExpectedError.from_dict(expected),
+        front=parts.front,
+        element_types=graph.element_types,
+        partition=graph.partition,
     )
 
 
-def _graph(model: bytes, quantised: QuantisedModel | None) -> Graph:
+def _graph(model: bytes, quantised: QuantisedModel | None, partition: str) -> Graph:
     """The network of a file, with the pairs that were computed when it was compiled."""
-    return import_model(model, stay=() if quantised is None else quantised.stay)
+    return replace(import_model(model, stay=() if quantised is None else quantised.stay), partition=partition)
 
 
 def recompile(folder: Path) -> Compiled:
@@ -149,9 +154,10 @@ def recompile(folder: Path) -> Compiled:
     """
     data = NETWORK_FOLDER.read(folder)
     package = package_of(folder, data)
-    graph = _graph(data[MODEL], package.quantised_model)
+    graph = _graph(data[MODEL], package.quantised_model, package.partition)
+    parts = without_front(graph)
     try:
-        compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+        compiled = compile_graph(parts.rest, package.config, package.formats, batch=package.arrangement.batch)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise PackageError(f"{folder} must hold formats that its network can have: compile it again") from error
     image, kept = compiled.image, package.image
@@ -166,7 +172,7 @@ def recompile(folder: Path) -> Compiled:
         input_records=package.input_records,
         expected_error=package.expected_error,
     )
-    return replace(compiled, package=known)
+    return with_front(replace(compiled, package=known), parts, graph)
 
 
 def load(path: Path) -> tuple[Image, Package | None]:

@@ -16,6 +16,7 @@ from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
 from concord.derive.ir import Model
 from concord.derive.model import ObservedModel, derive_image, derive_package, observe
+from concord.graph.host_inputs import whole_ranges
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.program.flags import diagnose_flags
@@ -52,7 +53,7 @@ class Subject:
         """Of a sample, by input."""
         if self.package is None:
             return {port.name: port.shape for port in self.image.inputs}
-        return {name: tuple(self.package.arrangement.shapes[name]) for name in self.package.arrangement.inputs}
+        return {name: tuple(shape) for name, shape in self.package.input_shapes.items()}
 
     @property
     def batch(self) -> int:
@@ -65,14 +66,24 @@ class Subject:
         if self.package is None:
             return {name: np.clip(x, -BINARY16_MAX, BINARY16_MAX) for name, x in made.items()}
         arrangement, samples = self.package.arrangement, {}
+        kinds = {name: kind for name, kind in self.package.element_types.items() if name in made}
+        whole = whole_ranges(self.package.front, kinds)
+        rng = np.random.default_rng(seed)
         for name, x in made.items():
+            if name in whole:
+                low, high = (int(end) for end in whole[name])
+                samples[name] = rng.integers(low, high, x.shape, endpoint=True).astype(np.float64)
+                continue
+            if name not in arrangement.inputs:
+                samples[name] = x
+                continue
             limit = np.full((1, *x.shape[1:]), float(BINARY16_MAX))
             samples[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))
         return samples
 
     def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
         """Samples as the driver gives them to a device."""
-        return dict(inputs) if self.package is None else self.package.arrangement.pack(inputs)
+        return dict(inputs) if self.package is None else self.package.pack(inputs)
 
     @cached_property
     def derived(self) -> Model:
@@ -201,6 +212,8 @@ class DerivedComparison:
         self._flags(flags, emulated.flags, first_sample)
 
     def _run_inside(self, inputs: Inputs) -> NDArray[np.float64]:
+        if self.subject.package is not None:
+            inputs = {name: np.asarray(x) for name, x in self.subject.package.arranged_inputs(inputs).items()}
         group, model = self.subject.observed.group, self.subject.observed.model
         if group > 1:
             inputs = {name: _grouped(np.asarray(x), group) for name, x in inputs.items()}

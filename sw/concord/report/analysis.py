@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -43,6 +44,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     ValueError
         If inputs are missing, unknown, of another shape, or without samples.
     """
+    inputs = compiled.package.arranged_inputs(inputs)
+    compiled = replace(compiled, package=compiled.package.of_npu)
     graph, config = compiled.graph, compiled.image.config
     want = reference(compiled, inputs)
     samples = len(want[graph.outputs[0]])

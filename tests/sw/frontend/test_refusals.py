@@ -64,7 +64,7 @@ REFUSED = [
     ),
     (unary("Conv", shape=(1, 1, 4, 4, 4), constants={"w": floats(1, 1, 2, 2, 2)}), "1 or 2 spatial axes, not 3"),
     (unary("MaxPool", shape=(1, 1, 4, 4, 4, 4), kernel_shape=[2] * 4), "1 to 3 spatial axes, not 4"),
-    (unary("Cast", to=7), "makes integers"),
+    (unary("Cast", to=8), "makes integers"),
     (unary("ReduceProd", shape=(1, 65), axes=[1]), "must multiply at most 64 elements, not 65"),
     (
         unary("Einsum", shape=(2, 3, 4), constants={"w": floats(2, 4, 3)}, equation="nij,njk->nik"),

@@ -19,7 +19,8 @@ from support.operator_examples import EXAMPLES, example
 #: Values for attributes that no example has, by operator and attribute.
 MORE = {
     "constant": np.ones(6), "beyond": 1.0, "reversed": True, "fixed": True, "product": True, "together": (1,),
-    "masked": True, "domain": (-1.0, 1.0), "segment": TableSegment(0, 1, 0),
+    "masked": True, "domain": (-1.0, 1.0), "segment": TableSegment(0, 1, 0), "condition": np.ones(6),
+    "chosen": np.ones(6), "other": np.ones(6),
     "stays": True,
 }  # fmt: skip
 EVERY = [(op, name) for op, record in OPS.items() for name in record.attributes]

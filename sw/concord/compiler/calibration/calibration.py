@@ -168,10 +168,12 @@ def classifies(graph: Graph) -> bool:
 
 
 def decides(graph: Graph) -> bool:
-    """Whether the first output is a decision: an element per class, or a single number behind a sigmoid.
+    """Whether the first output is a decision: an element per class, a class, or a single number behind a sigmoid.
 
     Other results, such as those of a regression, have an error, but nothing that could agree.
     """
+    if graph.outputs[0] in graph.element_types:
+        return decides_alone(graph)
     return classifies(graph) or (decides_alone(graph) and threshold(graph) > 0)
 
 
@@ -181,7 +183,12 @@ def decides_alone(graph: Graph) -> bool:
 
 
 def decisions(graph: Graph, values: FloatArray) -> Classes:
-    """What the first output decides: where its largest element is or, of a single number, whether it is large."""
+    """What the first output decides: where its largest element is or, of a single number, whether it is large.
+
+    A whole number is the class itself.
+    """
+    if decides_alone(graph) and graph.outputs[0] in graph.element_types:
+        return np.asarray(values.reshape(-1), dtype=np.int64)
     if decides_alone(graph):
         return np.asarray(values.reshape(-1) > threshold(graph), dtype=np.int64)
     return largest_elements(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +15,11 @@ from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
-from concord.golden.real_numbers import real_numbers
+from concord.golden.real_numbers import finite_numbers, real_numbers
 from concord.graph import execute
-from concord.graph.ir import Graph
+from concord.graph.element_types import check_numbers, of_type
+from concord.graph.host_evaluation import run_on_host
+from concord.graph.ir import Graph, Shape
 from concord.graph.ops.elementwise import FunctionAttributes
 from concord.image import Image
 from concord.program.flags import DOMAIN, INPUT_RANGE, FlagDiagnostic, diagnose_flags
@@ -51,6 +53,12 @@ class Package:
         Of inputs and outputs.
     host_graph : Graph or None
         What the host computes from the outputs of the NPU.
+    front : Graph or None
+        What the host computes from the inputs of the network: some of the inputs that are arranged.
+    element_types : mapping of str to str
+        Types of inputs and outputs of the network that are no floats, by name.
+    partition : str
+        What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     formats : Formats
         What it was compiled with.
     quantised_model : QuantisedModel or None
@@ -68,6 +76,9 @@ class Package:
     quantised_model: QuantisedModel | None = None
     input_records: Mapping[str, InputRecord] = field(default_factory=dict)
     expected_error: ExpectedError | None = None
+    front: Graph | None = None
+    element_types: Mapping[str, str] = field(default_factory=dict)
+    partition: str = "ends"
 
     @property
     def config(self) -> NpuConfig:
@@ -79,6 +90,65 @@ class Package:
         """What was measured when it was compiled and a user should know, a line each."""
         warnings = [] if self.quantised_model is None else self.quantised_model.warnings
         return warnings if self.expected_error is None else [*warnings, *self.expected_error.warnings]
+
+    @property
+    def of_npu(self) -> Package:
+        """The same without what the host computes in front of the NPU; its inputs are those that are arranged."""
+        return replace(self, front=None, element_types={})
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """Shape of a sample of every input of the network."""
+        arranged = {name: self.arrangement.shapes[name] for name in self.arrangement.inputs}
+        if self.front is None:
+            return arranged
+        first = {name: self.front.sample_shape(name) for name in self.front.inputs}
+        return first | {name: shape for name, shape in arranged.items() if name not in self.front.outputs}
+
+    @property
+    def output_shapes(self) -> dict[str, Shape]:
+        """Shape of a sample of every output of the network."""
+        if self.host_graph is None:
+            return {name: self.arrangement.shapes[name] for name in self.arrangement.outputs}
+        return {name: self.host_graph.sample_shape(name) for name in self.host_graph.outputs}
+
+    def arranged_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
+        """The inputs that are arranged, from those of the network: some may be computed by the host.
+
+        Raises
+        ------
+        TypeError
+            If an input is not made of real numbers.
+        ValueError
+            If a name or a shape is wrong, or a number is none of the type of its input, or no index of its table.
+        """
+        for name, values in inputs.items():
+            if (kind := self.element_types.get(name)) is not None:
+                check_numbers(f"input {name!r}", finite_numbers(f"input {name!r}", values), kind)
+        if self.front is None:
+            return dict(inputs)
+        shapes = self.input_shapes
+        if set(inputs) != set(shapes):
+            raise ValueError(f"inputs must be {sorted(shapes)}, not {sorted(inputs)}")
+        read = {name: finite_numbers(f"input {name!r}", inputs[name]) for name in self.front.inputs}
+        for name, values in read.items():
+            if values.shape[1:] != shapes[name] or not values.ndim:
+                want = ", ".join(map(str, ("samples", *shapes[name])))
+                raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
+        own = {name: values for name, values in inputs.items() if name in self.arrangement.inputs}
+        return own | run_on_host(self.front, read)
+
+    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:
+        """Ports of a batch from the inputs of the network: the host's part in front, then the arrangement.
+
+        Parameters and errors are those of :meth:`concord.compiler.ir.arrangement.Arrangement.pack` and of
+        :meth:`arranged_inputs`.
+        """
+        return self.arrangement.pack(self.arranged_inputs(inputs), rounded)
+
+    def typed(self, outputs: Mapping[str, FloatArray]) -> dict[str, npt.NDArray[Any]]:
+        """Outputs with the types that they have in the model; those of floats stay as they are."""
+        return {name: of_type(values, self.element_types.get(name)) for name, values in outputs.items()}
 
     def input_flags(self, inputs: Mapping[str, npt.ArrayLike]) -> list[FlagDiagnostic]:
         """Inputs that are unlike what is known of them, each with what is so and what helps; empty if there are none.
@@ -92,6 +162,7 @@ class Package:
         ValueError
             If a name or a shape is wrong.
         """
+        inputs = self.arranged_inputs(inputs)
         self.arrangement.check_names(inputs)
         diagnostics = []
         for name, record in self.input_records.items():
@@ -105,7 +176,8 @@ class Package:
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""
-        return self.host_outputs(inputs, self._outputs(inputs, ports))
+        inputs = self.arranged_inputs(inputs)
+        return self._host_outputs(inputs, self._outputs(inputs, ports))
 
     def _outputs(
         self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
@@ -127,21 +199,16 @@ class Package:
     ) -> dict[str, FloatArray]:
         """Results of a batch from the outputs of the NPU: what the host computes from them.
 
-        A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
-        where elements are in memory, so each sample is computed by itself, from contiguous arrays. A zero that the
-        host computes is +0, for NumPy does not say which one a maximum is.
+        A sample has the same bits in every batch (:func:`concord.graph.host_evaluation.run_on_host`).
         """
+        return self._host_outputs(self.arranged_inputs(inputs), outputs)
+
+    def _host_outputs(
+        self, inputs: Mapping[str, npt.ArrayLike], outputs: dict[str, FloatArray]
+    ) -> dict[str, FloatArray]:
         if self.host_graph is None:
             return outputs
-        read = self._read_by(self.host_graph, inputs, outputs)
-        batch = {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in read.items()}
-        samples = range(max(len(values) for values in batch.values())) or (0,)
-        single = [execute.run(self.host_graph, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
-        computed = {name for node in self.host_graph.nodes for name in node.outputs}
-        return {
-            name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
-            for name in single[0]
-        }
+        return run_on_host(self.host_graph, self._read_by(self.host_graph, inputs, outputs))
 
     def host_flags(
         self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
@@ -165,6 +232,7 @@ class Package:
         limited = [node for node in nodes if function(read[node.name]).constant_below_zero]
         if not limited:
             return []
+        inputs = self.arranged_inputs(inputs)
         host_inputs = self._read_by(self.host_graph, inputs, self._outputs(inputs, ports))
         values = execute.run(self.host_graph, host_inputs, keep=[node.inputs[0] for node in limited])
         diagnostics = []
@@ -184,7 +252,7 @@ class Package:
         What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.
         """
         device.clear_flags()
-        return self.finish(inputs, device.run(self.arrangement.pack(inputs, rounded=True)))
+        return self.finish(inputs, device.run(self.pack(inputs, rounded=True)))
 
     def flags(self, device: PackageDevice) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""

@@ -1,16 +1,79 @@
-"""Partition of a graph: what the NPU computes, and what the host computes from its outputs, such as a final softmax."""
+"""Partition of a graph: what the host computes in front of the NPU, what the NPU computes, and what the host does then.
+
+An operator of the kind HOST has no instruction, so the host computes it: with everything that it depends on, in front
+of the NPU, or with everything that depends on it, behind. Which of the two, products decide: they are what the NPU is
+for. A softmax at the end is for the host, too.
+"""
 
 from __future__ import annotations
 
-from concord.graph.ir import Graph
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy.typing as npt
+
+from concord.compiler.lowering.lower import Unsupported
+from concord.graph.cost import node_macs
+from concord.graph.host_evaluation import run_on_host
+from concord.graph.host_rules import has_operations
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import OperatorKind, operator_of
+
+#: Multiply-accumulates of a node that the host computes: all of their products are in memory at a time.
+_MOST = 1 << 22
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A graph in parts.
+
+    Parameters
+    ----------
+    front : Graph or None
+        What the host computes from the inputs of the network.
+    rest : Graph
+        What the NPU and then the host compute; its inputs are such of the network, and results of the first part.
+    """
+
+    front: Graph | None
+    rest: Graph
+
+    def inputs(self, samples: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
+        """Inputs of the rest, ``[samples, *shape of a sample]``, from those of the network."""
+        if self.front is None:
+            return dict(samples)
+        own = {name: values for name, values in samples.items() if name in self.rest.inputs}
+        return own | run_on_host(self.front, {name: samples[name] for name in self.front.inputs})
+
+
+def without_front(graph: Graph) -> Parts:
+    """Part off what the host must compute in front of the NPU.
+
+    Raises
+    ------
+    Unsupported
+        With every node for the host that ``graph.partition`` does not let it compute, and why.
+    """
+    host = [node for node in graph.nodes if operator_of(node).kind is OperatorKind.HOST]
+    if not host:
+        return Parts(None, graph)
+    if graph.partition == "none":
+        remedy = "--partition ends lets the host compute it"
+        raise Unsupported(graph.name, [f"{_title(node)}: no instruction computes it; {remedy}" for node in host])
+    front, back = _chosen(graph, host)
+    reasons = [*_not_for_the_host(graph, front | back)]
+    if not reasons and not any(_computes(node) for node in graph.nodes if node.name not in front | back):
+        reasons = ["nothing is left for the NPU: the host would compute all of the network"]
+    if reasons:
+        raise Unsupported(graph.name, reasons)
+    return _cut(graph, front) if front else Parts(None, graph)
 
 
 def split(graph: Graph) -> tuple[Graph, Graph | None]:
     """The part of a graph for the NPU, and the part that the host computes from its outputs, if there is one.
 
-    A node is for the host if no product reads what it computes, and its operator is one that the host's share may begin
-    with, or it follows such a node.
+    A node is for the host if it is of that kind, or if no product reads what it computes and its operator is one that
+    the host's share may begin with, or if it follows such a node.
     """
     host: set[str] = set()
     late: set[str] = set()  # nodes with a product behind them
@@ -25,7 +88,8 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
             late.add(node.name)
     for node in graph.nodes:
         follows = any(producers.get(name) in host for name in node.inputs if name)
-        if follows or (operator_of(node).host_partition and node.name not in late):
+        begins = operator_of(node).host_partition and graph.partition != "none" and node.name not in late
+        if follows or begins or operator_of(node).kind is OperatorKind.HOST:
             host.add(node.name)
     if not host:
         return graph, None
@@ -37,3 +101,91 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
     npu = Graph(graph.name, npu_nodes, list(graph.inputs), outputs, graph.shapes, batched)
     return npu, Graph(f"{graph.name} on the host", theirs, outputs, list(graph.outputs), graph.shapes, batched)
+
+
+def _title(node: Node) -> str:
+    return f"{node.op} '{node.name}'"
+
+
+def _computes(node: Node) -> bool:
+    return operator_of(node).kind is not OperatorKind.MOVING
+
+
+def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
+    """Names of the nodes in front of the NPU, and of those behind.
+
+    Of the nodes for the host, in the order of execution, the first ones are in front and the others behind: where the
+    NPU keeps most multiply-accumulates, of several such places where it keeps most nodes.
+    """
+    above, below = _reach(graph, graph.nodes, down=False), _reach(graph, graph.nodes[::-1], down=True)
+    macs = {node.name: node_macs(graph, node) for node in graph.nodes}
+    work = {node.name: (macs[node.name], int(_computes(node))) for node in graph.nodes}
+
+    def kept(count: int) -> tuple[set[str], set[str], tuple[int, int]]:
+        front: set[str] = set().union(*(above[node.name] for node in host[:count]))
+        back: set[str] = set().union(*(below[node.name] for node in host[count:]))
+        left = [work[name] for name in work if name not in front | back]
+        return front, back, (sum(m for m, _ in left), sum(n for _, n in left))
+
+    front, back, _ = max((kept(count) for count in range(len(host) + 1)), key=lambda parts: parts[2])
+    if graph.partition == "ends" and (lost := [name for name in (*front, *back) if macs[name]]):
+        between = [node for node in host if {*above[node.name]} & {*lost} or {*below[node.name]} & {*lost}]
+        raise Unsupported(graph.name, [
+            f"{_title(node)}: no instruction computes it, and products are in front of it and behind it; "
+            "--partition any lets the host compute what is on one side of it"
+            for node in between
+        ])  # fmt: skip
+    return front, back
+
+
+def _reach(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:
+    """By node, those that it depends on, or that depend on it, itself included; ``nodes`` come behind those."""
+    readers = graph.readers()
+    producers = {name: node.name for node in graph.nodes for name in node.outputs if name}
+    reached: dict[str, set[str]] = {}
+    for node in nodes:
+        if down:
+            neighbours = [reader.name for name in node.outputs if name for reader in readers.get(name, ())]
+        else:
+            neighbours = [producers[name] for name in node.inputs if name in producers]
+        reached[node.name] = {node.name}.union(*(reached[name] for name in neighbours))
+    return reached
+
+
+def _not_for_the_host(graph: Graph, names: Collection[str]) -> Iterator[str]:
+    for node in graph.nodes:
+        if node.name in names and not has_operations(node):
+            yield f"{_title(node)}: lies beside what the host computes, and the host has no operations for it"
+        elif node.name in names and (count := node_macs(graph, node)) > _MOST:
+            yield f"{_title(node)}: must have at most {_MOST:,} multiply-accumulates to be for the host, not {count:,}"
+
+
+def _cut(graph: Graph, front: set[str]) -> Parts:
+    nodes = [node for node in graph.nodes if node.name in front]
+    rest = [node for node in graph.nodes if node.name not in front]
+    read = {name for node in rest for name in node.inputs}
+    by_front = {name for node in nodes for name in node.inputs}
+    crossing = [name for node in nodes for name in node.outputs if name in read or name in graph.outputs]
+    inputs = [name for name in graph.inputs if name in read or name in graph.outputs or name not in by_front]
+    batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
+    first = Graph(
+        f"{graph.name} in front of the NPU", nodes, [name for name in graph.inputs if name in by_front], crossing,
+        graph.shapes, batched,
+    )  # fmt: skip
+    ranges = graph.known_ranges | dict(_table_ranges(nodes, crossing))
+    return Parts(first, replace(graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges))
+
+
+def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:
+    """Ranges of what is looked up in tables, and moved at most."""
+    known: dict[str, tuple[float, float]] = {}
+    for node in nodes:
+        if node.op == "Lookup":
+            table = node.attrs["table"]
+            known[node.outputs[0]] = float(table.min()), float(table.max())
+        elif operator_of(node).view and node.op != "Pad" and all(name in known for name in node.inputs):
+            ends = [known[name] for name in node.inputs]
+            known[node.outputs[0]] = min(low for low, _ in ends), max(high for _, high in ends)
+    for name in crossing:
+        if name in known and known[name][0] < known[name][1]:
+            yield name, (*known[name], "entries of its table")

@@ -61,6 +61,9 @@ def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[st
     for name in graph.inputs:
         if name in ranges:
             assumptions[name] = Assumption(float(ranges[name][0]), float(ranges[name][1]), False, "given")
+        elif name in graph.known_ranges:
+            low, high, reason = graph.known_ranges[name]
+            assumptions[name] = Assumption(low, high, False, reason)
         elif codes := _codes(graph, name):
             low, high = (float(pick(end)) for pick, end in zip((np.min, np.max), zip(*codes, strict=True), strict=True))
             assumptions[name] = Assumption(low, high, False, "what its codes mean")
@@ -110,4 +113,6 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
         else:  # about uniform: the logistic function is near the distribution function of normal numbers
             share = 1 / (1 + np.exp(-1.702 * mixed))
             samples[name] = assumption.low + (assumption.high - assumption.low) * share
+        if name in graph.element_types:
+            samples[name] = np.rint(samples[name])
     return samples

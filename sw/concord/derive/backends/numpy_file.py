@@ -109,7 +109,10 @@ def _host_functions() -> str:
 @cache
 def _own_names() -> frozenset[str]:
     """Names that the file needs itself."""
-    words = "compute constants_of flags hashlib host_outputs inputs io load np path raised run t total".split()
+    words = (
+        "compute constants_of flags hashlib host_inputs host_outputs inputs io load np path ports raised run".split()
+    )
+    words += ["run", "t", "total"]
     functions = defined(_arithmetic() + flag_text("numpy") + _host_functions())
     return frozenset([*words, *functions, *dir(builtins), *keyword.kwlist])
 
@@ -160,18 +163,25 @@ class _Writer:
         for function in layer_functions(self.model):
             stem = identifier(function.layer or "program")
             texts.append(self._function(function, names.new(stem, "layer" if stem in values else "")))
-        return texts + ([] if self.model.host_partition is None else self._host_partition(self.model.host_partition))
+        front, partition = self.model.front, self.model.host_partition
+        if front is not None or partition is not None:
+            texts += [CONSTANTS, _host_functions()]
+        if front is not None:
+            texts.append(self._host_part_of("host_inputs", front, "inputs of the NPU from those that are given"))
+        if partition is not None:
+            texts.append(self._host_part_of("host_outputs", partition, "outputs from those of the NPU"))
+        return texts
 
-    def _host_partition(self, partition: Graph) -> list[str]:
-        """The function ``host_outputs(values)``, and what it calls: outputs by name from values by name."""
+    def _host_part_of(self, function: str, partition: Graph, what: str) -> str:
+        """A function of values by name, which returns such."""
         own = Names(_own_names())
         names = {name: f"values[{name!r}]" for name in partition.inputs}
         new, dialect = (lambda name: own.new("host", name)), self.nodes.DIALECT
         lines = partition_lines(partition, names, dialect, self.nodes.constant, new)
         results = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
-        about = '"""What the host computes from the outputs of the NPU, in float64."""'
+        about = f'"""What the host computes in float64: {what}."""'
         body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{results}}}"])
-        return [CONSTANTS, _host_functions(), f"def host_outputs(values):\n{body}".strip()]
+        return f"def {function}(values):\n{body}".strip()
 
     def _function(self, function: LayerFunction, name: str) -> str:
         results = ", ".join(map(self.nodes.name, function.results))
@@ -194,16 +204,30 @@ class _Writer:
         lines += [f"    {step}" for step in self._steps]
         results = ", ".join(f"{model.names[x.name]!r}: {self._output(x)}" for x in model.outputs)
         lines.append(f"    return {{{results}}}")
-        shapes = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.inputs}
+        ports = "samples"
+        if model.front is not None:
+            names = ", ".join(repr(model.names[x.name]) for x in model.inputs)
+            ports = f"{{name: samples[name] for name in [{names}]}}"
         drop = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.outputs}
-        numbers = {"shapes": shapes, "results": drop, "group": model.group, "chunk": _chunk(model)}
+        numbers = {
+            "shapes": model.sources,
+            "ports": ports,
+            "results": drop,
+            "group": model.group,
+            "chunk": _chunk(model),
+        }
         flags = {key: text.replace("GROUP", str(model.group)) if flagged else "" for key, text in _FLAGGED.items()}
+        numbers["chunk"] = _chunk(model)
         facts = _FACTS.format(model.flags) if flagged else ""
-        body = facts + _RUN.format(**numbers, **flags, host=self._host_part())
+        body = facts + _RUN.format(**numbers, **flags, front=self._front_part(), host=self._host_part())
         return "\n".join(lines) + "\n\n\n" + body.strip()
 
     def _output(self, x: ir.Value) -> str:
         return self.nodes.expanded(x, f"len({self.nodes.name(self.model.inputs[0])})" if self.model.inputs else "1")
+
+    def _front_part(self) -> str:
+        lines = ['    with np.errstate(all="ignore"):', "        samples |= host_inputs(samples)"]
+        return "" if self.model.front is None else "".join(f"{line}\n" for line in lines)
 
     def _host_part(self) -> str:
         if self.model.host_partition is None:
@@ -259,10 +283,12 @@ def run(inputs, chunk={chunk}{option}):
     for name, x in samples.items():
         if x.shape != (count, *SHAPES[name]):
             raise ValueError(f"{{name}} must have shape {{(count, *SHAPES[name])}}, not {{x.shape}}")
+{front}    ports = {ports}
+    for name, x in ports.items():
         if not (np.abs(x) < LARGEST + 16).all():
             raise ValueError(f"{{name}} must hold finite numbers within 65504")
     missing = -count % {group}
-    full = {{name: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) for name, x in samples.items()}}
+    full = {{name: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) for name, x in ports.items()}}
     runs = (count + missing) // {group}
     if {group} > 1:
         full = {{name: x.reshape(runs, {group}, *x.shape[1:]) for name, x in full.items()}}

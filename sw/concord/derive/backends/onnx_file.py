@@ -37,7 +37,8 @@ class _Emitter(OnnxNodes):
     """Writes one model. Tensors have the names of their values, those of the network at its ends."""
 
     def __init__(self, model: ir.Model):
-        reserved = {*model.names.values(), *(model.host_partition.shapes if model.host_partition else ())}
+        parts = [part for part in (model.front, model.host_partition) if part is not None]
+        reserved = {*model.names.values(), *(name for part in parts for name in part.shapes)}
         super().__init__(Writer(reserved))
         self.model = model
         for value in _values(model.body):
@@ -47,6 +48,9 @@ class _Emitter(OnnxNodes):
     def build(self) -> onnx.ModelProto:
         self._check_names()
         model, layers = self.model, []
+        if model.front is not None:
+            write_host_partition(self.writer, model.front, {name: name for name in model.front.inputs})
+            layers.append(("inputs", 0, len(self.writer.nodes)))
         for layer, nodes in runs_of_layers(model.body):
             begin = len(self.writer.nodes)
             for node in nodes:
@@ -56,7 +60,7 @@ class _Emitter(OnnxNodes):
         results = self._ends()
         flags = self._flags() if model.flags is not None and model.flags.places else None
         layers.append(("outputs", begin, len(self.writer.nodes)))
-        inputs = [_port(model.names[value.name], self._sample(value)) for value in model.inputs]
+        inputs = [_port(name, shape) for name, shape in model.sources.items()]
         outputs = [_port(name, shape) for name, shape in results.items()]
         if model.flags is not None and flags is not None:
             shape: list[str | int | None] = ["samples", len(model.flags.places)]
@@ -73,7 +77,7 @@ class _Emitter(OnnxNodes):
         outputs = {names[value.name] for value in self.model.outputs} | {
             *(partition.outputs if partition is not None else ())
         }
-        if both := sorted(outputs & {names[value.name] for value in self.model.inputs}):
+        if both := sorted(outputs & {*self.model.sources, *(names[value.name] for value in self.model.inputs)}):
             raise ValueError(f"outputs of an ONNX graph must have other names than its inputs, not {both[0]!r}")
 
     def _sample(self, value: ir.Value) -> ir.Shape:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from concord.derive import ir
 from concord.derive.backends.onnx_host import POWERS
 from concord.derive.backends.onnx_writer import Writer
-from concord.graph.host_operations import Action, HostOperation, Operand, operations
+from concord.graph.host_operations import Action, HostOperation, Operand
+from concord.graph.host_rules import operations
 from concord.graph.ir import Graph
 
 _OPS = {
@@ -18,6 +20,8 @@ _OPS = {
     Action.MAX: "Max",
     Action.MIN: "Min",
     Action.ROOT: "Sqrt",
+    Action.FLOOR: "Floor",
+    Action.ROUND: "Round",
 }
 #: End of a slice that goes down to the first element.
 _BEFORE_FIRST = -(1 << 62)
@@ -71,14 +75,39 @@ def _write(writer: Writer, operation: HostOperation, x: list[str]) -> str:
             return writer.node("Sub", [below, writer.call("HostLog", [total])])
         case Action.SUM:
             return _sum(writer, x[0], operation.numbers[0] + 1, operation.numbers[1])
+        case Action.EXP:
+            return writer.call("HostExp", [x[0], writer.constant(POWERS, np.float64)])
         case Action.LOG:
             return writer.call("HostLog", x)
+        case Action.LESS | Action.EQUAL:
+            return _number(writer, writer.node("Less" if operation.action is Action.LESS else "Equal", x))
+        case Action.SELECT:
+            return writer.node("Where", [writer.node("Cast", x[:1], to=TensorProto.BOOL), *x[1:]])
+        case Action.LOOK_UP:
+            return writer.node("Gather", [x[0], _whole(writer, x[1])], axis=0)
+        case Action.ALONG:
+            return writer.node("GatherElements", [x[0], _whole(writer, x[1])], axis=operation.numbers[0] + 1)
+        case Action.GREATEST:
+            return _number(writer, writer.node("ArgMax", x, axis=operation.numbers[0] + 1, keepdims=1))
+        case Action.ORDER:
+            axis = operation.numbers[0]
+            count = writer.ints([operation.shape[axis]])
+            _, places = writer.several("TopK", [x[0], count], 2, axis=axis + 1, largest=0, sorted=1)
+            return _number(writer, places)
         case Action.FILL:
             samples = writer.node("Shape", [x[0]], start=0, end=1)
             return writer.node(
                 "Expand", [x[1], writer.node("Concat", [samples, writer.ints([*operation.shape])], axis=0)]
             )
     return writer.node(_OPS[operation.action], x)
+
+
+def _whole(writer: Writer, x: str) -> str:
+    return writer.node("Cast", [x], to=TensorProto.INT64)
+
+
+def _number(writer: Writer, x: str) -> str:
+    return writer.node("Cast", [x], to=TensorProto.DOUBLE)
 
 
 def _powers(writer: Writer, x: str, operation: HostOperation) -> tuple[str, str, str]:

@@ -70,6 +70,12 @@ class Writer:
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
+    def several(self, op: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
+        """Add a standard operator with several outputs, and return their names."""
+        names = [self.fresh(op) for _ in range(count)]
+        self.nodes.append(helper.make_node(op, list(inputs), names, name=names[0], **attributes))
+        return names
+
     def call(self, function: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         """Add a call of one of the functions of :mod:`.onnx_functions`."""
         self.used.add(function)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden import host_math
-from concord.graph.host_operations import ARITHMETIC, Action, HostOperation, operations
+from concord.graph.host_operations import ARITHMETIC, Action, HostOperation
+from concord.graph.host_rules import operations
 from concord.graph.ir import Graph
 
 #: What gives the text of a constant: numbers, their type, and a hint at what they are.
@@ -108,10 +109,20 @@ def _text(operation: HostOperation, x: list[str], dialect: Dialect, constant: Co
             return f"host_log_softmax({x[0]}, {operation.numbers[0] + 1})"
         case Action.SUM:
             return f"host_sum({x[0]}, {operation.numbers[0] + 1})"
-        case Action.LOG:
-            return f"host_log({x[0]})"
+        case Action.EXP | Action.LOG:
+            return f"host_{operation.action.value}({x[0]})"
         case Action.ROOT:
             return f"{dialect.root}({x[0]})"
+        case Action.FLOOR:
+            return f"{dialect.module}.floor({x[0]})"
+        case Action.ROUND:
+            return f"{dialect.module}.round({x[0]})"
+        case Action.LESS | Action.EQUAL | Action.SELECT:
+            return f"host_{operation.action.value}({', '.join(x)})"
+        case Action.LOOK_UP:
+            return f"host_look_up({x[0]}, {x[1]})"
+        case Action.ALONG | Action.GREATEST | Action.ORDER:
+            return f"host_{operation.action.value}({', '.join([*x, str(operation.numbers[0] + 1)])})"
         case Action.FILL:
             return f"{dialect.module}.broadcast_to({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
     assert operation.action in ARITHMETIC

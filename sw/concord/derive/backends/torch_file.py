@@ -91,8 +91,8 @@ class _Emitter:
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
         results = {name: (computed | ends)[name] for name in _results(model, ends)}
-        count = f"{self.local(model.inputs[0])}.shape[0]"
-        heads = [f"count = {count}", *heads]
+        variables, front = self._front()
+        heads = [*front, f"count = {self.local(model.inputs[0])}.shape[0]", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
         fixed = [
             f"{self.local(v)} = {self.local(v)}.expand(count, *{v.shape[model.group > 1 :]!r})"
@@ -103,7 +103,7 @@ class _Emitter:
         host = [*cuts, *fixed, *host]
         forward = _method(
             "forward",
-            [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
+            list(variables.values()) + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *host, f"return {', '.join(results.values())},"],
         )
         names, title, data = list(results), in_docstring(model.name), archive(self.nodes.arrays)
@@ -112,17 +112,36 @@ class _Emitter:
                 f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 functions(),
-                *([] if model.host_partition is None else ["", host_functions()]),
+                *([] if model.host_partition is model.front is None else ["", host_functions()]),
                 *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
                 f"\n\n{reader(data)}\n",
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
-                f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
+                f"INPUTS = {list(variables)!r}",
                 f"OUTPUTS = {names!r}",
             ]
         ) + CLASS.format(name=title) + "\n".join([*methods, forward]) + (
             END if model.flags is None else END_WITH_FLAGS
         )  # fmt: skip
         return text, data
+
+    def _front(self) -> tuple[dict[str, str], list[str]]:
+        """Variables of the inputs that are given by name, and lines that compute those of the model from them."""
+        model = self.model
+        own = {model.names[v.name]: self.local(v) for v in model.inputs}
+        if model.front is None:
+            return own, []
+        taken = self._taken()
+        variables = {name: own.get(name) or free_name(in_ascii(name), taken) for name in model.sources}
+        names = {name: variables[name] for name in model.front.inputs}
+        lines = partition_lines(
+            model.front, names, self.nodes.DIALECT, self.nodes.constant, lambda _: free_name("host", taken)
+        )
+        return variables, [*lines, *(f"{own[name]} = {names[name]}" for name in own if name in model.front.outputs)]
+
+    def _taken(self) -> set[str]:
+        """Names of all values."""
+        taken = {self.local(v) for v in self.model.inputs} | own_names()
+        return taken | {self.local(v) for node in every(self.model.body) for v in node.outputs}
 
     def _host_partition(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
         """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
@@ -131,8 +150,7 @@ class _Emitter:
             return [], [], {}
         inputs = {model.names[v.name]: self.local(v) for v in model.inputs}
         names, heads = dict(ends), []
-        taken = {self.local(v) for v in model.inputs}
-        taken |= {self.local(v) for node in every(model.body) for v in node.outputs}
+        taken = self._taken()
 
         def new(_: str) -> str:
             return free_name("host", taken)

@@ -77,3 +77,41 @@ def host_log_softmax(x: Tensor, axis: int) -> Tensor:
     """The logarithm of the softmax: differences from the greatest element, less that of the sum of their powers."""
     below = x - torch.amax(x, axis, keepdim=True)
     return below - host_log(host_sum(host_exp(below), axis))
+
+
+def host_less(a: Tensor, b: Tensor) -> Tensor:
+    """1 where the first number is less than the second one, else 0."""
+    return (a < b).to(torch.float64)
+
+
+def host_equal(a: Tensor, b: Tensor) -> Tensor:
+    """1 where both numbers are equal, else 0."""
+    return (a == b).to(torch.float64)
+
+
+def host_select(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The second operand where the first one is not 0, else the third."""
+    return torch.where(condition != 0, a, b)
+
+
+def host_look_up(table: Tensor, indices: Tensor) -> Tensor:
+    """Entries along the first axis of a table, negative indices from its end."""
+    return table[indices.to(torch.int64)]
+
+
+def host_along(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """Elements along an axis, negative indices from its end."""
+    places = indices.to(torch.int64)
+    return torch.gather(x, axis, torch.where(places < 0, places + x.shape[axis], places))
+
+
+def host_greatest(x: Tensor, axis: int) -> Tensor:
+    """The place of the greatest element along an axis, which stays; of equal ones the first."""
+    places = torch.arange(x.shape[axis], dtype=torch.float64).reshape([-1] + [1] * (x.ndim - 1 - axis))
+    equal = x == torch.amax(x, axis, keepdim=True)
+    return torch.amin(torch.where(equal, places, float(x.shape[axis])), axis, keepdim=True)
+
+
+def host_order(x: Tensor, axis: int) -> Tensor:
+    """Places of the elements along an axis in rising order, equal ones as they come."""
+    return torch.sort(x, stable=True, dim=axis).indices.to(torch.float64)

@@ -2,6 +2,7 @@
 
 from concord.graph.ops.base import Operation, Operator, OperatorKind, OperatorWeights, Recurrence
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
+from concord.graph.ops.host import HOST_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS
 from concord.graph.ops.recurrent import RECURRENT_OPS, directions
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 #: Every operator by its name.
-OPS: dict[str, Operator] = LINEAR_OPS | RECURRENT_OPS | WINDOW_OPS | ELEMENTWISE_OPS | MOVING_OPS
+OPS: dict[str, Operator] = LINEAR_OPS | RECURRENT_OPS | WINDOW_OPS | ELEMENTWISE_OPS | MOVING_OPS | HOST_OPS
 
 
 def operator_of(node: Operation) -> Operator:

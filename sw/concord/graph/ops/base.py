@@ -68,6 +68,7 @@ class OperatorKind(Enum):
     QUANTISED = "quantised"  # reads and writes wide or narrow
     MOVING = "moving"  # no arithmetic on values: input and output have one format
     PRECISE = "precise"  # wide in, wide out
+    HOST = "host"  # no instruction computes it: the host does
 
 
 @dataclass(frozen=True)

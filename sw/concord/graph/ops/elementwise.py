@@ -83,7 +83,8 @@ def _unary(function: Callable[[Operation, FloatArray], FloatArray]) -> Evaluatio
     return lambda node, inputs: [function(node, present(inputs[0]))]
 
 
-def _broadcast_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+def broadcast_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    """The shape to which two operands are broadcast, a constant among them."""
     shapes, constant = [present(shape) for shape in inputs], node.attributes(BinaryAttributes).constant
     if constant is not None:
         shapes.append(constant.shape)
@@ -92,7 +93,10 @@ def _broadcast_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     return [broadcast(*shapes)]
 
 
-def _binary(ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Operation, inputs: Arrays) -> list[FloatArray]:
+def evaluate_binary(
+    ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Operation, inputs: Arrays
+) -> list[FloatArray]:
+    """A function of two operands that are broadcast, a constant among them."""
     operands, attributes = [present(x) for x in inputs], node.attributes(BinaryAttributes)
     constant = attributes.constant
     rank = max([x.ndim - 1 for x in operands] + ([] if constant is None else [constant.ndim]))
@@ -412,8 +416,8 @@ def _of_two(
     record: type[BinaryAttributes] = BinaryAttributes,
 ) -> Operator:
     """An operator of two operands, one of which may be a constant."""
-    evaluation = partial(_binary, ufunc)
-    return _each(OperatorKind.PRECISE, record, _broadcast_shape, evaluation, never_negative=never_negative)
+    evaluation = partial(evaluate_binary, ufunc)
+    return _each(OperatorKind.PRECISE, record, broadcast_shape, evaluation, never_negative=never_negative)
 
 
 ELEMENTWISE_OPS = {

@@ -50,6 +50,8 @@ from concord.graph.passes.dtype_forms import DtypeForm
 Input = tuple[str, int]
 #: Entries of a list of factors: how often each is in it.
 Entries = Counter[float]
+#: What the host computes it reads and writes wide.
+_KINDS = {OperatorKind.HOST: OperatorKind.PRECISE}
 
 
 class Dtype(Enum):
@@ -122,7 +124,7 @@ def dataflow(graph: Graph) -> Dataflow:
     """The nodes of a graph as operations; all outputs leave wide."""
     records = ((node, operator_of(node)) for node in graph.nodes)
     operations = (
-        DataflowNode(node.name, record.kind, node.inputs, node.outputs, frozenset(record.wide_inputs))
+        DataflowNode(node.name, _KINDS.get(record.kind, record.kind), node.inputs, node.outputs, record.wide_inputs)
         for node, record in records
     )
     return Dataflow(tuple(graph.inputs), tuple(operations), tuple((name, 0.0) for name in graph.outputs))
@@ -290,7 +292,7 @@ class Demands:
         match node.kind:
             case OperatorKind.QUANTISED:
                 return Counter({self.factors.get((node.name, index), 0.0): 1})
-            case OperatorKind.PRECISE:
+            case OperatorKind.PRECISE | OperatorKind.HOST:
                 return Counter({0.0: 1 + self.below[node.name].total()})
             case OperatorKind.MOVING:
                 return self.below[node.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network

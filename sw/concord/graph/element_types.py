@@ -1,0 +1,40 @@
+"""Types of the elements of tensors that are no floats: which numbers they have, and arrays of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.graph.ops.host import WHOLE
+from concord.utils.arrays import FloatArray
+
+#: Types of whole numbers, and of truth values, by the names that NumPy has for them.
+ELEMENT_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def ends(element_type: str) -> tuple[float, float]:
+    """The least and the greatest number of a type that double precision holds exactly with all between."""
+    if element_type == "bool":
+        return 0.0, 1.0
+    info = np.iinfo(element_type)
+    return max(float(info.min), -WHOLE), min(float(info.max), WHOLE)
+
+
+def check_numbers(what: str, values: FloatArray, element_type: str) -> None:
+    """``ValueError`` unless all values are numbers of a type."""
+    low, high = ends(element_type)
+    bad = values[~((low <= values) & (values <= high) & (np.rint(values) == values))]
+    if bad.size:
+        raise ValueError(
+            f"{what} must have whole numbers from {low:.0f} to {high:.0f} ({element_type}), not {bad[0]:g}"
+        )
+
+
+def of_type(values: FloatArray, element_type: str | None) -> npt.NDArray[Any]:
+    """The same numbers as elements of a type; ``None`` for the floats that they are. NaN becomes 0."""
+    if element_type is None:
+        return values
+    low, high = ends(element_type)
+    return np.clip(np.nan_to_num(values, nan=0.0), low, high).astype(element_type)

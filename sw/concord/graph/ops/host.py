@@ -1,0 +1,214 @@
+"""Operators that no instruction of the NPU computes: the host does, in front of the NPU or behind it.
+
+Whole numbers and truth values are numbers in double precision: exact up to 2**53, true is 1 and false is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+
+from concord.golden.host_math import host_places
+from concord.graph.ops.attributes import ARRAY, AXIS, COUNT, FLAG, NUMBER, Attribute, NoAttributes, optional
+from concord.graph.ops.base import (
+    Arrays,
+    Operation,
+    Operator,
+    OperatorKind,
+    Shape,
+    Shapes,
+    aligned,
+    broadcast,
+    present,
+)
+from concord.graph.ops.elementwise import SubAttributes, broadcast_shape, evaluate_binary
+from concord.utils.arrays import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrapAttributes(NoAttributes):
+    """Of a Wrap."""
+
+    low: Annotated[float, Attribute("the least number of the type", NUMBER)]
+    modulus: Annotated[float, Attribute("how many numbers the type has, a power of two", NUMBER)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectAttributes(NoAttributes):
+    """Of a Select, whose inputs are those of condition, value where it holds and value elsewhere that are computed."""
+
+    condition: Annotated[FloatArray | None, Attribute("the condition, if it is constant", optional(ARRAY))] = None
+    chosen: Annotated[FloatArray | None, Attribute("the value where it holds, if constant", optional(ARRAY))] = None
+    other: Annotated[FloatArray | None, Attribute("the value elsewhere, if it is constant", optional(ARRAY))] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupAttributes(NoAttributes):
+    """Of a Lookup."""
+
+    table: Annotated[FloatArray, Attribute("its entries, along the axis", ARRAY)]
+    axis: Annotated[int, Attribute("of the table, which the indices take the place of", AXIS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeAttributes(NoAttributes):
+    """Of a Take."""
+
+    axis: Annotated[int, Attribute("of the first input, which the indices take the place of", AXIS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentAttributes(NoAttributes):
+    """Of an ArgMax."""
+
+    axis: Annotated[int, Attribute("along which the place of the greatest element is searched", AXIS)]
+    keepdims: Annotated[bool, Attribute("whether the axis stays, with length 1", FLAG)]
+    least: Annotated[bool, Attribute("whether it is the place of the least element", FLAG)]
+    last: Annotated[bool, Attribute("whether it is the last one of several equal ones, else the first", FLAG)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKAttributes(NoAttributes):
+    """Of a TopK."""
+
+    axis: Annotated[int, Attribute("along which elements are taken", AXIS)]
+    size: Annotated[int, Attribute("how many", COUNT)]
+    largest: Annotated[bool, Attribute("whether those are the greatest, in falling order, else the least", FLAG)]
+
+
+def _same_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    return [present(inputs[0])]
+
+
+def _of_one(function: Callable[[FloatArray], FloatArray]) -> Operator:
+    def evaluate(node: Operation, inputs: Arrays) -> list[FloatArray]:
+        return [np.asarray(function(present(inputs[0])), dtype=np.float64)]
+
+    return _host(NoAttributes, _same_shape, evaluate)
+
+
+def _of_two(function: Callable[[FloatArray, FloatArray], FloatArray]) -> Operator:
+    def evaluate(node: Operation, inputs: Arrays) -> list[FloatArray]:
+        return [np.asarray(y, dtype=np.float64) for y in evaluate_binary(function, node, inputs)]
+
+    return _host(SubAttributes, broadcast_shape, evaluate)
+
+
+#: Up to this number all whole numbers are exact.
+WHOLE = 2.0**53
+
+
+def wrapped(x: FloatArray, low: float, count: float) -> FloatArray:
+    """The numbers of a type of integers that these become when they overflow: ``x`` modulo ``count``, from ``low``.
+
+    Types with more numbers than are exact are taken to have no end.
+    """
+    return x if count > WHOLE else x - np.floor((x - low) / count) * count
+
+
+def _modulo(x: FloatArray, y: FloatArray) -> FloatArray:
+    """The rest that has the sign of the divisor."""
+    return x - np.floor(x / y) * y
+
+
+def _wrap(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(WrapAttributes)
+    return [wrapped(present(inputs[0]), attributes.low, attributes.modulus)]
+
+
+def _select_operands(node: Operation) -> tuple[FloatArray | None, ...]:
+    attributes = node.attributes(SelectAttributes)
+    return attributes.condition, attributes.chosen, attributes.other
+
+
+def _select_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    constants, computed = _select_operands(node), iter(inputs)
+    return [broadcast(*(present(next(computed)) if c is None else c.shape for c in constants))]
+
+
+def _select(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    constants, computed = _select_operands(node), iter(inputs)
+    operands = [present(next(computed)) if c is None else c[np.newaxis] for c in constants]
+    rank = max(x.ndim for x in operands) - 1
+    condition, chosen, other = (aligned(x, rank) for x in operands)
+    return [np.where(condition != 0, chosen, other)]
+
+
+def _lookup_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    attributes = node.attributes(LookupAttributes)
+    table, axis = attributes.table.shape, attributes.axis
+    return [(*table[:axis], *present(inputs[0]), *table[axis + 1 :])]
+
+
+def _lookup(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes, indices = node.attributes(LookupAttributes), present(inputs[0])
+    table, axis = attributes.table, attributes.axis
+    taken = np.take(table, host_places(indices, table.shape[axis]), axis=axis)
+    return [np.moveaxis(taken, axis, 0)]
+
+
+def _take_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, indices, axis = present(inputs[0]), present(inputs[1]), node.attributes(TakeAttributes).axis
+    return [(*shape[:axis], *indices, *shape[axis + 1 :])]
+
+
+def _take(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, indices, axis = present(inputs[0]), present(inputs[1]), node.attributes(TakeAttributes).axis
+    places = host_places(indices, x.shape[axis + 1])
+    return [np.stack([np.take(sample, at, axis=axis) for sample, at in zip(x, places, strict=True)])]
+
+
+def _argument_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = list(present(inputs[0])), node.attributes(ArgumentAttributes)
+    shape[attributes.axis : attributes.axis + 1] = [1] if attributes.keepdims else []
+    return [tuple(shape)]
+
+
+def _argument(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(ArgumentAttributes)
+    axis = attributes.axis + 1
+    x = -x if attributes.least else x
+    x = np.where(np.isnan(x), -np.inf, x)
+    if attributes.last:
+        places = x.shape[axis] - 1 - np.argmax(np.flip(x, axis), axis=axis)
+    else:
+        places = np.argmax(x, axis=axis)
+    return [(np.expand_dims(places, axis) if attributes.keepdims else places).astype(np.float64)]
+
+
+def _top_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = list(present(inputs[0])), node.attributes(TopKAttributes)
+    if attributes.size > shape[attributes.axis]:
+        raise ValueError(f"size must be at most the {shape[attributes.axis]} of the axis, not {attributes.size}")
+    shape[attributes.axis] = attributes.size
+    return [tuple(shape)] * 2
+
+
+def _top(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(TopKAttributes)
+    axis = attributes.axis + 1
+    keys = np.where(np.isnan(x), np.inf, -x if attributes.largest else x)
+    places = np.take(np.argsort(keys, axis=axis, kind="stable"), np.arange(attributes.size), axis=axis)
+    return [np.take_along_axis(x, places, axis), places.astype(np.float64)]
+
+
+_host = partial(Operator, OperatorKind.HOST, layout_sensitive=False, host_partition=True)
+
+HOST_OPS = {
+    "Truncate": _of_one(np.trunc),
+    "Not": _of_one(lambda x: 1.0 - x),
+    "Less": _of_two(np.less),
+    "Equal": _of_two(np.equal),
+    "Divide": _of_two(np.divide),
+    "Modulo": _of_two(_modulo),
+    "Wrap": _host(WrapAttributes, _same_shape, _wrap),
+    "Select": _host(SelectAttributes, _select_shape, _select),
+    "Lookup": _host(LookupAttributes, _lookup_shape, _lookup),
+    "Take": _host(TakeAttributes, _take_shape, _take),
+    "ArgMax": _host(ArgumentAttributes, _argument_shape, _argument),
+    "TopK": _host(TopKAttributes, _top_shape, _top),
+}

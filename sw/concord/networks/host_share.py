@@ -1,0 +1,51 @@
+"""What the host computes of a network, how much that is, and what it changes on the link, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from concord.compiler.model import Compiled
+from concord.graph.cost import macs
+from concord.graph.host_operations import Action
+from concord.graph.host_rules import has_operations, operations
+from concord.graph.ir import Graph
+
+_MOVES = (Action.RESHAPE, Action.TRANSPOSE, Action.CONCAT, Action.SLICE, Action.FILL)
+
+
+def host_work(part: Graph) -> int:
+    """Operations of one sample that the host computes, moves left out; nodes without a rule count by their results."""
+    if not all(map(has_operations, part.nodes)):
+        return sum(prod(part.shapes[name]) for node in part.nodes for name in node.outputs if name)
+    made = operations(part)
+    shapes = {name: part.shapes[name] for name in part.inputs} | {item.output: item.shape for item in made}
+
+    def size(operation: Action, shape: tuple[int, ...], first: tuple[int, ...]) -> int:
+        reads = operation in (Action.SUM, Action.GREATEST)
+        return prod(first if reads else shape)
+
+    return sum(
+        size(item.action, item.shape, shapes[item.operands[0]] if isinstance(item.operands[0], str) else ())
+        for item in made
+        if item.action not in _MOVES
+    )
+
+
+def host_lines(compiled: Compiled) -> Iterator[str]:
+    """A line for what the host computes in front of the NPU, and one for what it computes behind."""
+    package, multiplied = compiled.package, macs(compiled.npu)
+    for where, part in (("in front of", package.front), ("behind", package.host_graph)):
+        if part is None:
+            continue
+        work = host_work(part)
+        ops = ", ".join(dict.fromkeys(node.op for node in part.nodes))
+        yield (
+            f"{where} the NPU the host computes {ops}: {work:,} operations a sample, beside {multiplied:,} "
+            f"multiply-accumulates of the NPU; {_values(part.inputs, part)} become {_values(part.outputs, part)}"
+        )
+
+
+def _values(names: list[str], part: Graph) -> str:
+    count = sum(prod(part.sample_shape(name)) for name in names)
+    return f"{count:,} values" if count != 1 else "1 value"

@@ -1,0 +1,223 @@
+"""Networks of which the host computes the begin or the end, and what it may not compute."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import concord
+from concord.compiler.lowering.host_partition import without_front
+from concord.compiler.lowering.lower import Unsupported
+from concord.frontend import import_model
+from concord.host.emulated import EmulatedDevice
+from support.host_stage_nets import (
+    FLOAT,
+    INT64,
+    NETWORKS,
+    PRESET,
+    chooser,
+    classifier,
+    floats,
+    inputs_of,
+    network,
+    pixels,
+)
+from support.onnx_models import node
+
+PARTS = {
+    "classifier": (["Lookup"], ["ArgMax", "TopK"]),
+    "masked": (["Lookup"], []),
+    "pixels": ([], ["ArgMax"]),
+    "chooser": ([], ["TopK", "Conv"]),
+}
+
+
+def ops(graph):
+    return [item.op for item in graph.nodes] if graph is not None else []
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def compiled(request):
+    partition = "any" if request.param == "chooser" else "ends"
+    return request.param, concord.compile(NETWORKS[request.param](), preset=PRESET, partition=partition)
+
+
+def test_results_are_those_of_the_model(compiled):
+    """Decisions are those of the scores that the NPU computes; scores are near those of the model."""
+    name, net = compiled
+    x = inputs_of(name)
+    assert (ops(net.package.front), ops(net.package.host_graph)) == PARTS[name]
+    session = onnxruntime.InferenceSession(NETWORKS[name]().SerializeToString())
+    want = dict(zip((output.name for output in session.get_outputs()), session.run(None, x), strict=True))
+    results = net.run(x)
+    assert {k: (v.dtype.kind, v.shape) for k, v in results.items()} == {
+        k: (v.dtype.kind, v.shape) for k, v in want.items()
+    }
+    for key, value in want.items():
+        if value.dtype.kind == "f":
+            assert np.abs(results[key] - value).max() < 0.03 * np.abs(value).max()
+    if "class" in results:
+        scores = results.get("scores", results.get("p"))
+        assert results["class"].dtype == np.int64
+        np.testing.assert_array_equal(results["class"], scores.argmax(1))
+    if "yes" in results:
+        np.testing.assert_array_equal(results["yes"], results["scores"] > 0)
+    if "places" in results:
+        np.testing.assert_array_equal(results["best"], np.take_along_axis(results["scores"], results["places"], 1))
+
+
+def test_samples_are_independent(compiled):
+    name, net = compiled
+    x = inputs_of(name)
+    together = net.run(x)
+    for k in range(5):
+        alone = net.run({key: values[k : k + 1] for key, values in x.items()})
+        assert all(alone[key].tobytes() == value[k].tobytes() for key, value in together.items())
+
+
+def test_a_folder_keeps_it(compiled, tmp_path):
+    name, net = compiled
+    net.save(tmp_path / "net")
+    loaded = concord.load(tmp_path / "net")
+    assert loaded.inputs == net.inputs and loaded.outputs == net.outputs
+    want = net.run(inputs_of(name))
+    for key, value in loaded.run(inputs_of(name)).items():
+        assert value.dtype == want[key].dtype and value.tobytes() == want[key].tobytes()
+
+
+def test_inputs_are_those_of_the_network(compiled):
+    name, net = compiled
+    x = inputs_of(name)
+    assert {key: value.shape[1:] for key, value in x.items()} == net.inputs
+    first = next(iter(x))
+    with pytest.raises(ValueError, match="inputs must be"):
+        net.run({"other": x[first]} | {key: value for key, value in x.items() if key != first})
+    with pytest.raises(ValueError, match="must have the shape"):
+        net.run(x | {first: x[first][..., :1]})
+
+
+def test_numbers_that_an_input_does_not_have():
+    net = concord.compile(classifier(), preset=PRESET)
+    ids = inputs_of("classifier")["ids"]
+    with pytest.raises(ValueError, match="indices must be whole numbers from -70000 to 69999, not 70000"):
+        net.run(np.where(ids > 0, 70000, ids))
+    with pytest.raises(ValueError, match=r"input 'ids' must have whole numbers from .* \(int64\), not 0.5"):
+        net.run(ids * 0 + 0.5)
+    with pytest.raises(ValueError, match=r"input 'x' must have whole numbers from 0 to 255 \(uint8\), not 256"):
+        concord.compile(pixels(), preset=PRESET).run(np.full((1, 3, 8, 8), 256))
+
+
+def test_samples_choose_formats():
+    """Calibration data are those of the network; labels are compared with the class that it gives."""
+    x = inputs_of("classifier", 24)
+    session = onnxruntime.InferenceSession(classifier().SerializeToString())
+    labels = session.run(["class"], x)[0]
+    net = concord.compile(classifier(), preset=PRESET, calibrate=x, labels=labels, mantissa="auto")
+    assert net.compilation.mantissas is not None and net.compilation.mantissas.chosen.accuracy >= 0.9
+    assert net.expected_error.result < 0.05
+
+
+def test_bytes_travel_as_bytes():
+    """An image of bytes that the model normalises by itself: the folded factors do not make two bytes of one."""
+    net = concord.compile(pixels(), preset=PRESET)
+    assert net.rates.input_route == "raw: x: 192 bytes, a byte for an element, one of at most 256 values"
+    assert net.input_records["x"].source == "of uint8"
+    floats = concord.compile(NETWORKS["chooser"](), preset=PRESET, partition="any")
+    assert "two bytes for an element" in floats.rates.input_route
+
+
+def test_nothing_for_the_host():
+    with pytest.raises(Unsupported, match=r"ArgMax 'class': no instruction computes it; --partition ends lets"):
+        concord.compile(classifier(), preset=PRESET, partition="none")
+    with pytest.raises(ValueError, match="partition must be one of none, ends, any, not 'all'"):
+        concord.compile(classifier(), preset=PRESET, partition="all")
+
+
+def test_a_softmax_stays_on_the_npu_if_nothing_is_for_the_host():
+    model = network([node("Gemm", ["x", "w"], ["a"]), node("Softmax", ["a"], ["y"])],
+                    {"x": (FLOAT, [4])}, {"y": (FLOAT, [5])}, {"w": floats(4, 5)})  # fmt: skip
+    assert ops(concord.compile(model, preset=PRESET).package.host_graph) == ["Softmax"]
+    assert concord.compile(model, preset=PRESET, partition="none").package.host_graph is None
+
+
+def test_products_on_both_sides():
+    message = (
+        "TopK 'best': no instruction computes it, and products are in front of it and behind it; "
+        "--partition any lets the host compute what is on one side of it"
+    )
+    with pytest.raises(Unsupported, match=message):
+        concord.compile(chooser(), preset=PRESET)
+
+
+def test_nothing_left_for_the_npu():
+    model = network([node("Gather", ["table", "ids"], ["y"])], {"ids": (INT64, [3])}, {"y": (FLOAT, [3, 4])},
+                    {"table": floats(9, 4)})  # fmt: skip
+    with pytest.raises(Unsupported, match="nothing is left for the NPU"):
+        concord.compile(model, preset=PRESET)
+
+
+def test_what_the_host_has_no_operations_for():
+    """A recurrent layer between two nodes of the host."""
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"]),
+        node("Transpose", ["e"], ["t"], perm=[1, 0, 2]),
+        node("RNN", ["t", "W", "R"], ["", "h"], hidden_size=3),
+        node("TopK", ["h", "two"], ["v", "i"], axis=2),
+        node("MatMul", ["v", "w"], ["z"]),
+    ]
+    constants = {"table": floats(9, 4), "W": floats(1, 3, 4), "R": floats(1, 3, 3), "two": np.array([2]),
+                 "w": floats(2, 400)}  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("ids", INT64, [1, 3])],
+        [helper.make_tensor_value_info("z", FLOAT, [1, 1, 400])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    with pytest.raises(Unsupported, match=r"RNN .*: lies beside what the host computes, and the host has no"):
+        concord.compile(model, preset=PRESET, partition="any")
+
+
+def test_work_that_is_too_much_for_the_host():
+    model = network(
+        [node("TopK", ["x", "k"], ["v", "i"], axis=1), node("MatMul", ["v", "a"], ["b"]),
+         node("TopK", ["b", "k"], ["f", "j"], axis=1),
+         node("MatMul", ["f", "w"], ["z"])],
+        {"x": (FLOAT, [2100])}, {"z": (FLOAT, [2100])},
+        {"k": np.array([2100]), "a": np.zeros((2100, 2100), "f"), "w": np.zeros((2100, 2100), "f")},
+    )  # fmt: skip
+    graph = import_model(model)
+    graph.partition = "any"
+    with pytest.raises(Unsupported, match=r"at most 4,194,304 multiply-accumulates to be for the host, not 4,4"):
+        without_front(graph)
+
+
+def test_an_input_that_both_read():
+    """The host reads what is given, the NPU the rounded number; and an input that the host alone reads."""
+    model = network(
+        [node("Cast", ["x"], ["i"], to=INT64), node("Cast", ["i"], ["f"], to=FLOAT),
+         node("Gemm", ["f", "w"], ["a"]), node("Add", ["a", "x"], ["y"]),
+         node("ArgMax", ["y"], ["c"], axis=1)],
+        {"x": (FLOAT, [4])}, {"c": (INT64, [1]), "y": (FLOAT, [4])}, {"w": floats(4, 4)},
+    )  # fmt: skip
+    net = concord.compile(model, preset=PRESET)
+    x = np.random.default_rng(1).normal(0, 3, (6, 4))
+    front = net.package.arranged_inputs({"x": x})
+    (name,) = {*front} - {"x"}
+    np.testing.assert_array_equal(front[name], np.trunc(x))
+    with EmulatedDevice(net.config) as device:
+        device.load(net.image)
+        outputs = net.package.run(device, {"x": x})
+    np.testing.assert_array_equal(outputs["c"][:, 0], outputs["y"].argmax(1))
+    want = np.trunc(x) @ np.array(numpy_helper.to_array(model.graph.initializer[0]), float) + x
+    assert np.abs(outputs["y"] - want).max() < 0.03 * np.abs(want).max()
+
+
+def test_a_result_of_the_front_is_an_output():
+    model = network(
+        [node("Gather", ["table", "ids"], ["e"]), node("Flatten", ["e"], ["f"]), node("Gemm", ["f", "w"], ["y"])],
+        {"ids": (INT64, [2])}, {"y": (FLOAT, [3]), "e": (FLOAT, [2, 4])}, {"table": floats(9, 4), "w": floats(8, 3)},
+    )  # fmt: skip
+    net = concord.compile(model, preset=PRESET)
+    results = net.run({"ids": np.array([[1, 8], [0, 3]])})
+    table = np.asarray(numpy_helper.to_array(model.graph.initializer[0]), np.float64)
+    assert np.abs(results["e"] - table[[[1, 8], [0, 3]]]).max() < 1e-3
