@@ -380,6 +380,18 @@ def test_what_another_operand_still_reads_is_not_replaced():
     check(graph_of(nodes, x=(1, 4), u=(1, 4)), np.random.default_rng(3))
 
 
+def test_a_part_that_is_written_when_others_have_been_read():
+    """Products read one row narrow; a later row of the same tensor is written narrow, too, and replaces nothing."""
+    eye = {"weight": np.eye(5), "bias": np.zeros(5)}
+    nodes = [
+        Node("Mul", "double", ("x",), ("a",), {"constant": np.asarray(2.0)}),
+        Node("Dense", "first", ("a",), ("b",), eye),
+        *(Node("Dense", f"next {k}", ("b" if k == 0 else f"c{k - 1}",), (f"c{k}",), eye) for k in range(3)),
+        Node("Concat", "rows", ("a", "c2"), ("y",), {"axis": 0}),
+    ]
+    check(graph_of(nodes, x=(1, 5)), np.random.default_rng(3))
+
+
 def test_the_comparison_notices_one_wrong_number(monkeypatch):
     """The least difference there is between binary16 numbers, in one element of one sample."""
     rng = np.random.default_rng(1)

@@ -52,7 +52,8 @@ def _reads(plan: Plan) -> Iterator[str]:
             copy = plan.copy(storage, mem)
             if copy is None or not copy.first_use <= index <= copy.last_use:
                 yield f"layer {layer.name!r} needs {storage.name} in {mem.name.lower()} memory, where it is not live"
-        if not any(copy.first_use <= index <= copy.last_use for copy in plan.copies_of(layer.target)):
+        places = plan.copies_of(layer.target)
+        if not places or not all(copy.first_use <= index <= copy.last_use for copy in places):
             yield f"layer {layer.name!r} must have a place for {layer.target.name} while it is computed"
     for storage, _ in plan.lowered.inputs.values():
         for copy in plan.copies_of(storage):

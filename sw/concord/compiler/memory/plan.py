@@ -131,8 +131,8 @@ def make_plan(lowered: Lowered, types: Types) -> Plan:
         for k, (_, storage) in enumerate(layer.operands, 1):
             _need(plan, storage, MEMORIES[types.reads[name, k]], index, operand=True)
     for index, layer in enumerate(lowered.layers):
-        for copy in plan.copies_of(layer.target):
-            copy.first_use = min(copy.first_use, index)
+        for copy in plan.copies_of(layer.target):  # of a larger tensor, of which others may be read earlier
+            copy.first_use, copy.last_use = min(copy.first_use, index), max(copy.last_use, index)
     for storage, _ in lowered.inputs.values():
         for copy in plan.copies_of(storage):
             copy.first_use = -1
