@@ -45,10 +45,12 @@ class FirstPass(Component):
     read = Output(read_port, "Read port of the memory.")
     write = Output(write_port, "Write port of the memory.")
     idle = Output(1, "Nothing is under way.")
-    done = Output(1, "As of :class:`concord_rtl.lazy.block_tally.BlockTally`, after the last word has been written.")
-    refused = Output(lambda self: range(self._most + 1), "Likewise.")
-    vanished = Output(lambda self: range(self._most + 1), "Likewise.")
-    need = Output(lambda self: self.widths.growth_max, "Likewise.")
+    done = Output(1, "Strobe: the last word of a block has been written; the next three belong to this block.")
+    refused = Output(lambda self: range(self._most + 1), "Number of refused elements of the block.")
+    vanished = Output(lambda self: range(self._most + 1), "Number of vanished elements of the block.")
+    need = Output(
+        lambda self: self.widths.growth_max, "Bit k: a weight of the block is out of range if the block grows by k."
+    )
 
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
         self.widths = widths

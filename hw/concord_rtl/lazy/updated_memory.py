@@ -30,9 +30,11 @@ class UpdatedMemory(Component):
         Elements of a word, a power of two, and words, at least 2.
     """
 
-    command = Input(lambda self: stream_of(self.updater.command.p.shape()), "As of :class:`BlockUpdater`.")
-    increments = Input(lambda self: stream_of(self.updater.increments.p.shape()), "Likewise.")
-    result = Output(lambda self: stream_of(self.updater.result.p.shape()), "Likewise.")
+    command = Input(lambda self: stream_of(self.updater.command.p.shape()), "As ``command`` of :class:`BlockUpdater`.")
+    increments = Input(
+        lambda self: stream_of(self.updater.increments.p.shape()), "As ``increments`` of :class:`BlockUpdater`."
+    )
+    result = Output(lambda self: stream_of(self.updater.result.p.shape()), "As ``result`` of :class:`BlockUpdater`.")
     host = Input(
         lambda self: wiring.Signature(
             {

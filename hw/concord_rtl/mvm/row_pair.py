@@ -46,6 +46,9 @@ class RowPair(WindowPorts):
     for one row, the other one for the other row, with the weight of its neighbour. Everything else is as in
     :class:`concord_rtl.mvm.row.Row`.
 
+    Of the places of two neighbouring lanes in ``take`` only one is taken at a time, with ``depthwise`` and without
+    ``odd``.
+
     Parameters
     ----------
     config : NpuConfig
@@ -66,7 +69,7 @@ class RowPair(WindowPorts):
     odd = Input(1, "In depthwise mode only: the weights of the tap are in an odd lane.")
     w = Input(lambda self: data.ArrayLayout(weights(self.config).word, 2), "Weights and exponents of both rows.")
     exp = Input(lambda self: exponent_shape(self.config), "As in :class:`concord_rtl.mvm.row.Row`.")
-    clear = Input(1, "Likewise.")
+    clear = Input(1, "As in :class:`concord_rtl.mvm.row.Row`.")
     acc = Output(lambda self: data.ArrayLayout(signed(self.config.acc_bits), 2), "Sums of both rows.")
 
     def elaborate(self, platform: Any) -> Module:

@@ -106,10 +106,13 @@ class HazardGate(Component):
         lambda self: data.ArrayLayout(
             data.ArrayLayout(vector_addr_bits(self.config), self.config.inflight), self.memories
         ),
-        "From the trackers, one per memory.",
+        "Addresses still to be written, from the tracker of each memory.",
     )
-    head = Input(lambda self: data.ArrayLayout(count_shape(self.config), self.memories), "Likewise.")
-    pop = Input(lambda self: self.memories, "Likewise.")
+    head = Input(
+        lambda self: data.ArrayLayout(count_shape(self.config), self.memories),
+        "Running count of writes that are done, from the tracker of each memory.",
+    )
+    pop = Input(lambda self: self.memories, "One bit per memory: its oldest write is done, as ``pop`` of its tracker.")
     stalled = Output(1, "A request is waiting for a write.")
 
     LATENCY = 3

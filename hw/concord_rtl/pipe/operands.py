@@ -74,17 +74,17 @@ class OperandFetch(NpuUnit):
     room = Output(1, "There is room for two more vectors.")
     entries = Input(
         lambda self: data.ArrayLayout(vector_addr_bits(self.config), self.config.inflight),
-        "From the tracker of the wide memory.",
+        "Addresses still to be written, from the tracker of the wide memory.",
     )
-    head = Input(lambda self: count_shape(self.config), "Likewise.")
-    pop = Input(1, "Likewise.")
+    head = Input(lambda self: count_shape(self.config), "Running count of writes that are done, from that tracker.")
+    pop = Input(1, "The oldest write is done, as ``pop`` of that tracker.")
     grant = Input(1, "The wide memory's read port is free in this cycle.")
     read = Output(1, "A read of ``addr`` takes place.")
     addr = Output(lambda self: vector_addr_bits(self.config), "Its address.")
     wide_data = Input(lambda self: shape_of(self.config.wide_word), "Data of the read ``VECTOR_READ`` cycles ago.")
-    reserve = Input(len(OPERANDS), "One bit per port, as in :class:`OperandPort`.")
-    available = Output(len(OPERANDS), "Likewise.")
-    soon = Input(len(OPERANDS), "Likewise.")
+    reserve = Input(len(OPERANDS), "One bit per port, as ``reserve`` of :class:`OperandPort`.")
+    available = Output(len(OPERANDS), "One bit per port, as ``available`` of :class:`OperandPort`.")
+    soon = Input(len(OPERANDS), "One bit per port, as ``soon`` of :class:`OperandPort`.")
     beat = Output(
         lambda self: data.ArrayLayout(data.ArrayLayout(16, self.config.mfu_lanes), len(OPERANDS)),
         "P elements per port.",

@@ -62,7 +62,7 @@ class SourceReader(Component):
     )
     matrix_addr = Output(lambda self: matrix_addr_bits(self.config), "Address of the tile that is read in this cycle.")
     narrow_data = Input(lambda self: activations(self.config).word, "Data of the read ``VECTOR_READ`` cycles ago.")
-    wide_data = Input(lambda self: shape_of(self.config.wide_word), "Likewise.")
+    wide_data = Input(lambda self: shape_of(self.config.wide_word), "Data of the read ``VECTOR_READ`` cycles ago.")
     coming_valid = Output(1, "A tile step has its data in the next cycle.")
     coming = Output(lambda self: step_layout(self.config), "Control of that step; ``outside`` is its zero flag.")
     step = Output(lambda self: step_layout(self.config), "Control of the data that arrive in this cycle.")

@@ -38,10 +38,10 @@ class Writeback(NpuUnit):
     valid = Input(1, "A beat of the second multifunction unit is there.")
     head = Input(1, "It is the first of its vector.")
     beat = Input(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "Its elements.")
-    half_overflow = Input(1, "Flag of the beat, from the units before.")
-    acc_overflow = Input(1, "Likewise.")
-    nonfinite = Input(1, "Likewise.")
-    table_clamped = Input(1, "Likewise.")
+    half_overflow = Input(1, "A result of the units before became infinite, in the beat.")
+    acc_overflow = Input(1, "A sum left the accumulator, in the beat.")
+    nonfinite = Input(1, "An element was not finite in a unit before, in the beat.")
+    table_clamped = Input(1, "An element lay outside of its table, in the beat.")
     wide = Output(
         lambda self: WritePort(vector_addr_bits(self.config), shape_of(self.config.wide_word)),
         "Write to the wide memory.",
@@ -55,7 +55,9 @@ class Writeback(NpuUnit):
         "As ``done`` of the wide memory, for hazard trackers and gates, from a register for each: these and the "
         "memories lie far apart.",
     )
-    narrow_done = Output(lambda self: self.TAKERS, "Likewise, of the narrow memory.")
+    narrow_done = Output(
+        lambda self: self.TAKERS, "As ``done`` of the narrow memory, from a register for each of these, too."
+    )
     retired = Output(lambda self: RetirePort(self.config), "Vectors that leave the pipe.")
     reset_noise = Input(1, "Start of a run.")
 

@@ -21,7 +21,11 @@ class SequencerPorts(NpuUnit):
 
     run = Input(RunPort(), "Start and state of a run.")
     addr = Output(lambda self: program_addr_bits(self.config), "Address in the program memory.")
-    data = Input(WORD_BITS, "Its word.")
+    data = Input(
+        WORD_BITS,
+        "Its word, as many cycles later as the memory takes: a vector memory, or a column memory in element-serial "
+        "configurations.",
+    )
     chains = Output(lambda self: stream_of(chain_layout(self.config)), "Chain descriptors, held until they are taken.")
     drained = Input(1, "Everything that has been handed over has been written.")
 
