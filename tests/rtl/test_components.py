@@ -107,7 +107,7 @@ class Stage(Component):
 
     i = Input(lambda self: unsigned(self.bits), "Value.")
     ready = Output(1, "Ready at once.", init=lambda self: self.bits & 1)
-    o = Output(lambda self: self.bits if self.bits > 1 else None, "Value of the cycle before.")
+    o = Output(lambda self: self.bits, "Value of the cycle before.", when=lambda self: self.bits > 1)
 
     def __init__(self, bits):
         self.bits = bits

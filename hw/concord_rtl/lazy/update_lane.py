@@ -35,7 +35,9 @@ class UpdateLane(Component):
 
     change = Input(lambda self: self.widths.increment.members["change"], "The update.")
     noise = Input(
-        lambda self: self.widths.increment.members.get("noise"), "16 bits of noise, if it is rounded stochastically."
+        lambda self: self.widths.increment.members["noise"],
+        "16 bits of noise, if it is rounded stochastically.",
+        when=lambda self: "noise" in self.widths.increment.members,
     )
     active = Input(1, "The element counts.")
     places = Input(

@@ -39,11 +39,14 @@ class RequestChecker(Component):
     expected = Input(8, "Expected sequence number.")
     busy = Input(1, "Whether a program runs.")
     room = Input(
-        lambda self: pointer_bits(self.config) if self.config.inbox else None,
+        lambda self: pointer_bits(self.config),
         "Bytes that the feeder can take, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
     )
     produced = Input(
-        lambda self: result_bits(self.config) if self.config.inbox else None, "End of the feeder's results, likewise."
+        lambda self: result_bits(self.config),
+        "End of the feeder's results, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
     )
     done = Output(
         1,

@@ -42,13 +42,30 @@ class MessageProcessor(Component):
     """
 
     raw = Output(
-        lambda self: stream_of(8) if self.config.inbox else None,
-        "As of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        stream_of(8),
+        "As ``raw`` of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
     )
-    room = Input(lambda self: pointer_bits(self.config) if self.config.inbox else None, "Likewise.")
-    produced = Input(lambda self: result_bits(self.config) if self.config.inbox else None, "Likewise.")
-    acknowledge = Output(lambda self: 1 if self.config.inbox else None, "Likewise.")
-    acknowledged = Output(lambda self: result_bits(self.config) if self.config.inbox else None, "Likewise.")
+    room = Input(
+        lambda self: pointer_bits(self.config),
+        "As ``room`` of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
+    )
+    produced = Input(
+        lambda self: result_bits(self.config),
+        "As ``produced`` of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
+    )
+    acknowledge = Output(
+        1,
+        "As ``acknowledge`` of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
+    )
+    acknowledged = Output(
+        lambda self: result_bits(self.config),
+        "As ``acknowledged`` of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
+    )
     rx = Input(stream_of(8), "Bytes from the host.")
     tx = Output(stream_of(8), "Bytes to the host.")
     bus = Output(

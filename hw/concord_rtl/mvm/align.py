@@ -29,10 +29,11 @@ class Align(Component):
     i = Input(lambda self: signed(self.width), "Value.")
     shift = Input(lambda self: range(self.max_shift + 1), "Shift of this value.")
     o = Output(lambda self: signed(self.keep), "``i << shift``, its low bits if it does not fit.")
-    over = Output(lambda self: 1 if self.checked else None, "One cycle after ``o``: it did not fit. With ``keep``.")
+    over = Output(1, "One cycle after ``o``: it did not fit. With ``keep``.", when=lambda self: self.checked)
     negative = Output(
-        lambda self: 1 if self.checked else None,
+        1,
         "One cycle after ``o``: its sign, if it had fitted. With ``keep``.",
+        when=lambda self: self.checked,
     )
 
     LATENCY = timing.ALIGN

@@ -65,9 +65,10 @@ class Mvm(Component):
     step = Input(lambda self: control_layout(self.config), "Control of the step of the next cycle.")
     x = Input(lambda self: activations(self.config).word, "The vector of a step.")
     window = Input(
-        lambda self: window_layout(self.config) if self.config.window_taps else None,
+        lambda self: window_layout(self.config),
         "Steps of sliding products, never in the cycle of another step, and what they work on. Only with "
         "``window_taps``.",
+        when=lambda self: self.config.window_taps,
     )
     w = Input(
         lambda self: data.ArrayLayout(weights(self.config).word, self.config.rows),

@@ -26,9 +26,15 @@ def exponent_shape(config: NpuConfig):
 class WindowPorts(NpuUnit):
     """Ports of rows that have registers of windows, with ``window_taps`` only: the element comes in by ``own``."""
 
-    push = Input(lambda self: 1 if self.config.window_taps else None, "As in :class:`WindowRegisters`.")
-    copy = Input(lambda self: 1 if self.config.window_taps else None, "Likewise.")
-    take = Input(lambda self: self.config.window_taps or None, "Places whose copied elements are multiplied.")
+    push = Input(
+        1, "``own`` goes into place 0 of its registers, all others move on.", when=lambda self: self.config.window_taps
+    )
+    copy = Input(1, "The places, as they are before this cycle, are copied.", when=lambda self: self.config.window_taps)
+    take = Input(
+        lambda self: self.config.window_taps,
+        "Places whose copied elements are multiplied.",
+        when=lambda self: self.config.window_taps,
+    )
 
 
 def exp_delay(config: NpuConfig) -> int:

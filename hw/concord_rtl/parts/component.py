@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -24,18 +24,23 @@ class Port:
         ``In`` or ``Out``.
     shape : ShapeLike, Signature, or function of the component
         Width, layout or interface. A function gets the component with the attributes that were set before
-        ``super().__init__()``; there is no such port where it gives ``None``.
+        ``super().__init__()``.
     text : str
         What it means, for the documentation of the class.
     init : int
         Initial value, or a function likewise.
+    when : function of the component, optional
+        There is such a port only where it is true.
     """
 
-    def __init__(self, flow: Flow, shape: Any, text: str, *, init: Any = None):
+    def __init__(
+        self, flow: Flow, shape: Any, text: str, *, init: Any = None, when: Callable[[Any], Any] | None = None
+    ):
         self.flow = flow
         self.shape = shape
         self.text = text
         self.init = init
+        self.when = when
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -48,22 +53,22 @@ class Port:
 
     def member(self, component: Any) -> Member | None:
         """Return the member of the signature of a component, ``None`` if it has none."""
+        if self.when is not None and not self.when(component):
+            return None
         shape, init = (
             value(component) if isinstance(value, FunctionType) else value for value in (self.shape, self.init)
         )
-        if shape is None:
-            return None
         return self.flow(shape) if init is None else self.flow(shape, init=init)
 
 
-def Input(shape: Any, text: str, *, init: Any = None) -> Any:
+def Input(shape: Any, text: str, *, init: Any = None, when: Callable[[Any], Any] | None = None) -> Any:
     """Return a :class:`Port` into a component."""
-    return Port(In, shape, text, init=init)
+    return Port(In, shape, text, init=init, when=when)
 
 
-def Output(shape: Any, text: str, *, init: Any = None) -> Any:
+def Output(shape: Any, text: str, *, init: Any = None, when: Callable[[Any], Any] | None = None) -> Any:
     """Return a :class:`Port` out of a component."""
-    return Port(Out, shape, text, init=init)
+    return Port(Out, shape, text, init=init, when=when)
 
 
 class PortTable:

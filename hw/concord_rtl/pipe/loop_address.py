@@ -32,10 +32,11 @@ class LoopAddress(Component):
     last = Input(lambda self: self.LOOPS - 1, "Bit k: the turn of loop k is its last one.")
     distances = Input(lambda self: data.ArrayLayout(self.width, self.LOOPS), "Of each loop.")
     shift = Input(
-        lambda self: 1 if self.with_shift else None,
+        1,
         "Move the address by ``offset``, and the later ones of loop 0; never together with ``step``.",
+        when=lambda self: self.with_shift,
     )
-    offset = Input(lambda self: self.width if self.with_shift else None, "See ``shift``.")
+    offset = Input(lambda self: self.width, "How far ``shift`` moves the address.", when=lambda self: self.with_shift)
     addr = Output(lambda self: self.width, "Address of the turn.")
 
     def __init__(self, width: int, *, with_shift: bool = False):

@@ -67,14 +67,19 @@ class SourceReader(Component):
     coming = Output(lambda self: step_layout(self.config), "Control of that step; ``outside`` is its zero flag.")
     step = Output(lambda self: step_layout(self.config), "Control of the data that arrive in this cycle.")
     push = Output(
-        lambda self: 1 if self.config.window_taps else None,
-        "The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:",
+        1,
+        "The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``.",
+        when=lambda self: self.config.window_taps,
     )
     taken = Input(
-        lambda self: 1 if self.config.window_taps else None, "A vector has left the queue of the window unit."
+        1,
+        "A vector has left the queue of the window unit. Only with ``window_taps``.",
+        when=lambda self: self.config.window_taps,
     )
     done = Input(
-        lambda self: 1 if self.config.window_taps else None, "The window unit has made the last step of a window."
+        1,
+        "The window unit has made the last step of a window. Only with ``window_taps``.",
+        when=lambda self: self.config.window_taps,
     )
     queue = Output(lambda self: stream_of(source_layout(self.config)), "Vectors that skip the tile engines.")
     soon = Input(1, "``queue.ready`` of the next cycle.")
