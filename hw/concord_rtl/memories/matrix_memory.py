@@ -17,6 +17,7 @@ from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
+from concord_rtl.memories.row_access import RowAccess
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.component import Component, Input
 from concord_rtl.parts.stages import delay, register
@@ -51,22 +52,7 @@ class MatrixMemory(Component):
         "Port of the tile engines. ``addr``: word address; ``data``: the word, or anything while the host has the "
         "memory.",
     )
-    host = Input(
-        lambda self: wiring.Signature(
-            {
-                "sel": Out(1),
-                "addr": Out(range(self.config.matrix_depth)),
-                "row": Out(range(self.config.rows)),
-                "en": Out(1),
-                "w_data": Out(self.config.matrix_row.width),
-                "data": In(self.config.matrix_row.width),
-                "ready": In(1),
-            }
-        ),
-        "Port of the host. ``sel``: it has the memory in this cycle; ``addr``, ``row``: word and row wanted; "
-        "``en``: write ``w_data`` to the row, only with ``sel`` and ``ready``; ``w_data``: row to write, the same "
-        "as long as ``sel`` has been set; ``data``: row read; ``ready``: the row to write has come to the memory.",
-    )
+    host = Input(lambda self: RowAccess(self.config, waits=True), "Port of the host.")
 
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
     LATENCY = 2 + VectorMemory.LATENCY

@@ -13,6 +13,7 @@ from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.memories.row_access import RowAccess
 from concord_rtl.parts.component import Component, Input
 
 
@@ -37,19 +38,7 @@ class RowMemory(Component):
         ),
         "``addr``: address of a pair of rows; ``data``: the rows.",
     )
-    host = Input(
-        lambda self: wiring.Signature(
-            {
-                "sel": Out(1),
-                "addr": Out(range(self.config.matrix_depth)),
-                "row": Out(range(self.config.rows)),
-                "en": Out(1),
-                "w_data": Out(self.config.matrix_row.width),
-                "data": In(self.config.matrix_row.width),
-            }
-        ),
-        "As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.",
-    )
+    host = Input(lambda self: RowAccess(self.config, waits=False), "Port of the host.")
 
     LATENCY = 1
     HOST_LATENCY = LATENCY
