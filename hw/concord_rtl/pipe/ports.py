@@ -4,47 +4,10 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
 from concord_rtl.parts.component import Component, Input, Interface, Output
+from concord_rtl.parts.memory_ports import ReadPort, WritePort
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
 from concord_rtl.vector.table import TableAccess
-
-
-class WritePort(Interface):
-    """Writes to a vector memory, seen from where the vectors come from.
-
-    Parameters
-    ----------
-    addr, word : ShapeLike
-        Shapes of address and word.
-    columns : int
-        Parts of a word that are written on their own.
-    """
-
-    en = Output(lambda self: self.columns, "One bit per column of a word: it is written at the edge.")
-    addr = Output(lambda self: self.addr_shape, "Address.")
-    data = Output(lambda self: self.word, "Word.")
-
-    def __init__(self, addr, word, columns=1):
-        self.addr_shape, self.word, self.columns = addr, word, columns
-        super().__init__()
-
-
-class ReadPort(Interface):
-    """Reads of a vector memory, seen from the pipe.
-
-    Parameters
-    ----------
-    addr, word : ShapeLike
-        Shapes of address and word.
-    """
-
-    en = Output(1, "A word is read.")
-    addr = Output(lambda self: self.addr_shape, "Address.")
-    data = Input(lambda self: self.word, "The word, when the memory has it.")
-
-    def __init__(self, addr, word):
-        self.addr_shape, self.word = addr, word
-        super().__init__()
 
 
 class VectorPort(Interface):
@@ -53,7 +16,7 @@ class VectorPort(Interface):
     Parameters
     ----------
     addr, word, columns
-        As of :class:`WritePort`.
+        As of :class:`concord_rtl.parts.memory_ports.WritePort`.
     """
 
     read = Output(lambda self: ReadPort(self.addr_shape, self.word), "A read.")

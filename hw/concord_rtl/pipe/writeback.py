@@ -12,10 +12,11 @@ from concord.spec.formats import Flag
 from concord_rtl.arith.block_float import activations
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.parts.component import Input, NpuUnit, Output
+from concord_rtl.parts.memory_ports import WritePort
 from concord_rtl.parts.shapes import shape_of, stream_of
 from concord_rtl.parts.stages import delay
 from concord_rtl.pipe.layouts import program_addr_bits, retire_layout, vector_addr_bits
-from concord_rtl.pipe.ports import RetirePort, WritePort
+from concord_rtl.pipe.ports import RetirePort
 from concord_rtl.vector.quantizer import Quantizer
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, memory, wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib import data, memory
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
@@ -17,6 +16,7 @@ from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.bits import below
 from concord_rtl.parts.component import Component, Input, Interface, Output
 from concord_rtl.parts.control import SLOT_BITS
+from concord_rtl.parts.memory_ports import WritePort
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import Stages
 
@@ -30,11 +30,6 @@ SHIFT_BITS = 6
 UNIT_BIAS = 25
 
 
-def write_port(addr_bits: int, data_shape) -> wiring.Signature:
-    """Signature of a write port, seen from who writes."""
-    return wiring.Signature({"en": Out(1), "addr": Out(addr_bits), "data": Out(data_shape)})
-
-
 class TableAccess(Interface):
     """Accesses of the host to tables, seen from the host.
 
@@ -43,9 +38,9 @@ class TableAccess(Interface):
     config : NpuConfig
     """
 
-    write = Output(lambda self: write_port(self.config.table_addr_bits, BINARY16_WIDTH), "Write of an entry.")
+    write = Output(lambda self: WritePort(self.config.table_addr_bits, BINARY16_WIDTH), "Write of an entry.")
     slot_write = Output(
-        lambda self: write_port(clog2(self.config.table_slots), shape_of(self.config.table_slot)),
+        lambda self: WritePort(clog2(self.config.table_slots), shape_of(self.config.table_slot)),
         "Write of a descriptor.",
     )
     sel = Output(1, "The host reads: the address of the host is used.")
