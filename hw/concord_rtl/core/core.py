@@ -48,19 +48,17 @@ class NpuCore(Component):
         m.submodules.registers = registers = Registers(config, banked=implementation.held)
         m.submodules.flags = flags = FlagMemory(config, held=implementation.held)
         units = implementation.units(m, config, self.contents, registers.run.start)
-        sequencer, pipe, matrix = units.sequencer, units.pipe, units.matrix
-        program, narrow, wide = units.program, units.narrow, units.wide
-        waits = (matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
-        settle = max(*waits, program.LATENCY) + (0 if implementation.held else HostAnswer.LATENCY)
-        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=settle)
+        waits = (units.matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
+        settle = max(*waits, units.program.LATENCY) + (0 if implementation.held else HostAnswer.LATENCY)
+        m.submodules.host = host = HostPort(config, latency=units.narrow.LATENCY, settle=settle)
         self._bus(m, host, implementation.held)
-        wiring.connect(m, sequencer.chains, pipe.chains)
-        self._control(m, registers, sequencer, pipe, flags)
-        self._vector_memories(m, host, pipe, narrow, wide, implementation.written(m))
-        self._other_memories(m, host, registers, sequencer, pipe, flags, program, matrix)
+        wiring.connect(m, units.sequencer.chains, units.pipe.chains)
+        self._control(m, registers, flags, units)
+        self._vector_memories(m, host, units, implementation.written(m))
+        self._other_memories(m, host, registers, flags, units)
         if not implementation.held:
-            m.d.comb += host.write_free[RegionId.MATRIX].eq(matrix.host.ready)
-        self._answer(m, host, implementation.held, registers, pipe, flags, program, matrix, narrow, wide)
+            m.d.comb += host.write_free[RegionId.MATRIX].eq(units.matrix.host.ready)
+        self._answer(m, host, implementation.held, _answers(registers, flags, units))
         return m
 
     def _bus(self, m, host, held):
@@ -72,7 +70,8 @@ class NpuCore(Component):
             wiring.connect(m, wiring.flipped(self.bus), request.i)
             wiring.connect(m, request.o, host.bus)
 
-    def _control(self, m, registers, sequencer, pipe, flags):
+    def _control(self, m, registers, flags, units):
+        sequencer, pipe = units.sequencer, units.pipe
         wiring.connect(m, registers.run, sequencer.run)
         wiring.connect(m, pipe.retired, flags.retired)
         wiring.connect(m, pipe.events, registers.events)
@@ -88,13 +87,16 @@ class NpuCore(Component):
             self.trapped.eq(sequencer.run.trapped),
         ]
 
-    def _vector_memories(self, m, host, pipe, narrow, wide, written):
+    def _vector_memories(self, m, host, units, written):
         """The pipe goes first; the host takes the cycles it leaves.
 
         Writes take place in the domain ``written``. The reads that have waited for a write come two cycles after its
         end at the earliest.
         """
-        for memory, region, port in ((narrow, RegionId.NARROW, pipe.narrow), (wide, RegionId.WIDE, pipe.wide)):
+        for memory, region, port in (
+            (units.narrow, RegionId.NARROW, units.pipe.narrow),
+            (units.wide, RegionId.WIDE, units.pipe.wide),
+        ):
             m.d.comb += [
                 memory.read.addr.eq(Mux(port.read.en, port.read.addr, host.addr)),
                 port.read.data.eq(memory.read.data),
@@ -107,7 +109,8 @@ class NpuCore(Component):
                 memory.write.data.eq(Mux(port.write.en.any(), port.write.data, host.data)),
             ]
 
-    def _other_memories(self, m, host, registers, sequencer, pipe, flags, program, matrix):
+    def _other_memories(self, m, host, registers, flags, units):
+        sequencer, pipe, program, matrix = units.sequencer, units.pipe, units.program, units.matrix
         for region in CORE_REGIONS:
             if region not in (RegionId.NARROW, RegionId.WIDE):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
@@ -142,16 +145,8 @@ class NpuCore(Component):
             pipe.tables.addr.eq(host.addr),
         ]
 
-    def _answer(self, m, host, held, registers, pipe, flags, program, matrix, narrow, wide):
-        answers = {
-            RegionId.REGS: registers.r_data,
-            RegionId.PROGRAM: program.read.data,
-            RegionId.MATRIX: matrix.host.data,
-            RegionId.NARROW: narrow.read.data,
-            RegionId.WIDE: wide.read.data,
-            RegionId.TABLE: pipe.tables.data,
-            RegionId.FLAGS: flags.host_data,
-        }
+    def _answer(self, m, host, held, answers):
+        """The word of the region that the host reads."""
         if not held:
             m.submodules.answer = chosen = HostAnswer(self.config)
             m.d.comb += [chosen.region.eq(host.region), host.answer.eq(chosen.o)]
@@ -161,3 +156,16 @@ class NpuCore(Component):
             for region, answer in answers.items():
                 with m.Case(region):
                     m.d.comb += host.answer.eq(answer)
+
+
+def _answers(registers, flags, units) -> dict[RegionId, Any]:
+    """Words for the host by region."""
+    return {
+        RegionId.REGS: registers.r_data,
+        RegionId.PROGRAM: units.program.read.data,
+        RegionId.MATRIX: units.matrix.host.data,
+        RegionId.NARROW: units.narrow.read.data,
+        RegionId.WIDE: units.wide.read.data,
+        RegionId.TABLE: units.pipe.tables.data,
+        RegionId.FLAGS: flags.host_data,
+    }
