@@ -11,7 +11,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup check demo train-demo test coverage torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
+.PHONY: help setup check demo train-demo test coverage torch mutants prove prove-all fuzz formal gates sim bitstream bench reach lint format pages docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -54,6 +54,8 @@ bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
 	$(RUN) -m concord_bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
+reach: $(READY) ## networks such as people bring: how many compile, run and are right (ARGS="--only bert --partition ends" to choose)
+	$(RUN) -m concord_bench.reach --json docs/data/reach.json --before docs/data/reach-896d18d.json --docs docs/reach.md $(ARGS)
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format
