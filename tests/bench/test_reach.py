@@ -12,7 +12,7 @@ from concord_bench.reach import outcomes
 from concord_bench.reach.__main__ import line, reach
 from concord_bench.reach.networks import FAMILIES, NETWORKS
 from concord_bench.reach.outcomes import OFF, OTHER, REFUSED, RIGHT, Outcome, cause_of, difference, judge, survey
-from concord_bench.reach.page import render
+from concord_bench.reach.page import DATA, PAGE, earlier, render
 
 KNOWN = {network.name: network for network in NETWORKS}
 
@@ -112,6 +112,12 @@ def test_causes(message, cause):
 def test_unknown_names_are_refused():
     result = CliRunner().invoke(reach, ["--only", "no_such_network"])
     assert result.exit_code and "networks must be among" in result.output
+
+
+def test_the_page_is_that_of_the_figures():
+    now, before = (earlier(file) for file in DATA)
+    assert [item.name for item in now] == list(KNOWN) == [item.name for item in before]
+    assert PAGE.read_text() == render(now, before, DATA[1].stem.partition("-")[2])
 
 
 def test_a_page_counts(tmp_path):

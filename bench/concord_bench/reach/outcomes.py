@@ -36,7 +36,7 @@ CAUSES = (
     ("up-sampling", r"^(Resize|Upsample|ConvTranspose|DepthToSpace|SpaceToDepth)\b"),
     ("ai.onnx.ml", r"ai\.onnx\.ml"),
     ("labels as results", r"^(ArgMax|ArgMin|TopK)\b"),
-    ("integers and other types", r"tensor of floats|makes integers|U?INT\d+|BOOL|STRING|DOUBLE"),
+    ("integers and other types", r"tensor of floats|whole numbers|makes integers|U?INT\d+|BOOL|STRING|DOUBLE"),
     ("control flow", r"^(If|Loop|Scan)\b"),
     ("constants and broadcast", r"^(Expand|Tile|Where|Equal|ConstantOfShape|OneHot)\b|broadcast|constant|infinities"),
     ("operator", r"is not supported"),

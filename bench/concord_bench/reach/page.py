@@ -42,11 +42,15 @@ python -m concord_bench.reach --python OTHER/bin/python --json other.json   # th
 ```
 
 Every network is compiled for `ecp5-85f-256`, or the first of `ecp5-85f` and `ecp5-85f-mlp` that takes it, with formats
-from {calibrated} samples (`--quick`). {compared} other samples run on the emulator and in ONNX Runtime. A network
-*runs* if all of its results are there and right: each within {error:g} % of the size of the result, and what differs
-from sample to sample with a correlation of {correlation:g} or more. Labels may differ for one sample in eight. Weights
-are random, so errors say whether the structure is right, and not what a trained network loses. For {proved} samples
-every value that the derived NumPy model has is compared with the emulator; all must be equal to the bit.
+from {calibrated} samples: without a search (`--quick`), and with one where numbers overflow. {compared}
+other samples run on the emulator and in ONNX Runtime.
+
+* A network *runs* if all of its results are there and right. Each must be within {error:g} % of the size of the result,
+  and what differs from sample to sample must correlate by {correlation:g} or more. Labels may differ for one sample in
+  eight.
+* Weights are random. So errors say whether the structure is right, and not what a trained network loses.
+* For {proved} samples every value that the derived NumPy model has is compared with the emulator. All must be equal to
+  the bit.
 """
 
 

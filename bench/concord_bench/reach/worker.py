@@ -18,19 +18,28 @@ from typing import Any
 import numpy as np
 
 
-def compile_first(request: dict[str, Any], samples: dict[str, Any], answer: dict[str, Any]) -> Any:
-    """The network for the first preset that it fits; ``None`` if there is none, and the answer says why."""
+def compile_once(request: dict[str, Any], preset: str, samples: dict[str, Any]) -> Any:
+    """The network for a preset, with a search of its formats where numbers overflow without one."""
     import concord
 
     options = {} if request["partition"] is None else {"partition": request["partition"]}
-    refusals: dict[str, tuple[str, str]] = {}
-    for preset in request["presets"]:
+    for quick in dict.fromkeys([request["quick"], False]):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                network = concord.compile(
-                    request["model"], preset=preset, calibrate=samples, quick=request["quick"], **options
-                )
+                return concord.compile(request["model"], preset=preset, calibrate=samples, quick=quick, **options)
+        except ValueError as error:
+            if not quick or type(error).__name__ != "NotFiniteError":
+                raise
+    return None
+
+
+def compile_first(request: dict[str, Any], samples: dict[str, Any], answer: dict[str, Any]) -> Any:
+    """The network for the first preset that it fits; ``None`` if there is none, and the answer says why."""
+    refusals: dict[str, tuple[str, str]] = {}
+    for preset in request["presets"]:
+        try:
+            network = compile_once(request, preset, samples)
         except Exception as error:
             refusals[preset] = type(error).__name__, str(error)
             if type(error).__name__ not in ("CapacityError", "Unsupported") or "fits into no other preset" in str(
