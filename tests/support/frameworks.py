@@ -7,8 +7,9 @@ import pytest
 
 # Before Keras is imported; without TensorFlow it has no other backend.
 os.environ.setdefault("KERAS_BACKEND", "torch")
-#: By extra: the packages that it brings.
+#: By extra: the packages that it brings; ``onnx`` is always there.
 PACKAGES = {
+    "onnx": ("onnx",),
     "torch": ("torch", "onnxscript"),
     "sklearn": ("sklearn", "skl2onnx"),
     "keras": ("keras", "torch", "onnxscript"),
