@@ -44,8 +44,8 @@ formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --d
 	$(RUN) tests/proving.py $(ARGS)
 gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
 	$(RUN) tests/gates.py $(ARGS)
-torch: $(READY) ## install PyTorch, Keras and the converter of scikit-learn, and run the tests that need them
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn]"
+torch: $(READY) ## install PyTorch, Keras, LiteRT and the converter of scikit-learn, and run the tests that need them
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn,tflite]" "ai-edge-litert>=2,<3"
 	$(RUN) -m pytest -q -n 2 tests/sw/derive tests/sw/prove tests/sw/train -k torch $(ARGS)
 	$(RUN) -m pytest -q -n 2 tests/sw/frameworks tests/sw/utils/test_foreign.py tests/docs/test_models.py $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)

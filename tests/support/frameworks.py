@@ -12,6 +12,7 @@ PACKAGES = {
     "onnx": ("onnx",),
     "torch": ("torch", "onnxscript"),
     "sklearn": ("sklearn", "skl2onnx"),
+    "tflite": ("tflite", "ai_edge_litert"),  # and the interpreter that it is compared with
     "keras": ("keras", "torch", "onnxscript"),
 }
 

@@ -139,7 +139,7 @@ def compile_model(
     workers: int | None,
     cluster: str | None,
 ) -> None:
-    """Compile an ONNX MODEL to a folder.
+    """Compile a MODEL, of ONNX or TensorFlow Lite, to a folder.
 
     With --calibrate, the formats are chosen that do least harm to the results of these samples. Without it, all
     exponents are dynamic, and tables cover the values that are to be expected. With --quick, nothing is compared.
@@ -162,8 +162,8 @@ def compile_model(
     from concord.compiler.calibration.trained import evidence_path
     from concord.compiler.lowering.assumptions import assumption_table
     from concord.compiler.lowering.layout_copies import copies_text
+    from concord.frameworks import onnx_bytes
     from concord.frontend import import_model
-    from concord.frontend.load import one_file
     from concord.frontend.selection import Selection
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
@@ -180,7 +180,7 @@ def compile_model(
     options.check(calibrate is not None)
     npu, target = Target.of(board, preset, config_file), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
-    network, watch = selection.of(one_file(model)), Watch(verbose, dump, check)
+    network, watch = selection.of(onnx_bytes(model)), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
         graph = import_model(network)

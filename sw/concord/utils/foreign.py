@@ -21,6 +21,10 @@ _KERAS = (
     "load it with Keras and KERAS_BACKEND=torch (pip install 'concord-npu[keras]'), and give the model to "
     'concord.compile(model), or export it: model.export("net.onnx", format="onnx")'
 )
+_TFLITE = (
+    "give it to concord compile or concord.compile, which make ONNX of it (pip install 'concord-npu[tflite]'); the "
+    "folder that they write has that as model.onnx"
+)
 _TF2ONNX = "convert it with the package tf2onnx: python -m tf2onnx.convert"
 _SKLEARN = (
     "load it where it was made, and give the estimator to concord.compile(estimator) (pip install "
@@ -51,7 +55,7 @@ class Foreign:
 #: What files begin with, from which byte on.
 _BEGINNINGS = (
     (0, b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, as Keras writes", _KERAS)),
-    (4, b"TFL3", Foreign("a TensorFlow Lite model", f"{_TF2ONNX} --tflite net.tflite --output net.onnx")),
+    (4, b"TFL3", Foreign("a TensorFlow Lite model", _TFLITE)),
     (4, b"ORTM", Foreign("a model in the format of ONNX Runtime", "take the ONNX model that it was made from")),
     (0, b"GGUF", Foreign("a GGUF file of weights", _WEIGHTS)),
     (0, b"\x93NUMPY", Foreign("an array of NumPy (npy)", "the network is another file")),
@@ -185,6 +189,11 @@ _PACKAGES: dict[str, Callable[[str], Foreign]] = {
         f"a model of LightGBM ({kind})", "trees have no matrix products: they are not supported"
     ),
 }
+
+
+def is_tflite(data: bytes) -> bool:
+    """Whether the contents of a file, or their first bytes, are those of a TensorFlow Lite model."""
+    return data[4:8] == b"TFL3"
 
 
 def framework_of(model: Any) -> str:

@@ -40,7 +40,7 @@ HEADER = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 FILES = {
     "net.h5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file, as Keras writes", "concord-npu[keras]"),
     "net.keras": (archive("metadata.json", "config.json", "model.weights.h5"), "a Keras model", "concord-npu[keras]"),
-    "net.tflite": (b"\x1c\0\0\0TFL3" + bytes(90), "a TensorFlow Lite model", "--tflite"),
+    "net.tflite": (b"\x1c\0\0\0TFL3" + bytes(90), "a TensorFlow Lite model", "concord-npu[tflite]"),
     "net.ort": (b"\x1c\0\0\0ORTM" + bytes(90), "a model in the format of ONNX Runtime", "made from"),
     "net.pt": (archive("net/data.pkl", "net/version", "net/data/0"), "a file of PyTorch (pt)", "torch.onnx.export"),
     "net.pt2": (archive("serialized_exported_program.json", "version"), "torch.export (pt2)", "torch.export.load"),

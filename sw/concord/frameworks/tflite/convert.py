@@ -1,0 +1,49 @@
+"""From the contents of a TensorFlow Lite file to those of an ONNX file."""
+
+from __future__ import annotations
+
+from concord.frameworks.exported import finished
+from concord.frameworks.tflite.flat import DAMAGED, read_flat
+from concord.frameworks.tflite.operators import OPERATORS, NotWritten
+from concord.frameworks.tflite.writer import LayoutWriter
+from concord.frontend import UnsupportedModel
+
+
+def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> bytes:
+    """The contents of an ONNX file of a TensorFlow Lite file.
+
+    Inputs and outputs are floats with the names and the layout of the file, ``[batch, height, width, channels]`` of
+    images; if the file has codes for them, they are what the codes mean. Codes of tensors and weights are kept, in QDQ
+    form.
+
+    Raises
+    ------
+    UnsupportedModel
+        With every operator that is not known, or has an option that is not.
+    ValueError
+        If the file is damaged, or has something else that is not supported.
+    """
+    flat = read_flat(data)
+    writer = LayoutWriter(flat)
+    inputs = [writer.fresh(flat.tensors[index].name) for index in flat.inputs]
+    outputs = [writer.fresh(flat.tensors[index].name) for index in flat.outputs]
+    for index, input_name in zip(flat.inputs, inputs, strict=True):
+        writer.put(index, input_name)
+    reasons = []
+    for operator in flat.operators:
+        place = f"{operator.name} {flat.tensors[operator.outputs[0]].name!r}" if operator.outputs else operator.name
+        if (write := OPERATORS.get(operator.name)) is None:
+            reasons.append(f"{place}: operator is not supported; replace it, or compute it outside the model")
+            continue
+        try:
+            write(writer, operator)
+        except NotWritten as error:
+            reasons.append(f"{place}: {error}; export the model with it")
+        except DAMAGED as error:
+            if not reasons:  # behind an operator that is missing, tensors are missing, too
+                raise ValueError(f"{name} must be whole: {place} is damaged; copy or export it again") from error
+    if reasons:
+        raise UnsupportedModel(name, reasons)
+    for index, output in zip(flat.outputs, outputs, strict=True):
+        writer.finish(writer.rows(index), output)
+    return finished(writer.model(flat, inputs, outputs), "TensorFlow Lite, converted with its codes")

@@ -1,0 +1,337 @@
+"""What operators of TensorFlow Lite are in ONNX, each as a function that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from concord.frameworks.tflite.flat import FlatOperator, FlatTensor, Values
+from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
+
+Write = Callable[[LayoutWriter, FlatOperator], None]
+_SAME = 0
+
+
+class NotWritten(Exception):
+    """Why an operator cannot be written."""
+
+
+def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
+    """What an operator computes behind its activation, if it has one."""
+    kind = operator.options.FusedActivationFunction() if operator.options is not None else 0
+    if kind == 0:
+        return name
+    if kind == 1:
+        return writer.node("Relu", [name])
+    if kind == 2:
+        return _clipped(writer, name, -1, 1)
+    if kind == 3:
+        return _clipped(writer, name, 0, 6)
+    raise NotWritten("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own")
+
+
+def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:
+    ends = [writer.constant(np.float32(end), "bound") for end in (least, most)]
+    return writer.node("Clip", [name, *ends])
+
+
+def _constant(writer: LayoutWriter, index: int, what: str) -> Values:
+    values = writer.tensors[index].real
+    if values is None:
+        raise NotWritten(f"its {what} must be constant, not computed")
+    return values
+
+
+def _axes(writer: LayoutWriter, index: int, rank: int) -> list[int]:
+    return [int(axis) % rank for axis in np.ravel(_constant(writer, index, "axes"))]
+
+
+def _pads(
+    padding: int, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Elements in front of an image and behind it, along both axes: as many as the size of the result needs."""
+    totals = [0, 0]
+    if padding == _SAME:
+        reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+        totals = [
+            max((-(-size // step) - 1) * step + window - size, 0)
+            for size, step, window in zip(sizes, strides, reach, strict=True)
+        ]
+    return [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]
+
+
+def _strides(options: Any) -> list[int]:
+    strides = [options.StrideH(), options.StrideW()]
+    if min(strides) < 1:
+        raise NotWritten(f"its strides must be at least 1, not {strides}")
+    return strides
+
+
+def _bias(writer: LayoutWriter, operator: FlatOperator, position: int) -> list[str]:
+    """The bias, if there is one."""
+    if len(operator.inputs) <= position or operator.inputs[position] < 0:
+        return []
+    return [writer.rows(operator.inputs[position])]
+
+
+def _convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
+    x, w = operator.inputs[:2]
+    options, depthwise = operator.options, operator.name == "DEPTHWISE_CONV_2D"
+    image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
+    dilations, strides = [options.DilationHFactor(), options.DilationWFactor()], _strides(options)
+    order = (3, 0, 1, 2) if depthwise else TO_CHANNELS
+    group = image[3] if depthwise else image[3] // max(kernel[3], 1)
+    result = writer.node(
+        "Conv", [writer.channels(x), writer.weights(w, order), *_bias(writer, operator, 2)],
+        kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=max(group, 1),
+        pads=_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations),
+    )  # fmt: skip
+    writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
+
+
+def _transposed_convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
+    _, w, x = operator.inputs[:3]
+    image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
+    strides, out = _strides(operator.options), writer.tensors[operator.outputs[0]].shape
+    over = [(image[k + 1] - 1) * strides[k] + kernel[k + 1] - out[k + 1] for k in (0, 1)]
+    result = writer.node(
+        "ConvTranspose",
+        [writer.channels(x), writer.weights(w, (3, 0, 1, 2)), *_bias(writer, operator, 3)],
+        kernel_shape=kernel[1:3], strides=strides,
+        pads=[*(max(size, 0) // 2 for size in over), *(max(size, 0) - max(size, 0) // 2 for size in over)],
+        output_padding=[max(-size, 0) for size in over],
+    )  # fmt: skip
+    writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
+
+
+def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
+    x, w = operator.inputs[:2]
+    shape, out = writer.tensors[x].shape, writer.tensors[operator.outputs[0]].shape
+    rows, features = writer.rows(x), writer.tensors[w].shape[1]
+    if len(shape) != 2 or shape[1] != features:
+        rows = writer.reshaped(rows, (-1, features))
+    result = writer.node("Gemm", [rows, writer.weights(w, (0, 1)), *_bias(writer, operator, 2)], transB=1)
+    if len(out) != 2:
+        result = writer.reshaped(result, out)
+    writer.put(operator.outputs[0], _activated(writer, result, operator))
+
+
+def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
+    (x,), options = operator.inputs, operator.options
+    kernel, strides = [options.FilterHeight(), options.FilterWidth()], _strides(options)
+    pads = _pads(options.Padding(), writer.tensors[x].shape[1:3], kernel, strides, (1, 1))
+    average = operator.name == "AVERAGE_POOL_2D"
+    result = writer.node(
+        "AveragePool" if average else "MaxPool", [writer.channels(x)], kernel_shape=kernel, strides=strides, pads=pads
+    )
+    result = _activated(writer, result, operator)
+    if average:
+        writer.put(operator.outputs[0], result, channels=True)
+    else:
+        _moved(writer, operator, result, channels=True)
+
+
+def _moved(writer: LayoutWriter, operator: FlatOperator, name: str, channels: bool = False) -> None:
+    """A result that has the codes of the first operand, if it has the same scale: they are not rounded again."""
+    source, result = writer.tensors[operator.inputs[0]], writer.tensors[operator.outputs[0]]
+    (writer.same if _codes(source) == _codes(result) else writer.put)(operator.outputs[0], name, channels)
+
+
+def _codes(tensor: FlatTensor) -> tuple[Any, ...]:
+    return tensor.kind, tensor.scales.tolist(), tensor.zeros.tolist()
+
+
+def _elementwise(writer: LayoutWriter, operator: FlatOperator, *ops: Callable[[LayoutWriter, list[str]], str]) -> None:
+    """One of several operands, all in the layout that one of them has."""
+    shapes = [writer.tensors[k].shape for k in operator.inputs]
+    channels = (
+        any(writer.in_channels(k) for k in operator.inputs)
+        and len(writer.tensors[operator.outputs[0]].shape) == 4
+        and all(len(s) == 4 or writer.tensors[k].data is not None for k, s in zip(operator.inputs, shapes, strict=True))
+    )
+    if channels:
+        names = [_in_channels(writer, k) for k in operator.inputs]
+    else:
+        names = [writer.rows(k) for k in operator.inputs]
+    for op in ops:
+        names = [op(writer, names)]
+    writer.put(operator.outputs[0], _activated(writer, names[0], operator) if _fused(operator) else names[0], channels)
+
+
+def _fused(operator: FlatOperator) -> bool:
+    return hasattr(operator.options, "FusedActivationFunction")
+
+
+def _in_channels(writer: LayoutWriter, index: int) -> str:
+    """An operand with the channels in front; a constant of fewer axes has ones in front of them."""
+    tensor = writer.tensors[index]
+    if len(tensor.shape) == 4:
+        return writer.channels(index)
+    values = np.asarray(tensor.real).reshape([1] * (4 - len(tensor.shape)) + list(tensor.shape))
+    return writer.constant(np.transpose(values, TO_CHANNELS), tensor.name)
+
+
+def _op(op: str, **attributes: Any) -> Callable[[LayoutWriter, list[str]], str]:
+    return lambda writer, names: writer.node(op, names, **attributes)
+
+
+def _of(*ops: Callable[[LayoutWriter, list[str]], str]) -> Write:
+    return lambda writer, operator: _elementwise(writer, operator, *ops)
+
+
+def _twice(writer: LayoutWriter, names: list[str]) -> str:
+    return writer.node("Mul", [*names, *names])
+
+
+def _clip(least: float, most: float) -> Write:
+    return _of(lambda writer, names: _clipped(writer, names[0], least, most))
+
+
+def _leaky(writer: LayoutWriter, operator: FlatOperator) -> None:
+    _elementwise(writer, operator, _op("LeakyRelu", alpha=operator.options.Alpha()))
+
+
+def _gelu(writer: LayoutWriter, operator: FlatOperator) -> None:
+    _elementwise(writer, operator, _op("Gelu", approximate="tanh" if operator.options.Approximate() else "none"))
+
+
+def _softmax(writer: LayoutWriter, operator: FlatOperator) -> None:
+    name, beta = writer.rows(operator.inputs[0]), 1.0
+    if operator.name == "SOFTMAX":
+        beta = operator.options.Beta()
+    if beta != 1:
+        name = writer.node("Mul", [name, writer.constant(np.float32(beta))])
+    writer.put(
+        operator.outputs[0], writer.node("Softmax" if operator.name == "SOFTMAX" else "LogSoftmax", [name], axis=-1)
+    )
+
+
+def _reduction(op: str) -> Write:
+    def write(writer: LayoutWriter, operator: FlatOperator) -> None:
+        x = operator.inputs[0]
+        axes, keep = _axes(writer, operator.inputs[1], len(writer.tensors[x].shape)), int(operator.options.KeepDims())
+        channels = writer.in_channels(x) and (keep or set(axes) == {1, 2})
+        name = writer.channels(x) if channels else writer.rows(x)
+        if channels:
+            axes = [CHANNELS_AXIS[axis] for axis in axes]
+        result = writer.node(op, [name, writer.constant(np.array(axes, np.int64), "axes")], keepdims=keep)
+        writer.put(operator.outputs[0], result, bool(channels and keep))
+
+    return write
+
+
+def _reshape(writer: LayoutWriter, operator: FlatOperator) -> None:
+    shape = writer.tensors[operator.outputs[0]].shape
+    _moved(writer, operator, writer.reshaped(writer.rows(operator.inputs[0]), shape))
+
+
+def _transpose(writer: LayoutWriter, operator: FlatOperator) -> None:
+    order = [int(axis) for axis in np.ravel(_constant(writer, operator.inputs[1], "order"))]
+    _moved(writer, operator, writer.node("Transpose", [writer.rows(operator.inputs[0])], perm=order))
+
+
+def _concatenation(writer: LayoutWriter, operator: FlatOperator) -> None:
+    axis = operator.options.Axis() % len(writer.tensors[operator.outputs[0]].shape)
+    channels = any(writer.in_channels(k) for k in operator.inputs)
+    names = [(writer.channels if channels else writer.rows)(k) for k in operator.inputs]
+    result = writer.node("Concat", names, axis=CHANNELS_AXIS[axis] if channels else axis)
+    codes = {str(_codes(writer.tensors[k])) for k in (*operator.inputs, operator.outputs[0])}
+    result = _activated(writer, result, operator)
+    (writer.same if len(codes) == 1 else writer.put)(operator.outputs[0], result, channels)
+
+
+def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
+    x = operator.inputs[0]
+    widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
+    if channels:
+        widths = widths[list(TO_CHANNELS)]
+    filling = _constant(writer, operator.inputs[2], "value") if operator.name == "PADV2" else np.zeros(1)
+    pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
+    value = writer.constant(np.float32(filling.ravel()[0]), "value")
+    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads, value])
+    _moved(writer, operator, result, channels)
+
+
+def _slice(writer: LayoutWriter, operator: FlatOperator) -> None:
+    begin, size = (_constant(writer, k, "bounds").ravel().astype(np.int64) for k in operator.inputs[1:3])
+    shape = np.array(writer.tensors[operator.inputs[0]].shape)
+    end = np.where(size < 0, shape, begin + size)
+    _moved(writer, operator, _sliced(writer, operator, begin, end, np.ones_like(begin)))
+
+
+def _strided_slice(writer: LayoutWriter, operator: FlatOperator) -> None:
+    options = operator.options
+    if options.EllipsisMask() or options.NewAxisMask():
+        raise NotWritten("it must have neither an ellipsis nor a new axis")
+    begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64).copy() for k in operator.inputs[1:4])
+    far = np.iinfo(np.int32).max
+    for axis, step in enumerate(steps):
+        if options.ShrinkAxisMask() >> axis & 1:
+            end[axis] = begin[axis] + 1 if begin[axis] != -1 else far
+        else:
+            if options.BeginMask() >> axis & 1:
+                begin[axis] = 0 if step > 0 else far
+            if options.EndMask() >> axis & 1:
+                end[axis] = far if step > 0 else -far
+    result = _sliced(writer, operator, begin, end, steps)
+    if options.ShrinkAxisMask():
+        result = writer.reshaped(result, writer.tensors[operator.outputs[0]].shape)
+    _moved(writer, operator, result)
+
+
+def _sliced(writer: LayoutWriter, operator: FlatOperator, begin: Values, end: Values, steps: Values) -> str:
+    axes = np.arange(len(begin), dtype=np.int64)
+    bounds = [writer.constant(values.astype(np.int64), "bounds") for values in (begin, end, axes, steps)]
+    return writer.node("Slice", [writer.rows(operator.inputs[0]), *bounds])
+
+
+def _resize(writer: LayoutWriter, operator: FlatOperator) -> None:
+    options, out = operator.options, writer.tensors[operator.outputs[0]].shape
+    where = "align_corners" if options.AlignCorners() else "half_pixel" if options.HalfPixelCenters() else "asymmetric"
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": where, "mode": "linear"}
+    if operator.name == "RESIZE_NEAREST_NEIGHBOR":
+        attributes |= {"mode": "nearest", "nearest_mode": "floor" if where == "asymmetric" else "round_prefer_ceil"}
+    sizes = writer.constant(np.array([out[axis] for axis in TO_CHANNELS], np.int64), "sizes")
+    result = writer.node("Resize", [writer.channels(operator.inputs[0]), "", "", sizes], **attributes)
+    writer.put(operator.outputs[0], result, channels=True)
+
+
+def _product(writer: LayoutWriter, operator: FlatOperator) -> None:
+    names = []
+    for index, turned in zip(operator.inputs, (operator.options.AdjX(), operator.options.AdjY()), strict=False):
+        name, rank = writer.rows(index), len(writer.tensors[index].shape)
+        names.append(writer.node("Transpose", [name], perm=[*range(rank - 2), rank - 1, rank - 2]) if turned else name)
+    writer.put(operator.outputs[0], writer.node("MatMul", names))
+
+
+def _converted(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """QUANTIZE and DEQUANTIZE: the same numbers with other codes, or without."""
+    x, y = operator.inputs[0], operator.outputs[0]
+    if (values := writer.tensors[x].real) is not None and operator.name == "DEQUANTIZE":
+        writer.tensors[y] = writer.tensors[y].with_real(values)
+    else:
+        channels = writer.in_channels(x)
+        writer.put(y, writer.channels(x) if channels else writer.rows(x), channels)
+
+
+OPERATORS: dict[str, Write] = {
+    "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
+    "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
+    "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
+    "ADD": _of(_op("Add")), "SUB": _of(_op("Sub")), "MUL": _of(_op("Mul")), "DIV": _of(_op("Div")),
+    "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")), "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
+    "RELU": _of(_op("Relu")), "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "RELU_0_TO_1": _clip(0, 1),
+    "LEAKY_RELU": _leaky, "GELU": _gelu, "HARD_SWISH": _of(_op("HardSwish")), "ELU": _of(_op("Elu")),
+    "LOGISTIC": _of(_op("Sigmoid")), "TANH": _of(_op("Tanh")), "EXP": _of(_op("Exp")), "LOG": _of(_op("Log")),
+    "SQRT": _of(_op("Sqrt")), "RSQRT": _of(_op("Sqrt"), _op("Reciprocal")), "SQUARE": _of(_twice),
+    "ABS": _of(_op("Abs")), "NEG": _of(_op("Neg")), "SIN": _of(_op("Sin")), "COS": _of(_op("Cos")),
+    "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
+    "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
+    "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
+    "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
+    "CONCATENATION": _concatenation, "PAD": _pad, "PADV2": _pad, "SLICE": _slice, "STRIDED_SLICE": _strided_slice,
+    "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
+    "QUANTIZE": _converted, "DEQUANTIZE": _converted,
+}  # fmt: skip

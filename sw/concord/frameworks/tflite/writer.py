@@ -1,0 +1,145 @@
+"""ONNX that is written tensor by tensor, each in the layouts that its readers want."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper, numpy_helper
+
+from concord.frameworks.tflite.flat import FlatModel, FlatTensor
+
+#: Operator set of what is written: the first with codes of 16 bits.
+OPSET = 21
+#: Order of axes from ``[batch, height, width, channels]`` to ``[batch, channels, height, width]``, and back.
+TO_CHANNELS, TO_ROWS = (0, 3, 1, 2), (0, 2, 3, 1)
+#: Where an axis of the first order is in the second one.
+CHANNELS_AXIS = (0, 2, 3, 1)
+
+
+class LayoutWriter:
+    """Nodes and constants of an ONNX graph, and the names that tensors of a file have there.
+
+    A tensor of four axes has up to two names: with the channels last, as in the file, and with the channels in front,
+    as convolutions of ONNX have them. The other one is made when it is asked for.
+    """
+
+    def __init__(self, model: FlatModel):
+        self.tensors = list(model.tensors)
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self._names: set[str] = set()
+        self._rows: dict[int, str] = {}
+        self._channels: dict[int, str] = {}
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing has."""
+        name, count = name or "tensor", 1
+        unique = name
+        while unique in self._names:
+            unique, count = f"{name}.{count}", count + 1
+        self._names.add(unique)
+        return unique
+
+    def constant(self, values: npt.ArrayLike, name: str = "constant") -> str:
+        """The name of a constant."""
+        unique = self.fresh(name)
+        self.initializers.append(numpy_helper.from_array(np.asarray(values, order="C"), unique))
+        return unique
+
+    def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
+        """The name of what an operator computes."""
+        output = self.fresh(name or op.lower())
+        self.nodes.append(helper.make_node(op, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def finish(self, name: str, output: str) -> None:
+        """Let a tensor be an output, whose name is taken already."""
+        self.nodes.append(helper.make_node("Identity", [name], [output], name=output))
+
+    def in_channels(self, index: int) -> bool:
+        """Whether a tensor is there with the channels in front."""
+        return index in self._channels
+
+    def rows(self, index: int) -> str:
+        """A tensor as the file has it."""
+        if index not in self._rows:
+            tensor = self.tensors[index]
+            if index in self._channels:
+                self._rows[index] = self._moved(self._channels[index], tensor, tensor.shape, TO_ROWS)
+            elif tensor.data is not None:
+                self._rows[index] = self.weights(index, tuple(range(len(tensor.shape))))
+            else:
+                raise LookupError(f"tensor {tensor.name!r} must be computed before it is read")
+        return self._rows[index]
+
+    def channels(self, index: int) -> str:
+        """A tensor of four axes with the channels in front."""
+        if index not in self._channels:
+            tensor = self.tensors[index]
+            if tensor.data is not None:
+                self._channels[index] = self.weights(index, TO_CHANNELS)
+            else:
+                shape = tuple(tensor.shape[axis] for axis in TO_CHANNELS)
+                self._channels[index] = self._moved(self.rows(index), tensor, shape, TO_CHANNELS)
+        return self._channels[index]
+
+    def _moved(self, name: str, tensor: FlatTensor, shape: Sequence[int], order: Sequence[int]) -> str:
+        """A tensor in the other layout; its elements stay where they are if one of the two parts has one element."""
+        if tensor.shape[1] * tensor.shape[2] == 1 or tensor.shape[3] == 1:
+            return self.reshaped(name, shape)
+        return self.node("Transpose", [name], f"{tensor.name} moved", perm=list(order))
+
+    def reshaped(self, name: str, shape: Sequence[int]) -> str:
+        """A tensor with another shape."""
+        return self.node("Reshape", [name, self.constant(np.array(shape, np.int64), "shape")])
+
+    def weights(self, index: int, order: Sequence[int]) -> str:
+        """A tensor with its axes in another order; constants that are codes stay codes."""
+        tensor = self.tensors[index]
+        if tensor.data is None:
+            return self.node("Transpose", [self.rows(index)], perm=list(order))
+        if not tensor.coded:
+            return self.constant(np.transpose(np.asarray(tensor.real), order), tensor.name)
+        codes = self.constant(np.transpose(tensor.data, order), f"{tensor.name} codes")
+        operands, attributes = [codes, *self._scale(tensor)], {}
+        if tensor.scales.size > 1:
+            attributes["axis"] = list(order).index(tensor.axis)
+        return self.node("DequantizeLinear", operands, tensor.name, **attributes)
+
+    def _scale(self, tensor: FlatTensor) -> list[str]:
+        many = tensor.scales.size > 1
+        scale = self.constant(tensor.scales if many else tensor.scales[0], "scale")
+        if tensor.kind == "INT32":  # of a bias, which has no zero point
+            return [scale]
+        zeros = tensor.zeros.astype({"INT8": np.int8, "UINT8": np.uint8, "INT16": np.int16}[tensor.kind])
+        return [scale, self.constant(zeros if many else zeros[0], "zero")]
+
+    def put(self, index: int, name: str, channels: bool = False) -> None:
+        """Let a tensor be what has been computed; if it holds codes, what its codes mean."""
+        tensor = self.tensors[index]
+        if tensor.coded and tensor.scales.size == 1 and tensor.kind != "INT32":
+            scale = self._scale(tensor)
+            codes = self.node("QuantizeLinear", [name, *scale], f"{tensor.name} codes")
+            name = self.node("DequantizeLinear", [codes, *scale], tensor.name)
+        self.same(index, name, channels)
+
+    def same(self, index: int, name: str, channels: bool = False) -> None:
+        """Let a tensor be what has been computed, without rounding it."""
+        (self._channels if channels else self._rows)[index] = name
+
+    def model(self, model: FlatModel, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+        """The ``ModelProto``."""
+
+        def info(name: str, index: int) -> Any:
+            return helper.make_tensor_value_info(name, TensorProto.FLOAT, self.tensors[index].shape)
+
+        graph = helper.make_graph(
+            self.nodes, "network",
+            [info(name, index) for name, index in zip(inputs, model.inputs, strict=True)],
+            [info(name, index) for name, index in zip(outputs, model.outputs, strict=True)],
+            self.initializers,
+        )  # fmt: skip
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)

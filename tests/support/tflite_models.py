@@ -1,0 +1,78 @@
+"""Small TensorFlow Lite files, written through the object interface of LiteRT, and what its interpreter computes."""
+
+from __future__ import annotations
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+KINDS = {np.dtype(np.float32): "FLOAT32", np.dtype(np.int8): "INT8", np.dtype(np.int32): "INT32",
+         np.dtype(np.float16): "FLOAT16", np.dtype(np.uint8): "UINT8", np.dtype(np.int16): "INT16"}  # fmt: skip
+
+
+class Net:
+    """A network that grows operator by operator; tensors are numbers."""
+
+    def __init__(self):
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
+        self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], [self.graph]
+
+    def tensor(self, shape, dtype=np.float32, scale=None, zero=0, data=None, axis=0, name=None):
+        """``scale`` and ``zero`` of codes; of each element of an axis if they are lists."""
+        tensor = schema.TensorT()
+        tensor.name = name or f"tensor{len(self.graph.tensors)}"
+        tensor.shape, tensor.type = list(shape), getattr(schema.TensorType, KINDS[np.dtype(dtype)])
+        tensor.buffer = 0
+        if data is not None:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(data, dtype).tobytes(), np.uint8)
+            self.model.buffers.append(buffer)
+            tensor.buffer = len(self.model.buffers) - 1
+        if scale is not None:
+            tensor.quantization = schema.QuantizationParametersT()
+            tensor.quantization.scale = [float(s) for s in np.atleast_1d(scale)]
+            tensor.quantization.zeroPoint = [int(z) for z in np.broadcast_to(zero, np.shape(np.atleast_1d(scale)))]
+            tensor.quantization.quantizedDimension = axis
+        self.graph.tensors.append(tensor)
+        return len(self.graph.tensors) - 1
+
+    def constant(self, values, **codes):
+        return self.tensor(np.shape(values), np.asarray(values).dtype, data=values, **codes)
+
+    def op(self, name, inputs, output, options=None, **values):
+        """An operator; ``output`` is one tensor or several."""
+        code = schema.OperatorCodeT()
+        code.builtinCode = getattr(schema.BuiltinOperator, name)
+        code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
+        self.model.operatorCodes.append(code)
+        operator = schema.OperatorT()
+        operator.opcodeIndex = len(self.model.operatorCodes) - 1
+        operator.inputs, operator.outputs = list(inputs), np.atleast_1d(output).tolist()
+        if options:
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
+            operator.builtinOptions = getattr(schema, f"{options}T")()
+            for key, value in values.items():
+                assert hasattr(operator.builtinOptions, key), key
+                setattr(operator.builtinOptions, key, value)
+        self.graph.operators.append(operator)
+        return output
+
+    def bytes(self, inputs, outputs):
+        self.graph.inputs, self.graph.outputs = list(inputs), list(outputs)
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(self.model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+
+def interpreted(data, *inputs):
+    """Results of the interpreter, by output."""
+    interpreter = Interpreter(model_content=data)
+    interpreter.allocate_tensors()
+    for details, values in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(details["index"], values)
+    interpreter.invoke()
+    return [interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()]
