@@ -60,9 +60,14 @@ _BEGINNINGS = (
     (0, b"GGUF", Foreign("a GGUF file of weights", _WEIGHTS)),
     (0, b"\x93NUMPY", Foreign("an array of NumPy (npy)", "the network is another file")),
     (0, b"version https://git-lfs", Foreign("a pointer of Git LFS, not the file itself", "run git lfs pull")),
+    (0, b"\x1f\x8b", Foreign("a compressed file (gzip)", "unpack it with gunzip")),
+    (0, b"\x78\x9c", Foreign("a compressed file (zlib), as joblib writes pickles", _SKLEARN)),
+    (257, b"ustar", Foreign("an archive (tar)", "take the ONNX file out of it")),
     (0, b"\x7fELF", Foreign("a program", "take the ONNX model that it was made from")),
     (0, b"PK\x05\x06", Foreign("an empty archive", "export the model again")),
 )
+#: What pickles of PyTorch before version 1.6 begin with: a number.
+_OLD_TORCH = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 #: Keys of fields that follow the version in an ONNX file: producer, domain, graph, operator sets, comment.
 _BEHIND_VERSION = (b"\x12", b"\x1a", b"\x22", b"\x28", b"\x32", b"\x3a", b"\x42")
 #: Words in names of archives.
@@ -142,8 +147,15 @@ def _of_contents(head: bytes, file: Any, size: int) -> Foreign | None:
     if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return _ENDINGS[".safetensors"]
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return _ENDINGS[".pkl"]
+        return _of_pickle(head)
     return _of_text(head)
+
+
+def _of_pickle(head: bytes) -> Foreign:
+    """Whose a pickle is, by the names in it: it is not unpickled, which would run what its author wrote."""
+    if _OLD_TORCH in head[:32]:
+        return _ENDINGS[".pth"]
+    return _ENDINGS[".joblib" if b"sklearn." in head else ".pkl"]
 
 
 def _of_archive(file: Any) -> Foreign:
@@ -166,6 +178,12 @@ def _of_text(head: bytes) -> Foreign | None:
         return _ENDINGS[".xml"]
     if text.startswith((b'{"', b"{\n", b"{ ", b"{\r")):
         return Foreign("a JSON file", "take the ONNX model that belongs to it")
+    try:
+        words = head[:-3] if len(head) == _HEAD else head
+        if all(c.isprintable() or c.isspace() for c in words.decode("utf-8")):
+            return Foreign("a text file", "name the file of the model")
+    except UnicodeDecodeError:
+        pass
     return None
 
 

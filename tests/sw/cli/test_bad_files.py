@@ -36,7 +36,7 @@ GOOD = product().SerializeToString()
 MODELS = {
     "half a file": (GOOD[: len(GOOD) // 2], "must be valid ONNX: "),
     "end missing": (GOOD[:-7], "must be valid ONNX: "),
-    "text": (b"a text\n", "must be valid ONNX: "),
+    "text": (b"a text\n", "must be an ONNX model, not a text file; "),
     "empty": (b"", "must be an ONNX model, not an empty file; export the model again"),
     "noise": (np.random.default_rng(1).bytes(3000), "must be valid ONNX: "),
     "open sizes": (product(shape=("n", "m")), "input 'x': dimension 1 'm' must be fixed; --shape x=1,SIZE does so"),
@@ -189,7 +189,7 @@ def text_inside(path):
         (damaged, "c.npz must be an npz file of arrays of numbers: Bad CRC-32"),
         (truncated, "c.npz must be an npz file of arrays, not a damaged archive (zip)"),
         (text_inside, "c.npz must be an npz file of arrays of numbers: EOF: reading magic string"),
-        (lambda path: path.write_text("a text"), "c.npz must be an npz file of arrays, not something else"),
+        (lambda path: path.write_text("a text"), "c.npz must be an npz file of arrays, not a text file"),
     ],
 )
 def test_a_bad_file_of_samples_is_one_message(tmp_path, good, spoil, message):

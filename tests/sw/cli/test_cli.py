@@ -84,9 +84,7 @@ def test_asm_reports_the_line(tmp_path, content, message):
 
 def test_bad_files_are_named(program, tmp_path):
     code, output = run("inspect", program)
-    assert code == 1 and output.startswith(
-        f"Error: {program} must be a compiled network or an image, not something else"
-    )
+    assert code == 1 and output.startswith(f"Error: {program} must be a compiled network or an image, not a text file")
     assert "concord compile makes one of an ONNX model: concord compile MODEL.onnx -o NAME" in output
     assert "word 1 must be hexadecimal, not 'set_shape'" in run("disasm", program)[1]
     assert run("asm", tmp_path / "absent")[0] == 2
@@ -107,7 +105,7 @@ def test_damaged_image_is_refused(image):
     [
         ({"z": np.zeros((1, 10))}, "inputs must have the names ['x'], not ['z']"),
         ({"x": np.zeros((2, 9))}, "x must have shape [batch, 10], not [2, 9]"),
-        (None, "x.npz must be an npz file of arrays, not something else"),
+        (None, "x.npz must be an npz file of arrays, not a text file"),
     ],
 )
 def test_run_checks_inputs(image, tmp_path, arrays, message):

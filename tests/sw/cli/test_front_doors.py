@@ -72,4 +72,4 @@ def test_a_file_of_another_tool(folder, command):
     (folder / "net.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
     more = {"compile": ["-o", folder / "h5"], "fit": ["--board", "ulx3s-85f"], "overflow": ["-i", folder / "x.npz"]}
     code, output = run(command, folder / "net.h5", *more[command])
-    assert code == 1 and "net.h5 must be an ONNX model, not an HDF5 file, as Keras writes; export it" in output
+    assert code == 1 and "net.h5 must be an ONNX model, not an HDF5 file, as Keras writes; load it" in output

@@ -159,7 +159,7 @@ def test_members_that_are_no_arrays(tmp_path, data, message):
     with pytest.raises(ValueError, match=f"x.npz must be an npz file of arrays of numbers: .*{message}"):
         NpzReader(path, tmp_path)
     (tmp_path / "text").write_text("text")
-    with pytest.raises(ValueError, match="text must be an npz file of arrays, not something else"):
+    with pytest.raises(ValueError, match="text must be an npz file of arrays, not a text file"):
         NpzReader(tmp_path / "text", tmp_path)
 
 

@@ -1,11 +1,13 @@
 """What files are that were given for an ONNX model or for samples, by contents and by name."""
 
+import gzip
 import io
 import pickle
 import struct
 import warnings
 import zipfile
-from pathlib import Path
+import zlib
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -47,6 +49,15 @@ FILES = {
     "new.pt2": (archive("a/archive_format", "a/models/model.json"), "torch.export (pt2)", "torch.export.load"),
     "old.pth": (pickle.dumps({"a": 1}, protocol=2), "a pickle", "torch.onnx.export"),
     "net.joblib": (pickle.dumps({"a": 1}), "a pickle", "skl2onnx"),
+    "estimator.pkl": (pickle.dumps(PurePosixPath).replace(b"pathlib", b"sklearn.svm"), "a pickle of scikit-learn",
+                      "concord.compile(estimator)"),
+    "older.pth": (pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2) + pickle.dumps({}), "a file of PyTorch (pth)",
+                  "concord.compile(module, example=x)"),
+    "small.joblib": (zlib.compress(pickle.dumps([0] * 99)), "a compressed file (zlib)", "concord-npu[sklearn]"),
+    "net.onnx.gz": (gzip.compress(b"x"), "a compressed file (gzip)", "gunzip"),
+    "net.tar": (bytes(257) + b"ustar\x0000", "an archive (tar)", "take the ONNX file out of it"),
+    "net.prototxt": (b'name: "net"\nlayer {\n' * 500, "a text file", "name the file of the model"),
+    "notes.md": ("Größe\n".encode(), "a text file", "name the file of the model"),
     "net.safetensors": (struct.pack("<Q", len(HEADER)) + HEADER + bytes(4), "a safetensors file", "and no network"),
     "net.gguf": (b"GGUF" + bytes(40), "a GGUF file of weights", "weights and no network"),
     "x.npy": (npy(), "an array of NumPy (npy)", "another file"),
