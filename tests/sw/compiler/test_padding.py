@@ -79,3 +79,20 @@ def test_chains_and_nodes_have_different_names(number):
         Node("Mul", "last", ("c", "b"), ("y",)),
     ]
     check(graph_of(nodes, x=(1, 3, 3)), rng)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("axes", [(1,), (0, 1), (1, 2), (0, 2), (0, 1, 2)], ids=str)
+def test_lanes_are_padded(mode, axes):
+    """The tensor is copied, with the elements of an axis in lanes that is not padded."""
+    rng = np.random.default_rng(6)
+    pads = np.zeros((2, 3), int)
+    pads[:, axes] = 1
+    first = {"strides": (1,), "dilations": (1,), "group": 1, "pads": (0, 0), "bias": np.zeros(4)}
+    nodes = [
+        Node("Conv", "first", ("x",), ("a",), {"weight": integers(rng, (4, 2, 1), 1), **first}),
+        Node("Reshape", "rows", ("a",), ("r",), {"shape": (2, 2, 3)}),
+        pad("r", "b", pads.reshape(-1), mode, 2.0),
+        Node("Mul", "last", ("b", "b"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 2, 3)), rng, limit=1)

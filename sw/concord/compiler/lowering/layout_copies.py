@@ -19,6 +19,7 @@ from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowered, Lowering
+from concord.compiler.lowering.padding import padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
@@ -47,6 +48,8 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
             shape = graph.shapes[node.outputs[0]] if together else graph.shapes[name]
             like = max(operands, key=_size(lowering)) if together else name
             axis = 1 if operator_of(node).windowed else lanes_of(lowering, like, shape)
+            if node.op == "PadCopy" and axis in (padded := padded_axes(node)):
+                axis = max((k for k in range(len(shape)) if k not in padded), key=shape.__getitem__)
             copies[name] = lowering.new_node(node, "Copy", f"copy of {name}", (name,), shape=shape, lanes=axis)
     except ValueError:
         return None

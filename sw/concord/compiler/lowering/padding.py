@@ -33,15 +33,16 @@ def pad(lowering: Lowering, node: Node) -> list[Node] | None:
     if by_view or not any(node.attributes(PadAttributes).pads) or _on_the_host(lowering, node):
         return None
     try:
-        _placed(lowering, lowering.whole(node.inputs[0]), _padded(node))
+        _placed(lowering, lowering.whole(node.inputs[0]), padded_axes(node))
     except LayoutError:
         rank = len(graph.shapes[result])
-        if rank - 1 in _padded(node):
+        if rank - 1 in padded_axes(node):
             return _lanes(lowering, node, rank)
     return [node.replace(op="PadCopy")]
 
 
-def _padded(node: Node) -> list[int]:
+def padded_axes(node: Node) -> list[int]:
+    """Axes of which a padding changes the length."""
     pads = node.attributes(PadAttributes).pads
     return sorted({index % (len(pads) // 2) for index, count in enumerate(pads) if count})
 
@@ -80,7 +81,7 @@ def _takes_views(node: Node, reader: Node) -> bool:
         return False
     inner = weights.inputs % (len(attributes.pads) // 2)
     zero = attributes.mode != "constant" or attributes.value == 0
-    return zero and _padded(node) == [inner] and reader.inputs[0] == node.outputs[0]
+    return zero and padded_axes(node) == [inner] and reader.inputs[0] == node.outputs[0]
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def pad_copy(lowering: Lowering, node: Node) -> None:
     pads, rank = attributes.pads, len(attributes.pads) // 2
     if (ids == PAD).any():
         raise LayoutError("elements must all be computed, none be padding")
-    outside, lanes, walk = _placed(lowering, ids, _padded(node))
+    outside, lanes, walk = _placed(lowering, ids, padded_axes(node))
     frame = _Frame(lowering, node, outside, lanes, walk)
     runs = [_runs(ids.shape[axis], pads[axis], pads[rank + axis], attributes.mode) for axis in outside]
     if attributes.mode == "constant":
