@@ -380,6 +380,15 @@ def test_what_another_operand_still_reads_is_not_replaced():
     check(graph_of(nodes, x=(1, 4), u=(1, 4)), np.random.default_rng(3))
 
 
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max", "Min"])
+@pytest.mark.parametrize("computed", [False, True])
+def test_an_operation_on_a_tensor_and_itself(op, computed):
+    """As passes leave it where they remove what lay between the tensor and its other operand."""
+    x = "a" if computed else "x"
+    nodes = [Node("Relu", "relu", ("x",), ("a",))] if computed else []
+    check(graph_of([*nodes, Node(op, "both", (x, x), ("y",))], x=(1, 3, 5)), np.random.default_rng(4))
+
+
 def test_a_part_that_is_written_when_others_have_been_read():
     """Products read one row narrow; a later row of the same tensor is written narrow, too, and replaces nothing."""
     eye = {"weight": np.eye(5), "bias": np.zeros(5)}

@@ -88,8 +88,6 @@ def binary(lowering: Lowering, node: Node) -> None:
         )
         return
     first, second = node.inputs
-    if first == second and op is not Op.VV_MUL and op is not Op.VV_ADD:
-        raise LayoutError("must have two different operands")
     refused, result = [], lowering.graph.shapes[node.outputs[0]]
     for a, b, chosen in sorted(((first, second, op), (second, first, _SWAPPED.get(op, op))), key=_latest(lowering)):
         if lowering.graph.shapes[a] != result:
