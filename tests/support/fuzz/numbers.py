@@ -1,7 +1,7 @@
 """Random networks of whole numbers: the emulator must compute what onnxruntime computes, to the bit.
 
 Numbers stay so small that blocks of 12 bits and binary16 hold all of them, so no layout and no order of operations
-changes a result.
+changes a result. The invariants of every level of the compiler hold, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from concord.frontend import UnsupportedModel, import_model
 from concord.graph import execute
 from concord.graph.passes.batch import BatchError
 from concord.networks.calibrated import emulate
+from concord.pipeline.instruments import Checks
+from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.fuzz.ends import End, of_message
@@ -352,7 +354,7 @@ def end_of(proto, limit, rng):
 def case(random, folder):
     """Compile a network and run it; the model is kept in ``folder``."""
     rng = np.random.default_rng(random.randrange(1 << 30))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), instrumented(Checks()):
         warnings.simplefilter("ignore")
         while True:
             proto, limit = network(rng)
