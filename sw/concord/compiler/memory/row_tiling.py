@@ -168,6 +168,8 @@ def _reads(layer: Layer) -> set[Storage]:
 
 def obstacle(lowered: Lowered) -> str:
     """Why no first layers at all can be computed in row tiles."""
+    if not lowered.layers:
+        return "outputs are inputs as they are, and there is no layer"
     first = lowered.layers[0]
     if isinstance(first, Layer) and first.source.storage.height == 1:
         return f"layer '{first.name}' reads a tensor of a single row"

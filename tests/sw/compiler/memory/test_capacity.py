@@ -135,6 +135,8 @@ def test_why_there_is_no_row_tiling():
     halves = conv(rng, "c", "x", "b", (4, 4, 2, 2), strides=(2, 2))
     both = graph_of([pool, halves, Node("Add", "s", ("a", "b"), ("y",))], x=(1, 4, 8, 8))
     assert "row tiling is not possible: layer 'c' reads a tensor of a single row" in str(refused(line, few))
+    as_it_is = graph_of([Node("Reshape", "rows", ("x",), ("y",), {"shape": (1, 20, 20)})], x=(1, 400))
+    assert "row tiling is not possible: outputs are inputs as they are" in str(refused(as_it_is, few))
     assert "row tiles need" in str(refused(both, few.replace(matrix_depth=1024)))
     steps = {"W": floats(1, 8, 3), "R": floats(1, 8, 2)}
     proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=2, name="cell")], {"x": (40, 1, 3)}, constants=steps)
