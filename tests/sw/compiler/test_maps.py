@@ -132,3 +132,16 @@ def test_an_input_of_which_nothing_is_read_is_no_port():
     made = compile_graph(graph, ROOMY)
     assert [port.name for port in made.image.inputs] == list(made.package.arrangement.inputs) == ["x"]
     assert emulate(made, {"x": np.ones((1, 4))})["y"].tolist() == [[1.0, 1.0]]
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_input_that_gets_another_axis(axis, swapped):
+    """What moves elements of a sum counts axes of the sum: all elements of the input are stored."""
+    backwards = {"start": ints(-1), "end": ints(-100), "axis": ints(axis), "step": ints(-1)}
+    nodes = [
+        node("Sub", ["x", "z"] if swapped else ["z", "x"], ["a"]),
+        node("Slice", ["a", *backwards], ["y"]),
+        node("AveragePool", ["z"], ["p"], kernel_shape=[2], strides=[2]),
+    ]
+    compiled(nodes, {"x": (1, 6), "z": (1, 1, 6)}, backwards, outputs=["p", "y"])

@@ -59,7 +59,8 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
                 wishes.append(_wish(graph, node, ids))
             elif output not in known:
                 known.add(output)
-                results.append((output, moved(node, [ids]) if record.view else ids))
+                same = ids.reshape(graph.shapes[output])  # broadcasting may put axes of length 1 in front
+                results.append((output, moved(node, [ids]) if record.view else same))
         waiting += reversed(results)
         if not readers:
             wishes.append((_Wish.NONE, _plain(ids)))
