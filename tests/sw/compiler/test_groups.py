@@ -79,6 +79,23 @@ def test_maxima_over_positions_and_lanes_between_which_are_others(name, op, chan
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("channels", [4, 5, 16])
+@pytest.mark.parametrize("step", [-1, -2])
+def test_maxima_from_the_last_position_to_the_first(name, channels, step):
+    """Of some positions of an image, in reverse order; a position more is never read."""
+    backwards = {"start": ints(-1), "end": ints(-100), "axis": ints(1), "step": ints(step)}
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Slice", ["a", *backwards], ["s"]),
+        node("ReduceMax", ["s", "lanes"], ["y"]),
+        node("Neg", ["a"], ["z"]),
+    ]
+    constants = {**backwards, "lanes": ints(2)}
+    graph = import_model(model(nodes, {"x": (1, 5, channels)}, ["y", "z"], constants, opset=18))
+    check(graph, np.random.default_rng(channels), CONFIGS[name], limit=500)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
 def test_groups_that_lie_in_no_order_once_they_are_apart(name):
     """They are copied: another product would come behind the mask, whose numbers leave nothing of the others."""
     nodes = [

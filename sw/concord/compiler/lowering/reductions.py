@@ -182,7 +182,8 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
     if len(set(strides.tolist())) > 1:
         raise LayoutError("maximum must be over positions at equal distances")
     count, stride = len(firsts), int(strides[0]) if len(firsts) > 1 else 0
-    vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, stride, 1, np.arange(walk.storage.native))
+    start = walk.start + int(firsts.min())
+    vectors = Walk(walk.storage, start, count, walk.tiles, 1, stride, 1, np.arange(walk.storage.native))
 
     def view(target: Storage) -> Ids:
         ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]
