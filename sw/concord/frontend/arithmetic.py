@@ -67,14 +67,51 @@ def divide(ctx: Context, node: OnnxNode) -> str:
 
 
 def power(ctx: Context, node: OnnxNode) -> str:
-    """Only exponents that are products, which may differ from element to element, or functions."""
+    """A constant base, or exponents that are products, which may differ from element to element, or functions."""
+    if ctx.is_constant(node.input(0)):
+        return _exponential(ctx, node)
     x, exponents = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "exponent")
-    functions = {0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
-    if exponents.min() == exponents.max() and float(exponents.min()) in functions:
-        return broadcast_to(ctx, node, apply(ctx, node, x, functions[float(exponents.min())]), exponents.shape)
+    functions = {-1.0: "reciprocal", -0.5: "rsqrt"}
+    exponent = float(exponents.reshape(-1)[0])
+    if (exponents == exponent).all() and exponent in functions:
+        y = apply(ctx, node, x, functions[exponent])
+    elif (exponents == exponent).all() and exponent % 1 and not 4 * exponent % 1 and abs(exponent) < _LARGEST_POWER:
+        y = _fraction(ctx, node, x if exponent > 0 else apply(ctx, node, x, "reciprocal"), abs(exponent))
+    elif (exponents == exponent).all() and -_LARGEST_POWER <= exponent < 0:
+        y = _product(ctx, node, apply(ctx, node, x, "reciprocal"), -exponents)
+    else:
+        y = _product(ctx, node, x, exponents)
+    return broadcast_to(ctx, node, y, exponents.shape)
+
+
+def _exponential(ctx: Context, node: OnnxNode) -> str:
+    """A constant to computed powers."""
+    x, base = ctx.tensor(node.input(1)), ctx.floats(node.input(0), "base")
+    if base.min() <= 0:
+        raise Refusal(f"base must be positive, not {_few(base)}", "use Mul")
+    return apply(ctx, node, ctx.emit(node, "Mul", [x], constant=np.log(base)), "exp")
+
+
+def _fraction(ctx: Context, node: OnnxNode, x: str, exponent: float) -> str:
+    """A power that is a multiple of a quarter: a whole one, times roots."""
+    whole = int(exponent)
+    factors = [_product(ctx, node, x, np.asarray(float(whole)))] if whole else []
+    root = apply(ctx, node, x, "sqrt")
+    if exponent % 1 >= 0.5:
+        factors.append(root)
+    if 4 * exponent % 2:
+        factors.append(apply(ctx, node, root, "sqrt"))
+    y, *others = factors
+    for other in others:
+        y = ctx.emit(node, "Mul", [y, other])
+    return y
+
+
+def _product(ctx: Context, node: OnnxNode, x: str, exponents: FloatArray) -> str:
+    """Whole powers."""
     if (exponents != np.rint(exponents)).any() or not 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
         raise Refusal(
-            f"exponents must be whole from 0 to {_LARGEST_POWER}, or one multiple of 0.5 from -{_LARGEST_POWER} on, "
+            f"exponents must be whole from 0 to {_LARGEST_POWER}, or one multiple of 0.25 from -{_LARGEST_POWER} on, "
             f"not {_few(exponents)}",
             "use Mul, Exp or Log",
         )
@@ -88,7 +125,7 @@ def power(ctx: Context, node: OnnxNode) -> str:
         y = factor if y is None else ctx.emit(node, "Mul", [y, factor])
     if y is None:
         raise Refusal("exponent must not be zero for all elements", "use a constant")
-    return broadcast_to(ctx, node, y, exponents.shape)
+    return y
 
 
 def _few(values: FloatArray) -> str:

@@ -23,6 +23,8 @@ from concord.frontend import (
     recurrent,
     reductions,
     resizing,
+    selecting,
+    trigonometry,
     unfolding,
     upsampling,
 )
@@ -62,6 +64,8 @@ HANDLERS: dict[str, Handler] = {
     **pointwise.HANDLERS,
     **arithmetic.HANDLERS,
     **logic.HANDLERS,
+    **trigonometry.HANDLERS,
+    **selecting.HANDLERS,
     **moving.HANDLERS,
     **quantization.HANDLERS,
     **upsampling.HANDLERS,
@@ -387,7 +391,10 @@ class _Importer:
                     value.type.tensor_type.shape.dim, self.ctx.graph.shapes.get(value.name, ()), strict=False
                 ):
                     dim.dim_value = size
-            inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+            try:
+                inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+            except onnx.shape_inference.InferenceError:  # types or shapes in it contradict each other
+                inferred = self.proto
             types = {item.name: item.type.tensor_type for item in inferred.graph.value_info}
             floats = {name: kind for name, kind in types.items() if kind.elem_type in FLOAT_TYPES}
             sizes = {name: tuple(dim.dim_value for dim in kind.shape.dim) for name, kind in floats.items()}

@@ -8,17 +8,20 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import times
 from concord.frontend.pooling import one_image, window_attrs
+from concord.frontend.volumes import conv_volume
 from concord.graph.ops.base import broadcast
 from concord.utils.arrays import FloatArray
 
 
 def conv(ctx: Context, node: OnnxNode) -> str:
-    """Convolution with constant weights over one or two spatial axes; images of a fixed batch are groups."""
+    """Convolution with constant weights over one to three spatial axes; images of a fixed batch are groups."""
     x, weight = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "weight")
-    if weight.ndim not in (3, 4):
-        raise Refusal(f"must have 1 or 2 spatial axes, not {weight.ndim - 2}", "use Conv over fewer axes")
+    if weight.ndim not in (3, 4, 5):
+        raise Refusal(f"must have 1 to 3 spatial axes, not {weight.ndim - 2}", "use Conv over fewer axes")
     bias = ctx.floats(node.input(2), "bias") if node.input(2) else np.zeros(len(weight))
     attrs = window_attrs(node, weight.shape[2:], ctx.shape(x)[2:])
+    if weight.ndim == 5:
+        return conv_volume(ctx, node, x, weight, bias, int(node.attrs.get("group", 1)), attrs)
     images, each = ctx.shape(x)[0], len(weight)
     weight, bias = np.concatenate([weight] * images), np.tile(bias, images)
     group = images * node.attrs.get("group", 1)

@@ -62,11 +62,9 @@ def ceil(ctx: Context, node: OnnxNode) -> str:
 
 
 def modulo(ctx: Context, node: OnnxNode) -> str:
-    """What is left of x without the whole part of a quotient, which must be exact."""
+    """What is left of x without the whole part of a quotient, which must be exact; without ``fmod`` rounded down."""
     x, divisor = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "divisor")
     mantissas, _ = np.frexp(np.abs(divisor))
-    if not node.attrs.get("fmod", 0):
-        raise Refusal("must have fmod 1, as floats have", "correct the model")
     if (mantissas != 0.5).any() or np.abs(divisor).min() < _DIVISORS[0] or np.abs(divisor).max() > _DIVISORS[1]:
         low, high = _DIVISORS
         raise Refusal(
@@ -74,7 +72,8 @@ def modulo(ctx: Context, node: OnnxNode) -> str:
             "a whole number",
             "compute it outside the model",
         )
-    quotient = towards_zero(ctx, node, ctx.emit(node, "Mul", [x], constant=1 / divisor))
+    whole = towards_zero if node.attrs.get("fmod", 0) else whole_below
+    quotient = whole(ctx, node, ctx.emit(node, "Mul", [x], constant=1 / divisor))
     return ctx.emit(node, "Sub", [x, ctx.emit(node, "Mul", [quotient], constant=divisor)])
 
 

@@ -208,15 +208,19 @@ def gather(ctx: Context, node: OnnxNode) -> str:
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     if indices.size and not -shape[axis] <= indices.min() <= indices.max() < shape[axis]:
         raise Refusal(f"indices must be inside the {shape[axis]} of axis {axis}")
-    runs = _runs((indices.reshape(-1) % shape[axis]).tolist())
-    parts = [_take(ctx, node, x, {axis: run}) for run in runs or [range(0)]]
-    part = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+    part = picked(ctx, node, x, axis, (indices.reshape(-1) % shape[axis]).tolist())
     return (
         part if indices.ndim == 1 else _to_shape(ctx, node, part, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
     )
 
 
-def _runs(indices: list[int]) -> list[range]:
+def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int]) -> str:
+    """The elements with these indices along an axis: a Slice for those at equal distances, side by side."""
+    parts = [_take(ctx, node, x, {axis: run}) for run in runs(indices) or [range(0)]]
+    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+
+
+def runs(indices: list[int]) -> list[range]:
     """Indices as ranges, the first as long as possible, then the next."""
     runs, start = [], 0
     while start < len(indices):

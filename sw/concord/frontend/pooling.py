@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.pointwise import absolute_of, apply, times
 from concord.frontend.volumes import pool_volume, window_of
 from concord.graph.ops import window_counts
+
+#: Power of the L2 norm, the default.
+_SQUARES = 2
 
 
 def window_attrs(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int]) -> dict[str, Any]:
@@ -91,6 +96,35 @@ def average_pool(ctx: Context, node: OnnxNode) -> str:
     return _pool(ctx, node, "AveragePool", x, attrs | {"pads": attrs.pop("all_pads"), "counted": counted})
 
 
+def lp_pool(ctx: Context, node: OnnxNode) -> str:
+    """The root of the sum of powers in a window: of 1 or 2."""
+    x, p = ctx.tensor(node.input(0)), _power(node)
+    attrs = _pool_attrs(ctx, node, x)
+    sizes = {"pads": attrs["pads"], "counted": attrs.pop("all_pads")}
+    mean = _pool(ctx, node, "AveragePool", _terms(ctx, node, x, p), attrs | {"pads": sizes["counted"]} | sizes)
+    total = times(ctx, node, mean, math.prod(attrs["kernel"]))
+    return apply(ctx, node, total, "sqrt") if p == _SQUARES else total
+
+
+def global_lp_pool(ctx: Context, node: OnnxNode) -> str:
+    """The L1 or L2 norm over all spatial axes."""
+    x, p = ctx.tensor(node.input(0)), _power(node)
+    axes = tuple(range(2, len(ctx.shape(x))))
+    total = ctx.emit(node, "ReduceSum", [_terms(ctx, node, x, p)], axes=axes, keepdims=True)
+    return apply(ctx, node, total, "sqrt") if p == _SQUARES else total
+
+
+def _power(node: OnnxNode) -> int:
+    p = int(node.attrs.get("p", _SQUARES))
+    if p not in (1, _SQUARES):
+        raise Refusal(f"p must be 1 or 2, not {p}")
+    return p
+
+
+def _terms(ctx: Context, node: OnnxNode, x: str, p: int) -> str:
+    return absolute_of(ctx, node, x) if p == 1 else ctx.emit(node, "Mul", [x, x])
+
+
 def global_average_pool(ctx: Context, node: OnnxNode) -> str:
     """The mean over all spatial axes."""
     x = ctx.tensor(node.input(0))
@@ -111,4 +145,6 @@ HANDLERS: dict[str, Handler] = {
     "AveragePool": average_pool,
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
+    "LpPool": lp_pool,
+    "GlobalLpPool": global_lp_pool,
 }

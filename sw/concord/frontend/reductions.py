@@ -66,6 +66,25 @@ def lp_normalization(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Mul", [x, inverse])
 
 
+def local_response(ctx: Context, node: OnnxNode) -> str:
+    """Divided by a power of the sum of squares of neighbouring channels."""
+    x, attrs = ctx.tensor(node.input(0)), node.attrs
+    channels, size, beta = ctx.shape(x)[1], int(attrs["size"]), float(attrs.get("beta", 0.75))
+    if beta not in (0.5, 0.75, 1.0):
+        raise Refusal(f"beta must be 0.5, 0.75 or 1, not {beta:g}", "use Pow and Div")
+    first = np.arange(channels)[:, None] - (size - 1) // 2
+    near = (np.arange(channels) >= first) & (np.arange(channels) < first + size)
+    order = (0, *range(2, len(ctx.shape(x))), 1)
+    last = ctx.emit(node, "Transpose", [ctx.emit(node, "Mul", [x, x])], perm=order)
+    share = float(attrs.get("alpha", 1e-4)) / size
+    sums = ctx.emit(node, "Dense", [last], weight=near * 1.0, bias=np.zeros(channels), fixed=True)
+    sums = ctx.emit(node, "Transpose", [sums], perm=tuple(np.argsort(order).tolist()))
+    total = ctx.emit(node, "Add", [times(ctx, node, sums, share)], constant=np.asarray(float(attrs.get("bias", 1.0))))
+    inverse = apply(ctx, node, total, "reciprocal" if beta == 1.0 else "rsqrt")
+    y = ctx.emit(node, "Mul", [x, inverse])
+    return y if beta in (0.5, 1.0) else ctx.emit(node, "Mul", [y, apply(ctx, node, inverse, "sqrt")])
+
+
 def log_sum(ctx: Context, node: OnnxNode) -> str:
     """The logarithm of the sum."""
     return apply(ctx, node, _reduced(ctx, node, "ReduceSum", *_operand(ctx, node)), "log")
@@ -136,5 +155,6 @@ HANDLERS: dict[str, Handler] = {
     "ReduceLogSum": log_sum,
     "ReduceLogSumExp": log_sum_exp,
     "CumSum": running_sum,
+    "LRN": local_response,
     "LpNormalization": lp_normalization,
 }

@@ -1,4 +1,7 @@
-"""Pooling over three spatial axes: windows of planes, then products along the first axis.
+"""Convolutions and pooling over three spatial axes.
+
+A convolution is one of planes, a group for every plane of the result; its channels are those of all planes in a window.
+Pooling is windows of planes, then products along the first axis.
 
 A plane ``[height, width]`` is a channel of an image, so pooling over the last two axes is that of images. The first
 axis then lies in lanes, where windows are products with ones (averages), or with a single one per tap (maxima).
@@ -11,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.moving import picked
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, divisors, windows
 from concord.utils.arrays import FloatArray
 
@@ -33,6 +38,36 @@ def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, 
     shares = 1 / divisors(along, [depth])
     sums = _product(ctx, node, planes, members, maps)
     return ctx.emit(node, "Mul", [sums], constant=np.tile(shares, maps).reshape(-1, 1, 1))
+
+
+def conv_volume(
+    ctx: Context, node: OnnxNode, x: str, weight: FloatArray, bias: FloatArray, groups: int, attrs: dict[str, Any]
+) -> str:
+    """A convolution of ``[images, channels, depth, height, width]``."""
+    images, channels, depth, *plane = ctx.shape(x)
+    maps, each, taps, *kernel = weight.shape
+    if groups < 1 or each * groups != channels or maps % groups:
+        raise Refusal(f"weight {list(weight.shape)} must go with {channels} channels in {groups} groups")
+    (stride,), (front, back), (step,) = (_along(attrs, (0,))[name] for name in ("strides", "pads", "dilations"))
+    x = ctx.emit(node, "Reshape", [x], shape=(images, groups, channels // groups, depth, *plane))
+    x = ctx.emit(node, "Transpose", [x], perm=(0, 3, 1, 2, 4, 5))
+    if front or back:
+        x = ctx.emit(node, "Pad", [x], pads=(0, front, *[0] * 5, back, *[0] * 4), mode="constant", value=0.0)
+    count = (depth + front + back - (taps - 1) * step - 1) // stride + 1
+    if count < 1:
+        raise Refusal("must fit into the padded input", "make the kernel smaller")
+    first = np.arange(count)[:, None] * stride
+    x = picked(ctx, node, x, 1, (first + np.arange(taps) * step).reshape(-1).tolist())
+    x = ctx.emit(node, "Reshape", [x], shape=(images, count, taps, groups, channels // groups, *plane))
+    x = ctx.emit(node, "Transpose", [x], perm=(0, 1, 3, 2, 4, 5, 6))
+    x = ctx.emit(node, "Reshape", [x], shape=(1, images * count * taps * channels, *plane))
+    planes = weight.transpose(0, 2, 1, 3, 4).reshape(maps, taps * each, *kernel)
+    flat = {name: values for name, values in _along(attrs, (1, 2)).items() if name in ("strides", "pads", "dilations")}
+    y = ctx.emit(node, "Conv", [x], weight=np.concatenate([planes] * (images * count)),
+                 bias=np.tile(bias, images * count), group=images * count * groups, **flat)  # fmt: skip
+    result = ctx.shape(y)[2:]
+    y = ctx.emit(node, "Reshape", [y], shape=(images, count, maps, *result))
+    return ctx.emit(node, "Transpose", [y], perm=(0, 2, 1, 3, 4))
 
 
 def window_of(op: str, attrs: dict[str, Any]) -> PoolAttributes:

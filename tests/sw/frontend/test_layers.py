@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.frontend import UnsupportedModel, import_model
 from concord.graph.cost import macs
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
@@ -194,3 +195,46 @@ def test_normalisation_of_a_layer():
         [node("LayerNormalization", ["x", "s"], outputs, axis=1)], {"x": (1, 3, 5)}, outputs, {"s": floats(3, 5)}
     )
     agrees(proto)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize(
+    ("weight", "attrs"),
+    [
+        ((4, 2, 2, 3, 3), {"pads": [1, 1, 1, 0, 1, 1]}),
+        ((4, 2, 3, 2, 2), {"strides": [2, 1, 2], "dilations": [2, 1, 1]}),
+        ((4, 1, 2, 2, 2), {"group": 2, "auto_pad": "SAME_UPPER"}),
+    ],
+)
+def test_convolutions_of_volumes(weight, attrs, images):
+    constants = {"w": floats(*weight), "b": floats(weight[0])}
+    agrees(model([node("Conv", ["x", "w", "b"], ["y"], **attrs)], {"x": (images, 2, 6, 5, 7)}, constants=constants))
+
+
+def test_convolutions_of_volumes_that_do_not_fit():
+    for shape, group, message in (((4, 3, 2, 2, 2), 1, "must go with 2 channels in 1 groups"),
+                                  ((4, 2, 7, 2, 2), 1, "must fit into the padded input")):  # fmt: skip
+        item = node("Conv", ["x", "w"], ["y"], group=group)
+        with pytest.raises(UnsupportedModel, match=message):
+            import_model(model([item], {"x": (1, 2, 6, 5, 7)}, constants={"w": floats(*shape)}))
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_norms_of_windows(p):
+    for item in (
+        node("LpPool", ["x"], ["y"], p=p, kernel_shape=[2, 3], strides=[2, 1], pads=[1, 0, 0, 1]),
+        node("LpPool", ["x"], ["y"], p=p, kernel_shape=[3, 3], auto_pad="SAME_UPPER"),
+        node("GlobalLpPool", ["x"], ["y"], p=p),
+    ):
+        agrees(model([item], {"x": (1, 2, 6, 5)}, opset=18))
+    with pytest.raises(UnsupportedModel, match="p must be 1 or 2, not 3"):
+        import_model(model([node("GlobalLpPool", ["x"], ["y"], p=3)], {"x": (1, 2, 6, 5)}))
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.75, 1.0])
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_local_response(beta, size):
+    item = node("LRN", ["x"], ["y"], size=size, alpha=0.5, beta=beta, bias=1.5)
+    agrees(model([item], {"x": (1, 5, 3, 2)}))
+    with pytest.raises(UnsupportedModel, match=r"beta must be 0.5, 0.75 or 1, not 0.6"):
+        import_model(model([node("LRN", ["x"], ["y"], size=size, beta=0.6)], {"x": (1, 5, 3, 2)}))

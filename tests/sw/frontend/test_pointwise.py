@@ -189,3 +189,15 @@ def test_exponents_broadcast_what_they_are_of(exponent, shape):
 def test_triangles(upper, k):
     constants = {} if k is None else {"k": np.int64(k)}
     agrees(unary("Trilu", shape=(1, 2, 4, 3), constants=constants, upper=upper))
+
+
+@pytest.mark.parametrize("exponent", [0.25, 0.5, 0.75, 1.5, 2.25, -0.25, -0.5, -1.0, -1.5, -2.0, -2.75])
+def test_powers_of_fractions(exponent):
+    x = np.random.default_rng(1).uniform(0.5, 4, (3, 3, 5))
+    agrees(unary("Pow", constants={"e": np.float32(exponent)}), {"x": x})
+
+
+def test_powers_of_a_constant():
+    agrees(model([node("Pow", ["b", "x"], ["y"])], {"x": (1, 3, 5)}, constants={"b": np.float32(2)}))
+    with pytest.raises(UnsupportedModel, match="base must be positive, not -2"):
+        import_model(model([node("Pow", ["b", "x"], ["y"])], {"x": (1, 3, 5)}, constants={"b": np.float32(-2)}))

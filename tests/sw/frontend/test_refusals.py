@@ -62,7 +62,7 @@ REFUSED = [
         unary("Gather", shape=(1, 4, 3), constants={"i": ints(0, 1, 4)}, axis=1),
         "must be inside the 4 of axis 1",
     ),
-    (unary("Conv", shape=(1, 1, 4, 4, 4), constants={"w": floats(1, 1, 2, 2, 2)}), "1 or 2 spatial axes, not 3"),
+    (unary("Conv", shape=(1, 1, 4, 4, 4, 4), constants={"w": floats(1, 1, 2, 2, 2, 2)}), "1 to 3 spatial axes, not 4"),
     (unary("MaxPool", shape=(1, 1, 4, 4, 4, 4), kernel_shape=[2] * 4), "1 to 3 spatial axes, not 4"),
     (unary("Cast", to=8), "makes integers"),
     (unary("ReduceProd", shape=(1, 65), axes=[1]), "must multiply at most 64 elements, not 65"),

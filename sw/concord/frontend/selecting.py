@@ -1,0 +1,198 @@
+"""Operators that pick or place elements by constant indices, and linear ones that have a constant matrix.
+
+The reference of ONNX computes them on numbers of elements, or on unit vectors: so what comes from where, and how often,
+is exactly what ONNX says. Elements are moved along one axis if that suffices, else as one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.frontend.context import Array, Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.moving import picked, runs
+from concord.utils.arrays import FloatArray
+
+Ids = npt.NDArray[np.int64]
+#: Slices that take the place of a product: one is an instruction or more.
+_MOST_RUNS = 64
+#: First version of ScatterElements.
+_FIRST_SCATTER = 11
+#: Numbers of a matrix that is made here.
+_LARGEST_MATRIX = 1 << 20
+
+
+def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array]) -> Array:
+    """What the reference has for a node, some of whose operands are replaced."""
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    values = {f"operand {k}": operands[k] if k in operands else ctx.constants[name]
+              for k, name in enumerate(node.inputs) if name}  # fmt: skip
+    names = [f"operand {k}" if name else "" for k, name in enumerate(node.inputs)]
+    op = "ScatterElements" if node.op == "Scatter" else node.op  # what it was called at first
+    proto = helper.make_node(op, names, ["y"])
+    proto.attribute.extend(node.proto.attribute)
+    try:
+        results: Any = ReferenceEvaluator(proto, opsets={"": max(ctx.opset, _FIRST_SCATTER)}).run(None, values)
+    except Exception as error:  # whatever the evaluator of another project raises
+        raise Refusal("indices must fit the operand") from error
+    return np.asarray(results[0])
+
+
+def _check_constant(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> None:
+    for k, name in enumerate(node.inputs):
+        if name and k not in computed:
+            ctx.constant(name, f"operand {k}")
+
+
+def gathered(ctx: Context, node: OnnxNode) -> str:
+    """Elements of the first operand."""
+    x = ctx.tensor(node.input(0))
+    _check_constant(ctx, node, (0,))
+    shape = ctx.shape(x)
+    ids = _evaluated(ctx, node, {0: np.arange(prod(shape), dtype=np.float64).reshape(shape)})
+    return moved(ctx, node, x, ids.astype(np.int64))
+
+
+def gathered_elements(ctx: Context, node: OnnxNode) -> str:
+    """Each with its own index along an axis, all other indices being those of its place."""
+    x, indices = ctx.tensor(node.input(0)), ctx.constant(node.input(1), "operand 1").astype(np.int64)
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
+    part = tuple(slice(None if k == axis else size) for k, size in enumerate(indices.shape))
+    try:
+        return moved(ctx, node, x, np.take_along_axis(np.arange(prod(shape)).reshape(shape)[part], indices, axis))
+    except (IndexError, ValueError) as error:
+        raise Refusal("indices must fit the operand") from error
+
+
+def moved(ctx: Context, node: OnnxNode, x: str, ids: Ids) -> str:
+    """A tensor of the elements with these numbers: along one axis if possible, else of all elements in a row."""
+    if not ids.size:
+        raise Refusal("takes no elements", "remove it")
+    shape = ctx.shape(x)
+    numbers = np.arange(prod(shape)).reshape(shape)
+    for axis, size in enumerate(shape if ids.ndim == len(shape) else ()):
+        indices = np.moveaxis(ids, axis, 0).reshape(ids.shape[axis], -1)[:, 0] // prod(shape[axis + 1 :]) % size
+        if np.array_equal(numbers.take(indices, axis), ids):
+            return picked(ctx, node, x, axis, indices.tolist())
+    flat = ctx.emit(node, "Reshape", [x], shape=(1, prod(shape)))
+    places = ids.reshape(-1)
+    if len(runs(places.tolist())) > _MOST_RUNS:
+        _check_size(prod(shape) * len(places))
+        y = _product(ctx, node, flat, np.eye(prod(shape))[places])
+    else:
+        y = picked(ctx, node, flat, 1, places.tolist())
+    return ctx.emit(node, "Reshape", [y], shape=ids.shape)
+
+
+def _check_size(size: int) -> None:
+    if size > _LARGEST_MATRIX:
+        raise Refusal(
+            f"must be a product with at most {_LARGEST_MATRIX:,} numbers, not {size:,}", "make tensors smaller"
+        )
+
+
+def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray) -> str:
+    """A product with a constant along the last axis."""
+    _check_size(matrix.size)
+    return ctx.emit(node, "Dense", [x], weight=matrix, bias=np.zeros(len(matrix)), fixed=True)
+
+
+def linear(channels: bool, ctx: Context, node: OnnxNode) -> str:
+    """A linear function of the first operand: a product with its matrix, whose columns are results of unit vectors.
+
+    With ``channels`` the first two axes of the operand are those of images which all have the same matrix.
+    """
+    x = ctx.tensor(node.input(0))
+    _check_constant(ctx, node, (0,))
+    shape = ctx.shape(x)
+    kept = shape[:2] if channels else ()
+    inner = (1, 1, *shape[2:]) if channels else shape
+    if channels and shape[0] != 1:
+        raise Refusal(f"must have a batch of 1, not {shape[0]}", "export with a batch of 1")
+    count = prod(inner)
+    zeros = _evaluated(ctx, node, {0: np.zeros(inner, np.float32)})
+    _check_size(zeros.size * count)
+    units = (np.eye(1, count, k, dtype=np.float32).reshape(inner) for k in range(count))
+    columns = [_evaluated(ctx, node, {0: unit}).reshape(-1) for unit in units]
+    matrix = np.stack(columns, 1).astype(np.float64)
+    flat = ctx.emit(node, "Reshape", [x], shape=(*kept, count) if channels else (1, count))
+    y = _product(ctx, node, flat, matrix)
+    final = (*kept, *zeros.shape[2:]) if channels else zeros.shape
+    return ctx.emit(node, "Reshape", [y], shape=final)
+
+
+def regions(ctx: Context, node: OnnxNode) -> str:
+    """Means of constant regions are linear."""
+    if node.attrs.get("mode", "avg") != "avg":
+        raise Refusal("mode must be avg", "use means, or compute it outside the model")
+    return linear(False, ctx, node)
+
+
+def scattered(ctx: Context, node: OnnxNode) -> str:
+    """The first operand with elements of the last one at some places."""
+    computed = tuple(k for k in (0, 2) if not ctx.is_constant(node.input(k)))
+    _check_constant(ctx, node, computed)
+    if node.attrs.get("reduction", "none") != "none":
+        return _added(ctx, node, computed)
+    shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in node.inputs]
+    sizes = {k: prod(shapes[k]) for k in (0, 2)}
+    starts = {0: 0, 2: sizes[0]}
+    numbers = {k: starts[k] + np.arange(sizes[k], dtype=np.float64).reshape(shapes[k]) for k in (0, 2)}
+    ids = _evaluated(ctx, node, numbers).astype(np.int64)
+    known = np.zeros(sizes[0] + sizes[2])
+    for k in {0, 2} - set(computed):
+        known[starts[k] : starts[k] + sizes[k]] = ctx.floats(node.input(k), "operand").reshape(-1)
+    parts, masks = [], []
+    for k in computed:
+        inside = (ids >= starts[k]) & (ids < starts[k] + sizes[k])
+        if not inside.any():
+            continue
+        # What is elsewhere may be any element: it is multiplied by zero. Its own place leaves runs long.
+        own = np.arange(ids.size).reshape(ids.shape) % sizes[k]
+        part = moved(ctx, node, ctx.tensor(node.input(k)), np.where(inside, ids - starts[k], own))
+        parts.append(part if inside.all() else ctx.emit(node, "Mul", [part], constant=inside.astype(np.float64)))
+        masks.append(inside)
+    if not parts:
+        raise Refusal("takes no element of a computed tensor", "use the constant")
+    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Add", parts)
+    rest = np.where(np.any(masks, axis=0), 0.0, known[ids])
+    return ctx.emit(node, "Add", [y], constant=rest) if rest.any() else y
+
+
+def _added(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
+    """Sums at places: a matrix of zeros and ones times the last operand, and the first one."""
+    if node.attrs["reduction"] != "add":
+        raise Refusal("reduction must be none or add", "use Max, Min or Mul of whole tensors")
+    shape, updates = (ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name)
+                      for name in (node.input(0), node.input(2)))  # fmt: skip
+    if 2 not in computed:
+        zeros = {0: np.zeros(shape), 2: ctx.floats(node.input(2), "updates")}
+        return ctx.emit(node, "Add", [ctx.tensor(node.input(0))], constant=_evaluated(ctx, node, zeros))
+    _check_size(prod(shape) * prod(updates))
+    units = np.eye(prod(updates)).reshape(-1, *updates)
+    columns = [_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}).reshape(-1) for unit in units]
+    flat = ctx.emit(node, "Reshape", [ctx.tensor(node.input(2))], shape=(1, prod(updates)))
+    y = _product(ctx, node, flat, np.stack(columns, 1))
+    y = ctx.emit(node, "Reshape", [y], shape=shape)
+    if 0 in computed:
+        return ctx.emit(node, "Add", [y, ctx.tensor(node.input(0))])
+    return ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(0), "data"))
+
+
+HANDLERS: dict[str, Handler] = {
+    "GatherElements": gathered_elements,
+    **dict.fromkeys(("GatherND", "Compress", "ReverseSequence"), gathered),
+    **dict.fromkeys(("Col2Im", "DFT", "STFT"), partial(linear, False)),
+    "RoiAlign": regions,
+    "GridSample": partial(linear, True),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), scattered),
+}

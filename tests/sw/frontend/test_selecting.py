@@ -1,0 +1,146 @@
+"""Elements that are picked or placed by constant indices, and linear operators with a constant matrix."""
+
+import numpy as np
+import pytest
+
+from concord.frontend import UnsupportedModel, import_model
+from concord.graph.execute import run
+from support.onnx_models import agrees, floats, ints, model, node, ops
+
+X = {"x": (1, 3, 4)}
+
+PICKED = {
+    "along an axis": (node("GatherElements", ["x", "i"], ["y"], axis=2), {"i": np.tile(ints(2, 0, 1), (1, 3, 1))}),
+    "anywhere": (
+        node("GatherElements", ["x", "i"], ["y"], axis=1),
+        {"i": ints(0, 2, 1, -1, 2, 0, 1, 1).reshape(1, 2, 4)},
+    ),
+    "rows": (node("GatherND", ["x", "i"], ["y"]), {"i": ints(0, 2, 0, 0).reshape(2, 2)}),
+    "single elements": (node("GatherND", ["x", "i"], ["y"]), {"i": ints(0, 2, 1, 0, 0, 3).reshape(1, 2, 3)}),
+    "of every row": (node("GatherND", ["x", "i"], ["y"], batch_dims=1), {"i": ints(2, 0).reshape(1, 2, 1)}),
+    "some": (node("Compress", ["x", "c"], ["y"], axis=2), {"c": np.array([True, False, True])}),
+    "some of all": (node("Compress", ["x", "c"], ["y"]), {"c": np.arange(12) % 5 == 0}),
+    "backwards": (node("ReverseSequence", ["x", "n"], ["y"], batch_axis=0, time_axis=1), {"n": ints(2)}),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_elements_are_picked(name):
+    item, constants = PICKED[name]
+    agrees(model([item], X, constants=constants))
+
+
+def test_what_lies_along_an_axis_is_moved_along_it():
+    item, constants = PICKED["along an axis"]
+    assert "Reshape" not in ops(import_model(model([item], X, constants=constants)))
+
+
+def test_many_pieces_are_a_product():
+    rng = np.random.default_rng(1)
+    places = rng.permutation(400).reshape(1, 400)
+    graph = agrees(model([node("GatherElements", ["x", "i"], ["y"], axis=1)], {"x": (1, 400)}, constants={"i": places}))
+    assert len(ops(graph)) > 64
+    wide = model([node("GatherElements", ["x", "i"], ["y"], axis=2)], {"x": (1, 2, 100)},
+                 constants={"i": np.stack([rng.permutation(100), rng.permutation(100)])[None]})  # fmt: skip
+    assert "Dense" in ops(agrees(wide)) and len(ops(import_model(wide))) < 5
+
+
+PLACED = {
+    "elements": (
+        node("ScatterElements", ["x", "i", "u"], ["y"], axis=2),
+        {"i": ints(1, 3).reshape(1, 1, 2)},
+        (1, 1, 2),
+    ),
+    "rows": (node("ScatterND", ["x", "i", "u"], ["y"]), {"i": ints(0, 2, 0, 0).reshape(2, 2)}, (2, 4)),
+    "all": (node("ScatterND", ["x", "i", "u"], ["y"]), {"i": ints(0).reshape(1, 1)}, (1, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+@pytest.mark.parametrize("name", PLACED)
+def test_elements_are_placed(name, form):
+    item, constants, shape = PLACED[name]
+    constants, inputs = dict(constants), {"x": (1, 3, 4), "u": shape}
+    known = {"constant updates": "u", "constant data": "x"}.get(form)
+    if known is not None:
+        constants[known] = floats(*inputs.pop(known))
+    if name == "all" and form == "constant updates":
+        with pytest.raises(UnsupportedModel, match="takes no element of a computed tensor"):
+            import_model(model([item], inputs, constants=constants))
+        return
+    proto = model([item], inputs, constants=constants, opset=16)
+    rng = np.random.default_rng(2)
+    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+
+
+@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+def test_updates_are_added(form):
+    item = node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")
+    constants, inputs = {"i": ints(0, 2, 0, 0, 0, 2).reshape(3, 2)}, {"x": (1, 3, 4), "u": (3, 4)}
+    known = {"constant updates": "u", "constant data": "x"}.get(form)
+    if known is not None:
+        constants[known] = floats(*inputs.pop(known))
+    proto = model([item], inputs, constants=constants, opset=16)
+    rng = np.random.default_rng(2)
+    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+
+
+def test_what_cannot_be_picked():
+    for item, constants, message in (
+        (node("GatherElements", ["x", "x"], ["y"]), {}, "operand 1 must be constant"),
+        (
+            node("GatherElements", ["x", "i"], ["y"], axis=2),
+            {"i": ints(7).reshape(1, 1, 1)},
+            "indices must fit the operand",
+        ),
+        (node("Compress", ["x", "c"], ["y"], axis=2), {"c": np.zeros(4, bool)}, "takes no elements"),
+        (
+            node("ScatterND", ["x", "i", "u"], ["y"], reduction="max"),
+            {"i": ints(0, 1).reshape(1, 2), "u": floats(1, 4)},
+            "reduction must be none or add",
+        ),
+        (node("DFT", ["x", "", "a"], ["y"]), {"a": np.int64(1)}, "must be a product with at most 1,048,576 numbers"),
+    ):
+        shape = (1, 2000, 1) if item.op_type == "DFT" else (1, 3, 4)
+        with pytest.raises(UnsupportedModel, match=message):
+            import_model(model([item], {"x": shape}, constants=constants, opset=20))
+
+
+def test_a_grid_is_a_matrix_for_all_channels():
+    grid = np.random.default_rng(3).uniform(-1.1, 1.1, (1, 3, 5, 2)).astype(np.float32)
+    for mode in ("linear", "nearest", "cubic"):
+        proto = model(
+            [node("GridSample", ["x", "g"], ["y"], mode=mode)], {"x": (1, 2, 4, 4)}, constants={"g": grid}, opset=20
+        )
+        assert ops(agrees(proto, tolerance=1e-4)) == ["Reshape", "Dense", "Reshape"]
+    two = model(
+        [node("GridSample", ["x", "g"], ["y"])],
+        {"x": (2, 2, 4, 4)},
+        constants={"g": np.tile(grid, (2, 1, 1, 1))},
+        opset=20,
+    )
+    with pytest.raises(UnsupportedModel, match="must have a batch of 1, not 2"):
+        import_model(two)
+
+
+def test_regions():
+    constants = {"r": np.float32([[0, 0, 3, 3], [1, 0.5, 2.5, 3]]), "b": ints(0, 0)}
+    item = node("RoiAlign", ["x", "r", "b"], ["y"], output_height=2, output_width=2, sampling_ratio=2)
+    agrees(model([item], {"x": (1, 2, 4, 4)}, constants=constants), tolerance=1e-4)
+    largest = node("RoiAlign", ["x", "r", "b"], ["y"], output_height=2, output_width=2, mode="max")
+    with pytest.raises(UnsupportedModel, match="mode must be avg"):
+        import_model(model([largest], {"x": (1, 2, 4, 4)}, constants=constants))
+
+
+def test_a_spectrum():
+    graph = agrees(
+        model([node("DFT", ["x", "", "a"], ["y"])], {"x": (1, 12, 1)}, constants={"a": np.int64(1)}, opset=20)
+    )
+    x = np.random.default_rng(4).normal(size=(1, 12, 1))
+    want = np.fft.fft(x[0, :, 0])
+    np.testing.assert_allclose(run(graph, {"x": x})["y"].reshape(12, 2), np.stack([want.real, want.imag], 1), atol=1e-5)
+
+
+def test_columns_to_an_image():
+    constants = {"size": ints(4, 4), "block": ints(2, 2)}
+    agrees(model([node("Col2Im", ["x", "size", "block"], ["y"])], {"x": (1, 8, 9)}, constants=constants, opset=18))
