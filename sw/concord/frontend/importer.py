@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ from concord.frontend.load import (
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.element_types import ends
-from concord.graph.ir import Graph
+from concord.graph.ir import Graph, Shape
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
 from concord.pipeline.manager import Pipeline, advance, pass_called
@@ -76,6 +76,12 @@ _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 #: Types of inputs whose range is known well enough for tables.
 _SMALL = ("bool", "int8", "uint8")
+#: Operators whose results follow from the shape of their operand.
+_OF_SHAPES: dict[str, Callable[[OnnxNode, Shape], Array]] = {
+    "Shape": lambda node, shape: np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64),
+    "Size": lambda node, shape: np.array(math.prod(shape), dtype=np.int64),
+    "EyeLike": lambda node, shape: np.eye(shape[0], shape[1], node.attrs.get("k", 0), dtype=np.float32),
+}
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
@@ -282,7 +288,7 @@ class _Importer:
     def _known(self, node: OnnxNode) -> bool:
         """Whether the result does not depend on the inputs' values; then it is a constant from now on."""
         inputs = [name for name in node.inputs if name]
-        if node.standard and node.op in ("Shape", "Size") and not self.ctx.is_constant(inputs[0]):
+        if node.standard and node.op in _OF_SHAPES and not self.ctx.is_constant(inputs[0]):
             return self._shape(node, inputs[0])
         foldable = node.standard and (inputs or node.op == "Constant") and node.op not in _RANDOM
         if not foldable or not set(inputs) <= self.ctx.constants.keys() | self.deferred:
@@ -302,9 +308,7 @@ class _Importer:
             self.deferred.add(node.outputs[0])
         else:
             shape = self.ctx.shape(name)
-            part = shape[node.attrs.get("start", 0) : node.attrs.get("end")]
-            value = np.array(part if node.op == "Shape" else np.prod(shape), dtype=np.int64)
-            self.ctx.constants[node.outputs[0]] = value
+            self.ctx.constants[node.outputs[0]] = _OF_SHAPES[node.op](node, shape)
         return True
 
     def _evaluate(self, node: OnnxNode, inputs: Sequence[str]) -> Sequence[Array]:

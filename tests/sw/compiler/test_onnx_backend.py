@@ -1,4 +1,4 @@
-"""The ONNX project's own tests of single operators, compiled and run on the emulator.
+"""The ONNX project's own tests of single operators with floats, compiled and run on the emulator.
 
 They go through :mod:`concord.onnx_backend`, which makes constants of operands that are inputs in those tests and
 constants in every network (weights, axes, bounds), where nothing else compiles. A recurrent layer gets the elements of
@@ -23,14 +23,9 @@ from onnx.reference import ReferenceEvaluator
 
 from concord import FlagWarning, onnx_backend
 from concord.frontend import UnsupportedModel, import_model
-from concord.frontend.importer import HANDLERS
-from concord.functions import by_onnx_name
 from concord.spec.presets import with_mantissas
 
 CONFIG = onnx_backend.BACKEND_NPU
-#: All that the frontend takes, but what is about types of numbers; and what only makes constants beside them.
-OPERATORS = (HANDLERS.keys() | by_onnx_name()) - {"Cast", "QuantizeLinear", "DequantizeLinear"}
-FOLDED = {"Constant", "Shape", "Size"}
 #: Tested with integers only, or nearly so.
 IN_FLOATS = {"Pad", "Trilu", "CumSum"}
 #: Random masks and indices of maxima are no results of these for inference.
@@ -38,7 +33,9 @@ FIRST_ONLY = {"Dropout", "MaxPool"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 TOLERANCE = 0.02
 #: Cases that pass.
-PASSING = 548
+PASSING = 1125
+#: Share of the cases that must pass.
+ENOUGH = 0.85
 LARGE = r"test_(log)?softmax_large_number_expanded.*"
 #: Results that are wrong by more than the tolerance, and why.
 BEYOND = {
@@ -48,41 +45,70 @@ BEYOND = {
     r"test_resize_downsample_scales_(linear|cubic)_align_corners": (
         "a size that is no whole number is rounded first, as onnxruntime does and ONNX does not"
     ),
+    r"test_reduce_log_sum_exp_.*random_expanded": "ONNX defines it by exponentials that are beyond binary16",
+    "test_tan": "next to a pole the cosine is 0.01, and its error a twentieth of it",
+    "test_lppool_2d_same_upper": "one table of the root has coarse steps at small sums",
     LARGE: "differences of 1 at 10,000 are lost: binary16 has steps of 8 there",
 }
 #: All cases that are refused: names, and what the reason says; both are regular expressions.
 REFUSED = {
-    r"test_(add|div|max|min|mul|sub)_u?int\d+(_trunc)?|test_(clip_default|maxpool_2d|pow_types)_u?int.*": (
-        r"must be a tensor of floats, not U?INT\d+"
+    r"test_(bernoulli|cumprod|(basic_)?deform_conv|det|hardmax|isinf|maxunpool|tensorscatter)(_.*)?": (
+        "operator is not supported"
     ),
-    r"test_reduce_(max|min)_(bool_inputs|empty_set_bool)|test_where_long_example": (
-        "must be a tensor of floats, not BOOL"
-    ),
-    r"test_resize_tf_crop_and_resize.*": "must be nearest, linear or cubic, and not tf_crop_and_resize",
-    r"test_resize_.*_antialias": "antialias must be 0",
-    "test_convtranspose_3d": "must have 1 or 2 spatial axes, not 3",
-    "test_einsum_batch_diagonal": "must not name an axis twice in one term",
-    r"test_identity_sequence": "must be a tensor of floats, not sequence",
-    r"test_identity_opt": "must be a tensor of floats, not optional",
+    r"test_attention_4d_softcap_neginf_mask.*|test_isnan.*": "must hold finite numbers",
+    r"test_attention_4d_with_past_and_present_qk_matmul_bias_.d_mask_causal.*": "constants must be below 65520",
     r"test_training_dropout(_default)?(_mask)?|test_batchnorm_.*_training_mode": "must be in inference mode",
     r"test_reduce_.*_empty_set.*|test_(reshape_allowzero|split_zero)_.*|test_tri[lu]_zero": (
         r"dimension \d must be at least 1"
     ),
-    r"test_slice_start_out_of_bounds": "takes no elements",
-    r"test_pow": "exponent must be -1, -0.5, 0.5 or whole and at most 15",
+    r"test_slice_start_out_of_bounds|test_causal_conv_with_state_kernel_size_one.*": "takes no elements",
+    "test_pow": "exponents must be whole",
+    r"test_reduce_log_sum_exp_.*example_expanded": "last must be an integer|domain must be",
+    r"test_resize_tf_crop_and_resize.*": "must be nearest, linear or cubic, and not tf_crop_and_resize",
+    r"test_resize_.*_antialias": "antialias must be 0",
+    "test_convtranspose_3d": "must have 1 or 2 spatial axes, not 3",
+    "test_einsum_batch_diagonal": "must not name an axis twice in one term",
+    r"test_lppool_.*(default|pads|same_lower)": "p must be 1 or 2",
+    r"test_mod_mixed_sign.*|test_mod_float\d+_mixed_sign.*": "divisor must be a power of two",
+    r"test_mod_float_edge_cases.*": "must be finite, it has NaN",
+    "test_roialign_mode_max": "mode must be avg",
+    r"test_scatter(nd|_elements_with_reduction)_(multiply|mul|max|min).*": "reduction must be none or add",
+    r"test_range_.*": "trip count must be constant",
+    "test_scan_sum": "must be of opset 9 or later",
+    r"test_optional_.*": "must be a tensor of numbers, not optional",
+    r"test_(sce|nllloss)_NCd1d2d3(d4d5_(mean|none_no)|_none_no_weight_neg).*": (
+        "must be a product with at most|must meet the same constant"
+    ),
+    r"test_linear_attention_delta.*": "constant that differs over the batch",
 }
+
+
+def of_floats(case):
+    """Whether a test is of tensors, with floats as operands, floats or truth values first, and either as results."""
+    operators = {node.op_type for node in case.model.graph.node}
+    if any(node.domain not in ("", "ai.onnx") for node in case.model.graph.node):
+        return False
+    inputs, outputs = case.data_sets[0]
+    kinds = [getattr(value, "dtype", np.dtype("V")) for value in (*inputs, *outputs)]
+    if any(kind.kind not in "fiub" and kind.name != "bfloat16" for kind in kinds):
+        return False
+    floats = [kind.kind == "f" or kind.name == "bfloat16" for kind in kinds]
+    truth = [kind.kind == "b" for kind in kinds[len(inputs) :]]
+    wanted = [a or b for a, b in zip(floats[len(inputs) :], truth, strict=True)]
+    if operators <= FIRST_ONLY:
+        wanted = wanted[:1]
+    first = bool(inputs) and (floats[0] or kinds[0].kind == "b")
+    return bool(operators & IN_FLOATS) or (first and any(floats[: len(inputs)]) and all(wanted))
 
 
 @functools.cache
 def cases():
-    """Tests whose operators are all claimed to be supported."""
+    """Tests with floats, whatever their operators are."""
     with warnings.catch_warnings():  # of the cases that the package makes as it is imported
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
 
-        found = load_model_tests(kind="node")
-    used = {case.name: {node.op_type for node in case.model.graph.node} for case in found}
-    return [case for case in found if used[case.name] <= OPERATORS | FOLDED and used[case.name] & OPERATORS]
+        return [case for case in load_model_tests(kind="node") if of_floats(case)]
 
 
 def batch_axes(node):
@@ -144,13 +170,15 @@ def outcome(name):
     values |= {name: value.astype(np.float32) for name, value in values.items() if name in floating}
     axes = batch_axes(model.graph.node[0])
     try:
-        if any(value.dtype.kind != "f" and name not in floating for name, value in wanted.items()) or any(
+        if any(value.dtype.kind not in "fb" and name not in floating for name, value in wanted.items()) or any(
             not item.type.HasField("tensor_type") for item in model.graph.input
         ):
             import_model(model)  # refuses it
         parts = [results(model, part) for part in elements(values, axes)]
     except UnsupportedModel as error:
         return error.reasons[0]
+    except ValueError as error:
+        return str(error)
     errors = []
     for name, want in wanted.items():
         of_one = want.shape if name not in axes else want.take([0], axes[name]).shape
@@ -183,15 +211,16 @@ def test_node(name):
 @pytest.mark.slow
 def test_most_cases_are_within_the_tolerance():
     results = [outcome(name) for name in NAMES]
-    assert sum(isinstance(result, float) and result <= TOLERANCE for result in results) >= PASSING
+    passing = sum(isinstance(result, float) and result <= TOLERANCE for result in results)
+    assert passing >= PASSING and passing >= ENOUGH * len(NAMES)
 
 
 def test_the_page_has_these_figures():
     page = (Path(__file__).parents[3] / "docs" / "operators.md").read_text()
     words = " ".join(page.split())
     others = len(NAMES) - PASSING
-    assert f"comes with {len(NAMES)} tests of operators" in words
-    assert f"On the emulator {PASSING} of them pass" in words
+    assert f"comes with {len(NAMES):,} tests with floats" in words
+    assert f"On the emulator {PASSING:,} of them pass" in words
     assert f"lists the other {others} by name" in words
     table = page.split("| tests | why not |")[1].split("\n\n")[0]
     assert sum(map(int, re.findall(r"^\| (\d+) \|", table, re.M))) == others

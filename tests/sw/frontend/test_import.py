@@ -301,3 +301,8 @@ def test_control_flow_that_depends_on_values_is_refused():
     assert [reason.split()[0] for reason in reasons(proto)] == ["If"]
     proto = model([choice], {"x": [1, 3], "c": []})
     assert "If 'y': condition must be constant, not computed ('c')" in reasons(proto)[0]
+
+
+def test_a_diagonal_in_the_shape_of_a_tensor_is_constant():
+    for k in (0, 1, -2):
+        agrees(model([node("EyeLike", ["x"], ["e"], k=k), node("Add", ["x", "e"], ["y"])], {"x": [3, 4]}))
