@@ -12,11 +12,11 @@ from support.frameworks import missing
 if missing("sklearn"):
     pytest.skip(missing("sklearn"), allow_module_level=True)
 
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.naive_bayes import BernoulliNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -67,9 +67,23 @@ def test_what_cannot_be_exported_is_said():
         concord.compile(make_pipeline(StandardScaler(), MLPRegressor()))
 
 
-def test_operators_that_are_not_there_are_named():
-    with pytest.raises(ValueError, match="cannot be compiled"):
-        concord.compile(fitted(BernoulliNB(), CLASSES))
+class Doubled(TransformerMixin, BaseEstimator):
+    """An estimator of one's own, which the converter does not know."""
+
+    def fit(self, x, y=None):
+        self.n_features_in_ = x.shape[1]
+        return self
+
+    def transform(self, x):
+        return 2 * x
+
+
+def test_an_estimator_without_a_converter_is_named():
+    with pytest.raises(
+        ValueError, match=r"Doubled cannot be exported by skl2onnx: .*; export the part that has"
+    ) as caught:
+        concord.compile(Doubled().fit(X))
+    assert "\n" not in str(caught.value)
 
 
 def test_without_the_converter(monkeypatch):
