@@ -67,6 +67,20 @@ EXAMPLES = {
     "Lookup": ({"table": _random(5, 3), "axis": 0}, [(1, 4)], 1),
     "Take": ({"axis": 1}, [(1, 5, 3), (2,)], 1),
     "ArgMax": ({"axis": 1, "keepdims": False, "least": False, "last": True}, [(1, 6)], 1),
+    "Trees": (
+        {
+            "features": np.array([1.0, 0, 0, 2, 0, 0]),
+            "thresholds": np.array([0.25, 0, 0, -0.5, 0, 0]),
+            "low": np.array([1.0, 1, 2, 4, 4, 5]),
+            "high": np.array([2.0, 1, 2, 5, 4, 5]),
+            "roots": np.array([0.0, 3]),
+            "values": _random(6, 2),
+            "strict": False,
+            "depth": 1,
+        },
+        [(1, 3)],
+        1,
+    ),
     "TopK": ({"axis": 1, "size": 2, "largest": True}, [(1, 6)], 2),
 }
 

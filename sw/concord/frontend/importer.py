@@ -47,6 +47,8 @@ from concord.frontend.load import (
     load,
     opset,
 )
+from concord.frontend.ml import DOMAIN as ML_DOMAIN
+from concord.frontend.ml import ML_HANDLERS
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.element_types import ends
@@ -326,7 +328,8 @@ class _Importer:
             raise Refusal(reason, "correct the model, or export it with constants folded") from error
 
     def _bind(self, node: OnnxNode, start: int) -> None:
-        if not node.standard or (handler_of(node.op) is None and node.op not in HOST_HANDLERS):
+        learned = ML_HANDLERS.get(node.op) if node.proto.domain == ML_DOMAIN else None
+        if learned is None and (not node.standard or (handler_of(node.op) is None and node.op not in HOST_HANDLERS)):
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
             if node.standard and not integer and (rule := unfolding.defined_by_onnx(self.ctx, node)) is not None:
                 self._unfolded(node, lambda *_: rule)
@@ -336,7 +339,7 @@ class _Importer:
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return
-        typed = self._nodes_of(node, start)
+        typed = self._nodes_of(node, start) if learned is None else learned(self.ctx, node)
         results = [result.name for result in typed]
         for index, name in enumerate(node.outputs):
             if name in self.ctx.used and index >= len(results) and name not in self.ctx.codes:

@@ -18,10 +18,12 @@ from concord.graph.ops.host import (
     SelectAttributes,
     TakeAttributes,
     TopKAttributes,
+    TreesAttributes,
     WrapAttributes,
 )
 from concord.graph.ops.linear import ConvAttributes, DenseAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, WindowAttributes, divisors, window_counts
+from concord.utils.arrays import FloatArray
 
 
 def operations(partition: Graph) -> list[HostOperation]:
@@ -427,6 +429,26 @@ def _top(make: OperationBuilder, node: Node, inputs: list[str]) -> list[str]:
     return [make.operation(Action.ALONG, (x, places), make.shape(places), (attributes.axis,)), places]
 
 
+def _trees(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    """All trees go down one node at a time; those that are at a leaf stay there."""
+    attributes, (x,) = node.attributes(TreesAttributes), inputs
+    rows, count = make.shape(x)[0], len(attributes.roots)
+    places = make.filled(x, (rows, count), attributes.roots)
+
+    def of_places(table: FloatArray) -> str:
+        return make.operation(Action.LOOK_UP, (table, places), (rows, count, *table.shape[1:]))
+
+    for _ in range(attributes.depth):
+        features = make.operation(Action.ALONG, (x, of_places(attributes.features)), (rows, count), (1,))
+        thresholds, low, high = map(of_places, (attributes.thresholds, attributes.low, attributes.high))
+        if attributes.strict:
+            places = make.select(make.arithmetic(Action.LESS, features, thresholds), low, high)
+        else:
+            places = make.select(make.arithmetic(Action.LESS, thresholds, features), high, low)
+    total = _summed(make, of_places(attributes.values), (1,))
+    return make.reshaped(total, (rows, attributes.values.shape[1]))
+
+
 def _each(rule: Callable[[OperationBuilder, str], str]) -> _Rule:
     return lambda make, node, inputs: rule(make, inputs[0])
 
@@ -492,4 +514,5 @@ _RULES: dict[str, _Rule] = {
     "Take": _taken_by,
     "ArgMax": _argument,
     "TopK": _top,
+    "Trees": _trees,
 }

@@ -30,6 +30,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops.elementwise import FunctionAttributes, names_of
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_PRECISION
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 from concord.utils.attempts import Attempts
@@ -114,6 +115,16 @@ def relative_error(computed: FloatArray, reference: FloatArray) -> float:
     return error if np.isfinite(error) else float("inf")
 
 
+def _range(values: FloatArray) -> Domain:
+    """Least and greatest value; a little more of values that are all alike, as a table has several entries."""
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    if high - low > 2.0**-BINARY16_PRECISION * size:
+        return low, high
+    margin = max(size, 2.0**-BINARY16_PRECISION) / 16
+    return low - margin, high + margin
+
+
 def function_ranges(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str, Domain]:
     """Least and greatest values of the tensors that functions read whose tables depend on that.
 
@@ -123,10 +134,10 @@ def function_ranges(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str,
     for node in graph.nodes:
         if node.op == "Normalise":
             for what, moment in moments(graph, node, values[node.inputs[0]]).items():
-                ranges[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
+                ranges[f"{node.name}/{what}"] = _range(moment)
         if node.op == "Function" and depends(node.attributes(FunctionAttributes).spec):
             (name,) = node.inputs
-            ranges[name] = float(values[name].min()), float(values[name].max())
+            ranges[name] = _range(values[name])
     return dict(sorted(ranges.items()))
 
 

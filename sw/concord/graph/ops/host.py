@@ -80,6 +80,32 @@ class TopKAttributes(NoAttributes):
     largest: Annotated[bool, Attribute("whether those are the greatest, in falling order, else the least", FLAG)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TreesAttributes(NoAttributes):
+    """Of a Trees: trees of comparisons, whose nodes are numbered all together."""
+
+    features: Annotated[FloatArray, Attribute("by node, the feature that it compares", ARRAY)]
+    thresholds: Annotated[FloatArray, Attribute("by node, what it compares with", ARRAY)]
+    low: Annotated[
+        FloatArray, Attribute("by node, where features that are not above lead; leaves lead to themselves", ARRAY)
+    ]
+    high: Annotated[FloatArray, Attribute("by node, where the others lead", ARRAY)]
+    roots: Annotated[FloatArray, Attribute("by tree, its first node", ARRAY)]
+    values: Annotated[FloatArray, Attribute("[nodes, outputs] what leaves add to the outputs", ARRAY)]
+    strict: Annotated[bool, Attribute("whether a feature that equals the threshold is above", FLAG)]
+    depth: Annotated[int, Attribute("comparisons from a root to a leaf, at most", COUNT)]
+
+
+def tree_depth(low: FloatArray, high: FloatArray, roots: FloatArray) -> int:
+    """Comparisons from a root to a leaf, at most; at least 1. ``ValueError`` if nodes lead in a circle."""
+    depth, level = 0, {int(root) for root in roots}
+    while level := {int(end[k]) for k in level for end in (low, high) if end[k] != k}:
+        depth += 1
+        if depth > len(low):
+            raise ValueError("nodes of trees must not lead in a circle")
+    return max(depth, 1)
+
+
 def _same_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     return [present(inputs[0])]
 
@@ -196,6 +222,25 @@ def _top(node: Operation, inputs: Arrays) -> list[FloatArray]:
     return [np.take_along_axis(x, places, axis), places.astype(np.float64)]
 
 
+def _trees_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(TreesAttributes)
+    if len(shape) != 2 or shape[1] <= attributes.features.max():
+        most = attributes.features.max()
+        raise ValueError(f"operand must have rows of more than {most:g} features, not the shape {list(shape)}")
+    return [(shape[0], attributes.values.shape[1])]
+
+
+def _trees(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, attributes = present(inputs[0]), node.attributes(TreesAttributes)
+    places = np.broadcast_to(attributes.roots.astype(int), (*x.shape[:2], len(attributes.roots)))
+    for _ in range(attributes.depth):
+        features = np.take_along_axis(x, attributes.features[places].astype(int), -1)
+        thresholds = attributes.thresholds[places]
+        below = features < thresholds if attributes.strict else features <= thresholds
+        places = np.where(below, attributes.low[places], attributes.high[places]).astype(int)
+    return [attributes.values[places].sum(axis=-2)]
+
+
 _host = partial(Operator, OperatorKind.HOST, layout_sensitive=False, host_partition=True)
 
 HOST_OPS = {
@@ -210,5 +255,6 @@ HOST_OPS = {
     "Lookup": _host(LookupAttributes, _lookup_shape, _lookup),
     "Take": _host(TakeAttributes, _take_shape, _take),
     "ArgMax": _host(ArgumentAttributes, _argument_shape, _argument),
+    "Trees": _host(TreesAttributes, _trees_shape, _trees),
     "TopK": _host(TopKAttributes, _top_shape, _top),
 }

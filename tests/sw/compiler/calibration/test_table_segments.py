@@ -208,3 +208,20 @@ def test_no_more_tables_than_the_program_has_room_for():
     chosen = choose_formats(graph, tight, inputs).chosen.compiled
     assert len(chosen.package.formats.table_segments["wide"]) == count - 1
     assert len(chosen.image.program) <= tight.program_depth
+
+
+def test_a_function_of_one_number():
+    """Shares add up to 1 in all samples, and a table of the reciprocal has more than one entry."""
+    rng = np.random.default_rng(2)
+    nodes = [
+        Node("Dense", "dense", ("x",), ("a",), {"weight": rng.normal(size=(3, 4)), "bias": np.zeros(3)}),
+        Node("Softmax", "softmax", ("a",), ("s",), {"axis": 1}),
+        Node("ReduceSum", "sum", ("s",), ("t",), {"axes": (1,), "keepdims": True}),
+        Node("Function", "inverse", ("t",), ("i",), {"functions": (("reciprocal", {}),)}),
+        Node("Mul", "shares", ("s", "i"), ("y",), {}),
+        Node("Dense", "last", ("y",), ("z",), {"weight": rng.normal(size=(2, 3)), "bias": np.zeros(2)}),
+    ]
+    graph = graph_of(nodes, x=(1, 4))
+    x = {"x": rng.normal(size=(20, 4))}
+    evidence = choose_formats(graph, ECP5_85F, x, quick=True)
+    assert evidence.chosen.error < 0.02

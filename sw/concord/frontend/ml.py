@@ -1,0 +1,303 @@
+"""Operators of ``ai.onnx.ml``: what converters make of scalers, linear models, support vectors and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.context import Context, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.host import HostHandler, TypedTensor
+from concord.frontend.pointwise import absolute_of, apply
+from concord.graph.ops.host import tree_depth
+from concord.utils.arrays import FloatArray
+
+#: The domain of these operators.
+DOMAIN = "ai.onnx.ml"
+#: What may be done to scores.
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
+
+
+def _array(node: OnnxNode, *names: str) -> FloatArray | None:
+    """The first of these attributes that is there, numbers or a tensor of them."""
+    from onnx import TensorProto, numpy_helper
+
+    for name in names:
+        if name in node.attrs:
+            value = node.attrs[name]
+            values = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+            if values.dtype.kind not in "fiub":
+                raise Refusal(f"{name} must be numbers, not texts", "encode them outside the model")
+            return values.astype(np.float64)
+    return None
+
+
+def _needed(node: OnnxNode, *names: str) -> FloatArray:
+    values = _array(node, *names)
+    if values is None:
+        raise Refusal(f"must have {names[0]}")
+    return values
+
+
+def _rows(ctx: Context, node: OnnxNode) -> tuple[str, int]:
+    """The input as rows ``[N, F]``, and F."""
+    x = ctx.tensor(node.input(0))
+    shape = ctx.shape(x)
+    if len(shape) == 1:
+        return ctx.emit(node, "Reshape", [x], shape=(1, shape[0])), shape[0]
+    if len(shape) != 2:
+        raise Refusal(f"operand must have rows of features, not the shape {list(shape)}")
+    return x, shape[1]
+
+
+def _labels(ctx: Context, node: OnnxNode, places: str, *names: str) -> TypedTensor:
+    """Labels of classes at places; texts are no numbers, so that nothing may read them."""
+    if not ctx.used & {node.outputs[0]}:
+        return TypedTensor(places, "int64")
+    if "classlabels_strings" in node.attrs:
+        scores = f"--outputs {node.outputs[1]} keeps the scores alone; the greatest one is at the place of the label"
+        raise Refusal("labels must be whole numbers, not texts", scores)
+    labels = _needed(node, *names)
+    if np.array_equal(labels, np.arange(len(labels))):
+        return TypedTensor(places, "int64")
+    return TypedTensor(ctx.emit(node, "Lookup", [places], table=labels, axis=0), "int64")
+
+
+def _transformed(ctx: Context, node: OnnxNode, scores: str) -> str:
+    name = node.attrs.get("post_transform", "NONE")
+    if name not in _TRANSFORMS:
+        raise Refusal(f"post_transform must be one of {', '.join(_TRANSFORMS)}, not {name}")
+    if name == "NONE":
+        return scores
+    return ctx.emit(node, "Softmax", [scores], axis=1) if name == "SOFTMAX" else apply(ctx, node, scores, "sigmoid")
+
+
+def _classified(ctx: Context, node: OnnxNode, scores: str, labels: str) -> list[TypedTensor]:
+    """The label of the greatest score, and the scores."""
+    best = ctx.emit(node, "ArgMax", [scores], axis=1, keepdims=False, least=False, last=False)
+    return [_labels(ctx, node, best, labels), TypedTensor(_transformed(ctx, node, scores))]
+
+
+def scaler(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Less an offset, times a scale; each a number or one for every feature."""
+    x, _ = _rows(ctx, node)
+    y = ctx.emit(node, "Sub", [x], constant=_needed(node, "offset"))
+    return [TypedTensor(ctx.emit(node, "Mul", [y], constant=_needed(node, "scale")))]
+
+
+def normalizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Divided by a norm of every row."""
+    x, _ = _rows(ctx, node)
+    norm = node.attrs.get("norm", "MAX")
+    axes: dict[str, Any] = {"axes": (1,), "keepdims": True}
+    if norm == "MAX":
+        inverse = apply(ctx, node, ctx.emit(node, "ReduceMax", [x], **axes), "reciprocal")
+        return [TypedTensor(ctx.emit(node, "Mul", [x, inverse]))]
+    if norm not in ("L1", "L2"):
+        raise Refusal(f"norm must be one of MAX, L1, L2, not {norm}")
+    terms = absolute_of(ctx, node, x) if norm == "L1" else ctx.emit(node, "Mul", [x, x])
+    total = ctx.emit(node, "ReduceSum", [terms], **axes)
+    inverse = apply(ctx, node, total, "reciprocal" if norm == "L1" else "rsqrt")
+    return [TypedTensor(ctx.emit(node, "Mul", [x, inverse]))]
+
+
+def binarizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """1 above a threshold, else 0."""
+    x, _ = _rows(ctx, node)
+    above = ctx.emit(node, "Sub", [x], constant=np.asarray(float(node.attrs.get("threshold", 0.0))))
+    return [TypedTensor(ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [above])]))]
+
+
+def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Features at constant places, or entries of a constant, such as labels, at computed ones."""
+    if ctx.is_constant(node.input(0)):
+        table = np.asarray(ctx.constants[node.input(0)])
+        if table.dtype.kind not in "fiub":
+            raise Refusal("labels must be numbers, not texts", f"--outputs {node.input(1)} keeps their places")
+        y = ctx.emit(node, "Lookup", [ctx.tensor(node.input(1))], table=table.astype(np.float64).reshape(-1), axis=0)
+        return [TypedTensor(y, None if table.dtype.kind == "f" else table.dtype.name)]
+    x, count = _rows(ctx, node)
+    places = ctx.constant(node.input(1), "places").reshape(-1).astype(int)
+    if places.size == 0 or places.min() < 0 or places.max() >= count:
+        raise Refusal(f"places must be from 0 to {count - 1}, not {places.tolist()}")
+    kind = ctx.element_types.get(node.input(0))
+    parts = [ctx.emit(node, "Slice", [x], axes=(1,), starts=(int(k),), stops=(int(k) + 1,), steps=(1,)) for k in places]
+    return [TypedTensor(parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1), kind)]
+
+
+def joined(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Features side by side."""
+    return [TypedTensor(ctx.emit(node, "Concat", [ctx.tensor(name) for name in node.inputs], axis=1))]
+
+
+def encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Numbers for numbers; those that are no key become the default."""
+    x = ctx.tensor(node.input(0))
+    keys = _needed(node, "keys_int64s", "keys_floats", "keys_tensor", "keys_strings")
+    values = _needed(node, "values_int64s", "values_floats", "values_tensor", "values_strings")
+    whole = "values_int64s" in node.attrs or ("values_tensor" in node.attrs and (np.rint(values) == values).all())
+    default = _array(node, "default_int64" if whole else "default_float", "default_tensor")
+    y = ctx.emit(node, "Mul", [x], constant=np.zeros(()))
+    y = ctx.emit(node, "Add", [y], constant=np.asarray(float(-1 if default is None else default.reshape(-1)[0])))
+    for key, value in zip(keys, values, strict=True):
+        hit = ctx.emit(node, "Equal", [x], constant=np.asarray(key))
+        y = ctx.emit(node, "Select", [hit, y], chosen=np.asarray(value))
+    return [TypedTensor(y, "int64" if whole else None)]
+
+
+def linear_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """A product and a bias for every target."""
+    return [TypedTensor(_transformed(ctx, node, _linear(ctx, node, int(node.attrs.get("targets", 1)))))]
+
+
+def _linear(ctx: Context, node: OnnxNode, outputs: int) -> str:
+    x, features = _rows(ctx, node)
+    weight = _needed(node, "coefficients")
+    if weight.size != outputs * features:
+        raise Refusal(f"coefficients must be {outputs} for each of {features} features, not {weight.size}")
+    bias = _array(node, "intercepts")
+    bias = np.zeros(outputs) if bias is None else bias
+    return ctx.emit(node, "Dense", [x], weight=weight.reshape(outputs, features), bias=bias)
+
+
+def linear_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Scores of classes, and the label of the greatest."""
+    classes = len(node.attrs.get("classlabels_ints", ())) or len(node.attrs.get("classlabels_strings", ()))
+    if classes < 2 or _needed(node, "coefficients").size % classes:
+        raise Refusal("must have coefficients for each of two labels or more", "export a score for every class")
+    scores = _linear(ctx, node, classes)
+    return _classified(ctx, node, scores, "classlabels_ints")
+
+
+def support_vectors(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """A sum of kernels of the support vectors."""
+    x, features = _rows(ctx, node)
+    if node.attrs.get("one_class", 0):
+        raise Refusal("must be a regression, not a class alone", "take the linear part outside the model")
+    coefficients, kernel = _needed(node, "coefficients"), node.attrs.get("kernel_type", "LINEAR")
+    parameters = _array(node, "kernel_params")
+    gamma, shift, degree = (0.0, 0.0, 0.0) if parameters is None else parameters.tolist()
+    rho = _array(node, "rho")
+    bias = np.zeros(1) if rho is None else rho[:1]
+    if int(node.attrs.get("n_supports", 0)) == 0:
+        y = ctx.emit(node, "Dense", [x], weight=coefficients.reshape(1, features), bias=bias)
+        return [TypedTensor(_transformed(ctx, node, y))]
+    vectors = _needed(node, "support_vectors").reshape(len(coefficients), features)
+    none = np.zeros(len(vectors))
+    if kernel == "RBF":
+        distance = ctx.emit(node, "Dense", [x], weight=-2 * vectors, bias=(vectors**2).sum(axis=1))
+        size = ctx.emit(node, "ReduceSum", [ctx.emit(node, "Mul", [x, x])], axes=(1,), keepdims=True)
+        distance = ctx.emit(node, "Relu", [ctx.emit(node, "Add", [distance, size])])
+        kernels = apply(ctx, node, ctx.emit(node, "Mul", [distance], constant=np.asarray(-float(gamma))), "exp")
+    elif kernel == "SIGMOID":
+        kernels = apply(ctx, node, ctx.emit(node, "Dense", [x], weight=gamma * vectors, bias=none + shift), "tanh")
+    elif kernel in ("LINEAR", "POLY"):
+        scale, offset = (gamma, shift) if kernel == "POLY" else (1.0, 0.0)
+        product = kernels = ctx.emit(node, "Dense", [x], weight=scale * vectors, bias=none + offset)
+        power = int(degree) if kernel == "POLY" else 1
+        if power != (degree if kernel == "POLY" else 1) or power < 1:
+            raise Refusal(f"degree must be a positive whole number, not {degree:g}")
+        for _ in range(power - 1):
+            kernels = ctx.emit(node, "Mul", [kernels, product])
+    else:
+        raise Refusal(f"kernel_type must be one of LINEAR, POLY, RBF, SIGMOID, not {kernel}")
+    y = ctx.emit(node, "Dense", [kernels], weight=coefficients.reshape(1, -1), bias=bias)
+    return [TypedTensor(_transformed(ctx, node, y))]
+
+
+def _trees(ctx: Context, node: OnnxNode, prefix: str, outputs: int, ids: str) -> str:
+    """The sums of what the leaves of all trees hold."""
+    x, features = _rows(ctx, node)
+    modes = set(node.attrs["nodes_modes"]) - {"LEAF"}
+    if len(modes) > 1 or not modes <= {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT"}:
+        raise Refusal(f"nodes_modes must be one of LEQ, LT, GTE, GT for all branches, not {', '.join(sorted(modes))}")
+    mode = modes.pop() if modes else "BRANCH_LEQ"
+    if node.attrs.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
+        raise Refusal(f"aggregate_function must be SUM or AVERAGE, not {node.attrs['aggregate_function']}")
+    if any(node.attrs.get("nodes_missing_value_tracks_true", ())):
+        raise Refusal("missing values must not be followed", "fill them in outside the model")
+    keys = list(zip(node.attrs["nodes_treeids"], node.attrs["nodes_nodeids"], strict=True))
+    number = {key: k for k, key in enumerate(keys)}
+    trees = list(dict.fromkeys(tree for tree, _ in keys))
+    leaf = np.array([name == "LEAF" for name in node.attrs["nodes_modes"]])
+
+    def children(name: str) -> FloatArray:
+        targets = node.attrs[name]
+        return np.array([k if leaf[k] else number[(keys[k][0], targets[k])] for k in range(len(keys))], np.float64)
+
+    low, high = children("nodes_truenodeids"), children("nodes_falsenodeids")
+    if mode in ("BRANCH_GTE", "BRANCH_GT"):
+        low, high = high, low
+    values = np.zeros((len(keys), outputs))
+    weights = _needed(node, f"{prefix}_weights", f"{prefix}_weights_as_tensor")
+    rows = zip(node.attrs[f"{prefix}_treeids"], node.attrs[f"{prefix}_nodeids"], node.attrs[ids], weights, strict=True)
+    for tree, place, target, weight in rows:
+        values[number[(tree, place)], target] += weight
+    if node.attrs.get("aggregate_function", "SUM") == "AVERAGE":
+        values /= len(trees)
+    feature = np.where(leaf, 0.0, np.asarray(node.attrs["nodes_featureids"], np.float64))
+    if feature.max() >= features:
+        raise Refusal(f"nodes_featureids must be less than {features}, not {feature.max():g}")
+    reached = {int(target) for ends in (low, high) for k, target in enumerate(ends) if target != k}
+    own = {tree: [number[key] for key in keys if key[0] == tree] for tree in trees}
+    roots = np.array([next(k for k in own[tree] if k not in reached) for tree in trees], np.float64)
+    base = _array(node, "base_values", "base_values_as_tensor")
+    y = ctx.emit(
+        node, "Trees", [x], features=feature, thresholds=_needed(node, "nodes_values", "nodes_values_as_tensor"),
+        low=low, high=high, roots=roots, values=values, strict=mode in ("BRANCH_LT", "BRANCH_GTE"),
+        depth=tree_depth(low, high, roots),
+    )  # fmt: skip
+    return y if base is None else ctx.emit(node, "Add", [y], constant=base)
+
+
+def tree_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """What the leaves of all trees hold, added up."""
+    y = _trees(ctx, node, "target", int(node.attrs.get("n_targets", 1)), "target_ids")
+    return [TypedTensor(_transformed(ctx, node, y))]
+
+
+def tree_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Scores of classes from the leaves of all trees, and the label of the greatest."""
+    classes = len(node.attrs.get("classlabels_int64s", ())) or len(node.attrs.get("classlabels_strings", ()))
+    ids = set(node.attrs["class_ids"])
+    if classes == 2 and len(ids) == 1:
+        return _two_classes(ctx, node)
+    scores = _trees(ctx, node, "class", classes, "class_ids")
+    return _classified(ctx, node, scores, "classlabels_int64s")
+
+
+def _two_classes(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """A score for the second class alone: a share where no weight is negative, else what a sigmoid is to read."""
+    node.attrs["class_ids"] = [0] * len(node.attrs["class_ids"])
+    score = _trees(ctx, node, "class", 1, "class_ids")
+    share = _needed(node, "class_weights", "class_weights_as_tensor").min() >= 0
+    other = (
+        ctx.emit(node, "Sub", [score], constant=np.ones(()), reversed=True)
+        if share
+        else ctx.emit(node, "Mul", [score], constant=np.asarray(-1.0))
+    )
+    scores = ctx.emit(node, "Concat", [other, score], axis=1)
+    return _classified(ctx, node, scores, "classlabels_int64s")
+
+
+def same(ctx: Context, node: OnnxNode) -> Sequence[TypedTensor]:
+    """Scores in the order of the classes, in the place of a table by label."""
+    return [TypedTensor(ctx.tensor(node.input(0)), ctx.element_types.get(node.input(0)))]
+
+
+ML_HANDLERS: dict[str, HostHandler] = {
+    "Scaler": scaler,
+    "Normalizer": normalizer,
+    "Binarizer": binarizer,
+    "ArrayFeatureExtractor": columns,
+    "FeatureVectorizer": joined,
+    "LabelEncoder": encoder,
+    "LinearRegressor": linear_regressor,
+    "LinearClassifier": linear_classifier,
+    "SVMRegressor": support_vectors,
+    "TreeEnsembleRegressor": tree_regressor,
+    "TreeEnsembleClassifier": tree_classifier,
+    "ZipMap": same,
+}

@@ -1,0 +1,181 @@
+"""Operators of ``ai.onnx.ml``, one by one, against ONNX Runtime."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import concord
+from concord.frontend import import_model
+from concord.frontend.errors import UnsupportedModel
+from concord.graph import execute
+from concord.graph.element_types import of_type
+from concord.graph.host_evaluation import run_on_host
+from concord.graph.host_rules import has_operations
+
+FEATURES = 5
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+RNG = np.random.default_rng(11)
+
+
+def model(nodes, outputs, constants=None, kind=FLOAT):
+    graph = helper.make_graph(
+        nodes,
+        "learned",
+        [helper.make_tensor_value_info("x", kind, [1, FEATURES])],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
+    )
+    for output in graph.output:
+        output.type.tensor_type.shape.SetInParent()
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def learned(op, outputs=None, inputs=("x",), constants=None, kind=FLOAT, **attrs):
+    outputs = outputs or {"y": FLOAT}
+    node = helper.make_node(op, list(inputs), list(outputs), domain="ai.onnx.ml", **attrs)
+    return model([node], outputs, constants, kind)
+
+
+def numbers(*shape):
+    return RNG.normal(size=shape).astype(np.float32).reshape(-1).tolist()
+
+
+def forest(trees, depth, outputs, prefix, ids, mode="BRANCH_LEQ", positive=False):
+    """Attributes of complete trees, whose nodes have numbers of their own."""
+    attrs = {key: [] for key in (
+        "nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_values", "nodes_truenodeids",
+        "nodes_falsenodeids", f"{prefix}_treeids", f"{prefix}_nodeids", ids, f"{prefix}_weights",
+    )}  # fmt: skip
+    for tree in range(trees):
+        count, first = 2 ** (depth + 1) - 1, 2**depth - 1
+        for node in range(count):
+            leaf = node >= first
+            attrs["nodes_treeids"].append(tree)
+            attrs["nodes_nodeids"].append(node)
+            attrs["nodes_featureids"].append(0 if leaf else int(RNG.integers(FEATURES)))
+            attrs["nodes_modes"].append("LEAF" if leaf else mode)
+            attrs["nodes_values"].append(0.0 if leaf else float(RNG.integers(-2, 3)) / 2)
+            attrs["nodes_truenodeids"].append(0 if leaf else 2 * node + 1)
+            attrs["nodes_falsenodeids"].append(0 if leaf else 2 * node + 2)
+            for target in range(outputs) if leaf else ():
+                attrs[f"{prefix}_treeids"].append(tree)
+                attrs[f"{prefix}_nodeids"].append(node)
+                attrs[ids].append(target)
+                weight = float(RNG.integers(1, 16) if positive else RNG.integers(-16, 16)) / 16
+                attrs[f"{prefix}_weights"].append(weight / (trees if positive else 1))
+    return attrs
+
+
+def regressor(mode="BRANCH_LEQ", **more):
+    trees = forest(3, 3, 2, "target", "target_ids", mode)
+    return learned("TreeEnsembleRegressor", n_targets=2, **trees, **more)
+
+
+def classifier(labels, **more):
+    trees = forest(4, 2, len(labels), "class", "class_ids", positive=True)
+    outputs = {"label": INT64, "y": FLOAT}
+    return learned("TreeEnsembleClassifier", outputs, classlabels_int64s=labels, **trees, **more)
+
+
+def two_classes(positive, post):
+    """Converters write one score where there are two classes."""
+    trees = forest(4, 2, 1, "class", "class_ids", positive=positive)
+    outputs = {"label": INT64, "y": FLOAT}
+    return learned("TreeEnsembleClassifier", outputs, classlabels_int64s=[0, 1], post_transform=post, **trees)
+
+
+LINEAR = {"coefficients": numbers(3, FEATURES), "intercepts": numbers(3)}
+KERNELS = {"LINEAR": [0.0, 0, 0], "POLY": [0.5, 1.0, 3.0], "RBF": [0.2, 0, 0], "SIGMOID": [0.3, 0.1, 0]}
+CASES = {
+    "Scaler": learned("Scaler", offset=numbers(FEATURES), scale=numbers(FEATURES)),
+    "Scaler of all": learned("Scaler", offset=[0.5], scale=[3.0]),
+    **{f"Normalizer {norm}": learned("Normalizer", norm=norm) for norm in ("L1", "L2")},
+    "Binarizer": learned("Binarizer", threshold=0.5),
+    "ArrayFeatureExtractor": learned("ArrayFeatureExtractor", inputs=("x", "k"), constants={"k": np.array([3, 0, 3])}),
+    "LabelEncoder": learned("LabelEncoder", {"y": INT64}, kind=INT64, keys_int64s=[0, 1, -2], values_int64s=[7, 9, 5],
+                            default_int64=-3),
+    "LinearRegressor": learned("LinearRegressor", targets=3, **LINEAR),
+    **{f"LinearClassifier {post} {labels}": learned(
+        "LinearClassifier", {"label": INT64, "y": FLOAT}, classlabels_ints=labels, post_transform=post, **LINEAR)
+       for post in ("NONE", "SOFTMAX", "LOGISTIC") for labels in ([0, 1, 2], [4, 7, 5])},
+    **{f"SVMRegressor {kernel}": learned(
+        "SVMRegressor", kernel_type=kernel, kernel_params=parameters, n_supports=4, coefficients=numbers(4),
+        support_vectors=numbers(4, FEATURES), rho=[0.25]) for kernel, parameters in KERNELS.items()},
+    **{f"trees {mode}": regressor(f"BRANCH_{mode}") for mode in ("LEQ", "LT", "GTE", "GT")},
+    "trees with base": regressor(base_values=[0.5, -1.0]),
+    "mean of trees": regressor(aggregate_function="AVERAGE"),
+    "classes by trees": classifier([0, 1, 2]),
+    "labels by trees": classifier([3, 1, 8], post_transform="SOFTMAX"),
+    "two classes, shares": two_classes(True, "NONE"),
+    "two classes, scores": two_classes(False, "LOGISTIC"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_operator(name):
+    """Features are multiples of 1/2, so that comparisons meet equal numbers."""
+    proto = CASES[name]
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    whole = proto.graph.input[0].type.tensor_type.elem_type == INT64
+    x = RNG.integers(-4, 5, (40, FEATURES)).astype(np.int64 if whole else np.float32)
+    x = x if whole else x / 2
+    want = [
+        np.concatenate(rows) for rows in zip(*(session.run(None, {"x": x[k : k + 1]}) for k in range(40)), strict=True)
+    ]
+    graph = import_model(proto)
+    outputs = [execute.run(graph, {"x": x})]
+    if all(map(has_operations, graph.nodes)):
+        outputs.append(run_on_host(graph, {"x": x}))
+    for results in outputs:
+        for output, expected in zip(session.get_outputs(), want, strict=True):
+            value = of_type(results[output.name], graph.element_types.get(output.name))
+            np.testing.assert_allclose(value.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_that_are_texts():
+    """The remedy of the message works."""
+    outputs = {"label": TensorProto.STRING, "y": FLOAT}
+    proto = learned("LinearClassifier", outputs, classlabels_strings=["a", "b", "c"], **LINEAR)
+    with pytest.raises(UnsupportedModel, match="labels must be whole numbers, not texts; --outputs y keeps the scores"):
+        import_model(proto)
+    net = concord.compile(proto, outputs=["y"], preset="ecp5-25f")
+    assert net.outputs == {"y": (3,)}
+
+
+def test_a_scaler_and_a_forest():
+    """The NPU computes the projection, the host the trees."""
+    outputs = {"label": INT64, "y": FLOAT}
+    trees = forest(4, 2, 3, "class", "class_ids", positive=True)
+    nodes = [
+        helper.make_node("Scaler", ["x"], ["s"], domain="ai.onnx.ml", offset=numbers(FEATURES), scale=[1.0]),
+        helper.make_node("MatMul", ["s", "w"], ["p"]),
+        helper.make_node("TreeEnsembleClassifier", ["p"], ["label", "scores"], domain="ai.onnx.ml",
+                         classlabels_int64s=[0, 1, 2], **trees),
+        helper.make_node("ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+    ]  # fmt: skip
+    proto = model(nodes, outputs, {"w": RNG.normal(size=(FEATURES, FEATURES)).astype(np.float32)})
+    net = concord.compile(proto, preset="ecp5-25f")
+    assert {node.op for node in net.package.host_graph.nodes} >= {"Trees", "ArgMax"}
+    results = net.run(RNG.normal(size=(6, FEATURES)))
+    np.testing.assert_array_equal(results["label"], results["y"].argmax(1))
+
+
+def test_what_is_refused():
+    trees = forest(2, 2, 2, "target", "target_ids")
+    mixed = trees | {"nodes_modes": ["BRANCH_LT", *trees["nodes_modes"][1:]]}
+    for proto, reason in (
+        (learned("TreeEnsembleRegressor", n_targets=2, **mixed), "nodes_modes must be one of LEQ, LT, GTE, GT for all"),
+        (learned("LinearRegressor", targets=2, **LINEAR), "coefficients must be 2 for each of 5 features, not 15"),
+        (learned("LinearRegressor", targets=3, post_transform="PROBIT", **LINEAR), "post_transform must be one of"),
+        (learned("Normalizer", norm="MAX", inputs=("x",)), None),
+    ):
+        if reason is None:
+            import_model(proto)
+            continue
+        with pytest.raises(UnsupportedModel, match=reason):
+            import_model(proto)
