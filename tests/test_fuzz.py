@@ -42,6 +42,7 @@ def test_random_networks_have_the_right_numbers():
     assert tallies["numbers"].ends["result"] >= 90
 
 
+@pytest.mark.slow
 def test_wrong_numbers_are_findings(monkeypatch, tmp_path):
     def emulate(compiled, inputs):
         results = right(compiled, inputs)
