@@ -67,6 +67,7 @@ EXAMPLES = {
     "Lookup": ({"table": _random(5, 3), "axis": 0}, [(1, 4)], 1),
     "Take": ({"axis": 1}, [(1, 5, 3), (2,)], 1),
     "ArgMax": ({"axis": 1, "keepdims": False, "least": False, "last": True}, [(1, 6)], 1),
+    "Fill": ({"value": _random(2, 3)}, [(1, 6)], 1),
     "Trees": (
         {
             "features": np.array([1.0, 0, 0, 2, 0, 0]),

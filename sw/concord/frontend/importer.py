@@ -52,7 +52,7 @@ from concord.frontend.ml import ML_HANDLERS
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.element_types import ends
-from concord.graph.ir import Graph, Shape
+from concord.graph.ir import Graph, Node, Shape
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
 from concord.pipeline.manager import Pipeline, advance, pass_called
@@ -194,7 +194,6 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
         importer.output(output.name)
     if importer.reasons:
         raise UnsupportedModel(graph.name, importer.reasons)
-    masks.limit(graph)
     graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
     types = importer.ctx.element_types
     types |= dict.fromkeys(importer.ctx.truths, "bool")
@@ -202,6 +201,7 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
     graph.known_ranges = {
         name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL
     }
+    masks.limit(graph)
     return graph
 
 
@@ -408,12 +408,26 @@ class _Importer:
             self._inferred = {name: shape for name, shape in sizes.items() if shape and all(shape)}
         return self._inferred
 
+    def _constant_output(self, name: str) -> None:
+        """A constant beside what is computed; the host gives it for every sample."""
+        value = self.ctx.constants[name]
+        if value.dtype.kind not in "fiub" or not np.isfinite(value.astype(np.float64)).all():
+            self.reasons.append(f"output '{name}': is constant and no finite numbers; --outputs leaves it out")
+        elif self.ctx.graph.inputs and not self.reasons:
+            attrs = {"value": np.asarray(value, np.float64)}
+            self.ctx.graph.nodes.append(
+                Node("Fill", self.ctx.unique(f"{name}/Fill"), (self.ctx.graph.inputs[0],), (name,), attrs)
+            )
+            self.ctx.graph.shapes[name] = value.shape
+            if value.dtype.kind != "f":
+                self.ctx.element_types[name] = value.dtype.name
+
     def output(self, name: str) -> None:
         """Note an output of the network."""
         graph = self.ctx.graph
         graph.outputs.append(name)
         if name in self.ctx.constants:
-            self.reasons.append(f"output '{name}': is constant; remove it")
+            self._constant_output(name)
         elif name in self.ctx.codes:
             self.reasons.append(f"output '{name}': is an integer of QuantizeLinear; put DequantizeLinear behind it")
         elif name in self.ctx.sequences:

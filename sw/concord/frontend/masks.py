@@ -17,13 +17,24 @@ from concord.spec.formats import BINARY16_MAX
 _LOWEST = -BINARY16_MAX / 2
 
 
+#: Operators whose results are whole numbers, whatever their operands are.
+_WHOLE = ("Sign", "Round", "Truncate", "Less", "Equal", "Not", "Wrap", "ArgMax")
+#: What reads a mask that is added in front of a softmax.
+_ADDED = "Add in front of Softmax"
+
+
 def limit(graph: Graph) -> None:
-    """Raise constants that are added in front of softmaxes alone to the lowest number that they need."""
+    """Raise constants that are added in front of softmaxes alone to the lowest number that they need.
+
+    A mask may be whole numbers times such a constant: it is zero where they are, and far below elsewhere.
+    """
     readers: dict[str, set[str]] = {name: set() for name in graph.shapes}
     for name in graph.outputs:
         readers[name].add("")
     for node in reversed(graph.nodes):
         ops = {node.op}
+        if node.op == "Add" and readers[node.outputs[0]] == {"Softmax"}:
+            ops = {_ADDED}
         if operator_of(node).view:
             ops = set().union(*(readers[name] for name in node.outputs if name))
         for name in filter(None, node.inputs):
@@ -32,3 +43,19 @@ def limit(graph: Graph) -> None:
         constant = constant_of(node, "Add")
         if constant is not None and readers[node.outputs[0]] == {"Softmax"}:
             graph.nodes[k] = node.with_attrs(constant=np.maximum(constant, _LOWEST))
+        factor = constant_of(node, "Mul")
+        if factor is not None and readers[node.outputs[0]] == {_ADDED} and _is_whole(graph, node.inputs[0]):
+            graph.nodes[k] = node.with_attrs(constant=np.maximum(factor, _LOWEST))
+
+
+def _is_whole(graph: Graph, name: str) -> bool:
+    """Whether a tensor has whole numbers, which are zero or not less than 1 in magnitude."""
+    node = graph.producer(name)
+    if node is None:
+        return name in graph.element_types
+    constant = constant_of(node, "Add", "Sub", "Mul")
+    if operator_of(node).view or (node.op in ("Add", "Sub", "Mul") and constant is None):
+        return all(_is_whole(graph, operand) for operand in node.inputs)
+    if constant is not None:
+        return bool((constant == np.rint(constant)).all()) and _is_whole(graph, node.inputs[0])
+    return node.op in _WHOLE

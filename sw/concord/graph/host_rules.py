@@ -14,6 +14,7 @@ from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes
 from concord.graph.ops.host import (
     WHOLE,
     ArgumentAttributes,
+    FillAttributes,
     LookupAttributes,
     SelectAttributes,
     TakeAttributes,
@@ -449,6 +450,11 @@ def _trees(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     return make.reshaped(total, (rows, attributes.values.shape[1]))
 
 
+def _filled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    value = node.attributes(FillAttributes).value
+    return make.filled(inputs[0], value.shape, value)
+
+
 def _each(rule: Callable[[OperationBuilder, str], str]) -> _Rule:
     return lambda make, node, inputs: rule(make, inputs[0])
 
@@ -514,5 +520,6 @@ _RULES: dict[str, _Rule] = {
     "Take": _taken_by,
     "ArgMax": _argument,
     "TopK": _top,
+    "Fill": _filled,
     "Trees": _trees,
 }

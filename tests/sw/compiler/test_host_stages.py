@@ -126,6 +126,19 @@ def test_bytes_travel_as_bytes():
     assert "two bytes for an element" in floats.rates.input_route
 
 
+def test_an_output_that_is_constant():
+    """Sizes or anchors beside what is computed, of any type."""
+    model = network(
+        [node("Gemm", ["x", "w"], ["y"]), node("Identity", ["anchors"], ["a"]), node("Identity", ["count"], ["c"])],
+        {"x": (FLOAT, [4])}, {"y": (FLOAT, [3]), "a": (FLOAT, [2]), "c": (INT64, [])},
+        {"w": floats(4, 3), "anchors": floats(3, 2), "count": np.array([7])},
+    )  # fmt: skip
+    net = concord.compile(model, preset=PRESET)
+    results = net.run(np.ones((2, 4)))
+    np.testing.assert_array_equal(results["a"], np.stack([floats(3, 2)] * 2))
+    assert results["c"].dtype == np.int64 and results["c"].reshape(-1).tolist() == [7, 7]
+
+
 def test_nothing_for_the_host():
     with pytest.raises(Unsupported, match=r"ArgMax 'class': no instruction computes it; --partition ends lets"):
         concord.compile(classifier(), preset=PRESET, partition="none")

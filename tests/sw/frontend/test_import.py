@@ -219,9 +219,12 @@ def test_an_output_may_be_an_input():
     assert np.array_equal(run(graph, {"x": x})["x"], x)
 
 
-def test_constant_outputs_are_refused():
-    proto = model([node("Relu", ["x"], ["y"]), node("Neg", ["c"], ["z"])], {"x": [1, 2]}, ["y", "z"], {"c": floats(2)})
-    assert reasons(proto) == ["output 'z': is constant; remove it"]
+def test_constant_outputs():
+    """They are there for every sample; numbers that are not finite are refused."""
+    nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["c"], ["z"])]
+    agrees(model(nodes, {"x": [1, 2]}, ["y", "z"], {"c": floats(2)}))
+    proto = model(nodes, {"x": [1, 2]}, ["y", "z"], {"c": np.float32(np.inf)})
+    assert reasons(proto) == ["output 'z': is constant and no finite numbers; --outputs leaves it out"]
 
 
 def test_functions_of_the_model_are_inlined():

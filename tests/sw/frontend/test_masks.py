@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
+import concord
 from concord.compiler.calibration.calibration import function_ranges
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Unsupported
@@ -87,3 +89,37 @@ def test_other_layers_have_no_infinite_constants():
         proto = model([nodes[0], node("Relu", ["m"], ["y"])], {"x": (1, 6, 6)}, constants=constants)
         with pytest.raises((error, ValueError), match=message):
             compile_graph(import_model(proto), ECP5_85F)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.BOOL])
+def test_a_mask_of_whole_numbers_times_the_least_float(kind):
+    """What BERT makes of the mask of its words: (1 - mask) times the least float, added to scores."""
+    low = np.finfo(np.float32).min
+    nodes = [
+        node("Cast", ["m"], ["f"], to=TensorProto.FLOAT),
+        node("Sub", ["one", "f"], ["hidden"]),
+        node("Mul", ["hidden", "low"], ["mask"]),
+        node("Add", ["x", "mask"], ["masked"]),
+        SOFTMAX,
+    ]
+    nodes[-1] = node("Softmax", ["masked"], ["y"], axis=-1)
+    proto = model(nodes, {"x": [1, 5], "m": [1, 5]}, constants={"one": np.float32(1), "low": low})
+    proto.graph.input[1].type.tensor_type.elem_type = kind
+    graph = import_model(proto)
+    x, m = np.random.default_rng(1).normal(size=(4, 5)), np.array([[1, 0, 1, 1, 0]] * 4)
+    masked = np.where(m, np.exp(x), 0)
+    want = masked / masked.sum(axis=1, keepdims=True)
+    assert np.abs(run(graph, {"x": x, "m": m})["y"] - want).max() < 1e-12
+    net = concord.compile(proto, preset="ecp5-25f")
+    results = net.run({"x": x, "m": m})["y"]
+    assert np.abs(results - want).max() < 2e-3 and not results[m == 0].any()
+
+
+def test_a_factor_that_is_no_mask_stays():
+    """A fraction times the least float is not zero or far below."""
+    nodes = [node("Mul", ["m", "low"], ["mask"]), node("Add", ["x", "mask"], ["masked"])]
+    nodes.append(node("Softmax", ["masked"], ["y"], axis=-1))
+    low = np.float32(-1e9)
+    graph = import_model(model(nodes, {"x": [1, 5], "m": [1, 5]}, constants={"low": low}))
+    (factor,) = [item.attrs["constant"] for item in graph.nodes if item.op == "Mul" and "constant" in item.attrs][:1]
+    assert factor == low or np.abs(factor).max() >= 1e4

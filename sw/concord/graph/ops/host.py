@@ -106,6 +106,13 @@ def tree_depth(low: FloatArray, high: FloatArray, roots: FloatArray) -> int:
     return max(depth, 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FillAttributes(NoAttributes):
+    """Of a Fill."""
+
+    value: Annotated[FloatArray, Attribute("the result of every sample", ARRAY)]
+
+
 def _same_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     return [present(inputs[0])]
 
@@ -241,6 +248,15 @@ def _trees(node: Operation, inputs: Arrays) -> list[FloatArray]:
     return [attributes.values[places].sum(axis=-2)]
 
 
+def _fill_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    return [node.attributes(FillAttributes).value.shape]
+
+
+def _fill(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    value = node.attributes(FillAttributes).value
+    return [np.broadcast_to(value, (len(present(inputs[0])), *value.shape)).copy()]
+
+
 _host = partial(Operator, OperatorKind.HOST, layout_sensitive=False, host_partition=True)
 
 HOST_OPS = {
@@ -255,6 +271,7 @@ HOST_OPS = {
     "Lookup": _host(LookupAttributes, _lookup_shape, _lookup),
     "Take": _host(TakeAttributes, _take_shape, _take),
     "ArgMax": _host(ArgumentAttributes, _argument_shape, _argument),
+    "Fill": _host(FillAttributes, _fill_shape, _fill),
     "Trees": _host(TreesAttributes, _trees_shape, _trees),
     "TopK": _host(TopKAttributes, _top_shape, _top),
 }
