@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 
 from concord.spec.feeder import CODE_PAGE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.feeder.filler import Filler
 from concord_rtl.feeder.maker import VectorMaker
@@ -40,7 +41,7 @@ class FeedEngine(NpuUnit):
     inbox_addr = Output(lambda self: pointer_bits(self.config) - 1, "Address in the inbox.")
     inbox_data = Input(8, "Its byte, two cycles later.")
     code_addr = Output(lambda self: range(self.config.code_pages * CODE_PAGE), "Address in the code book.")
-    code = Input(16, "Its number, two cycles later.")
+    code = Input(BINARY16_WIDTH, "Its number, two cycles later.")
     results = Output(stream_of(8), "Bytes for the outbox.")
     bus = Output(
         lambda self: HostBus(self.config),

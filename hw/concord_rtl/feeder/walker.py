@@ -8,6 +8,7 @@ from amaranth import *
 
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_WORD, FeedOp
+from concord.spec.formats import BINARY16_WIDTH
 from concord_rtl.feeder.pointers import pointer_bits
 from concord_rtl.feeder.window_elements import WindowElements, position_shape
 from concord_rtl.parts.component import Component, Input, Output
@@ -49,7 +50,7 @@ class FeedWalker(Component):
     ended = Output(1, "There was no element left.")
     last = Output(1, "The window is the last one.")
     needed = Output(lambda self: self.bits, "Nothing in front of this address will be asked for.")
-    border = Output(16, "What elements outside the image are.")
+    border = Output(BINARY16_WIDTH, "What elements outside the image are.")
 
     def __init__(self, config: NpuConfig):
         self.config = config

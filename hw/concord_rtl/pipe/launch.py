@@ -9,6 +9,7 @@ from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.cells.kept_register import KeptRegister
@@ -55,7 +56,7 @@ class Launcher(Component):
     tokens = Input(lambda self: stream_of(launch_layout(self.config)), "Vectors, in order.")
     result_ready = Input(1, "The result queue of the tile engines has a vector.")
     result_launch = Output(1, "Take it.")
-    result = Input(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "Beat of the result queue.")
+    result = Input(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "Beat of the result queue.")
     queue = Input(lambda self: stream_of(source_layout(self.config)), "Vectors that skip the tile engines.")
     queue_soon = Output(1, "``queue.ready`` of the next cycle.")
     available = Input(len(OPERANDS), "Operands that are there, one bit per port.")
@@ -64,7 +65,9 @@ class Launcher(Component):
     token = Output(lambda self: launch_layout(self.config), "Its controls.")
     coming = Output(beat_layout(), "To the reduction unit: controls of the next cycle.")
     control = Output(beat_layout(), "To the reduction unit: controls of this cycle.")
-    beat = Output(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "To the reduction unit: P elements.")
+    beat = Output(
+        lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "To the reduction unit: P elements."
+    )
 
     def __init__(self, config: NpuConfig, *, latency: int):
         self.config = config

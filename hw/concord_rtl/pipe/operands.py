@@ -9,6 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 
 from concord.spec import timing
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.operations import OPERANDS
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.register_slice import RegisterSlice
@@ -35,7 +36,7 @@ class OperandPort(NpuUnit):
     reserve = Input(1, "A vector of the pipe that will take the next unreserved operand has been launched.")
     available = Output(1, "An operand is here that has not been reserved.")
     soon = Input(1, "The beat on ``beat`` is consumed in the next cycle.")
-    beat = Output(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "P elements.")
+    beat = Output(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "P elements.")
     freed = Output(1, "The last beat of a vector has left the queue: its place is free.")
 
     def elaborate(self, platform: Any) -> Module:
@@ -86,7 +87,7 @@ class OperandFetch(NpuUnit):
     available = Output(len(OPERANDS), "One bit per port, as ``available`` of :class:`OperandPort`.")
     soon = Input(len(OPERANDS), "One bit per port, as ``soon`` of :class:`OperandPort`.")
     beat = Output(
-        lambda self: data.ArrayLayout(data.ArrayLayout(16, self.config.mfu_lanes), len(OPERANDS)),
+        lambda self: data.ArrayLayout(data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), len(OPERANDS)),
         "P elements per port.",
     )
     stalled = Output(1, "A read is waiting for a write.")

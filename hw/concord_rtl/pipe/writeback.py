@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
 
-from concord.spec.formats import Flag
+from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord_rtl.arith.block_float import activations
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.parts.component import Input, NpuUnit, Output
@@ -38,7 +38,7 @@ class Writeback(NpuUnit):
     )
     valid = Input(1, "A beat of the second multifunction unit is there.")
     head = Input(1, "It is the first of its vector.")
-    beat = Input(lambda self: data.ArrayLayout(16, self.config.mfu_lanes), "Its elements.")
+    beat = Input(lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes), "Its elements.")
     half_overflow = Input(1, "A result of the units before became infinite, in the beat.")
     acc_overflow = Input(1, "A sum left the accumulator, in the beat.")
     nonfinite = Input(1, "An element was not finite in a unit before, in the beat.")
