@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,15 +164,19 @@ def main() -> int:
 
         work(Path(sys.argv[2]))
         return 0
-    from support.fuzz.worker import PLANTED, TARGETS
+    from support.fuzz.worker import GENERATED, PLANTED, TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--target", action="append", choices=[*TARGETS, PLANTED], help="repeatable; default: all")
+    parser.add_argument(
+        "--target", action="append", choices=[*TARGETS, GENERATED, PLANTED], help="repeatable; default: all"
+    )
     parser.add_argument("--seconds", type=float, help="when to stop; default: 60, unless --cases is given")
     parser.add_argument("--cases", type=int, help="cases of each target")
     parser.add_argument("--seed", type=int, default=1, help="of all random choices")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     options = parser.parse_args()
+    if GENERATED in (options.target or ()) and find_spec("nnsmith") is None:
+        parser.error("nnsmith is not installed; pip install nnsmith and the extra torch")
     keep = ROOT / "build" / "fuzz"
     shutil.rmtree(keep, ignore_errors=True)
     keep.mkdir(parents=True)

@@ -62,7 +62,8 @@ def reach(
                     write_text(json_file, json.dumps([item.as_json() for item in outcomes], indent=1) + "\n")
     show(outcomes)
     if docs is not None:
-        write_text(docs, page(outcomes, before))
+        rounded = outcomes if json_file is None else earlier(json_file)  # the page is that of the file
+        write_text(docs, page(rounded, before))
 
 
 def page(outcomes: list[Outcome], before: Path | None) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.linear import batched_product
 from concord.utils.arrays import FloatArray
 
 #: Letters for the axes of an ellipsis, none of them one that an equation may have.
@@ -112,10 +113,12 @@ def _product(
 
 
 def _matrices(ctx: Context, node: OnnxNode, matrices: list[str | FloatArray], batched: bool) -> str:
-    """Products of the last two axes; a constant must be the same for the whole batch."""
+    """Products of the last two axes."""
     a, b = matrices
-    if batched and not (isinstance(a, str) and isinstance(b, str)):
-        raise Refusal("has a constant that differs over the batch axes", "one product for each of its matrices")
+    if batched and isinstance(a, str) and not isinstance(b, str):
+        return batched_product(ctx, node, a, b)
+    if batched and isinstance(b, str) and not isinstance(a, str):
+        return batched_product(ctx, node, b, a, left=True)
     if isinstance(a, str):
         if isinstance(b, str):
             return ctx.emit(node, "MatMul", [a, b])

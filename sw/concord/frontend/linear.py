@@ -12,6 +12,9 @@ from concord.frontend.volumes import conv_volume
 from concord.graph.ops.base import broadcast
 from concord.utils.arrays import FloatArray
 
+#: Matrices of a constant that differs over the batch, each of which is a product of its own.
+_MATRICES = 64
+
 
 def conv(ctx: Context, node: OnnxNode) -> str:
     """Convolution with constant weights over one to three spatial axes; images of a fixed batch are groups."""
@@ -89,7 +92,7 @@ def matmul(ctx: Context, node: OnnxNode) -> str:
     weight, x = ctx.floats(names[constant], "weight"), ctx.tensor(names[1 - constant])
     rank = len(ctx.graph.shapes[x])
     if max(weight.shape[:-2], default=1) > 1:
-        raise Refusal("has a constant that differs over the batch axes", "one product for each of its matrices")
+        return batched_product(ctx, node, x, weight, left=constant == 0)
     matrix = weight.reshape(weight.shape[-2:]) if weight.ndim > 1 else weight[None]
     if constant == 1 and weight.ndim > 1:
         matrix = matrix.T
@@ -100,6 +103,40 @@ def matmul(ctx: Context, node: OnnxNode) -> str:
         y = _transposed(ctx, node, y)
     shape = _matmul_shape(weight.shape, ctx.graph.shapes[x], constant)
     return y if ctx.graph.shapes[y] == shape else ctx.emit(node, "Reshape", [y], shape=shape)
+
+
+def batched_product(ctx: Context, node: OnnxNode, x: str, weight: FloatArray, left: bool = False) -> str:
+    """One product for each matrix of a constant ``[*batch, ...]``, side by side; batch axes broadcast as in NumPy.
+
+    With ``left`` the constant is the left factor.
+    """
+    if (count := int(np.prod(weight.shape[:-2]))) > _MATRICES:
+        raise Refusal(f"constant must have at most {_MATRICES} matrices along the batch axes, not {count}", "use fewer")
+    shape = ctx.shape(x)
+    if len(shape) < 2:
+        raise Refusal("operand must have two axes where the constant has more", "use Unsqueeze")
+    rank = max(len(shape), weight.ndim)
+    if len(shape) < rank:
+        x = ctx.emit(node, "Reshape", [x], shape=(1,) * (rank - len(shape)) + shape)
+    weight = weight.reshape((1,) * (rank - weight.ndim) + weight.shape)
+    broadcast(ctx.shape(x)[:-2], weight.shape[:-2])
+    return _along_batch(ctx, node, x, weight, 0, left)
+
+
+def _along_batch(ctx: Context, node: OnnxNode, x: str, weight: FloatArray, axis: int, left: bool) -> str:
+    if axis == weight.ndim - 2:
+        matrix = weight.reshape(weight.shape[-2:])
+        if left:
+            return _transposed(ctx, node, _dense(ctx, node, _transposed(ctx, node, x), matrix, left=True))
+        return _dense(ctx, node, x, matrix.T)
+    count, size = weight.shape[axis], ctx.shape(x)[axis]
+    parts = []
+    for k, own in enumerate(np.split(weight, count, axis)):
+        part = x
+        if count > 1 and size > 1:
+            part = ctx.emit(node, "Slice", [x], axes=(axis,), starts=(k,), stops=(k + 1,), steps=(1,))
+        parts.append(_along_batch(ctx, node, part, own, axis + 1, left))
+    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
 
 
 def _two_tensors(ctx: Context, node: OnnxNode) -> str:

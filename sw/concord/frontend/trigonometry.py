@@ -16,6 +16,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.pointwise import absolute_of, apply, times
+from concord.spec.formats import BINARY16_MAX
 
 #: Turns that are taken off exactly.
 _MOST_TURNS = 64.0
@@ -58,12 +59,18 @@ def _polynomial(ctx: Context, node: OnnxNode, x: str, factors: Sequence[float]) 
 
 
 def _angle(ctx: Context, node: OnnxNode, x: str) -> str:
-    """From -pi to pi, or a tenth beyond: whole turns are counted in binary16."""
-    turns = ctx.emit(node, "Clip", [times(ctx, node, x, 1 / (2 * math.pi))], min=-_MOST_TURNS, max=_MOST_TURNS)
-    whole = ctx.emit(node, "Round", [turns], limited=True)
+    """From -pi to pi, or a tenth beyond: whole turns are counted in binary16.
+
+    Of more turns than are taken off exactly the angle becomes infinite, which raises a flag: the next number of turns
+    is 1/16 more, and the square of 65504 times that is beyond binary16.
+    """
+    turns = times(ctx, node, x, 1 / (2 * math.pi))
+    limited = ctx.emit(node, "Clip", [turns], min=-_MOST_TURNS, max=_MOST_TURNS)
+    whole = ctx.emit(node, "Round", [limited], limited=True)
     for part in _TURN:
         x = ctx.emit(node, "Sub", [x, times(ctx, node, whole, part)])
-    return x
+    beyond = times(ctx, node, ctx.emit(node, "Sub", [turns, limited]), BINARY16_MAX)
+    return ctx.emit(node, "Add", [x, ctx.emit(node, "Mul", [beyond, beyond])])
 
 
 def _wave(ctx: Context, node: OnnxNode, angle: str) -> str:

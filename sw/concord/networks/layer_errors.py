@@ -146,13 +146,14 @@ def output_errors(
     """Error of every output on the emulator; parameters as for :func:`measured_errors`.
 
     Whole numbers, such as places of the greatest results, have none. If all outputs are such, the errors are those of
-    what the NPU hands to the host.
+    what the NPU hands to the host, truth values among them if it hands over nothing else.
     """
     whole = compiled.graph.element_types
     if not host or {*compiled.graph.outputs} <= {*whole}:
         compiled = replace(compiled, package=replace(compiled.package, host_graph=None))
-    outputs = {name: values for name, values in emulate(compiled, inputs).items() if name not in whole}
-    return {name: error(values.reshape(want[name].shape), want[name]) for name, values in outputs.items()}
+    outputs = emulate(compiled, inputs)
+    measured = {name: values for name, values in outputs.items() if name not in whole} or outputs
+    return {name: error(values.reshape(want[name].shape), want[name]) for name, values in measured.items()}
 
 
 def measured_errors(

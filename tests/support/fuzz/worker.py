@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from support.fuzz import commands, link, models, networks, numbers, planted
+from support.fuzz import commands, generated, link, models, networks, numbers, planted
 from support.fuzz.ends import End
 from support.onnx_models import floats, model, node
 
@@ -31,10 +31,12 @@ TARGETS = {
     "frames": link.frames,
     "link": link.line,
 }
+#: Networks of another project, which must be installed; not among the targets that are run without being asked for.
+GENERATED = "nnsmith"
 #: Faults that must be found; not among the targets that are run without being asked for.
 PLANTED = "planted"
 #: Bytes of memory.
-MEMORY = 3 << 30
+MEMORY = 6 << 30
 
 
 class Hang(BaseException):
@@ -67,6 +69,8 @@ def case(target: str, seed: int, number: int, seconds: float, folder: Path, give
     signal.signal(signal.SIGPROF, _hang)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
+        if target == GENERATED:
+            return generated.case(rng, folder)
         return planted.case(number) if target == PLANTED else TARGETS[target](rng, folder, given)
     except Hang:
         return End("finding", f"more than {seconds:g} s of computing")

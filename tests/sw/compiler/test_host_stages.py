@@ -11,6 +11,7 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.frontend import import_model
 from concord.host.emulated import EmulatedDevice
 from support.host_stage_nets import (
+    BOOL,
     FLOAT,
     INT64,
     NETWORKS,
@@ -137,6 +138,17 @@ def test_an_output_that_is_constant():
     results = net.run(np.ones((2, 4)))
     np.testing.assert_array_equal(results["a"], np.stack([floats(3, 2)] * 2))
     assert results["c"].dtype == np.int64 and results["c"].reshape(-1).tolist() == [7, 7]
+
+
+def test_truth_values_of_the_npu_alone():
+    """The only output is a comparison, which has an error like numbers."""
+    model = network([node("Gemm", ["x", "w"], ["a"]), node("Greater", ["a", "zero"], ["y"])],
+                    {"x": (FLOAT, [4])}, {"y": (BOOL, [3])}, {"w": floats(4, 3), "zero": np.float32(0)})  # fmt: skip
+    x = np.random.default_rng(2).normal(size=(20, 4))
+    net = concord.compile(model, preset=PRESET, calibrate=x)
+    assert net.package.host_graph is None
+    results = net.run(x)["y"]
+    assert results.dtype == bool and (results == (x @ floats(4, 3) > 0)).mean() > 0.95
 
 
 def test_nothing_for_the_host():

@@ -81,7 +81,6 @@ REFUSED = {
     r"test_(sce|nllloss)_NCd1d2d3(d4d5_(mean|none_no)|_none_no_weight_neg).*": (
         "must be a product with at most|must meet the same constant"
     ),
-    r"test_linear_attention_delta.*": "constant that differs over the batch",
 }
 
 

@@ -238,3 +238,27 @@ def test_local_response(beta, size):
     agrees(model([item], {"x": (1, 5, 3, 2)}))
     with pytest.raises(UnsupportedModel, match=r"beta must be 0.5, 0.75 or 1, not 0.6"):
         import_model(model([node("LRN", ["x"], ["y"], size=size, beta=0.6)], {"x": (1, 5, 3, 2)}))
+
+
+@pytest.mark.parametrize("shape, constant", [
+    ((2, 3, 4), (2, 4, 5)), ((1, 3, 4), (3, 4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)),
+    ((2, 3, 2, 4), (2, 1, 4, 3)), ((6, 3, 4), (6, 4, 1)), ((1, 2, 1, 4), (2, 2, 1, 4, 3)),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("left", [False, True])
+def test_constants_that_differ_over_the_batch(shape, constant, left):
+    """A product for each matrix of the constant, on either side."""
+    if left:
+        constant = (*constant[:-2], constant[-1], shape[-2])
+    nodes = [node("MatMul", ["w", "x"] if left else ["x", "w"], ["y"])]
+    agrees(model(nodes, {"x": shape}, constants={"w": floats(*constant)}))
+
+
+@pytest.mark.parametrize("equation", ["nij,njk->nik", "nji,njk->nik", "nij,nkj->kni"])
+def test_sums_of_a_constant_that_differs_over_the_batch(equation):
+    constant = (2, 4, 5) if "njk" in equation else (2, 5, 4)
+    shape = (2, 4, 3) if "nji" in equation else (2, 3, 4)
+    for order in (["x", "w"], ["w", "x"]):
+        left, right = equation.split("->")
+        terms = left.split(",") if order[0] == "x" else left.split(",")[::-1]
+        nodes = [node("Einsum", order, ["y"], equation=f"{','.join(terms)}->{right}")]
+        agrees(model(nodes, {"x": shape}, constants={"w": floats(*constant)}))

@@ -5,6 +5,7 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.host.emulated import EmulatedDevice
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
 from support.onnx_models import agrees, model, node
@@ -49,9 +50,19 @@ def test_every_number(op):
     assert np.abs(got - want).max() < limit * np.abs(want).max()
 
 
-def test_angles_far_away_are_limited():
-    """Sines and cosines stay sines and cosines of something."""
-    x = np.linspace(-65504, 65504, 10 * LANES).reshape(10, LANES)
-    for op in ("Sin", "Cos"):
-        got = emulate(compile_graph(import_model(network(op)), ECP5_85F), {"x": x})["y"]
-        assert np.abs(got).max() <= 1
+@pytest.mark.parametrize("op", ["Sin", "Cos"])
+def test_angles_far_away_raise_a_flag(op):
+    """More turns than are taken off exactly: results are something between -1 and 1, and a flag says so."""
+    compiled = compile_graph(import_model(network(op)), ECP5_85F)
+    with EmulatedDevice(ECP5_85F) as device:
+        device.load(compiled.image)
+        for x, flagged in (
+            (np.linspace(-402, 402, LANES), False),
+            (402.25, False),
+            (-402.5, True),
+            (403.0, True),
+            (65504.0, True),
+        ):
+            results = compiled.package.run(device, {"x": np.broadcast_to(x, (1, LANES))})["y"]
+            assert np.abs(results).max() <= 1
+            assert ({flag.flag for flag in compiled.package.flags(device)} == {"HALF_OVERFLOW"}) == flagged
