@@ -126,9 +126,9 @@ class Storage:
         first = self.vector(start)
         strides = [self.vector(start + stride) - first if stride else 0 for _, stride in loops]
         vectors, wanted = np.array([start]), np.array([first])
-        for (turns, stride), there in zip(loops, strides, strict=True):
-            vectors = np.add.outer(vectors, np.arange(turns) * stride).reshape(-1)
-            wanted = np.add.outer(wanted, np.arange(turns) * there).reshape(-1)
+        for (size, stride), there in zip(loops, strides, strict=True):
+            vectors = np.add.outer(vectors, np.arange(size) * stride).reshape(-1)
+            wanted = np.add.outer(wanted, np.arange(size) * there).reshape(-1)
         if (self.vector(vectors) != wanted).any():
             raise LayoutError(f"vectors of {self.name} that are read must be at equal distances in {self.root.name}")
         return first, strides
@@ -137,7 +137,7 @@ class Storage:
         """Whether all loops but the last go from position to position, and that one stays within each."""
         *positions, (vectors, row) = loops
         last = start % self.tiles + (vectors - 1) * row
-        return 0 <= last < self.tiles and not any(stride % self.tiles for turns, stride in positions if turns > 1)
+        return 0 <= last < self.tiles and not any(stride % self.tiles for size, stride in positions if size > 1)
 
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""

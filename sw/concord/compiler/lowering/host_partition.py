@@ -117,7 +117,7 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     Of the nodes for the host, in the order of execution, the first ones are in front and the others behind: where the
     NPU keeps most multiply-accumulates, of several such places where it keeps most nodes.
     """
-    above, below = _reach(graph, graph.nodes, down=False), _reach(graph, graph.nodes[::-1], down=True)
+    above, below = _closures(graph, graph.nodes, down=False), _closures(graph, graph.nodes[::-1], down=True)
     macs = {node.name: node_macs(graph, node) for node in graph.nodes}
     work = {node.name: (macs[node.name], int(_computes(node))) for node in graph.nodes}
 
@@ -138,7 +138,7 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     return front, back
 
 
-def _reach(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:
+def _closures(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:
     """By node, those that it depends on, or that depend on it, itself included; ``nodes`` come behind those."""
     readers = graph.readers()
     producers = {name: node.name for node in graph.nodes for name in node.outputs if name}

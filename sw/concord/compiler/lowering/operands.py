@@ -122,7 +122,7 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
         raise LayoutError(f"vectors of operand {name} must follow those they meet")
     operand = Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)
     loops = operand.loops((target.height, target.width, target.tiles))
-    ends = [(turns - 1) * stride for turns, stride in loops]
+    ends = [(count - 1) * stride for count, stride in loops]
     if start + sum(min(end, 0) for end in ends) < 0 or start + sum(max(end, 0) for end in ends) >= of[0].vectors:
         raise LayoutError(f"vectors of operand {name} must be as many as those of the boxes they meet")
     of[0].in_root(start, loops)
