@@ -112,6 +112,11 @@ class PointwiseOperator:
         return not self.custom and self.name in FUNCTIONS and FUNCTIONS[self.name].pole
 
 
+def _is_finite(value: Number) -> bool:
+    """Whether it is no infinity; a decimal may be far beyond floats."""
+    return value.is_finite() if isinstance(value, Decimal) else not isinstance(value, float) or math.isfinite(value)
+
+
 class Composition:
     """Operators applied one after the other; none is the identity.
 
@@ -131,7 +136,7 @@ class Composition:
         """The value; ``ValueError`` if it is not a number, or if an operator would be applied to an infinity."""
         value: Number = x
         for operator, curve in zip(self.operators, self._curves, strict=True):
-            if isinstance(value, float | Decimal) and not math.isfinite(value):
+            if not _is_finite(value):
                 raise ValueError(f"{operator.name} must be given a finite number, not {value} (for the input {x})")
             value = curve(Fraction(value))
             if isinstance(value, float | Decimal) and math.isnan(value):

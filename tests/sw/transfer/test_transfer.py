@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from concord.functions import FUNCTIONS, function
@@ -160,10 +160,13 @@ def test_ties_of_16_bits_are_all_right(step):
         assert np.array_equal(got, want)
 
 
+#: Steps far below the least float.
+FINE = UniformAffine(1, Fraction(1, 10**400), codes=CodeRange.UNSIGNED)
 RISING = ["identity", "relu", "leaky_relu", "elu", "sigmoid", "tanh", "erf", "softplus", "exp", "hardsigmoid", "sqrt"]
 
 
 @given(schemes, schemes, st.lists(st.sampled_from(RISING), max_size=2))
+@example(UniformAffine(1, 710.0, codes=CodeRange.UNSIGNED), FINE, ["exp", "identity"])  # beyond floats, and finite
 @settings(deadline=None)
 def test_rising_functions_give_rising_tables(source, target, names):
     entries = transfer_table(source, names, target).entries.tolist()
