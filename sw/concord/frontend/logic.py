@@ -146,7 +146,7 @@ def where(ctx: Context, node: OnnxNode) -> str:
     share, parts = ctx.tensor(name), []
     for operand, part in ((node.input(1), share), (node.input(2), opposite(ctx, node, share))):
         if ctx.is_constant(operand):
-            values = np.maximum(ctx.floats(operand, "operand", lowest=True), -BINARY16_MAX)
+            values = ctx.floats(operand, "operand", lowest=True)
             if values.any():
                 parts.append(ctx.emit(node, "Mul", [part], constant=values))
         else:

@@ -53,9 +53,11 @@ def _is_whole(graph: Graph, name: str) -> bool:
     node = graph.producer(name)
     if node is None:
         return name in graph.element_types
-    constant = constant_of(node, "Add", "Sub", "Mul")
+    constant = constant_of(node, "Add", "Sub", "Mul", "Max", "Min")
     if operator_of(node).view or (node.op in ("Add", "Sub", "Mul") and constant is None):
         return all(_is_whole(graph, operand) for operand in node.inputs)
     if constant is not None:
         return bool((constant == np.rint(constant)).all()) and _is_whole(graph, node.inputs[0])
+    if node.op in ("Relu", "Max", "Min"):
+        return all(_is_whole(graph, operand) for operand in node.inputs)
     return node.op in _WHOLE

@@ -123,3 +123,17 @@ def test_a_factor_that_is_no_mask_stays():
     graph = import_model(model(nodes, {"x": [1, 5], "m": [1, 5]}, constants={"low": low}))
     (factor,) = [item.attrs["constant"] for item in graph.nodes if item.op == "Mul" and "constant" in item.attrs][:1]
     assert factor == low or np.abs(factor).max() >= 1e4
+
+
+@pytest.mark.parametrize("low", [-np.inf, LOWEST, -1e9])
+def test_what_is_no_mask_is_refused_or_raises_a_flag(low):
+    """Numbers that binary16 does not have must not become others where no softmax takes them off."""
+    nodes = [node("Greater", ["x", "zero"], ["c"]), node("Where", ["c", "x", "low"], ["y"])]
+    constants = {"zero": np.float32(0), "low": np.float32(low)}
+    proto = model(nodes, {"x": [1, 4]}, constants=constants)
+    if low != -1e9:  # which two factors of binary16 make
+        with pytest.raises(Unsupported, match="constants must be below 65520 in magnitude"):
+            compile_graph(import_model(proto), ECP5_85F)
+        return
+    with pytest.raises(concord.api.FlagError, match=r"HALF_OVERFLOW|infinity"):
+        concord.compile(proto, preset="ecp5-85f").run(np.array([[1.0, -1.0, 2.0, -2.0]]), strict=True)
