@@ -52,9 +52,22 @@ def _rows(ctx: Context, node: OnnxNode) -> tuple[str, int]:
     return x, shape[1]
 
 
+def _class_count(node: OnnxNode, labels: str) -> int:
+    """How many classes there are, by their labels."""
+    count = len(node.attrs.get(labels, ())) or len(node.attrs.get("classlabels_strings", ()))
+    if count < 2:
+        raise Refusal(f"{labels} must be two labels or more, not {count}", "export a score for every class")
+    return count
+
+
+def _reads_labels(ctx: Context, node: OnnxNode) -> bool:
+    """Whether anything reads the first output."""
+    return bool(node.outputs[0]) and node.outputs[0] in ctx.used
+
+
 def _labels(ctx: Context, node: OnnxNode, places: str, *names: str) -> TypedTensor:
     """Labels of classes at places; texts are no numbers, so that nothing may read them."""
-    if not ctx.used & {node.outputs[0]}:
+    if not _reads_labels(ctx, node):
         return TypedTensor(places, "int64")
     if "classlabels_strings" in node.attrs:
         scores = f"--outputs {node.outputs[1]} keeps the scores alone; the greatest one is at the place of the label"
@@ -149,62 +162,132 @@ def encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 def linear_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """A product and a bias for every target."""
-    return [TypedTensor(_transformed(ctx, node, _linear(ctx, node, int(node.attrs.get("targets", 1)))))]
+    targets = int(node.attrs.get("targets", 1))
+    return [TypedTensor(_transformed(ctx, node, _linear(ctx, node, targets, _array(node, "intercepts"))))]
 
 
-def _linear(ctx: Context, node: OnnxNode, outputs: int) -> str:
+def _linear(ctx: Context, node: OnnxNode, outputs: int, bias: FloatArray | None) -> str:
     x, features = _rows(ctx, node)
     weight = _needed(node, "coefficients")
     if weight.size != outputs * features:
         raise Refusal(f"coefficients must be {outputs} for each of {features} features, not {weight.size}")
-    bias = _array(node, "intercepts")
     bias = np.zeros(outputs) if bias is None else bias
     return ctx.emit(node, "Dense", [x], weight=weight.reshape(outputs, features), bias=bias)
 
 
 def linear_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Scores of classes, and the label of the greatest."""
-    classes = len(node.attrs.get("classlabels_ints", ())) or len(node.attrs.get("classlabels_strings", ()))
-    if classes < 2 or _needed(node, "coefficients").size % classes:
+    classes = _class_count(node, "classlabels_ints")
+    if _needed(node, "coefficients").size % classes:
         raise Refusal("must have coefficients for each of two labels or more", "export a score for every class")
-    scores = _linear(ctx, node, classes)
+    scores = _linear(ctx, node, classes, _array(node, "intercepts"))
     return _classified(ctx, node, scores, "classlabels_ints")
 
 
-def support_vectors(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """A sum of kernels of the support vectors."""
+def _kernels(ctx: Context, node: OnnxNode, vectors: FloatArray) -> str:
+    """The kernels of the features with every support vector."""
     x, features = _rows(ctx, node)
-    if node.attrs.get("one_class", 0):
-        raise Refusal("must be a regression, not a class alone", "take the linear part outside the model")
-    coefficients, kernel = _needed(node, "coefficients"), node.attrs.get("kernel_type", "LINEAR")
-    parameters = _array(node, "kernel_params")
+    if vectors.shape[1] != features:
+        raise Refusal(f"support_vectors must have {features} features, not {vectors.shape[1]}")
+    kernel, parameters = node.attrs.get("kernel_type", "LINEAR"), _array(node, "kernel_params")
     gamma, shift, degree = (0.0, 0.0, 0.0) if parameters is None else parameters.tolist()
-    rho = _array(node, "rho")
-    bias = np.zeros(1) if rho is None else rho[:1]
-    if int(node.attrs.get("n_supports", 0)) == 0:
-        y = ctx.emit(node, "Dense", [x], weight=coefficients.reshape(1, features), bias=bias)
-        return [TypedTensor(_transformed(ctx, node, y))]
-    vectors = _needed(node, "support_vectors").reshape(len(coefficients), features)
     none = np.zeros(len(vectors))
     if kernel == "RBF":
         distance = ctx.emit(node, "Dense", [x], weight=-2 * vectors, bias=(vectors**2).sum(axis=1))
         size = ctx.emit(node, "ReduceSum", [ctx.emit(node, "Mul", [x, x])], axes=(1,), keepdims=True)
         distance = ctx.emit(node, "Relu", [ctx.emit(node, "Add", [distance, size])])
-        kernels = apply(ctx, node, ctx.emit(node, "Mul", [distance], constant=np.asarray(-float(gamma))), "exp")
-    elif kernel == "SIGMOID":
-        kernels = apply(ctx, node, ctx.emit(node, "Dense", [x], weight=gamma * vectors, bias=none + shift), "tanh")
-    elif kernel in ("LINEAR", "POLY"):
-        scale, offset = (gamma, shift) if kernel == "POLY" else (1.0, 0.0)
-        product = kernels = ctx.emit(node, "Dense", [x], weight=scale * vectors, bias=none + offset)
-        power = int(degree) if kernel == "POLY" else 1
-        if power != (degree if kernel == "POLY" else 1) or power < 1:
-            raise Refusal(f"degree must be a positive whole number, not {degree:g}")
-        for _ in range(power - 1):
-            kernels = ctx.emit(node, "Mul", [kernels, product])
-    else:
+        return apply(ctx, node, ctx.emit(node, "Mul", [distance], constant=np.asarray(-float(gamma))), "exp")
+    if kernel == "SIGMOID":
+        return apply(ctx, node, ctx.emit(node, "Dense", [x], weight=gamma * vectors, bias=none + shift), "tanh")
+    if kernel not in ("LINEAR", "POLY"):
         raise Refusal(f"kernel_type must be one of LINEAR, POLY, RBF, SIGMOID, not {kernel}")
-    y = ctx.emit(node, "Dense", [kernels], weight=coefficients.reshape(1, -1), bias=bias)
+    scale, offset, power = (gamma, shift, degree) if kernel == "POLY" else (1.0, 0.0, 1.0)
+    product = kernels = ctx.emit(node, "Dense", [x], weight=scale * vectors, bias=none + offset)
+    if power != int(power) or power < 1:
+        raise Refusal(f"degree must be a positive whole number, not {degree:g}")
+    for _ in range(int(power) - 1):
+        kernels = ctx.emit(node, "Mul", [kernels, product])
+    return kernels
+
+
+def support_vectors(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """A sum of kernels of the support vectors; of a class alone 1 where it is positive, else -1."""
+    coefficients, rho = _needed(node, "coefficients"), _array(node, "rho")
+    bias = np.zeros(1) if rho is None else rho[:1]
+    if int(node.attrs.get("n_supports", 0)) == 0:
+        x, features = _rows(ctx, node)
+        y = ctx.emit(node, "Dense", [x], weight=coefficients.reshape(1, features), bias=bias)
+    else:
+        vectors = _needed(node, "support_vectors").reshape(len(coefficients), -1)
+        y = ctx.emit(node, "Dense", [_kernels(ctx, node, vectors)], weight=coefficients.reshape(1, -1), bias=bias)
+    if node.attrs.get("one_class", 0):
+        inside = ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [y])])
+        twice = ctx.emit(node, "Mul", [inside], constant=np.asarray(2.0))
+        return [TypedTensor(ctx.emit(node, "Add", [twice], constant=np.asarray(-1.0)))]
     return [TypedTensor(_transformed(ctx, node, y))]
+
+
+def support_vector_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Votes of a decision for every pair of classes [libsvm], and the scores of these decisions or of the classes."""
+    classes = _class_count(node, "classlabels_ints")
+    if "vectors_per_class" not in node.attrs:
+        return _planes(ctx, node, classes)
+    counts = [int(count) for count in node.attrs["vectors_per_class"]]
+    if len(counts) != classes:
+        raise Refusal(f"vectors_per_class must be a number for each of {classes} classes, not {len(counts)}")
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+
+    def of_pairs(name: str) -> FloatArray:
+        values = _needed(node, name)
+        if len(values) < len(pairs):
+            raise Refusal(
+                f"{name} must be {len(pairs)} numbers or more, one for every pair of classes, not {len(values)}"
+            )
+        return values[: len(pairs)]
+
+    ends = np.cumsum([0, *counts])
+    vectors = _needed(node, "support_vectors").reshape(ends[-1], -1)
+    coefficients, rho = _needed(node, "coefficients").reshape(classes - 1, ends[-1]), of_pairs("rho")
+    weight = np.zeros((len(pairs), ends[-1]))
+    for row, (i, j) in enumerate(pairs):
+        for own, other in ((i, j - 1), (j, i)):
+            weight[row, ends[own] : ends[own + 1]] = coefficients[other, ends[own] : ends[own + 1]]
+    shares = bool(node.attrs.get("prob_a"))
+    if classes == 2 and not shares:
+        weight, rho = np.concatenate([-weight, weight]), np.concatenate([-rho, rho])
+        if node.attrs.get("post_transform", "NONE") == "SOFTMAX":
+            raise Refusal("post_transform must be NONE or LOGISTIC for a score of two classes, not SOFTMAX")
+    scores = ctx.emit(node, "Dense", [_kernels(ctx, node, vectors)], weight=weight, bias=rho)
+    decisions = scores
+    if classes == 2 and not shares:
+        decisions = ctx.emit(node, "Slice", [scores], axes=(1,), starts=(1,), stops=(2,), steps=(1,))
+    label = _labels(ctx, node, _most_votes(ctx, node, decisions, pairs), "classlabels_ints")
+    if shares:
+        attrs = {"slopes": of_pairs("prob_a"), "offsets": of_pairs("prob_b")}
+        scores = ctx.emit(node, "Coupling", [scores], classes=classes, **attrs)
+    return [label, TypedTensor(_transformed(ctx, node, scores))]
+
+
+def _most_votes(ctx: Context, node: OnnxNode, decisions: str, pairs: Sequence[tuple[int, int]]) -> str:
+    """Places of the classes with most votes, the first of several: a positive number is a vote for that in front."""
+    classes = pairs[-1][1] + 1
+    change, start = np.zeros((1, classes, len(pairs))), np.zeros((1, classes, len(pairs)))
+    for k, (i, j) in enumerate(pairs):
+        change[0, i, k], change[0, j, k], start[0, j, k] = 1, -1, 1
+    won = ctx.emit(node, "Less", [decisions], constant=np.zeros(()), reversed=True)
+    won = ctx.emit(node, "Reshape", [won], shape=(ctx.shape(won)[0], 1, len(pairs)))
+    votes = ctx.emit(node, "Add", [ctx.emit(node, "Mul", [won], constant=change)], constant=start)
+    votes = ctx.emit(node, "ReduceSum", [votes], axes=(2,), keepdims=False)
+    return ctx.emit(node, "ArgMax", [votes], axis=1, keepdims=False, least=False, last=False)
+
+
+def _planes(ctx: Context, node: OnnxNode, classes: int) -> list[TypedTensor]:
+    """A linear score for every class."""
+    if classes == 2 and _reads_labels(ctx, node):
+        scores = f"--outputs {node.outputs[1]} keeps the scores alone, or export it as LinearClassifier"
+        raise Refusal("label must not be read: without support vectors libraries differ on that of two classes", scores)
+    scores = _linear(ctx, node, classes, np.repeat(_needed(node, "rho")[:1], classes))
+    return _classified(ctx, node, scores, "classlabels_ints")
 
 
 def _trees(ctx: Context, node: OnnxNode, prefix: str, outputs: int, ids: str) -> str:
@@ -297,6 +380,7 @@ ML_HANDLERS: dict[str, HostHandler] = {
     "LinearRegressor": linear_regressor,
     "LinearClassifier": linear_classifier,
     "SVMRegressor": support_vectors,
+    "SVMClassifier": support_vector_classifier,
     "TreeEnsembleRegressor": tree_regressor,
     "TreeEnsembleClassifier": tree_classifier,
     "ZipMap": same,

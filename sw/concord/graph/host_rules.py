@@ -12,8 +12,11 @@ from concord.graph.host_operations import Action, HostOperation, Operand, Operat
 from concord.graph.ir import Graph, Node, Quantization, Shape
 from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes
 from concord.graph.ops.host import (
+    COUPLING_ROUNDS,
+    LEAST_SHARE,
     WHOLE,
     ArgumentAttributes,
+    CouplingAttributes,
     FillAttributes,
     LookupAttributes,
     SelectAttributes,
@@ -131,10 +134,16 @@ def _reduce_max(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """An element may count twice: parts overlap where their number is odd."""
     x = inputs[0]
     for axis in node.attrs["axes"]:
-        while (count := make.shape(x)[axis]) > 1:
-            size = count - count // 2
-            parts = [make.taken(x, axis, range(start, start + size)) for start in (0, count - size)]
-            x = make.arithmetic(Action.MAX, parts[0], parts[1])
+        x = _greatest(make, x, axis)
+    return x
+
+
+def _greatest(make: OperationBuilder, x: str, axis: int) -> str:
+    """The greatest element along an axis, which stays."""
+    while (count := make.shape(x)[axis]) > 1:
+        size = count - count // 2
+        parts = [make.taken(x, axis, range(start, start + size)) for start in (0, count - size)]
+        x = make.arithmetic(Action.MAX, parts[0], parts[1])
     return x
 
 
@@ -450,6 +459,46 @@ def _trees(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     return make.reshaped(total, (rows, attributes.values.shape[1]))
 
 
+def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    """As the record of the operator says it; rows and columns of all pairs of classes are the axes 1 and 2."""
+    attributes, (x,) = node.attributes(CouplingAttributes), inputs
+    rows, classes, count = make.shape(x)[0], attributes.classes, len(attributes.pairs)
+
+    def of(action: Action, a: Operand, b: Operand) -> str:
+        return make.arithmetic(action, a, b)
+
+    total = of(Action.ADD, of(Action.MUL, x, attributes.slopes), attributes.offsets)
+    first = _between(make, _sigmoid(make, _negated(make, total)), LEAST_SHARE, 1 - LEAST_SHARE)
+    both = _joined(make, [first, of(Action.SUB, np.array(1.0), first)], 1)
+    places = np.zeros((classes, classes))
+    for k, (i, j) in enumerate(attributes.pairs):
+        places[i, j], places[j, i] = k, count + k
+    taken = make.filled(x, (rows, classes * classes), places.reshape(-1))
+    pairs = make.operation(Action.ALONG, (both, taken), (rows, classes * classes), (1,))
+    pairs = of(Action.MUL, make.reshaped(pairs, (rows, classes, classes)), 1 - np.eye(classes))
+    own = of(Action.MUL, _summed(make, of(Action.MUL, pairs, pairs), (1,)), np.eye(classes))
+    square = of(Action.SUB, own, of(Action.MUL, pairs, make.moved(pairs, 2, 1)))
+    lines = [make.taken(square, 1, range(t, t + 1)) for t in range(classes)]
+    p = make.filled(x, (rows, 1, classes), np.array(1.0 / classes))
+    for _ in range(COUPLING_ROUNDS):
+        before, column = p, make.reshaped(p, (rows, classes, 1))
+        slope = _summed(make, of(Action.MUL, square, column), (1,))
+        value = _summed(make, of(Action.MUL, p, slope), (2,))
+        greatest = _greatest(make, _size_of(make, of(Action.SUB, slope, value)), 2)
+        settled = of(Action.LESS, greatest, np.array(attributes.tolerance))
+        for t, line in enumerate(lines):
+            at, own = make.taken(slope, 2, range(t, t + 1)), make.taken(line, 2, range(t, t + 1))
+            step = of(Action.DIV, of(Action.SUB, value, at), own)
+            one_more = _one_more(make, step)
+            more = of(Action.ADD, of(Action.MUL, step, own), of(Action.MUL, at, np.array(2.0)))
+            value = of(Action.ADD, value, of(Action.MUL, step, more))
+            value = of(Action.DIV, value, of(Action.MUL, one_more, one_more))
+            slope = of(Action.DIV, of(Action.ADD, slope, of(Action.MUL, step, line)), one_more)
+            p = of(Action.DIV, of(Action.ADD, p, of(Action.MUL, step, np.eye(classes)[t])), one_more)
+        p = make.select(settled, before, p)
+    return make.reshaped(p, (rows, classes))
+
+
 def _filled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     value = node.attributes(FillAttributes).value
     return make.filled(inputs[0], value.shape, value)
@@ -522,4 +571,5 @@ _RULES: dict[str, _Rule] = {
     "TopK": _top,
     "Fill": _filled,
     "Trees": _trees,
+    "Coupling": _coupled,
 }

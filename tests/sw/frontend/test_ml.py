@@ -82,6 +82,30 @@ def classifier(labels, **more):
     return learned("TreeEnsembleClassifier", outputs, classlabels_int64s=labels, **trees, **more)
 
 
+def machine(classes, kernel="RBF", post="NONE", shares=False, **more):
+    """A classifier by support vectors: a score for every pair of classes, with or without shares made of them."""
+    pairs, count = classes * (classes - 1) // 2, [2 + k for k in range(classes)]
+    attrs = {"vectors_per_class": count, "support_vectors": numbers(sum(count), FEATURES), "kernel_type": kernel,
+             "coefficients": numbers(classes - 1, sum(count)), "rho": numbers(pairs), "post_transform": post,
+             "kernel_params": KERNELS[kernel], "classlabels_ints": [7 - k for k in range(classes)]}  # fmt: skip
+    if shares:
+        attrs |= {"prob_a": [-1.0 - k / 4 for k in range(pairs)], "prob_b": numbers(pairs)}
+    return learned("SVMClassifier", {"label": INT64, "y": FLOAT}, **attrs | more)
+
+
+def planes(classes, **more):
+    """The same without support vectors."""
+    attrs = {"coefficients": numbers(classes, FEATURES), "rho": [0.25], "classlabels_ints": [*range(classes)]}
+    more |= {"kernel_type": "LINEAR", "kernel_params": KERNELS["LINEAR"]}
+    return learned("SVMClassifier", {"label": INT64, "y": FLOAT}, **attrs, **more)
+
+
+def scores_alone(proto):
+    """The model without its labels."""
+    del proto.graph.output[0]
+    return proto
+
+
 def two_classes(positive, post):
     """Converters write one score where there are two classes."""
     trees = forest(4, 2, 1, "class", "class_ids", positive=positive)
@@ -106,6 +130,16 @@ CASES = {
     **{f"SVMRegressor {kernel}": learned(
         "SVMRegressor", kernel_type=kernel, kernel_params=parameters, n_supports=4, coefficients=numbers(4),
         support_vectors=numbers(4, FEATURES), rho=[0.25]) for kernel, parameters in KERNELS.items()},
+    "a class alone": learned(
+        "SVMRegressor", kernel_type="RBF", kernel_params=KERNELS["RBF"], n_supports=4, coefficients=numbers(4),
+        support_vectors=numbers(4, FEATURES), rho=[0.1], one_class=1),
+    **{f"SVMClassifier {kernel} {classes}": machine(classes, kernel) for kernel in KERNELS for classes in (2, 3, 5)},
+    **{f"SVMClassifier shares {classes} {post}": machine(classes, post=post, shares=True)
+       for classes in (2, 3, 6) for post in ("NONE", "LOGISTIC", "SOFTMAX")},
+    **{f"SVMClassifier {post} 3": machine(3, post=post) for post in ("LOGISTIC", "SOFTMAX")},
+    "SVMClassifier LOGISTIC 2": machine(2, post="LOGISTIC"),
+    "planes": planes(3),
+    "planes, shares": planes(4, post_transform="SOFTMAX"),
     **{f"trees {mode}": regressor(f"BRANCH_{mode}") for mode in ("LEQ", "LT", "GTE", "GT")},
     "trees with base": regressor(base_values=[0.5, -1.0]),
     "mean of trees": regressor(aggregate_function="AVERAGE"),
@@ -165,6 +199,19 @@ def test_a_scaler_and_a_forest():
     np.testing.assert_array_equal(results["label"], results["y"].argmax(1))
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_kernels_for_the_npu_and_votes_for_the_host(shares):
+    """Scores are right but for mantissas of 8 bits; a vote may differ where a score is next to zero."""
+    proto = machine(3, shares=shares)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    x = RNG.normal(size=(20, FEATURES)).astype(np.float32)
+    net = concord.compile(proto, preset="ecp5-25f", calibrate=x[10:], quick=True)
+    assert {node.op for node in net.package.host_graph.nodes} >= {"Less", "ArgMax"} and net.package.front is None
+    results, want = net.run(x[:10]), [session.run(None, {"x": x[k : k + 1]}) for k in range(10)]
+    assert np.abs(results["y"] - np.concatenate([y for _, y in want])).max() < 0.03
+    assert (results["label"] == np.concatenate([label for label, _ in want])).sum() >= 9
+
+
 def test_what_is_refused():
     trees = forest(2, 2, 2, "target", "target_ids")
     mixed = trees | {"nodes_modes": ["BRANCH_LT", *trees["nodes_modes"][1:]]}
@@ -173,6 +220,12 @@ def test_what_is_refused():
         (learned("LinearRegressor", targets=2, **LINEAR), "coefficients must be 2 for each of 5 features, not 15"),
         (learned("LinearRegressor", targets=3, post_transform="PROBIT", **LINEAR), "post_transform must be one of"),
         (learned("Normalizer", norm="MAX", inputs=("x",)), None),
+        (machine(2, post="SOFTMAX"), "post_transform must be NONE or LOGISTIC for a score of two classes, not SOFTMAX"),
+        (machine(3, post="PROBIT"), "post_transform must be one of"),
+        (machine(3, rho=[0.5]), "rho must be 3 numbers or more, one for every pair of classes, not 1"),
+        (machine(3, vectors_per_class=[4, 5]), "vectors_per_class must be a number for each of 3 classes, not 2"),
+        (planes(2), "label must not be read: without support vectors libraries differ .*--outputs y keeps the scores"),
+        (scores_alone(planes(2)), None),
     ):
         if reason is None:
             import_model(proto)
