@@ -82,6 +82,8 @@ EXAMPLES = {
         [(1, 3)],
         1,
     ),
+    "Impute": ({"values": _random(6)}, [(1, 6)], 1),
+    "Categories": ({"categories": np.array([0.0, 2, 5]), "complete": False}, [(1, 6)], 1),
     "Coupling": ({"classes": 3, "slopes": np.array([-1.0, -2, 1]), "offsets": _random(3)}, [(1, 3)], 1),
     "TopK": ({"axis": 1, "size": 2, "largest": True}, [(1, 6)], 2),
 }

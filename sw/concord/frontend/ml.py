@@ -123,6 +123,31 @@ def binarizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [TypedTensor(ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [above])]))]
 
 
+def imputer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Other values in the place of those that stand for missing ones: NaN, or a number."""
+    x, features = _rows(ctx, node)
+    values = _needed(node, "imputed_value_floats", "imputed_value_int64s")
+    if len(values) not in (1, features):
+        raise Refusal(f"imputed values must be 1 or {features}, not {len(values)}")
+    floats = "imputed_value_floats" in node.attrs
+    missing = float(node.attrs.get("replaced_value_float" if floats else "replaced_value_int64", 0))
+    kind = ctx.element_types.get(node.input(0))
+    if np.isnan(missing):
+        return [TypedTensor(ctx.emit(node, "Impute", [x], values=values), kind)]
+    hit = ctx.emit(node, "Equal", [x], constant=np.asarray(missing))
+    return [TypedTensor(ctx.emit(node, "Select", [hit, x], chosen=values), kind)]
+
+
+def one_hot_encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """1 at the place of the category along a new last axis, else 0."""
+    if "cats_strings" in node.attrs:
+        raise Refusal("cats_strings must be left out for cats_int64s", "give the place of every text outside the model")
+    categories, complete = _needed(node, "cats_int64s"), not node.attrs.get("zeros", 1)
+    return [
+        TypedTensor(ctx.emit(node, "Categories", [ctx.tensor(node.input(0))], categories=categories, complete=complete))
+    ]
+
+
 def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Features at constant places, or entries of a constant, such as labels, at computed ones."""
     if ctx.is_constant(node.input(0)):
@@ -374,6 +399,8 @@ ML_HANDLERS: dict[str, HostHandler] = {
     "Scaler": scaler,
     "Normalizer": normalizer,
     "Binarizer": binarizer,
+    "Imputer": imputer,
+    "OneHotEncoder": one_hot_encoder,
     "ArrayFeatureExtractor": columns,
     "FeatureVectorizer": joined,
     "LabelEncoder": encoder,

@@ -24,21 +24,31 @@ def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return check_real_numbers(name, values).astype(np.float64)
 
 
-def finite_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def finite_numbers(name: str, values: ArrayLike, missing: bool = False) -> NDArray[np.float64]:
     """Return ``values`` as float64, of any size: what the host computes with.
+
+    Parameters
+    ----------
+    name : str
+        What they are, for messages.
+    values : array
+        Of any shape.
+    missing : bool
+        Whether NaN may stand for values that are missing.
 
     Raises
     ------
     TypeError
         If they are no real numbers.
     ValueError
-        If one is not finite.
+        If one is not finite, nor missing.
     """
     array: NDArray[Any] = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, not of {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold finite numbers, not {array[~np.isfinite(array)][0]}")
+    bad = np.isinf(array) if missing else ~np.isfinite(array)
+    if bad.any():
+        raise ValueError(f"{name} must hold finite numbers, not {array[bad][0]}")
     return array.astype(np.float64)
 
 

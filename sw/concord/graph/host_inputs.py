@@ -1,4 +1,4 @@
-"""Which numbers the inputs of a host's part may have: those of their types and, where they are indices, of a table."""
+"""Which numbers inputs of a host's part may have: of their types and, if indices, of a table; and which may be NaN."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ from concord.graph.ops.host import LookupAttributes
 
 #: Whole numbers of wide types are taken from within this range, where any would do.
 _USUAL = 1000.0
+
+
+def with_missing(part: Graph | None) -> frozenset[str]:
+    """The inputs of a host's part that may be NaN: whatever reads them puts numbers in the place of NaN.
+
+    Parameters
+    ----------
+    part : Graph or None
+        What the host computes from inputs.
+    """
+    if part is None:
+        return frozenset()
+    open_names: dict[str, bool] = dict.fromkeys(part.outputs, False)
+    for node in reversed(part.nodes):
+        view = operator_of(node).view
+        allowed = node.op == "Impute" or (view and all(open_names.get(name, True) for name in node.outputs))
+        for name in node.inputs:
+            open_names[name] = open_names.get(name, True) and allowed
+    return frozenset(name for name in part.inputs if open_names.get(name, False))
 
 
 def whole_ranges(part: Graph | None, element_types: Mapping[str, str]) -> dict[str, tuple[float, float]]:

@@ -16,8 +16,10 @@ from concord.graph.ops.host import (
     LEAST_SHARE,
     WHOLE,
     ArgumentAttributes,
+    CategoriesAttributes,
     CouplingAttributes,
     FillAttributes,
+    ImputeAttributes,
     LookupAttributes,
     SelectAttributes,
     TakeAttributes,
@@ -459,6 +461,17 @@ def _trees(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     return make.reshaped(total, (rows, attributes.values.shape[1]))
 
 
+def _imputed(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    """A number equals itself, NaN does not."""
+    (x,) = inputs
+    return make.select(make.arithmetic(Action.EQUAL, x, x), x, node.attributes(ImputeAttributes).values)
+
+
+def _among(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    column = make.reshaped(inputs[0], (*make.shape(inputs[0]), 1))
+    return make.arithmetic(Action.EQUAL, column, node.attributes(CategoriesAttributes).categories)
+
+
 def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """As the record of the operator says it; rows and columns of all pairs of classes are the axes 1 and 2."""
     attributes, (x,) = node.attributes(CouplingAttributes), inputs
@@ -571,5 +584,7 @@ _RULES: dict[str, _Rule] = {
     "TopK": _top,
     "Fill": _filled,
     "Trees": _trees,
+    "Impute": _imputed,
+    "Categories": _among,
     "Coupling": _coupled,
 }

@@ -16,7 +16,7 @@ from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
 from concord.derive.ir import Model
 from concord.derive.model import ObservedModel, derive_image, derive_package, observe
-from concord.graph.host_inputs import whole_ranges
+from concord.graph.host_inputs import whole_ranges, with_missing
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.program.flags import diagnose_flags
@@ -30,6 +30,8 @@ from concord.spec.formats import BINARY16_MAX, Flag
 Inputs = Mapping[str, NDArray[np.float64]]
 #: Values that are compared at once, of the largest kind: what fits into some hundred MiB.
 _VALUES = 1 << 22
+#: Share of values that are missing where some may be.
+_MISSING = 0.125
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Subject:
             return {name: np.clip(x, -BINARY16_MAX, BINARY16_MAX) for name, x in made.items()}
         arrangement, samples = self.package.arrangement, {}
         kinds = {name: kind for name, kind in self.package.element_types.items() if name in made}
-        whole = whole_ranges(self.package.front, kinds)
+        whole, missing = whole_ranges(self.package.front, kinds), with_missing(self.package.front)
         rng = np.random.default_rng(seed)
         for name, x in made.items():
             if name in whole:
@@ -75,7 +77,7 @@ class Subject:
                 samples[name] = rng.integers(low, high, x.shape, endpoint=True).astype(np.float64)
                 continue
             if name not in arrangement.inputs:
-                samples[name] = x
+                samples[name] = np.where(rng.random(x.shape) < _MISSING, np.nan, x) if name in missing else x
                 continue
             limit = np.full((1, *x.shape[1:]), float(BINARY16_MAX))
             samples[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))

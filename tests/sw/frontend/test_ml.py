@@ -1,5 +1,7 @@
 """Operators of ``ai.onnx.ml``, one by one, against ONNX Runtime."""
 
+import warnings
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,17 +15,20 @@ from concord.graph import execute
 from concord.graph.element_types import of_type
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
+from concord.networks.folder import load_package
+from concord.prove import prove
+from concord.prove.derived import Subject
 
 FEATURES = 5
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 RNG = np.random.default_rng(11)
 
 
-def model(nodes, outputs, constants=None, kind=FLOAT):
+def model(nodes, outputs, constants=None, kind=FLOAT, more=()):
     graph = helper.make_graph(
         nodes,
         "learned",
-        [helper.make_tensor_value_info("x", kind, [1, FEATURES])],
+        [helper.make_tensor_value_info("x", kind, [1, FEATURES]), *more],
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
     )
@@ -120,6 +125,12 @@ CASES = {
     "Scaler of all": learned("Scaler", offset=[0.5], scale=[3.0]),
     **{f"Normalizer {norm}": learned("Normalizer", norm=norm) for norm in ("L1", "L2")},
     "Binarizer": learned("Binarizer", threshold=0.5),
+    "Imputer of NaN": learned("Imputer", imputed_value_floats=numbers(FEATURES), replaced_value_float=np.nan),
+    "Imputer of NaN by a number": learned("Imputer", imputed_value_floats=[0.25], replaced_value_float=np.nan),
+    "Imputer of a number": learned("Imputer", imputed_value_floats=numbers(FEATURES), replaced_value_float=0.5),
+    "Imputer of whole numbers": learned("Imputer", {"y": INT64}, kind=INT64, imputed_value_int64s=[7, 8, 9, 10, 11],
+                                        replaced_value_int64=-2),
+    **{f"OneHotEncoder {kind}": learned("OneHotEncoder", kind=kind, cats_int64s=[2, -1, 0]) for kind in (FLOAT, INT64)},
     "ArrayFeatureExtractor": learned("ArrayFeatureExtractor", inputs=("x", "k"), constants={"k": np.array([3, 0, 3])}),
     "LabelEncoder": learned("LabelEncoder", {"y": INT64}, kind=INT64, keys_int64s=[0, 1, -2], values_int64s=[7, 9, 5],
                             default_int64=-3),
@@ -158,6 +169,10 @@ def test_one_operator(name):
     whole = proto.graph.input[0].type.tensor_type.elem_type == INT64
     x = RNG.integers(-4, 5, (40, FEATURES)).astype(np.int64 if whole else np.float32)
     x = x if whole else x / 2
+    if "NaN" in name:
+        x[::3, 1:4], x[5] = np.nan, np.nan
+    if "OneHotEncoder" in name:
+        x = np.rint(x).astype(x.dtype)  # ONNX casts to whole numbers
     want = [
         np.concatenate(rows) for rows in zip(*(session.run(None, {"x": x[k : k + 1]}) for k in range(40)), strict=True)
     ]
@@ -168,7 +183,8 @@ def test_one_operator(name):
     for results in outputs:
         for output, expected in zip(session.get_outputs(), want, strict=True):
             value = of_type(results[output.name], graph.element_types.get(output.name))
-            np.testing.assert_allclose(value.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
+            size = max(1.0, float(np.abs(expected).max()))
+            np.testing.assert_allclose(value.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6 * size)
 
 
 def test_labels_that_are_texts():
@@ -212,6 +228,76 @@ def test_kernels_for_the_npu_and_votes_for_the_host(shares):
     assert (results["label"] == np.concatenate([label for label, _ in want])).sum() >= 9
 
 
+def completed(categories, zeros=1):
+    """Features with values that may be missing, and a kind of five, in front of a linear model."""
+    nodes = [
+        helper.make_node("Imputer", ["x"], ["i"], domain="ai.onnx.ml", imputed_value_floats=[0.5, -1.0, 0.0, 0.25, 2.0],
+                         replaced_value_float=np.nan),
+        helper.make_node("OneHotEncoder", ["kind"], ["h"], domain="ai.onnx.ml", cats_int64s=categories, zeros=zeros),
+        helper.make_node("Reshape", ["h", "flat"], ["hot"]),
+        helper.make_node("FeatureVectorizer", ["i", "hot"], ["f"], domain="ai.onnx.ml", inputdimensions=[5, 3]),
+        helper.make_node("LinearRegressor", ["f"], ["y"], domain="ai.onnx.ml", targets=2, coefficients=numbers(2, 8)),
+    ]  # fmt: skip
+    kind = helper.make_tensor_value_info("kind", INT64, [1, 1])
+    return model(nodes, {"y": FLOAT}, {"flat": np.array([1, 3])}, more=[kind])
+
+
+def some_missing(count):
+    x = RNG.normal(size=(count, FEATURES)).astype(np.float32)
+    x[RNG.random(x.shape) < 0.3] = np.nan
+    return {"x": x, "kind": RNG.integers(3, 6, (count, 1))}
+
+
+def test_missing_values_and_categories_in_front_of_the_npu():
+    """The host puts values in the place of NaN, and ones and zeros in that of categories."""
+    proto, values = completed([3, 4, 5]), some_missing(40)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = [session.run(None, {name: x[k : k + 1] for name, x in values.items()})[0] for k in range(40)]
+    net = concord.compile(proto, preset="ecp5-25f", calibrate=values, quick=True)
+    assert {node.op for node in net.package.front.nodes} == {"Impute", "Categories"}
+    results = net.run(values)["y"]
+    assert np.abs(results - np.concatenate(want)).max() < 0.03 * np.abs(want).max()
+    values["x"][2, 1] = np.inf
+    with pytest.raises(ValueError, match="input 'x' must hold finite numbers, not inf"):
+        net.run(values)
+    with pytest.raises(ValueError, match=r"Impute 'i'.*: no instruction computes it; --partition ends"):
+        concord.compile(proto, preset="ecp5-25f", partition="none")
+
+
+def test_derived_software_takes_missing_values(tmp_path):
+    concord.compile(completed([3, 4, 5]), preset="ecp5-25f").save(tmp_path / "net")
+    proof = prove(tmp_path / "net", samples=6, machine_samples=1, only=["numpy", "onnx"])
+    assert proof.count.values > 0 and proof.count.different == 0
+    package = load_package(tmp_path / "net")
+    assert np.isnan(Subject("net", package.image, package).random_samples(6, 1)["x"]).any()
+
+
+def test_nan_is_refused_where_something_else_reads_it():
+    nodes = [
+        helper.make_node("Imputer", ["x"], ["i"], domain="ai.onnx.ml", imputed_value_floats=[0.5],
+                         replaced_value_float=np.nan),
+        helper.make_node("Add", ["x", "i"], ["s"]),
+        helper.make_node("LinearRegressor", ["s"], ["y"], domain="ai.onnx.ml", coefficients=numbers(FEATURES)),
+    ]  # fmt: skip
+    net = concord.compile(model(nodes, {"y": FLOAT}), preset="ecp5-25f")
+    with pytest.raises(ValueError, match="input 'x' must hold finite numbers, not nan"):
+        net.run(np.full((1, FEATURES), np.nan, np.float32))
+
+
+def test_a_number_that_is_no_category():
+    """With zeros=0 it raises a flag, as ONNX has no result for it; with zeros=1 its result is zeros."""
+    values = some_missing(4)
+    values["kind"][2] = 9
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", concord.FlagWarning)
+        concord.compile(completed([3, 4, 5]), preset="ecp5-25f").run(values)
+    net = concord.compile(completed([3, 4, 5], zeros=0), preset="ecp5-25f")
+    with pytest.warns(concord.FlagWarning, match="reads 9, which is no category, in 1 of 4 samples"):
+        net.run(values)
+    with pytest.raises(concord.FlagError, match="DOMAIN"):
+        net.run(values, strict=True)
+
+
 def test_what_is_refused():
     trees = forest(2, 2, 2, "target", "target_ids")
     mixed = trees | {"nodes_modes": ["BRANCH_LT", *trees["nodes_modes"][1:]]}
@@ -226,6 +312,11 @@ def test_what_is_refused():
         (machine(3, vectors_per_class=[4, 5]), "vectors_per_class must be a number for each of 3 classes, not 2"),
         (planes(2), "label must not be read: without support vectors libraries differ .*--outputs y keeps the scores"),
         (scores_alone(planes(2)), None),
+        (
+            learned("OneHotEncoder", cats_strings=["a", "b"]),
+            "cats_strings must be left out .*; give the place of every",
+        ),
+        (learned("Imputer", imputed_value_floats=[1.0, 2.0], replaced_value_float=np.nan), "must be 1 or 5, not 2"),
     ):
         if reason is None:
             import_model(proto)

@@ -19,8 +19,10 @@ from concord.golden.real_numbers import finite_numbers, real_numbers
 from concord.graph import execute
 from concord.graph.element_types import check_numbers, of_type
 from concord.graph.host_evaluation import run_on_host
-from concord.graph.ir import Graph, Shape
+from concord.graph.host_inputs import with_missing
+from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops.elementwise import FunctionAttributes
+from concord.graph.ops.host import CategoriesAttributes
 from concord.image import Image
 from concord.program.flags import DOMAIN, INPUT_RANGE, FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
@@ -130,7 +132,8 @@ class Package:
         shapes = self.input_shapes
         if set(inputs) != set(shapes):
             raise ValueError(f"inputs must be {sorted(shapes)}, not {sorted(inputs)}")
-        read = {name: finite_numbers(f"input {name!r}", inputs[name]) for name in self.front.inputs}
+        missing = with_missing(self.front) - {*self.arrangement.inputs}
+        read = {name: finite_numbers(f"input {name!r}", inputs[name], name in missing) for name in self.front.inputs}
         for name, values in read.items():
             if values.shape[1:] != shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *shapes[name])))
@@ -162,9 +165,9 @@ class Package:
         ValueError
             If a name or a shape is wrong.
         """
-        inputs = self.arranged_inputs(inputs)
+        first, inputs = inputs, self.arranged_inputs(inputs)
         self.arrangement.check_names(inputs)
-        diagnostics = []
+        diagnostics = [] if self.front is None else _undefined(self.front, first)
         for name, record in self.input_records.items():
             values = real_numbers(f"input {name!r}", inputs[name])
             self.arrangement.check_shape(name, values.shape)
@@ -213,10 +216,10 @@ class Package:
     def host_flags(
         self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
     ) -> list[FlagDiagnostic]:
-        """Functions of the host that have read negative numbers, for which they are not defined.
+        """What the host has read behind the NPU and is not defined for it: the flag is ``DOMAIN``.
 
-        Double precision has NaN there; the host computes the function as the NPU does: the root of a negative number
-        is 0. The flag is ``DOMAIN``.
+        Functions read negative numbers, for which double precision has NaN; the host computes them as the NPU does: the
+        root of a negative number is 0. Categories read a number that is none.
 
         Parameters
         ----------
@@ -230,12 +233,13 @@ class Package:
         nodes = [node for node in self.host_graph.nodes if node.op == "Function"]
         read = {node.name: node.attributes(FunctionAttributes).functions[0][0] for node in nodes}
         limited = [node for node in nodes if function(read[node.name]).constant_below_zero]
-        if not limited:
+        complete = _complete(self.host_graph)
+        if not limited and not complete:
             return []
         inputs = self.arranged_inputs(inputs)
         host_inputs = self._read_by(self.host_graph, inputs, self._outputs(inputs, ports))
         values = execute.run(self.host_graph, host_inputs, keep=[node.inputs[0] for node in limited])
-        diagnostics = []
+        diagnostics = _undefined(self.host_graph, host_inputs)
         for node in limited:
             x = values[node.inputs[0]]
             bad = int((x < 0).reshape(len(x), -1).any(axis=1).sum())
@@ -257,3 +261,29 @@ class Package:
     def flags(self, device: PackageDevice) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
         return diagnose_flags(self.image, device.flags())
+
+
+def _complete(part: Graph) -> list[Node]:
+    """Nodes of a host's part that are defined for their categories alone."""
+    nodes = [node for node in part.nodes if node.op == "Categories"]
+    return [node for node in nodes if node.attributes(CategoriesAttributes).complete]
+
+
+def _undefined(part: Graph, inputs: Mapping[str, npt.ArrayLike]) -> list[FlagDiagnostic]:
+    """Categories that read a number that is none of them, in what the host computes from inputs."""
+    nodes = _complete(part)
+    if not nodes:
+        return []
+    values = execute.run(part, {name: inputs[name] for name in part.inputs}, keep=[node.inputs[0] for node in nodes])
+    diagnostics = []
+    for node in nodes:
+        x = values[node.inputs[0]]
+        known = np.isin(x, node.attributes(CategoriesAttributes).categories)
+        if not known.all():
+            bad = int((~known).reshape(len(x), -1).any(axis=1).sum())
+            meaning = (
+                f"it reads {x[~known][0]:g}, which is no category, in {bad} of {len(x)} samples, and has zeros for it"
+            )
+            advice = "categories alone, or zeros=1 in the model if others are meant to have zeros"
+            diagnostics.append(FlagDiagnostic(node.name, None, "", DOMAIN, meaning, advice))
+    return diagnostics

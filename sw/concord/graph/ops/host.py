@@ -107,6 +107,21 @@ def tree_depth(low: FloatArray, high: FloatArray, roots: FloatArray) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImputeAttributes(NoAttributes):
+    """Of an Impute."""
+
+    values: Annotated[FloatArray, Attribute("what takes the place of NaN, which broadcasts", ARRAY)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoriesAttributes(NoAttributes):
+    """Of a Categories, whose result has an axis for them behind those of the input."""
+
+    categories: Annotated[FloatArray, Attribute("numbers, one for each index of the new axis", ARRAY)]
+    complete: Annotated[bool, Attribute("whether other numbers are none that it is defined for", FLAG)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CouplingAttributes(NoAttributes):
     """Of a Coupling: shares of classes from a score for every pair of them, in the order 01, 02, ..., 12, ..."""
 
@@ -275,6 +290,20 @@ def _trees(node: Operation, inputs: Arrays) -> list[FloatArray]:
     return [attributes.values[places].sum(axis=-2)]
 
 
+def _impute(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    x, values = present(inputs[0]), node.attributes(ImputeAttributes).values
+    return [np.where(np.isnan(x), aligned(values[np.newaxis], x.ndim - 1), x)]
+
+
+def _categories_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    return [(*present(inputs[0]), len(node.attributes(CategoriesAttributes).categories))]
+
+
+def _categories(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    equal = present(inputs[0])[..., np.newaxis] == node.attributes(CategoriesAttributes).categories
+    return [equal.astype(np.float64)]
+
+
 def _coupling_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     shape, attributes = present(inputs[0]), node.attributes(CouplingAttributes)
     if len(shape) != 2 or shape[1] != len(attributes.pairs):
@@ -332,6 +361,8 @@ HOST_OPS = {
     "ArgMax": _host(ArgumentAttributes, _argument_shape, _argument),
     "Fill": _host(FillAttributes, _fill_shape, _fill),
     "Trees": _host(TreesAttributes, _trees_shape, _trees),
+    "Impute": _host(ImputeAttributes, _same_shape, _impute),
+    "Categories": _host(CategoriesAttributes, _categories_shape, _categories),
     "Coupling": _host(CouplingAttributes, _coupling_shape, _coupling),
     "TopK": _host(TopKAttributes, _top_shape, _top),
 }
