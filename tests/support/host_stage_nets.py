@@ -96,6 +96,25 @@ def chooser():
     )
 
 
+def too_large():
+    """Four products, of which the matrix memory holds the third alone; the end has the first and the input."""
+    return network(
+        [
+            node("Gemm", ["x", "u"], ["t"]),
+            node("Gemm", ["x", "v"], ["a"]),
+            node("Relu", ["a"], ["b"]),
+            node("Gemm", ["b", "w"], ["c"]),
+            node("Tanh", ["c"], ["d"]),
+            node("Gemm", ["d", "z"], ["e"]),
+            node("Add", ["e", "t"], ["f"]),
+            node("Concat", ["f", "x"], ["y"], axis=1),
+        ],
+        {"x": (FLOAT, [12])},
+        {"y": (FLOAT, [32])},
+        {"u": floats(12, 20), "v": floats(12, 400), "w": floats(400, 160) / 20, "z": floats(160, 20)},
+    )
+
+
 def inputs_of(name, count=5):
     rng = np.random.default_rng(count)
     return {
@@ -103,7 +122,10 @@ def inputs_of(name, count=5):
         "masked": {"ids": rng.integers(0, 50, (count, 6)), "mask": rng.integers(0, 2, (count, 6))},
         "pixels": {"x": rng.integers(0, 256, (count, 3, 8, 8)).astype(np.uint8)},
         "chooser": {"x": rng.normal(size=(count, 3, 8, 8)).astype(np.float32)},
+        "too_large": {"x": rng.normal(size=(count, 12)).astype(np.float32)},
     }[name]
 
 
-NETWORKS = {"classifier": classifier, "masked": masked, "pixels": pixels, "chooser": chooser}
+NETWORKS = {"classifier": classifier, "masked": masked, "pixels": pixels, "chooser": chooser, "too_large": too_large}
+#: Those of which the host computes more than the ends.
+ANY = ("chooser", "too_large")

@@ -92,7 +92,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         leaves more error. ``evidence`` says what was left out.
     partition : str
         What the host may compute of the network: ``"none"``; ``"ends"``, what has no product in front of it or none
-        behind it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``.
+        behind it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``, then also
+        what the NPU does not take of a network that it refuses as a whole.
     shape : mapping of str to int or sequence of int, optional
         Sizes of inputs by name, batch axis included, or of open dimensions by their names.
     inputs, outputs : sequence of str

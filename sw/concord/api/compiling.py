@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from concord.networks.boards import PresetRefusal, Ranking, nearest, rank, refus
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.expected_error import with_expected_error
 from concord.networks.input_records import with_input_records
+from concord.networks.npu_share import NpuShare, largest, ranges_of_front, share_text
 from concord.networks.quantised_model import Reference, with_quantised_model
 from concord.overflow.required import CountedWidths
 from concord.pipeline.manager import unobserved
@@ -70,6 +72,8 @@ class Compilation:
         What speaks for the width of the accumulator, a line each.
     preset : str
         Which preset of the board was taken and why, in a line; empty if it was named.
+    share : str
+        How much of the network the NPU computes and why not all of it, in a line; empty if the whole compiles.
     """
 
     graph: Graph
@@ -78,6 +82,7 @@ class Compilation:
     mantissas: Choice | None = None
     accumulator: tuple[str, ...] = ()
     preset: str = ""
+    share: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ def compile_network(
         what would help; other errors as :func:`concord.compiler.model.compile_graph` has them.
     """
     options.check(samples is not None)
-    whole = replace(graph, partition=options.partition)
+    whole, whole_samples = replace(graph, partition=options.partition), samples
     parts = without_front(whole)
     graph = parts.rest
     if reference is not None:
@@ -215,8 +220,75 @@ def compile_network(
                 )
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
         return replace(compilation, preset=chosen, compiled=with_front(compilation.compiled, parts, whole))
+    if options.partition == "any" and trained is None:
+        job = _Job(whole, options, whole_samples, labels, engine, status)
+        if (part := _largest_part(job, configs, refusals)) is not None:
+            return part
     with status("looking for what would make it fit"), unobserved():
         raise _refused(graph, target.board, refusals, plain, options.batch)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What :func:`compile_network` is asked for."""
+
+    whole: Graph
+    options: Options
+    samples: Mapping[str, npt.ArrayLike] | None
+    labels: Labels | None
+    engine: Engine | None
+    status: Status
+
+
+def _largest_part(job: _Job, configs: Sequence[NpuConfig], refusals: Sequence[PresetRefusal]) -> Compilation | None:
+    """A network of which the NPU computes as much as it takes, and the host the rest; ``None`` if it takes no part.
+
+    Of several configurations it gets the one that computes most, and the first of those that compute equally much.
+    Formats that samples choose may need more memory than the plain ones that parts are tried with. Then the next
+    smaller part is taken.
+    """
+    whole, options = job.whole, job.options
+    ranges, mantissas = options.input_ranges(whole), options.widths.layers
+    with job.status("looking for the part that fits") as show, unobserved():
+        shares = [
+            NpuShare(whole, partial(_fits, config=config, mantissas=mantissas, batch=options.batch), config, show)
+            for config in configs
+        ]
+        best = largest(shares)
+    while best is not None:
+        share, names = best
+        cut = replace(whole, npu_nodes=names)
+        parts = without_front(cut)
+        samples = None if job.samples is None else parts.inputs(job.samples)
+        plain = Formats(mantissas=mantissas, inputs=ranges_of_front(parts, ranges) if samples is None else {})
+        try:
+            compilation = _compile(
+                parts.rest, share.config, options, plain, samples, job.labels, None, job.engine, job.status, None
+            )
+        except (CapacityError, Unsupported):
+            share.refuse(names)
+            with job.status("looking for the part that fits"), unobserved():
+                best = largest(shares)
+            continue
+        compiled = with_front(compilation.compiled, parts, cut)
+        text = f"the NPU computes {share_text(whole, compiled.npu)}, and the host the rest: {_why(refusals)}"
+        return replace(compilation, share=text, compiled=compiled)
+    return None
+
+
+def _why(refusals: Sequence[PresetRefusal]) -> str:
+    """Why a network as a whole is refused, in a line: what is too small, of several presets for the nearest one."""
+    small = nearest(refusals)
+    refusal = refusals[0] if small is None else PresetRefusal(*small)
+    return f"{refusal.config.name} refuses the whole ({refusal.short})"
+
+
+def _fits(graph: Graph, config: NpuConfig, mantissas: Mapping[str, int], batch: int) -> bool:
+    try:
+        compile_graph(graph, config, Formats(mantissas=dict(mantissas)), batch=batch)
+    except (CapacityError, Unsupported):
+        return False
+    return True
 
 
 def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[list[NpuConfig], list[PresetRefusal]]:

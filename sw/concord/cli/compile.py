@@ -109,7 +109,7 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
     default="ends",
     show_default=True,
     help="What the host may compute where no instruction does: nothing; ends, what has no product in front of "
-    "it or none behind it, such as an embedding or ArgMax; or any.",
+    "it or none behind it, such as an embedding or ArgMax; or any, which is also for what does not fit.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; by default MODEL without its suffix.")
 @passes_options
@@ -237,6 +237,8 @@ def compile_model(
     if compilation.preset:
         echo(compilation.preset)
     echo(f"{target}: {counts}{streamed}{row_tiling}")
+    if compilation.share:
+        echo(compilation.share)
     for line in host_lines(compiled):
         echo(line)
     if copies := copies_text(compiled.lowered):

@@ -188,7 +188,9 @@ def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compi
 def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
     """The same network with what the host computes in front of the NPU; ``graph`` is the whole of it."""
     kinds, partition = graph.element_types, graph.partition
-    package = replace(compiled.package, front=parts.front, element_types=kinds, partition=partition)
+    package = replace(
+        compiled.package, front=parts.front, element_types=kinds, partition=partition, npu_nodes=graph.npu_nodes
+    )
     return replace(compiled, package=package)
 
 

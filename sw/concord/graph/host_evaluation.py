@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from concord.graph.host_operations import ARITHMETIC, Action, HostOperation
 from concord.graph.host_rules import has_operations, operations
 from concord.graph.ir import Graph
 from concord.utils.arrays import FloatArray
+
+#: Numbers of one tensor that are computed at a time, of several samples or of one.
+_AT_ONCE = 1 << 24
 
 
 def run_on_host(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
@@ -39,19 +43,29 @@ def run_on_host(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, 
     samples = max(len(values) for values in batch.values())
     computed = {name for node in graph.nodes for name in node.outputs}
     if all(map(has_operations, graph.nodes)):
-        results = _operated(graph, batch)
+        made = operations(graph)
+        at_once = max(1, _AT_ONCE // max((prod(item.shape) for item in made), default=1))
+        if {len(values) for values in batch.values()} != {samples}:
+            at_once = samples
+        starts = range(0, samples, at_once) or (0,)
+        parts = [_operated(graph, made, {name: x[k : k + at_once] for name, x in batch.items()}) for k in starts]
+        results = {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
     else:
         single = [execute.run(graph, {name: x[k : k + 1] for name, x in batch.items()}) for k in range(samples) or (0,)]
         results = {name: np.concatenate([outputs[name] for outputs in single]) for name in single[0]}
     return {name: values + (0.0 if name in computed else -0.0) for name, values in results.items()}
 
 
-def _operated(graph: Graph, batch: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def _operated(graph: Graph, made: list[HostOperation], batch: dict[str, FloatArray]) -> dict[str, FloatArray]:
     values = {name: x.reshape(len(x), *graph.shapes[name]) for name, x in batch.items()}
+    last = {x: k for k, operation in enumerate(made) for x in operation.operands if isinstance(x, str)}
     with np.errstate(all="ignore"):  # infinities and NaN are told where results are shown
-        for operation in operations(graph):
+        for k, operation in enumerate(made):
             operands = [values[x] if isinstance(x, str) else x[np.newaxis] for x in operation.operands]
             values[operation.output] = _ACTIONS[operation.action](operation, *operands)
+            for name in {x for x in operation.operands if isinstance(x, str)} - {*graph.outputs}:
+                if last[name] == k:
+                    del values[name]
     return {name: values[name].reshape(len(values[name]), *graph.sample_shape(name)) for name in graph.outputs}
 
 

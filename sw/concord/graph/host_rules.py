@@ -31,6 +31,9 @@ from concord.graph.ops.linear import ConvAttributes, DenseAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, WindowAttributes, divisors, window_counts
 from concord.utils.arrays import FloatArray
 
+#: Products of a node for one sample that are in memory at a time.
+MOST_PRODUCTS = 1 << 22
+
 
 def operations(partition: Graph) -> list[HostOperation]:
     """The operations of a host's part, in order; ``ValueError`` with the operator if there are none for one."""
@@ -269,13 +272,32 @@ def _root(make: OperationBuilder, x: str) -> str:
 
 
 def _dot(make: OperationBuilder, a: Operand, b: Operand, axis: int) -> str:
-    """Products of two operands that broadcast, added up along an axis, which goes."""
+    """Products of two operands that broadcast, added up along an axis, which goes; of many products one part each."""
+    whole = np.broadcast_shapes(make.shape(a), make.shape(b))
+    axis %= len(whole)
+    longest = max((k for k in range(len(whole)) if k != axis), key=whole.__getitem__)
+    if (work := math.prod(whole)) > MOST_PRODUCTS and (count := whole[longest]) > 1:
+        size = max(1, count * MOST_PRODUCTS // work)
+        places = [range(first, min(first + size, count)) for first in range(0, count, size)]
+        split = longest - len(whole)
+        parts = [_dot(make, _part(make, a, split, taken), _part(make, b, split, taken), axis) for taken in places]
+        return _joined(make, parts, longest - (longest > axis))
     product = make.arithmetic(Action.MUL, a, b)
     shape = make.shape(product)
-    total = _summed(make, product, (axis % len(shape),))
+    total = _summed(make, product, (axis,))
     kept = list(shape)
     del kept[axis]
     return make.reshaped(total, tuple(kept))
+
+
+def _part(make: OperationBuilder, x: Operand, axis: int, taken: range) -> Operand:
+    """These indices of an axis, which is counted from the end; all of an operand that is broadcast along it."""
+    shape = make.shape(x)
+    if len(shape) < -axis or shape[axis] == 1:
+        return x
+    if isinstance(x, str):
+        return make.taken(x, axis % len(shape), taken)
+    return np.take(x, np.asarray(taken), axis)
 
 
 def _dense(make: OperationBuilder, node: Node, inputs: list[str]) -> str:

@@ -104,6 +104,10 @@ class Graph:
         What is known of the values of inputs, by name: least, greatest, and why.
     partition : str
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
+    npu_nodes : frozenset of str or None
+        Names of the nodes that the NPU computes, and the host all others; ``None`` if their operators decide.
+    from_host : frozenset of str
+        Inputs that the host has at hand and need not have back.
     """
 
     name: str
@@ -117,6 +121,8 @@ class Graph:
     element_types: dict[str, str] = field(default_factory=dict)
     known_ranges: dict[str, tuple[float, float, str]] = field(default_factory=dict)
     partition: str = "ends"
+    npu_nodes: frozenset[str] | None = None
+    from_host: frozenset[str] = frozenset()
 
     def copy(self) -> Graph:
         """A copy whose nodes and shapes can be changed."""

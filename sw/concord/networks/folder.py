@@ -80,6 +80,8 @@ def _save_arrangement(package: Package, path: Path) -> None:
     options["channel scales"] = {name: asdict(scale) for name, scale in scales.items()}
     options["formats"] = package.formats.to_dict()
     options["partition"] = package.partition
+    if package.npu_nodes is not None:
+        options["npu_nodes"] = sorted(package.npu_nodes)
     if package.quantised_model is not None:
         options["quantised_model"] = package.quantised_model.to_dict()
     options["input_records"] = {name: record.to_dict() for name, record in package.input_records.items()}
@@ -117,8 +119,10 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
     formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
     quantised = None if measured is None else QuantisedModel.from_dict(measured)
-    graph, image = _graph(data[MODEL], quantised, header["partition"]), Image.load(folder / IMAGE, data=data[IMAGE])
-    parts = without_front(graph)
+    nodes = header.get("npu_nodes")  # of a network of which the NPU computes what it holds
+    graph = _graph(data[MODEL], quantised, header["partition"], None if nodes is None else frozenset(nodes))
+    image, parts = Image.load(folder / IMAGE, data=data[IMAGE]), without_front(graph)
+    arrangement = replace(arrangement, beside=frozenset(parts.rest.inputs) - frozenset(arrangement.inputs))
     if not arrangement.fits(image):
         raise LookupError("ports")
     records = {name: InputRecord.from_dict(values) for name, values in header["input_records"].items()}
@@ -136,12 +140,14 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         front=parts.front,
         element_types=graph.element_types,
         partition=graph.partition,
+        npu_nodes=graph.npu_nodes,
     )
 
 
-def _graph(model: bytes, quantised: QuantisedModel | None, partition: str) -> Graph:
+def _graph(model: bytes, quantised: QuantisedModel | None, partition: str, npu_nodes: frozenset[str] | None) -> Graph:
     """The network of a file, with the pairs that were computed when it was compiled."""
-    return replace(import_model(model, stay=() if quantised is None else quantised.stay), partition=partition)
+    graph = import_model(model, stay=() if quantised is None else quantised.stay)
+    return replace(graph, partition=partition, npu_nodes=npu_nodes)
 
 
 def recompile(folder: Path) -> Compiled:
@@ -154,7 +160,7 @@ def recompile(folder: Path) -> Compiled:
     """
     data = NETWORK_FOLDER.read(folder)
     package = package_of(folder, data)
-    graph = _graph(data[MODEL], package.quantised_model, package.partition)
+    graph = _graph(data[MODEL], package.quantised_model, package.partition, package.npu_nodes)
     parts = without_front(graph)
     try:
         compiled = compile_graph(parts.rest, package.config, package.formats, batch=package.arrangement.batch)

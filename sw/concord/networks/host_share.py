@@ -33,7 +33,7 @@ def host_work(part: Graph) -> int:
 
 
 def host_lines(compiled: Compiled) -> Iterator[str]:
-    """A line for what the host computes in front of the NPU, and one for what it computes behind."""
+    """A line for what the host computes in front of the NPU, one for what it computes behind, and one for its share."""
     package, multiplied = compiled.package, macs(compiled.npu)
     for where, part in (("in front of", package.front), ("behind", package.host_graph)):
         if part is None:
@@ -44,6 +44,9 @@ def host_lines(compiled: Compiled) -> Iterator[str]:
             f"{where} the NPU the host computes {ops}: {work:,} operations a sample, beside {multiplied:,} "
             f"multiply-accumulates of the NPU; {_values(part.inputs, part)} become {_values(part.outputs, part)}"
         )
+    if own := sum(macs(part) for part in (package.front, package.host_graph) if part is not None):
+        share = 100 * own / (own + multiplied)
+        yield f"the host computes {own:,} of {own + multiplied:,} multiply-accumulates of the network ({share:.3g} %)"
 
 
 def _values(names: list[str], part: Graph) -> str:

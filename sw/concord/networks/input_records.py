@@ -28,14 +28,16 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
     """
     least = least_sizes(compiled.image)
     if samples is not None:
-        records = {name: InputRecord.of_samples(values, least[name]) for name, values in samples.items()}
+        records = {
+            name: InputRecord.of_samples(values, least[name]) for name, values in samples.items() if name in least
+        }
     else:
         relied_on = {assumption.layer for assumption in compiled.assumptions}
         inputs = assumed(compiled.graph, compiled.package.formats.inputs)
         records = {
             name: InputRecord(record.low, record.high, record.reason, least=least[name])
             for name, record in inputs.items()
-            if not record.normal or name in relied_on
+            if name in least and (not record.normal or name in relied_on)
         }
     return replace(compiled, package=replace(compiled.package, input_records=records))
 

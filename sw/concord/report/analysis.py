@@ -15,6 +15,7 @@ from concord.graph.passes.dtype_report import rows, total
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates
+from concord.networks.host_share import host_lines
 from concord.networks.layer_errors import error, layer_errors, own_errors, reference
 from concord.networks.layer_results import COUNTED, Counts, results
 from concord.networks.window_steps import WindowSteps, measured_steps
@@ -44,7 +45,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     ValueError
         If inputs are missing, unknown, of another shape, or without samples.
     """
-    inputs = compiled.package.arranged_inputs(inputs)
+    inputs, lines = compiled.package.arranged_inputs(inputs), tuple(host_lines(compiled))
     compiled = replace(compiled, package=compiled.package.of_npu)
     graph, config = compiled.graph, compiled.image.config
     want = reference(compiled, inputs)
@@ -75,6 +76,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         ),
         outputs=tuple(OutputFacts(name, _shape(graph, name), error(got[name], want[name])) for name in graph.outputs),
         host=tuple(node.op for node in compiled.host_graph.nodes) if compiled.host_graph else (),
+        host_lines=lines,
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         accumulator=_accumulator(compiled),

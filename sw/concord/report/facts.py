@@ -75,7 +75,9 @@ class NetworkFacts:
     differs_behind : str
         If it does not, the first layer behind which memories differ.
     host : tuple of str
-        Operators that the host computes.
+        Operators that the host computes behind the NPU.
+    host_lines : tuple of str
+        What the host computes, how much that is, and what passes on, a line each.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
     rates : Rates
@@ -112,6 +114,7 @@ class NetworkFacts:
     differs_behind: str = ""
     accumulator: tuple[str, ...] = ()
     input_flags: tuple[str, ...] = ()
+    host_lines: tuple[str, ...] = ()
     expected_error: str = ""
 
     @property

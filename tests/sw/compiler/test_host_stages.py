@@ -6,11 +6,22 @@ import pytest
 from onnx import helper, numpy_helper
 
 import concord
+from concord.compiler.lowering import host_partition
 from concord.compiler.lowering.host_partition import without_front
 from concord.compiler.lowering.lower import Unsupported
 from concord.frontend import import_model
+from concord.graph import host_evaluation, host_rules
+from concord.graph.host_evaluation import run_on_host
+from concord.graph.host_operations import Action
+from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
+from concord.networks.folder import recompile
+from concord.networks.host_share import host_lines
+from concord.program.allocator import CapacityError
+from concord.report import analyse, render
+from support.compiled_nets import graph_of
 from support.host_stage_nets import (
+    ANY,
     BOOL,
     FLOAT,
     INT64,
@@ -22,6 +33,7 @@ from support.host_stage_nets import (
     inputs_of,
     network,
     pixels,
+    too_large,
 )
 from support.onnx_models import node
 
@@ -30,6 +42,7 @@ PARTS = {
     "masked": (["Lookup"], []),
     "pixels": ([], ["ArgMax"]),
     "chooser": ([], ["TopK", "Conv"]),
+    "too_large": (["Dense", "Dense"], ["Dense", "Add", "Concat"]),
 }
 
 
@@ -39,7 +52,7 @@ def ops(graph):
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def compiled(request):
-    partition = "any" if request.param == "chooser" else "ends"
+    partition = "any" if request.param in ANY else "ends"
     return request.param, concord.compile(NETWORKS[request.param](), preset=PRESET, partition=partition)
 
 
@@ -202,18 +215,87 @@ def test_what_the_host_has_no_operations_for():
         concord.compile(model, preset=PRESET, partition="any")
 
 
-def test_work_that_is_too_much_for_the_host():
+def test_work_that_is_too_much_for_the_host(monkeypatch):
+    monkeypatch.setattr(host_partition, "MOST_MACS", 4000)
     model = network(
         [node("TopK", ["x", "k"], ["v", "i"], axis=1), node("MatMul", ["v", "a"], ["b"]),
          node("TopK", ["b", "k"], ["f", "j"], axis=1),
          node("MatMul", ["f", "w"], ["z"])],
-        {"x": (FLOAT, [2100])}, {"z": (FLOAT, [2100])},
-        {"k": np.array([2100]), "a": np.zeros((2100, 2100), "f"), "w": np.zeros((2100, 2100), "f")},
+        {"x": (FLOAT, [64])}, {"z": (FLOAT, [64])},
+        {"k": np.array([64]), "a": floats(64, 64), "w": floats(64, 64)},
     )  # fmt: skip
     graph = import_model(model)
     graph.partition = "any"
-    with pytest.raises(Unsupported, match=r"at most 4,194,304 multiply-accumulates to be for the host, not 4,4"):
+    with pytest.raises(Unsupported, match=r"at most 4,000 multiply-accumulates to be for the host, .* not 4,096"):
         without_front(graph)
+
+
+def test_products_of_the_host_come_in_parts_of_bounded_size(monkeypatch):
+    """Numbers of the parts have the same bits as of the whole: each sum has its own order."""
+    rng = np.random.default_rng(3)
+    conv = {"weight": rng.normal(size=(6, 4, 3, 3)), "bias": rng.normal(size=6), "strides": (1, 1), "group": 1,
+            "pads": (1, 1, 1, 1), "dilations": (1, 1)}  # fmt: skip
+    dense = {"weight": rng.normal(size=(30, 6 * 7 * 7)), "bias": rng.normal(size=30)}
+    graph = graph_of(
+        [Node("Conv", "c", ("x",), ("y",), conv), Node("Reshape", "r", ("y",), ("f",), {"shape": (1, 294)}),
+         Node("Dense", "d", ("f",), ("z",), dense)], x=(1, 4, 7, 7),
+    )  # fmt: skip
+    x = {"x": rng.normal(size=(5, 1, 4, 7, 7))}
+    want = run_on_host(graph, x)
+    monkeypatch.setattr(host_rules, "MOST_PRODUCTS", 1000)
+    monkeypatch.setattr(host_evaluation, "_AT_ONCE", 3000)
+    made = host_rules.operations(graph)
+    assert max(np.prod(item.shape) for item in made if item.action is Action.MUL) <= 1000
+    for name, values in run_on_host(graph, x).items():
+        assert values.tobytes() == want[name].tobytes()
+
+
+def test_what_does_not_fit_is_for_the_host():
+    """The part with most products stays; only what the NPU reads and computes travels."""
+    net = concord.compile(too_large(), preset=PRESET, partition="any")
+    assert net.compilation.share == (
+        "the NPU computes 64,000 of 72,240 multiply-accumulates (88.6 %), and the host the rest: "
+        "ecp5-25f refuses the whole (matrix memory has 4096 words of 4664)"
+    )
+    arrangement = net.package.arrangement
+    assert [list(ports) for ports in (arrangement.inputs, arrangement.outputs)] == [["a"], ["d"]]
+    *_, share = host_lines(net.compilation.compiled)
+    assert share == "the host computes 8,240 of 72,240 multiply-accumulates of the network (11.4 %)"
+    with pytest.raises(CapacityError, match="does not fit"):
+        concord.compile(too_large(), preset=PRESET)
+    assert share[1:] in render(analyse(net.compilation.compiled, inputs_of("too_large", 8)))
+
+
+def test_cuts_are_where_few_values_pass():
+    """The maximum of the windows stays with the product in front of it, whose own result would not fit."""
+    model = network(
+        [node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]), node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2],
+         strides=[2, 2]), node("Flatten", ["b"], ["f"]), node("Gemm", ["f", "w"], ["y"])],
+        {"x": (FLOAT, [4, 48, 48])}, {"y": (FLOAT, [20])}, {"v": floats(8, 4, 3, 3), "w": floats(8 * 24 * 24, 20)},
+    )  # fmt: skip
+    net = concord.compile(model, preset="ecp5-85f-256", partition="any")
+    assert ops(net.package.front) == [] and ops(net.package.host_graph) == ["Dense"]
+    assert net.package.arrangement.outputs.keys() == {"f"}
+
+
+def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
+    """The samples are those of the network; a folder compiles to the same program once more."""
+    x = inputs_of("too_large", 24)
+    net = concord.compile(too_large(), preset=PRESET, partition="any", calibrate=x, quick=True)
+    session = onnxruntime.InferenceSession(too_large().SerializeToString())
+    want = session.run(None, x)[0]
+    assert np.linalg.norm(net.run(x)["y"] - want) < 0.01 * np.linalg.norm(want)
+    net.save(tmp_path / "net")
+    again = recompile(tmp_path / "net")
+    assert again.image.program == net.image.program and again.package.npu_nodes == net.package.npu_nodes
+
+
+def test_a_part_that_no_preset_takes_is_no_help():
+    """There is one product, and it is too large."""
+    model = network([node("Gemm", ["x", "w"], ["y"])], {"x": (FLOAT, [300])}, {"y": (FLOAT, [300])},
+                    {"w": floats(300, 300)})  # fmt: skip
+    with pytest.raises(CapacityError, match="matrix memory has 4096 words, but 5776 are needed"):
+        concord.compile(model, preset=PRESET, partition="any")
 
 
 def test_an_input_that_both_read():

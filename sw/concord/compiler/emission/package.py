@@ -61,6 +61,8 @@ class Package:
         Types of inputs and outputs of the network that are no floats, by name.
     partition : str
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
+    npu_nodes : frozenset of str or None
+        Names of the nodes that the NPU computes, where their operators do not decide.
     formats : Formats
         What it was compiled with.
     quantised_model : QuantisedModel or None
@@ -81,6 +83,7 @@ class Package:
     front: Graph | None = None
     element_types: Mapping[str, str] = field(default_factory=dict)
     partition: str = "ends"
+    npu_nodes: frozenset[str] | None = None
 
     @property
     def config(self) -> NpuConfig:
@@ -138,7 +141,8 @@ class Package:
             if values.shape[1:] != shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *shapes[name])))
                 raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
-        own = {name: values for name, values in inputs.items() if name in self.arrangement.inputs}
+        known = {*self.arrangement.inputs} | self.arrangement.beside
+        own = {name: values for name, values in inputs.items() if name in known}
         return own | run_on_host(self.front, read)
 
     def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:

@@ -73,6 +73,8 @@ class Arrangement:
         What is subtracted from inputs, by name; nothing from the others.
     channel_scales : dict
         What is subtracted from the elements of inputs, and which powers of two they are divided by, before that.
+    beside : frozenset of str
+        Inputs that the host alone reads, which have no port.
     """
 
     inputs: dict[str, Ids]
@@ -82,6 +84,7 @@ class Arrangement:
     grids: dict[str, InputGrid] = field(default_factory=dict)
     input_offsets: dict[str, float] = field(default_factory=dict)
     channel_scales: dict[str, ChannelScale] = field(default_factory=dict)
+    beside: frozenset[str] = frozenset()
 
     def fits(self, image: Image) -> bool:
         """Whether it goes with the ports of an image."""
@@ -129,8 +132,8 @@ class Arrangement:
         return (1,) * (len(self.channel_scales[name].shape) - len(shape)) + tuple(shape)
 
     def check_names(self, inputs: Mapping[str, npt.ArrayLike]) -> None:
-        """Raise ``ValueError`` unless there are exactly the inputs."""
-        if set(inputs) != set(self.inputs):
+        """Raise ``ValueError`` unless there are exactly the inputs; those without a port may be there or not."""
+        if set(inputs) - self.beside != set(self.inputs):
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
 
     def check_shape(self, name: str, shape: Shape) -> None:

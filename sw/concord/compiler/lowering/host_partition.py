@@ -3,6 +3,9 @@
 An operator of the kind HOST has no instruction, so the host computes it: with everything that it depends on, in front
 of the NPU, or with everything that depends on it, behind. Which of the two, products decide: they are what the NPU is
 for. A softmax at the end is for the host, too.
+
+A graph can also say which nodes are for the NPU (``Graph.npu_nodes``). Then the host computes what depends on them
+behind, and all others in front; what it has at hand does not travel.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OperatorKind, operator_of
 
-#: Multiply-accumulates of a node that the host computes: all of their products are in memory at a time.
-_MOST = 1 << 22
+#: Multiply-accumulates of a node that the host computes, in seconds: it takes some 20 ns for one.
+MOST_MACS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,17 @@ def without_front(graph: Graph) -> Parts:
     Unsupported
         With every node for the host that ``graph.partition`` does not let it compute, and why.
     """
-    host = [node for node in graph.nodes if operator_of(node).kind is OperatorKind.HOST]
+    host = [node for node in graph.nodes if not _for_npu(graph, node)]
     if not host:
         return Parts(None, graph)
     if graph.partition == "none":
         remedy = "--partition ends lets the host compute it"
         raise Unsupported(graph.name, [f"{_title(node)}: no instruction computes it; {remedy}" for node in host])
-    front, back = _chosen(graph, host)
+    front, back = _chosen(graph, host) if graph.npu_nodes is None else _around(graph, graph.npu_nodes)
     reasons = [*_not_for_the_host(graph, front | back)]
     if not reasons and not any(_computes(node) for node in graph.nodes if node.name not in front | back):
-        reasons = ["nothing is left for the NPU: the host would compute all of the network"]
+        remedy = "run it without one, such as in ONNX Runtime, or compile it together with the layers in front of it"
+        reasons = [f"nothing is left for the NPU: the host would compute all of the network; {remedy}"]
     if reasons:
         raise Unsupported(graph.name, reasons)
     return _cut(graph, front) if front else Parts(None, graph)
@@ -73,7 +77,8 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     """The part of a graph for the NPU, and the part that the host computes from its outputs, if there is one.
 
     A node is for the host if it is of that kind, or if no product reads what it computes and its operator is one that
-    the host's share may begin with, or if it follows such a node.
+    the host's share may begin with, or if it follows such a node. Where the graph says what is for the NPU, all others
+    are for the host.
     """
     host: set[str] = set()
     late: set[str] = set()  # nodes with a product behind them
@@ -88,8 +93,13 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
             late.add(node.name)
     for node in graph.nodes:
         follows = any(producers.get(name) in host for name in node.inputs if name)
-        begins = operator_of(node).host_partition and graph.partition != "none" and node.name not in late
-        if follows or begins or operator_of(node).kind is OperatorKind.HOST:
+        begins = (
+            operator_of(node).host_partition
+            and graph.partition != "none"
+            and graph.npu_nodes is None
+            and node.name not in late
+        )
+        if follows or begins or not _for_npu(graph, node):
             host.add(node.name)
     if not host:
         return graph, None
@@ -97,14 +107,25 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     theirs = [node for node in graph.nodes if node.name in host]
     computed = {name for node in npu_nodes for name in node.outputs} | set(graph.inputs)
     crossing = list(dict.fromkeys(name for node in theirs for name in node.inputs if name in computed))
+    known = [name for name in crossing if name in graph.from_host and name not in graph.outputs]
+    read = {name for node in npu_nodes for name in node.inputs}
+    inputs = [name for name in graph.inputs if name not in known or name in read]
     outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
+    outputs = [name for name in outputs if name not in known]
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
-    npu = Graph(graph.name, npu_nodes, list(graph.inputs), outputs, graph.shapes, batched)
-    return npu, Graph(f"{graph.name} on the host", theirs, outputs, list(graph.outputs), graph.shapes, batched)
+    npu = Graph(graph.name, npu_nodes, inputs, outputs, graph.shapes, batched)
+    title = f"{graph.name} on the host"
+    return npu, Graph(title, theirs, [*known, *outputs], list(graph.outputs), graph.shapes, batched)
 
 
 def _title(node: Node) -> str:
     return f"{node.op} '{node.name}'"
+
+
+def _for_npu(graph: Graph, node: Node) -> bool:
+    if graph.npu_nodes is None:
+        return operator_of(node).kind is not OperatorKind.HOST
+    return node.name in graph.npu_nodes
 
 
 def _computes(node: Node) -> bool:
@@ -138,6 +159,13 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     return front, back
 
 
+def _around(graph: Graph, npu_nodes: Collection[str]) -> tuple[set[str], set[str]]:
+    """Names of the nodes that do not depend on these ones, and of those that do."""
+    below = _closures(graph, graph.nodes[::-1], down=True)
+    back = set().union(*(below[name] for name in npu_nodes)) - {*npu_nodes}
+    return {node.name for node in graph.nodes} - back - {*npu_nodes}, back
+
+
 def _closures(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:
     """By node, those that it depends on, or that depend on it, itself included; ``nodes`` come behind those."""
     readers = graph.readers()
@@ -156,8 +184,9 @@ def _not_for_the_host(graph: Graph, names: Collection[str]) -> Iterator[str]:
     for node in graph.nodes:
         if node.name in names and not has_operations(node):
             yield f"{_title(node)}: lies beside what the host computes, and the host has no operations for it"
-        elif node.name in names and (count := node_macs(graph, node)) > _MOST:
-            yield f"{_title(node)}: must have at most {_MOST:,} multiply-accumulates to be for the host, not {count:,}"
+        elif node.name in names and (count := node_macs(graph, node)) > MOST_MACS:
+            text = f"at most {MOST_MACS:,} multiply-accumulates to be for the host, which are seconds, not {count:,}"
+            yield f"{_title(node)}: must have {text}"
 
 
 def _cut(graph: Graph, front: set[str]) -> Parts:
@@ -173,7 +202,10 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
         graph.shapes, batched,
     )  # fmt: skip
     ranges = graph.known_ranges | dict(_table_ranges(nodes, crossing))
-    return Parts(first, replace(graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges))
+    whole = replace(graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges)
+    if graph.npu_nodes is not None:
+        whole = replace(whole, from_host=frozenset([*crossing, *(name for name in inputs if name in by_front)]))
+    return Parts(first, whole)
 
 
 def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:

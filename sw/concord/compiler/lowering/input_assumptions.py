@@ -60,7 +60,8 @@ def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[st
     assumptions = {}
     for name in graph.inputs:
         if name in ranges:
-            assumptions[name] = Assumption(float(ranges[name][0]), float(ranges[name][1]), False, "given")
+            reason = "of synthetic inputs" if name in graph.from_host else "given"
+            assumptions[name] = Assumption(float(ranges[name][0]), float(ranges[name][1]), False, reason)
         elif name in graph.known_ranges:
             low, high, reason = graph.known_ranges[name]
             assumptions[name] = Assumption(low, high, False, reason)

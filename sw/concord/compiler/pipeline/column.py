@@ -198,7 +198,9 @@ def _arranged(state: Emitted) -> Arranged:
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
     scales = {name: scale for name, scale in formats.channel_scales.items() if name in npu.inputs}
-    return advance(state, Arranged, arrangement=arranged(lowered, shapes, state.batch, state.grids, offsets, scales))
+    arrangement = arranged(lowered, shapes, state.batch, state.grids, offsets, scales)
+    beside = frozenset(state.graph.inputs) - frozenset(npu.inputs)
+    return advance(state, Arranged, arrangement=replace(arrangement, beside=beside))
 
 
 @pass_called("exactness")

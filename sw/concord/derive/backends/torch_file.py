@@ -87,11 +87,11 @@ class _Emitter:
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> tuple[str, bytes]:
         model = self.model
         ends = {model.names[v.name]: self.local(v) for v in model.outputs}
-        heads, host, computed = self._host_partition(ends)
+        variables, front, beside = self._front()
+        heads, host, computed = self._host_partition(ends, beside)
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
         results = {name: (computed | ends)[name] for name in _results(model, ends)}
-        variables, front = self._front()
         heads = [*front, f"count = {self.local(model.inputs[0])}.shape[0]", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
         fixed = [
@@ -124,31 +124,38 @@ class _Emitter:
         )  # fmt: skip
         return text, data
 
-    def _front(self) -> tuple[dict[str, str], list[str]]:
-        """Variables of the inputs that are given by name, and lines that compute those of the model from them."""
+    def _front(self) -> tuple[dict[str, str], list[str], dict[str, str]]:
+        """Variables of the inputs that are given by name, lines that compute those of the model from them, and others.
+
+        The others are variables of what the host alone reads, by name.
+        """
         model = self.model
         own = {model.names[v.name]: self.local(v) for v in model.inputs}
         if model.front is None:
-            return own, []
+            return own, [], {}
         taken = self._taken()
         variables = {name: own.get(name) or free_name(in_ascii(name), taken) for name in model.sources}
         names = {name: variables[name] for name in model.front.inputs}
         lines = partition_lines(
             model.front, names, self.nodes.DIALECT, self.nodes.constant, lambda _: free_name("host", taken)
         )
-        return variables, [*lines, *(f"{own[name]} = {names[name]}" for name in own if name in model.front.outputs)]
+        lines += [f"{own[name]} = {names[name]}" for name in own if name in model.front.outputs]
+        beside = {name: names[name] for name in (*model.front.inputs, *model.front.outputs) if name not in own}
+        return variables, lines, beside
 
     def _taken(self) -> set[str]:
         """Names of all values."""
         taken = {self.local(v) for v in self.model.inputs} | own_names()
         return taken | {self.local(v) for node in every(self.model.body) for v in node.outputs}
 
-    def _host_partition(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
+    def _host_partition(
+        self, ends: dict[str, str], beside: dict[str, str]
+    ) -> tuple[list[str], list[str], dict[str, str]]:
         """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
         model, host = self.model, self.model.host_partition
         if host is None:
             return [], [], {}
-        inputs = {model.names[v.name]: self.local(v) for v in model.inputs}
+        inputs = beside | {model.names[v.name]: self.local(v) for v in model.inputs}
         names, heads = dict(ends), []
         taken = self._taken()
 
