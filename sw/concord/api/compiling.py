@@ -24,6 +24,7 @@ from concord.compiler.lowering.host_partition import without_front
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting, with_front, with_narrow
+from concord.graph.element_types import as_places
 from concord.graph.ir import Graph
 from concord.networks.boards import PresetRefusal, Ranking, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
@@ -196,7 +197,7 @@ def compile_network(
         pairs = replace(reference.graph, partition=options.partition)
         reference = replace(reference, graph=without_front(pairs).rest)
     if samples is not None:
-        samples = parts.inputs(samples)
+        samples = parts.inputs(as_places(samples, graph.texts))
     plain = Formats(mantissas=options.widths.layers, inputs=options.input_ranges(graph))
     configs, refusals = _with_widths(target.configs, options.widths.npu)
     ranking = Ranking()

@@ -189,7 +189,12 @@ def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
     """The same network with what the host computes in front of the NPU; ``graph`` is the whole of it."""
     kinds, partition = graph.element_types, graph.partition
     package = replace(
-        compiled.package, front=parts.front, element_types=kinds, partition=partition, npu_nodes=graph.npu_nodes
+        compiled.package,
+        front=parts.front,
+        element_types=kinds,
+        partition=partition,
+        npu_nodes=graph.npu_nodes,
+        texts=graph.texts,
     )
     return replace(compiled, package=package)
 

@@ -84,6 +84,8 @@ class Context:
         Optionals of the file without an element.
     element_types : dict
         Types of those tensors of the graph that are no floats, such as ``"int64"``.
+    texts : dict
+        Tensors of the file that are texts: those whose places the tensor of the graph has.
     """
 
     graph: Graph
@@ -101,6 +103,7 @@ class Context:
     truths: set[str] = field(default_factory=set)
     empty: set[str] = field(default_factory=set)
     element_types: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, OnnxNode
+from concord.frontend.context import Array, Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import element_type
 from concord.graph.element_types import ends
@@ -18,10 +18,11 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True)
 class TypedTensor:
-    """A result, and the type of its elements if they are no floats."""
+    """A result, and the type of its elements if they are no floats; ``texts`` are those that it has the places of."""
 
     name: str
     element_type: str | None = None
+    texts: tuple[str, ...] | None = None
 
 
 #: Appends nodes for one of the file, and returns its results with their types.
@@ -37,6 +38,36 @@ OF_COMPUTED_OPERANDS = ("Gather", "Where", "Cast")
 
 #: Operators that the NPU computes with truth values.
 _WITH_TRUTHS = ("And", "Or", "Xor", "Not", "Where", "Cast")
+
+
+#: Operators that may read texts: they move elements, and the result has those of the first operand.
+_OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "Slice", "Split",
+             "Gather", "Identity")  # fmt: skip
+#: The same of ``ai.onnx.ml``, and those that look texts up.
+_LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder")
+
+
+def texts_of_constant(values: Array) -> tuple[str, ...]:
+    """The texts of a constant in their order."""
+    return tuple(x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in values.reshape(-1).tolist())
+
+
+def texts_of(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
+    """The texts whose places the operands of a node have; ``None`` if they are no texts.
+
+    Raises
+    ------
+    Refusal
+        If the operator computes, or if operands have places of different texts.
+    """
+    groups = {name: ctx.texts[name] for name in node.inputs if name in ctx.texts}
+    if not groups:
+        return None
+    if node.op not in (_OF_TEXTS if node.standard else _LEARNED_OF_TEXTS):
+        raise Refusal(f"operand '{next(iter(groups))}' must be numbers, not texts", "put a LabelEncoder in front")
+    if len({*groups.values()}) > 1 or (node.op == "Concat" and len(groups) < len(node.inputs)):
+        raise Refusal("operands must have the same texts", "put a LabelEncoder in front of each")
+    return next(iter(groups.values()))
 
 
 def reads_whole_numbers(ctx: Context, node: OnnxNode) -> bool:
@@ -223,6 +254,8 @@ def where(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 def gather(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Elements at computed indices, of a constant table such as an embedding, or of a computed tensor."""
     data, indices = node.input(0), ctx.tensor(node.input(1))
+    if ctx.is_constant(data) and ctx.constants[data].dtype.kind not in "fiub" and ctx.constants[data].ndim == 1:
+        return [TypedTensor(indices, "int64", texts_of_constant(ctx.constants[data]))]
     if ctx.is_constant(data):
         table = _numbers(ctx, data)
         (axis,) = ctx.axes([node.attrs.get("axis", 0)], table.ndim)

@@ -36,16 +36,20 @@ from concord.frontend.host import (
     OF_COMPUTED_OPERANDS,
     TypedTensor,
     reads_whole_numbers,
+    texts_of,
 )
 from concord.frontend.load import (
     FLOAT_TYPES,
+    OTHER_TEXT,
     captured,
-    element_type,
     input_shapes,
+    input_type,
     input_values,
     live_order,
     load,
+    of_texts,
     opset,
+    texts_of_model,
 )
 from concord.frontend.ml import DOMAIN as ML_DOMAIN
 from concord.frontend.ml import ML_HANDLERS
@@ -176,15 +180,17 @@ def _imported(state: ParsedOnnx) -> Rewriting:
 def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, stay: Collection[str]) -> Graph:
     """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
-    known, reasons = input_shapes(values, shapes)
+    known_texts = texts_of_model(proto)
+    known, reasons = input_shapes(values, shapes, bool(known_texts))
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     importer = _Importer(proto, graph, nodes, reasons)
     importer.ctx.batchnorm, importer.ctx.stay = batchnorm, frozenset(stay)
     importer.ctx.element_types = {
-        value.name: kind
-        for value in values
-        if value.name in known and (kind := element_type(value.type.tensor_type.elem_type)) is not None
+        value.name: kind for value in values if value.name in known and (kind := input_type(value)) is not None
+    }
+    importer.ctx.texts = {
+        value.name: (*known_texts, OTHER_TEXT) for value in values if value.name in known and of_texts(value)
     }
     importer.ctx.truths |= {name for name, kind in importer.ctx.element_types.items() if kind == "bool"}
     importer.run(nodes)
@@ -197,6 +203,8 @@ def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, sta
     graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
     types = importer.ctx.element_types
     types |= dict.fromkeys(importer.ctx.truths, "bool")
+    texts = importer.ctx.texts
+    graph.texts = {name: texts[name] for name in [*graph.inputs, *graph.outputs] if name in texts}
     graph.element_types = {name: types[name] for name in [*graph.inputs, *graph.outputs] if name in types}
     graph.known_ranges = {
         name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL
@@ -339,7 +347,10 @@ class _Importer:
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return
+        texts = texts_of(self.ctx, node)
         typed = self._nodes_of(node, start) if learned is None else learned(self.ctx, node)
+        if texts is not None and learned is None:
+            typed = [TypedTensor(result.name, result.element_type, texts) for result in typed]
         results = [result.name for result in typed]
         for index, name in enumerate(node.outputs):
             if name in self.ctx.used and index >= len(results) and name not in self.ctx.codes:
@@ -349,6 +360,8 @@ class _Importer:
         for name, result in zip(names, typed, strict=False):
             if name and result.element_type is not None:
                 self.ctx.element_types[name] = result.element_type
+                if result.texts is not None:
+                    self.ctx.texts[name] = result.texts
                 if result.element_type == "bool":
                     self.ctx.truths.add(name)
         logic.note_truths(self.ctx, node)

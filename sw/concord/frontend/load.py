@@ -220,10 +220,36 @@ def input_values(proto: Any) -> list[Any]:
     return [value for value in proto.graph.input if value.name not in constant]
 
 
-def input_shapes(values: Sequence[Any], wanted: Mapping[str, Sequence[int]]) -> tuple[dict[str, Shape], list[str]]:
+def texts_of_model(proto: Any) -> list[str]:
+    """The texts that encoders of a model compare with, each one once."""
+    from onnx import helper
+
+    names = ("cats_strings", "keys_strings")
+    lists = [
+        helper.get_attribute_value(item) for node in proto.graph.node for item in node.attribute if item.name in names
+    ]
+    return list(dict.fromkeys(text.decode(errors="replace") for texts in lists for text in texts))
+
+
+def of_texts(value: Any) -> bool:
+    """Whether an input is a tensor of texts."""
+    from onnx import TensorProto
+
+    return bool(value.type.tensor_type.elem_type == TensorProto.STRING)
+
+
+def input_type(value: Any) -> str | None:
+    """The type of the elements of an input, ``None`` for floats; of texts that of their places."""
+    return "int64" if of_texts(value) else element_type(value.type.tensor_type.elem_type)
+
+
+def input_shapes(
+    values: Sequence[Any], wanted: Mapping[str, Sequence[int]], texts: bool = False
+) -> tuple[dict[str, Shape], list[str]]:
     """Shapes for one sample, and why there are none for the other inputs.
 
-    A symbolic first dimension is the batch, which is 1, as is every other dimension of the same name.
+    Inputs may be texts if the model knows some. A symbolic first dimension is the batch, which is 1, as is every other
+    dimension of the same name.
 
     Raises
     ------
@@ -237,7 +263,7 @@ def input_shapes(values: Sequence[Any], wanted: Mapping[str, Sequence[int]]) -> 
     shapes: dict[str, Shape] = {}
     reasons = []
     for value in values:
-        reason = _type_reason(value)
+        reason = None if texts and of_texts(value) else _type_reason(value)
         if reason is None and value.name in wanted:
             shapes[value.name] = chosen_shape(value.name, wanted[value.name], dims[value.name])
         elif reason is None:
@@ -320,5 +346,7 @@ def chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
 MOST_NODES = 1 << 13
 #: Elements of a tensor, far beyond what an NPU can have.
 LARGEST_TENSOR = 1 << 24
+#: Stands for all texts that a model does not know; no text of a model is it.
+OTHER_TEXT = "\0"
 #: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.
 FLOAT_TYPES = (1, 10, 11, 16)

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.host import HostHandler, TypedTensor
+from concord.frontend.host import HostHandler, TypedTensor, texts_of_constant
 from concord.frontend.pointwise import absolute_of, apply
 from concord.graph.ops.host import tree_depth
 from concord.utils.arrays import FloatArray
@@ -66,12 +66,11 @@ def _reads_labels(ctx: Context, node: OnnxNode) -> bool:
 
 
 def _labels(ctx: Context, node: OnnxNode, places: str, *names: str) -> TypedTensor:
-    """Labels of classes at places; texts are no numbers, so that nothing may read them."""
+    """Labels of classes at places; of texts the places stay."""
     if not _reads_labels(ctx, node):
         return TypedTensor(places, "int64")
-    if "classlabels_strings" in node.attrs:
-        scores = f"--outputs {node.outputs[1]} keeps the scores alone; the greatest one is at the place of the label"
-        raise Refusal("labels must be whole numbers, not texts", scores)
+    if node.attrs.get("classlabels_strings"):
+        return TypedTensor(places, "int64", tuple(node.attrs["classlabels_strings"]))
     labels = _needed(node, *names)
     if np.array_equal(labels, np.arange(len(labels))):
         return TypedTensor(places, "int64")
@@ -140,9 +139,14 @@ def imputer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 def one_hot_encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """1 at the place of the category along a new last axis, else 0."""
-    if "cats_strings" in node.attrs:
-        raise Refusal("cats_strings must be left out for cats_int64s", "give the place of every text outside the model")
-    categories, complete = _needed(node, "cats_int64s"), not node.attrs.get("zeros", 1)
+    texts, complete = ctx.texts.get(node.input(0)), not node.attrs.get("zeros", 1)
+    if (texts is not None) != bool(node.attrs.get("cats_strings")):
+        kind = "cats_int64s" if texts is None else "cats_strings"
+        raise Refusal(f"categories must be {kind}, as the operand is of {'numbers' if texts is None else 'texts'}")
+    if texts is None:
+        categories = _needed(node, "cats_int64s")
+    else:
+        categories = np.array([float(texts.index(t)) if t in texts else -1.0 for t in node.attrs["cats_strings"]])
     return [
         TypedTensor(ctx.emit(node, "Categories", [ctx.tensor(node.input(0))], categories=categories, complete=complete))
     ]
@@ -153,7 +157,7 @@ def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     if ctx.is_constant(node.input(0)):
         table = np.asarray(ctx.constants[node.input(0)])
         if table.dtype.kind not in "fiub":
-            raise Refusal("labels must be numbers, not texts", f"--outputs {node.input(1)} keeps their places")
+            return [TypedTensor(ctx.tensor(node.input(1)), "int64", texts_of_constant(table))]
         y = ctx.emit(node, "Lookup", [ctx.tensor(node.input(1))], table=table.astype(np.float64).reshape(-1), axis=0)
         return [TypedTensor(y, None if table.dtype.kind == "f" else table.dtype.name)]
     x, count = _rows(ctx, node)
@@ -162,7 +166,8 @@ def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
         raise Refusal(f"places must be from 0 to {count - 1}, not {places.tolist()}")
     kind = ctx.element_types.get(node.input(0))
     parts = [ctx.emit(node, "Slice", [x], axes=(1,), starts=(int(k),), stops=(int(k) + 1,), steps=(1,)) for k in places]
-    return [TypedTensor(parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1), kind)]
+    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1)
+    return [TypedTensor(y, kind, ctx.texts.get(node.input(0)))]
 
 
 def joined(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -171,18 +176,55 @@ def joined(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Numbers for numbers; those that are no key become the default."""
-    x = ctx.tensor(node.input(0))
-    keys = _needed(node, "keys_int64s", "keys_floats", "keys_tensor", "keys_strings")
-    values = _needed(node, "values_int64s", "values_floats", "values_tensor", "values_strings")
-    whole = "values_int64s" in node.attrs or ("values_tensor" in node.attrs and (np.rint(values) == values).all())
-    default = _array(node, "default_int64" if whole else "default_float", "default_tensor")
+    """Numbers or texts for such; those that are no key become the default."""
+    x, texts = ctx.tensor(node.input(0)), ctx.texts.get(node.input(0))
+    keys: Sequence[Any] = _entries(node, "keys_int64s", "keys_floats", "keys_tensor", "keys_strings")
+    values: Sequence[Any] = _entries(node, "values_int64s", "values_floats", "values_tensor", "values_strings")
+    if (texts is not None) != isinstance(keys[0], str):
+        raise Refusal(f"keys must be {'numbers' if texts is None else 'texts'}, as the operand is")
+    kind, default = _default(node, values)
+    if texts is not None:
+        known = dict(zip(keys, values, strict=True))
+        entries = [known.get(text, default) for text in texts]
+        if kind is str:
+            return [TypedTensor(x, "int64", tuple(entries))]
+        y = ctx.emit(node, "Lookup", [x], table=np.asarray(entries, np.float64), axis=0)
+        return [TypedTensor(y, "int64" if kind is int else None)]
+    if kind is str:
+        texts = (*values, default)
+        values, default = range(len(values)), len(values)
     y = ctx.emit(node, "Mul", [x], constant=np.zeros(()))
-    y = ctx.emit(node, "Add", [y], constant=np.asarray(float(-1 if default is None else default.reshape(-1)[0])))
+    y = ctx.emit(node, "Add", [y], constant=np.asarray(float(default)))
     for key, value in zip(keys, values, strict=True):
-        hit = ctx.emit(node, "Equal", [x], constant=np.asarray(key))
-        y = ctx.emit(node, "Select", [hit, y], chosen=np.asarray(value))
-    return [TypedTensor(y, "int64" if whole else None)]
+        hit = ctx.emit(node, "Equal", [x], constant=np.asarray(float(key)))
+        y = ctx.emit(node, "Select", [hit, y], chosen=np.asarray(float(value)))
+    return [TypedTensor(y, None if kind is float else "int64", texts)]
+
+
+def _default(node: OnnxNode, values: Sequence[Any]) -> tuple[type, Any]:
+    """What kind of entries there are, and what those that are no key become."""
+    if isinstance(values[0], str):
+        return str, _entries(node, "default_string", "default_tensor", otherwise="_Unused")[0]
+    whole = "values_int64s" in node.attrs or ("values_tensor" in node.attrs and all(v == int(v) for v in values))
+    kind = int if whole else float
+    default = _entries(
+        node, f"default_{'int64' if whole else 'float'}", "default_tensor", otherwise=-1 if whole else 0.0
+    )
+    return kind, default[0]
+
+
+def _entries(node: OnnxNode, *names: str, otherwise: Any = None) -> list[Any]:
+    """Numbers or texts of the first of these attributes that is there."""
+    from onnx import TensorProto, numpy_helper
+
+    for name in names:
+        if name in node.attrs:
+            value = node.attrs[name]
+            values = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+            return values.reshape(-1).tolist() if values.dtype.kind in "fiub" else [*texts_of_constant(values)]
+    if otherwise is None:
+        raise Refusal(f"must have {names[0]}")
+    return [otherwise]
 
 
 def linear_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:

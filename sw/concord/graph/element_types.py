@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from concord.golden.host_math import host_places
 from concord.graph.ops.host import WHOLE
 from concord.utils.arrays import FloatArray
 
@@ -30,6 +32,32 @@ def check_numbers(what: str, values: FloatArray, element_type: str) -> None:
         raise ValueError(
             f"{what} must have whole numbers from {low:.0f} to {high:.0f} ({element_type}), not {bad[0]:g}"
         )
+
+
+def as_places(arrays: Mapping[str, npt.ArrayLike], texts: Mapping[str, Sequence[str]]) -> dict[str, npt.ArrayLike]:
+    """Arrays by name with places in the place of texts, where there are some; of a text that is none the last place.
+
+    Parameters
+    ----------
+    arrays : mapping of str to array
+        Of texts, of their places, or of any numbers.
+    texts : mapping of str to sequence of str
+        Those that have places, by name; names of other arrays are left out.
+    """
+    numbers = dict(arrays)
+    for name in texts.keys() & arrays.keys():
+        values = np.asarray(arrays[name])
+        if values.dtype.kind not in "fiub":
+            places = {text: place for place, text in enumerate(texts[name])}
+            at = [places.get(str(value), len(places) - 1) for value in values.reshape(-1).tolist()]
+            numbers[name] = np.array(at, np.int64).reshape(values.shape)
+    return numbers
+
+
+def texts_at(values: FloatArray, texts: Sequence[str]) -> npt.NDArray[np.str_]:
+    """The texts at places; ``ValueError`` if one is no place."""
+    taken: npt.NDArray[np.str_] = np.asarray(texts, np.str_)[host_places(values, len(texts))]
+    return taken
 
 
 def of_type(values: FloatArray, element_type: str | None) -> npt.NDArray[Any]:

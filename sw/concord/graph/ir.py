@@ -100,6 +100,9 @@ class Graph:
         What it chose for the attribute ``weight`` of nodes, by name of the node.
     element_types : dict
         Types of those inputs and outputs that are no floats, such as ``"int64"`` or ``"bool"``, by name.
+    texts : dict
+        Inputs and outputs that are texts in the model, by name: those whose places the tensor has, as whole numbers. Of
+        an input the last one stands for all others.
     known_ranges : dict
         What is known of the values of inputs, by name: least, greatest, and why.
     partition : str
@@ -119,6 +122,7 @@ class Graph:
     quantization: dict[str, Quantization] = field(default_factory=dict)
     weight_quantization: dict[str, Quantization] = field(default_factory=dict)
     element_types: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     known_ranges: dict[str, tuple[float, float, str]] = field(default_factory=dict)
     partition: str = "ends"
     npu_nodes: frozenset[str] | None = None

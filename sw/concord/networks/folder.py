@@ -141,6 +141,7 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         element_types=graph.element_types,
         partition=graph.partition,
         npu_nodes=graph.npu_nodes,
+        texts=graph.texts,
     )
 
 

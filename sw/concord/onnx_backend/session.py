@@ -14,7 +14,7 @@ import onnx
 from concord import api
 from concord.api.network import Network
 from concord.host import Device
-from concord.onnx_backend.values import as_written, dims_of, inputs_of, with_shapes
+from concord.onnx_backend.values import as_written, dims_of, inputs_of, labels_of_maps, with_shapes
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class InferenceSession:
             self.network = api.load(path_or_bytes) if compiled else api.compile(path_or_bytes, **options)
         self.on = on
         self._proto = with_shapes(onnx.load_model_from_string(self.network.model))
+        self._maps = labels_of_maps(self._proto)
 
     def get_inputs(self) -> list[NodeArg]:
         """What :meth:`run` needs, in the order of the model."""
@@ -90,8 +91,10 @@ class InferenceSession:
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, npt.ArrayLike], run_options: Any = None
-    ) -> list[npt.NDArray[Any]]:
+    ) -> list[Any]:
         """Outputs in the order of their names, or of the model, with the types that the model has for them.
+
+        Texts are objects, and what ZipMap makes is a list with a dictionary for every sample.
 
         Parameters
         ----------
@@ -115,9 +118,20 @@ class InferenceSession:
             raise ValueError(f"input_feed must have the inputs {list(self.network.inputs)}, not {list(input_feed)}")
         results = self.network(input_feed, self.on)
         by_name = results if isinstance(results, dict) else dict.fromkeys(self.network.outputs, results)
-        return [as_written(outputs[name], np.asarray(by_name[name])) for name in names]
+        return [
+            self._mapped(name, by_name[name]) if name in self._maps else as_written(outputs[name], by_name[name])
+            for name in names
+        ]
+
+    def _mapped(self, name: str, scores: Any) -> list[dict[Any, float]]:
+        """Scores by label, sample by sample."""
+        labels = self._maps[name]
+        return [dict(zip(labels, row, strict=True)) for row in np.asarray(scores).reshape(-1, len(labels)).tolist()]
 
 
 def _node_arg(value: Any) -> NodeArg:
+    if value.type.HasField("sequence_type"):
+        keys = onnx.TensorProto.DataType.Name(value.type.sequence_type.elem_type.map_type.key_type).lower()
+        return NodeArg(value.name, [], f"seq(map({keys},tensor(float)))")
     kind = onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
     return NodeArg(value.name, dims_of(value), f"tensor({kind})")

@@ -57,6 +57,18 @@ def as_written(value: Any, results: FloatArray) -> Any:
     return (np.rint(results) if dtype.kind in "iu" else results).astype(dtype)
 
 
+def labels_of_maps(proto: Any) -> dict[str, list[Any]]:
+    """Labels of the outputs that ZipMap makes, in the order of the scores, by the name of the output."""
+    labels: dict[str, list[Any]] = {}
+    for node in proto.graph.node:
+        if node.op_type == "ZipMap":
+            values = [
+                helper.get_attribute_value(item) for item in node.attribute if item.name.startswith("classlabels")
+            ]
+            labels[node.output[0]] = [x.decode() if isinstance(x, bytes) else x for group in values for x in group]
+    return labels
+
+
 def with_shapes(proto: Any) -> Any:
     """A model whose outputs have the shapes that follow from those of its inputs, unless types in it contradict."""
     try:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.flow import layer_names
+from concord.graph.element_types import as_places
 from concord.host.errors import DeviceError
 from concord.networks.folder import load
 from concord.prove.derived import DerivedComparison, Subject, ValuePlaces, chunk, emulate
@@ -63,7 +64,8 @@ def prove(
         arrays = subject.random_samples(samples, seed)
         source = f"random, seed {seed}"
     else:
-        arrays = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}
+        numbers = as_places(inputs, {} if subject.package is None else subject.package.texts)
+        arrays = {name: np.asarray(x, np.float64)[:samples] for name, x in numbers.items()}
         source = "given"
     subject.ports(arrays)  # refuses what does not fit
     count = len(next(iter(arrays.values()))) if arrays else 1

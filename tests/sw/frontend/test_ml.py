@@ -6,13 +6,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import concord
+from concord import onnx_backend
+from concord.cli.main import main
 from concord.frontend import import_model
 from concord.frontend.errors import UnsupportedModel
 from concord.graph import execute
-from concord.graph.element_types import of_type
+from concord.graph.element_types import as_places, of_type, texts_at
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
 from concord.networks.folder import load_package
@@ -20,7 +23,7 @@ from concord.prove import prove
 from concord.prove.derived import Subject
 
 FEATURES = 5
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+FLOAT, INT64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 RNG = np.random.default_rng(11)
 
 
@@ -111,6 +114,31 @@ def scores_alone(proto):
     return proto
 
 
+def extractor(count):
+    """Labels at computed places."""
+    return model(
+        [
+            helper.make_node("TopK", ["x", "k"], ["best", "places"], axis=1),
+            helper.make_node("Reshape", ["places", "line"], ["flat"]),
+            helper.make_node("ArrayFeatureExtractor", ["labels", "flat"], ["y"], domain="ai.onnx.ml"),
+        ],
+        {"y": TEXT},
+        {"labels": np.array(["p", "q", "r", "s", "t"], object), "line": np.array([-1]), "k": np.array([count])},
+    )
+
+
+def texts_of_classes(op):
+    """A classifier whose labels are texts."""
+    proto = {"SVMClassifier": lambda: machine(3), "trees": lambda: classifier([0, 1, 2])}.get(
+        op, lambda: learned(op, {"label": INT64, "y": FLOAT}, classlabels_ints=[0, 1, 2], **LINEAR))()  # fmt: skip
+    (node,) = proto.graph.node
+    kept = [item for item in node.attribute if not item.name.startswith("classlabels")]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute("classlabels_strings", ["red", "green", "grün"])])
+    proto.graph.output[0].type.tensor_type.elem_type = TEXT
+    return proto
+
+
 def two_classes(positive, post):
     """Converters write one score where there are two classes."""
     trees = forest(4, 2, 1, "class", "class_ids", positive=positive)
@@ -134,6 +162,18 @@ CASES = {
     "ArrayFeatureExtractor": learned("ArrayFeatureExtractor", inputs=("x", "k"), constants={"k": np.array([3, 0, 3])}),
     "LabelEncoder": learned("LabelEncoder", {"y": INT64}, kind=INT64, keys_int64s=[0, 1, -2], values_int64s=[7, 9, 5],
                             default_int64=-3),
+    **{f"ArrayFeatureExtractor of texts {k}": extractor(k) for k in (1, 4)},
+    "LabelEncoder to texts": learned("LabelEncoder", {"y": TEXT}, kind=INT64, keys_int64s=[0, 1, -2],
+                                     values_strings=["x", "y", "z"], default_string="other"),
+    "LabelEncoder to usual texts": learned("LabelEncoder", {"y": TEXT}, keys_floats=[0, 1.5],
+                                           values_strings=["x", "y"]),
+    "LabelEncoder of texts": learned("LabelEncoder", {"y": INT64}, kind=TEXT, keys_strings=["a", "dd"],
+                                     values_int64s=[7, 8], default_int64=-3),
+    "LabelEncoder of texts to floats": learned("LabelEncoder", kind=TEXT, keys_strings=["a", ""],
+                                               values_floats=[0.5, 0.25]),
+    "LabelEncoder of texts to texts": learned("LabelEncoder", {"y": TEXT}, kind=TEXT, keys_strings=["a", "c"],
+                                              values_strings=["b", "d"]),
+    "OneHotEncoder of texts": learned("OneHotEncoder", kind=TEXT, cats_strings=["dd", "a", "", "unused"]),
     "LinearRegressor": learned("LinearRegressor", targets=3, **LINEAR),
     **{f"LinearClassifier {post} {labels}": learned(
         "LinearClassifier", {"label": INT64, "y": FLOAT}, classlabels_ints=labels, post_transform=post, **LINEAR)
@@ -155,6 +195,7 @@ CASES = {
     "trees with base": regressor(base_values=[0.5, -1.0]),
     "mean of trees": regressor(aggregate_function="AVERAGE"),
     "classes by trees": classifier([0, 1, 2]),
+    **{f"{op} with texts": texts_of_classes(op) for op in ("LinearClassifier", "SVMClassifier", "trees")},
     "labels by trees": classifier([3, 1, 8], post_transform="SOFTMAX"),
     "two classes, shares": two_classes(True, "NONE"),
     "two classes, scores": two_classes(False, "LOGISTIC"),
@@ -166,35 +207,116 @@ def test_one_operator(name):
     """Features are multiples of 1/2, so that comparisons meet equal numbers."""
     proto = CASES[name]
     session = onnxruntime.InferenceSession(proto.SerializeToString())
-    whole = proto.graph.input[0].type.tensor_type.elem_type == INT64
-    x = RNG.integers(-4, 5, (40, FEATURES)).astype(np.int64 if whole else np.float32)
-    x = x if whole else x / 2
+    kind = proto.graph.input[0].type.tensor_type.elem_type
+    x = RNG.integers(-4, 5, (40, FEATURES)).astype(np.float32 if kind == FLOAT else np.int64)
+    x = x / 2 if kind == FLOAT else np.array(["a", "c", "", "dd", "no"])[x % 5].astype(object) if kind == TEXT else x
     if "NaN" in name:
         x[::3, 1:4], x[5] = np.nan, np.nan
     if "OneHotEncoder" in name:
-        x = np.rint(x).astype(x.dtype)  # ONNX casts to whole numbers
+        x = x if kind == TEXT else np.rint(x).astype(x.dtype)  # ONNX casts to whole numbers
     want = [
         np.concatenate(rows) for rows in zip(*(session.run(None, {"x": x[k : k + 1]}) for k in range(40)), strict=True)
     ]
     graph = import_model(proto)
-    outputs = [execute.run(graph, {"x": x})]
+    inputs = as_places({"x": x}, graph.texts)
+    outputs = [execute.run(graph, inputs)]
     if all(map(has_operations, graph.nodes)):
-        outputs.append(run_on_host(graph, {"x": x}))
+        outputs.append(run_on_host(graph, inputs))
     for results in outputs:
         for output, expected in zip(session.get_outputs(), want, strict=True):
+            if expected.dtype == object:
+                assert (
+                    texts_at(results[output.name], graph.texts[output.name]).ravel().tolist()
+                    == expected.ravel().tolist()
+                )
+                continue
             value = of_type(results[output.name], graph.element_types.get(output.name))
             size = max(1.0, float(np.abs(expected).max()))
             np.testing.assert_allclose(value.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6 * size)
 
 
-def test_labels_that_are_texts():
-    """The remedy of the message works."""
-    outputs = {"label": TensorProto.STRING, "y": FLOAT}
-    proto = learned("LinearClassifier", outputs, classlabels_strings=["a", "b", "c"], **LINEAR)
-    with pytest.raises(UnsupportedModel, match="labels must be whole numbers, not texts; --outputs y keeps the scores"):
-        import_model(proto)
-    net = concord.compile(proto, outputs=["y"], preset="ecp5-25f")
-    assert net.outputs == {"y": (3,)}
+def survey():
+    """Texts in front and behind: a column of texts, a linear model, classes with names, scores by name."""
+    nodes = [
+        helper.make_node("OneHotEncoder", ["kind"], ["h"], domain="ai.onnx.ml", cats_strings=["cat", "dog", "bird"]),
+        helper.make_node("Reshape", ["h", "flat"], ["hot"]),
+        helper.make_node("FeatureVectorizer", ["x", "hot"], ["f"], domain="ai.onnx.ml", inputdimensions=[5, 3]),
+        helper.make_node("LinearClassifier", ["f"], ["label", "s"], domain="ai.onnx.ml", intercepts=[0.1, 0.0, -0.1],
+                         coefficients=numbers(3, 8), classlabels_strings=["no", "maybe", "yes"],
+                         post_transform="SOFTMAX"),
+        helper.make_node("Identity", ["label"], ["answer"]),
+        helper.make_node("ZipMap", ["s"], ["shares"], domain="ai.onnx.ml", classlabels_strings=["no", "maybe", "yes"]),
+    ]  # fmt: skip
+    kind = helper.make_tensor_value_info("kind", TEXT, [1, 1])
+    proto = model(nodes, {"answer": TEXT}, {"flat": np.array([1, 3])}, more=[kind])
+    maps = helper.make_map_type_proto(TEXT, helper.make_tensor_type_proto(FLOAT, []))
+    proto.graph.output.append(helper.make_value_info("shares", helper.make_sequence_type_proto(maps)))
+    return proto
+
+
+def kinds(count):
+    x = RNG.normal(size=(count, FEATURES)).astype(np.float32)
+    return {"x": x, "kind": RNG.choice(["cat", "dog", "bird", "other"], (count, 1))}
+
+
+def wanted_of(proto, values):
+    session, count = onnxruntime.InferenceSession(proto.SerializeToString()), len(values["x"])
+    rows = [{name: x[k : k + 1].astype(object) if x.dtype.kind == "U" else x[k : k + 1] for name, x in values.items()}
+            for k in range(count)]  # fmt: skip
+    return [session.run(None, row) for row in rows]
+
+
+def test_texts_as_inputs_and_results(tmp_path):
+    """Texts are those of ONNX Runtime, from the network, its folder and a session."""
+    proto, values = survey(), kinds(20)
+    want = wanted_of(proto, values)
+    net = concord.compile(proto, preset="ecp5-25f", calibrate=kinds(40), quick=True)
+    net.save(tmp_path / "net")
+    for other in (net, concord.load(tmp_path / "net")):
+        results = other.run(values)
+        assert results["answer"].dtype.kind == "U"
+        assert sum(results["answer"] == np.concatenate([row[0] for row in want])) >= 19
+        shares = np.array([[maps[0][label] for label in ("no", "maybe", "yes")] for _, maps in want])
+        assert np.abs(results["shares"] - shares).max() < 0.03
+    session = onnx_backend.InferenceSession(net)
+    assert [item.type for item in session.get_inputs()] == ["tensor(float)", "tensor(string)"]
+    (answers,) = session.run(["answer"], values)
+    assert answers.dtype == object and answers.tolist() == results["answer"].tolist()
+    assert [item.type for item in session.get_outputs()] == ["tensor(string)", "seq(map(string,tensor(float)))"]
+    _, maps = session.run(None, values)
+    assert [[*row.values()] for row in maps] == results["shares"].tolist()
+    assert [*maps[0]] == ["no", "maybe", "yes"]
+
+
+def test_texts_on_the_command_line_and_in_derived_software(tmp_path):
+    """An npz file has texts, in and out; derived software has their places."""
+    proto, values = survey(), kinds(6)
+    onnx.save(proto, tmp_path / "net.onnx")
+    np.savez(tmp_path / "x.npz", **values)
+    runner = CliRunner()
+    for arguments in (["compile", tmp_path / "net.onnx", "--preset", "ecp5-25f", "-o", tmp_path / "net"],
+                      ["run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz"]):  # fmt: skip
+        done = runner.invoke(main, [*map(str, arguments)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    with np.load(tmp_path / "y.npz") as results:
+        assert {*results["answer"].tolist()} <= {"no", "maybe", "yes"}
+    proof = prove(tmp_path / "net", samples=6, machine_samples=1, only=["numpy", "onnx"])
+    assert proof.count.values > 0 and proof.count.different == 0
+    proof = prove(tmp_path / "net", values, machine_samples=1, only=["numpy"])
+    assert proof.count.values > 0 and proof.count.different == 0
+
+
+def test_what_reads_texts_is_refused():
+    nodes = [
+        helper.make_node("LinearClassifier", ["x"], ["label", "s"], domain="ai.onnx.ml", **LINEAR,
+                         classlabels_strings=["a", "b", "c"]),
+        helper.make_node("Cast", ["label"], ["number"], to=FLOAT),
+        helper.make_node("Add", ["s", "number"], ["y"]),
+    ]  # fmt: skip
+    with pytest.raises(UnsupportedModel, match="operand 'label' must be numbers, not texts; put a LabelEncoder in fr"):
+        import_model(model(nodes, {"y": FLOAT}))
+    with pytest.raises(UnsupportedModel, match="input 'x': must be a tensor of numbers, not STRING"):
+        import_model(model([helper.make_node("Identity", ["x"], ["y"])], {"y": TEXT}, kind=TEXT))
 
 
 def test_a_scaler_and_a_forest():
@@ -314,7 +436,7 @@ def test_what_is_refused():
         (scores_alone(planes(2)), None),
         (
             learned("OneHotEncoder", cats_strings=["a", "b"]),
-            "cats_strings must be left out .*; give the place of every",
+            "must be cats_int64s, as the operand is of numbers",
         ),
         (learned("Imputer", imputed_value_floats=[1.0, 2.0], replaced_value_float=np.nan), "must be 1 or 5, not 2"),
     ):

@@ -17,7 +17,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
 from concord.golden.real_numbers import finite_numbers, real_numbers
 from concord.graph import execute
-from concord.graph.element_types import check_numbers, of_type
+from concord.graph.element_types import as_places, check_numbers, of_type, texts_at
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_inputs import with_missing
 from concord.graph.ir import Graph, Node, Shape
@@ -59,6 +59,8 @@ class Package:
         What the host computes from the inputs of the network: some of the inputs that are arranged.
     element_types : mapping of str to str
         Types of inputs and outputs of the network that are no floats, by name.
+    texts : mapping of str to tuple of str
+        Inputs and outputs of the network that are texts, by name: those whose places are computed with.
     partition : str
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     npu_nodes : frozenset of str or None
@@ -84,6 +86,7 @@ class Package:
     element_types: Mapping[str, str] = field(default_factory=dict)
     partition: str = "ends"
     npu_nodes: frozenset[str] | None = None
+    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def config(self) -> NpuConfig:
@@ -99,7 +102,7 @@ class Package:
     @property
     def of_npu(self) -> Package:
         """The same without what the host computes in front of the NPU; its inputs are those that are arranged."""
-        return replace(self, front=None, element_types={})
+        return replace(self, front=None, element_types={}, texts={})
 
     @property
     def input_shapes(self) -> dict[str, Shape]:
@@ -127,11 +130,12 @@ class Package:
         ValueError
             If a name or a shape is wrong, or a number is none of the type of its input, or no index of its table.
         """
+        inputs = as_places(inputs, self.texts)
         for name, values in inputs.items():
             if (kind := self.element_types.get(name)) is not None:
                 check_numbers(f"input {name!r}", finite_numbers(f"input {name!r}", values), kind)
         if self.front is None:
-            return dict(inputs)
+            return inputs
         shapes = self.input_shapes
         if set(inputs) != set(shapes):
             raise ValueError(f"inputs must be {sorted(shapes)}, not {sorted(inputs)}")
@@ -154,8 +158,13 @@ class Package:
         return self.arrangement.pack(self.arranged_inputs(inputs), rounded)
 
     def typed(self, outputs: Mapping[str, FloatArray]) -> dict[str, npt.NDArray[Any]]:
-        """Outputs with the types that they have in the model; those of floats stay as they are."""
-        return {name: of_type(values, self.element_types.get(name)) for name, values in outputs.items()}
+        """Outputs with the types that they have in the model, texts among them; those of floats stay as they are."""
+        return {
+            name: texts_at(values, self.texts[name])
+            if name in self.texts
+            else of_type(values, self.element_types.get(name))
+            for name, values in outputs.items()
+        }
 
     def input_flags(self, inputs: Mapping[str, npt.ArrayLike]) -> list[FlagDiagnostic]:
         """Inputs that are unlike what is known of them, each with what is so and what helps; empty if there are none.
@@ -171,7 +180,7 @@ class Package:
         """
         first, inputs = inputs, self.arranged_inputs(inputs)
         self.arrangement.check_names(inputs)
-        diagnostics = [] if self.front is None else _undefined(self.front, first)
+        diagnostics = [] if self.front is None else _undefined(self.front, as_places(first, self.texts))
         for name, record in self.input_records.items():
             values = real_numbers(f"input {name!r}", inputs[name])
             self.arrangement.check_shape(name, values.shape)
