@@ -19,6 +19,7 @@ from concord_bench.tasks import TASKS, calibration, folder, load
 from support.compiled_nets import (
     attention,
     graph_convolution,
+    group_normalised,
     grouped_softmax,
     gru,
     large_windows,
@@ -62,8 +63,18 @@ def neighbours():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions, normalised, neighbours],
-    ids=["residual", "gru", "attention", "softmax", "row tiles", "functions", "normalisation", "graph"],
+    [
+        residual,
+        gru,
+        attention,
+        grouped_softmax,
+        lambda: separable(24),
+        scaled_functions,
+        normalised,
+        group_normalised,
+        neighbours,
+    ],
+    ids=["residual", "gru", "attention", "softmax", "row tiles", "functions", "normalisation", "groups", "graph"],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)

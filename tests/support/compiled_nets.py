@@ -246,3 +246,20 @@ def around(node, perm=(0, 2, 1)):
         Node("Transpose", turned[0], (x,), (turned[0],), {"perm": perm}), middle,
         Node("Transpose", turned[1], middle.outputs, (y,), {"perm": perm}),
     ]  # fmt: skip
+
+
+def group_normalised():
+    """Three groups of two channels, over all positions: a native vector of ``TINY`` holds two of them."""
+    rng = np.random.default_rng(9)
+    shapes = {"groups": (1, 3, 8), "image": (1, 6, 2, 2)}
+    attrs = {"axes": (2,), "centred": True, "epsilon": 1e-5, "scale": np.ones(())}
+    return graph_of(
+        [
+            Node("Reshape", "groups", ("x",), ("g",), {"shape": shapes["groups"]}),
+            Node("Normalise", "norm", ("g",), ("n",), attrs),
+            Node("Reshape", "image", ("n",), ("i",), {"shape": shapes["image"]}),
+            Node("Mul", "gain", ("i",), ("m",), {"constant": rng.normal(1, 0.2, (6, 1, 1))}),
+            Node("Add", "bias", ("m",), ("y",), {"constant": rng.normal(0, 0.2, (6, 1, 1))}),
+        ],
+        x=shapes["image"],
+    )

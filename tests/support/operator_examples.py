@@ -54,7 +54,7 @@ EXAMPLES = {
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), ({"axes": (2,), "keepdims": False}, [(1, 3, 4)], 1)),
     "Expand": ({"shape": (1, 3, 4), "like": "a"}, [(1, 3, 1)], 1),
     "Copy": ({"shape": (1, 3, 4), "lanes": 1}, [(1, 3, 1)], 1),
-    "AlignGroups": ({"axes": (2,)}, [(1, 3, 4)], 1),
+    **dict.fromkeys(("AlignGroups", "GroupMean"), ({"axes": (2,)}, [(1, 3, 4)], 1)),
     "Reshape": ({"shape": (1, 12)}, [(1, 3, 4)], 1),
     "Transpose": ({"perm": (0, 2, 1)}, [(1, 3, 4)], 1),
     "Concat": ({"axis": 1}, [(1, 3), (1, 2)], 1),

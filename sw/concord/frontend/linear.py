@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
@@ -214,6 +216,21 @@ def instance_normalization(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [ctx.emit(node, "Mul", [y], constant=scale)], constant=bias)
 
 
+def group_normalization(ctx: Context, node: OnnxNode) -> str:
+    """Groups of channels, each over all positions, then a multiplication and an addition per channel."""
+    x, groups = ctx.tensor(node.input(0)), int(node.attrs["num_groups"])
+    shape = ctx.shape(x)
+    if groups < 1 or shape[1] % groups:
+        raise Refusal(f"channels must be a multiple of num_groups {groups}, not {shape[1]}")
+    flat = ctx.emit(node, "Reshape", [x], shape=(shape[0], groups, prod(shape[1:]) // groups))
+    y, _, _ = _normalised(ctx, node, flat, (2,))
+    y = ctx.emit(node, "Reshape", [y], shape=shape)
+    scale, bias = (
+        ctx.floats(node.input(k), name).reshape(-1, *[1] * (len(shape) - 2)) for k, name in ((1, "scale"), (2, "bias"))
+    )
+    return ctx.emit(node, "Add", [ctx.emit(node, "Mul", [y], constant=scale)], constant=bias)
+
+
 def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
     """Mean, variance, reciprocal square root and a constant per element; mean and root may be outputs, too."""
     x = ctx.tensor(node.input(0))
@@ -238,6 +255,7 @@ HANDLERS: dict[str, Handler] = {
     "Gemm": gemm,
     "MatMul": matmul,
     "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
     "InstanceNormalization": instance_normalization,
     "LayerNormalization": layer_normalization,
     "RMSNormalization": rms_normalization,

@@ -19,7 +19,16 @@ from support.compiled_nets import ROOMY
 from support.derived_modules import load_derived, same
 from support.trained import DATA, needs_data
 
-NETS = ("magnitudes", "residual", "gru", "attention", "large_windows", "grouped_softmax", "normalised")
+NETS = (
+    "magnitudes",
+    "residual",
+    "gru",
+    "attention",
+    "large_windows",
+    "grouped_softmax",
+    "normalised",
+    "group_normalised",
+)
 
 
 def compare(package, folder, samples=3, scale=1.0):

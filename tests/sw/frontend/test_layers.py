@@ -186,6 +186,21 @@ def test_normalisation_of_channels(shape):
     agrees(unary("InstanceNormalization", shape=shape, constants=constants, epsilon=0.1))
 
 
+@pytest.mark.parametrize("shape", [(1, 6), (1, 6, 5), (1, 6, 3, 4)])
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_normalization(shape, groups):
+    constants = {"s": np.linspace(0.5, 1.5, 6).astype(np.float32), "b": np.linspace(-1, 1, 6).astype(np.float32)}
+    nodes = [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=groups, epsilon=0.1)]
+    assert "Normalise" in ops(agrees(model(nodes, {"x": shape}, constants=constants, opset=21)))
+
+
+def test_groups_that_channels_are_no_multiple_of():
+    constants = {"s": np.ones(6, np.float32), "b": np.ones(6, np.float32)}
+    nodes = [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=4)]
+    with pytest.raises(UnsupportedModel, match="channels must be a multiple of num_groups 4, not 6"):
+        import_model(model(nodes, {"x": (1, 6, 5)}, constants=constants, opset=21))
+
+
 def test_normalisation_of_a_layer():
     constants = {"s": floats(3, 5), "b": floats(3, 5)}
     agrees(unary("LayerNormalization", constants=constants, axis=1, epsilon=0.1))

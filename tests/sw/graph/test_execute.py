@@ -81,7 +81,7 @@ def test_inputs_are_not_changed():
 def test_kinds():
     """[dtype-pass]"""
     kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in OperatorKind}
-    means = {"AveragePool", "ReduceMean"}  # products with ones
+    means = {"AveragePool", "ReduceMean", "GroupMean"}  # products with ones
     sums = {"MatMul", "ReduceSum", "Expand", "AlignGroups"}  # products with ones, or with zeros and ones
     assert kinds[OperatorKind.QUANTISED] >= {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
     assert kinds[OperatorKind.MOVING] >= {

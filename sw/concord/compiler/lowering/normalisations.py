@@ -8,14 +8,17 @@ is found by one table for all normalisations, which is looked up once for a coar
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from concord.compiler.ir.layout import LayoutError
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.group_means import GroupLayout, group_layout
 from concord.compiler.lowering.lower import Lowering, NodeBuilder, VarianceRange
-from concord.compiler.lowering.reductions import choose_form
+from concord.compiler.lowering.reductions import Form, choose_form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import NormaliseAttributes
@@ -36,6 +39,10 @@ _LARGEST, _OCTAVES = 14, 21
 _MEAN_ERROR = 1e-3
 #: Deviations that a mean may be away from zero where no samples tell.
 _UNKNOWN_OFFSET = 10.0
+#: Deviations that means of channels may be away from that of their group, which a second mean does not make less.
+_OWN_MEANS = 3.0
+#: Native vectors of one group that are added up by a product, where that may be done by positions first.
+_MOST_VECTORS = 32
 #: Least and greatest shifts whose powers of two are binary16 numbers.
 _LEAST, _GREATEST = -15, 24
 
@@ -93,12 +100,23 @@ def assumed_variances(node: Node, variance_range: VarianceRange, formats: Format
 
 
 class _Nodes(NodeBuilder):
-    """The nodes that compute together what a normalisation does."""
+    """The nodes that compute together what a normalisation does, of a tensor that lies as ``layout`` says, if any."""
 
-    def __init__(self, lowering: Lowering, node: Node):
+    def __init__(self, lowering: Lowering, node: Node, layout: GroupLayout | None):
         super().__init__(lowering, node)
         self.fineness = fineness(lowering.config)
-        self.axes = {"axes": node.attributes(NormaliseAttributes).axes, "keepdims": True}
+        self.layout = layout
+        axes = node.attributes(NormaliseAttributes).axes if layout is None else layout.positions
+        self.axes = {"axes": axes, "keepdims": True}
+
+    def mean(self, what: str, x: str) -> str:
+        """The mean over all axes that are reduced, where it meets the elements that it is of."""
+        if self.layout is None:
+            return self.add("ReduceMean", what, x, **self.axes)
+        x = self.add("ReduceMean", f"{what} of positions", x, **self.axes)
+        if self.layout.single:
+            return self.add("ReduceMean", what, x, axes=self.layout.within, keepdims=True)
+        return self.add("GroupMean", what, x, axes=self.layout.within)
 
     def times(self, what: str, x: str, factor: float, *, alone: bool = True) -> str:
         """A product with a constant; unless an element is ``alone``, what is none of the tensor's becomes zero."""
@@ -113,9 +131,17 @@ class _Nodes(NodeBuilder):
         return self.add("Function", what, limited, functions=((function, {}),), segment=table)
 
     def largest_is_one(self, x: str, least: float) -> tuple[str, str]:
-        """Numbers times a factor that makes their largest magnitude about 1, or ``least`` if that is more; and it."""
+        """Numbers times a factor that makes their largest magnitude about 1, or ``least`` if that is more; and it.
+
+        Where groups are in lanes, it is the mean of the largest of every channel that becomes 1.
+        """
         size = self.add("Max", "magnitude", self.add("Mul", "negative", x, constant=np.asarray(-1.0)), x)
         largest = self.add("ReduceMax", "largest", size, **self.axes, masked=True)
+        if self.layout is not None and self.layout.single:
+            attrs = {"axes": self.layout.within, "keepdims": True, "masked": True}
+            largest = self.add("ReduceMax", "largest of all lanes", largest, **attrs)
+        elif self.layout is not None:
+            largest = self.add("GroupMean", "mean of the largest", largest, axes=self.layout.within)
         largest = self.add("Clip", "largest limited", largest, min=least, max=math.inf)
         factor = self.times("in range", largest, 2.0**-_LARGEST)
         factor = self.times("factor", self.looked_up("reciprocal", "reciprocal", factor), 2.0**-_LARGEST)
@@ -137,44 +163,76 @@ class _Nodes(NodeBuilder):
 def _centred(build: _Nodes, x: str, again: bool, alone: bool) -> str:
     """A tensor less its mean, and ``again`` less the mean of what is left: a narrow mean is off by part of a step."""
     for what in ("", " of the rest")[: 1 + again]:
-        mean = build.add("ReduceMean", f"mean{what}", x, **build.axes)
+        mean = build.mean(f"mean{what}", x)
         x = build.times(f"elements{what}", build.add("Sub", f"centred{what}", x, mean), 1.0, alone=alone)
     return x
 
 
+def _layout(lowering: Lowering, x: str, axes: Sequence[int]) -> tuple[Form, GroupLayout | None]:
+    """How a tensor is walked, and how it lies if means are of positions first: where one step takes a large matrix."""
+    refused: LayoutError | None = None
+    try:
+        form = choose_form(lowering, x, axes)
+        if not (form.inside and (form.lanes or form.walk.gaps or form.walk.tiles > _MOST_VECTORS)):
+            return form, None
+    except LayoutError as error:
+        refused = error
+    try:
+        layout = group_layout(lowering, x, axes)
+    except LayoutError:
+        if refused is not None:
+            raise refused from None
+        return form, None
+    return layout.form, layout
+
+
 def normalise(lowering: Lowering, node: Node) -> list[Node]:
     """Mean, difference, squares, their mean, its root by a table, products."""
-    build, attributes, config = _Nodes(lowering, node), node.attributes(NormaliseAttributes), lowering.config
-    (x,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
-    form, count = choose_form(lowering, x, attributes.axes), math.prod(shape[axis] for axis in attributes.axes)
+    attributes, config, (x,) = node.attributes(NormaliseAttributes), lowering.config, node.inputs
+    shape = lowering.graph.shapes[x]
+    form, layout = _layout(lowering, x, attributes.axes)
+    build, count = _Nodes(lowering, node, layout), math.prod(shape[axis] for axis in attributes.axes)
     formats, epsilon = lowering.formats, attributes.epsilon
-    alone = not form.inside or form.walk.full
+    alone = form.walk.full or not (form.inside if layout is None else layout.single)
+    if layout is not None:
+        x = build.add("Reshape", "groups", x, shape=layout.shape)
     scale, offset = None, _UNKNOWN_OFFSET
     if variances := formats.ranges.get(f"{node.name}/variance"):
         scale = _for_range((variances[0] + epsilon) / _BELOW, (variances[1] + epsilon) * _ABOVE, config)
         offset = max(map(abs, formats.ranges[f"{node.name}/mean"])) / math.sqrt(variances[0] + epsilon)
     variance_range = lowering.done.variance_range
-    if variance_range is VarianceRange.ANY and form.inside and form.lanes:
+    if variance_range is VarianceRange.ANY and layout is None and form.inside and form.lanes:
         variance_range = VarianceRange.TWO_LOOKUPS
+    if variance_range is VarianceRange.ANY and layout is not None and scale is not None and scale.lookups > 1:
+        scale = None  # variances of groups that share a block would lose their bits to the largest one
     wanted = scale is None and variance_range is not VarianceRange.ANY
     if wanted and (expected := assumed_variances(node, variance_range, formats, config)):
         scale = _for_up_to(expected[1], 1 if variance_range is VarianceRange.ONE_LOOKUP else 2)
     if attributes.centred:
-        step = (offset + 3) * 2.0 ** (1.5 - config.act_mant)  # of the block with the largest numbers
-        x = _centred(build, x, step / math.sqrt(12 * count) > _MEAN_ERROR, alone)
+        step = 2.0 ** (1.5 - config.act_mant)  # of a block whose largest number is 1
+        error = (offset + 3) * step / math.sqrt(12 * (count if layout is None else layout.count))
+        again = error > _MEAN_ERROR and (layout is None or offset > _OWN_MEANS)
+        x = _centred(build, x, again, alone)
     else:
         x = build.times("elements", x, 1.0, alone=alone)
     if scale is None:
         x, factor = build.largest_is_one(x, math.sqrt(epsilon))
         small = build.add("Mul", "epsilon", build.times("small", factor, epsilon), factor)
-        mean = build.add("ReduceMean", "variance", build.add("Mul", "square", x, x), **build.axes)
-        root, back = build.root(build.add("Add", "shifted", mean, small), 2, 0), 0
+        mean = build.mean("variance", build.add("Mul", "square", x, x))
+        # A mean of squares is at most so many times the square of the mean of the largest.
+        first = math.ceil(math.log(1 if layout is None or layout.single else layout.count, 4))
+        root, back = build.root(build.add("Add", "shifted", mean, small), 2, first), 0
     else:
         square = build.add("Mul", "square", build.times("scaled", x, 2.0**-scale.shift), x)
-        mean = build.add("ReduceMean", "variance", square, **build.axes)
+        mean = build.mean("variance", square)
         shifted = build.add("Add", "shifted", mean, constant=np.asarray(epsilon * 2.0**-scale.shift))
         root, back = build.root(shifted, scale.lookups, scale.first), scale.shift
     gain = attributes.scale * 2.0 ** (-back / 2)
+    if layout is not None:
+        x = build.add("Mul", "normalised", x, root)
+        if (gain != 1).any():
+            x = build.add("Mul", "gain", x, constant=layout.like(gain))
+        return build.ending("Reshape", x, shape=shape)
     if (gain == 1).all():
         return build.ending("Mul", x, root)
     return build.ending("Mul", build.add("Mul", "normalised", x, root), constant=gain)

@@ -67,8 +67,12 @@ def choose_form(lowering: Lowering, tensor: str, axes: Sequence[int], together: 
     LayoutError
         If what is reduced is spread over lanes and positions in another way than whole axes.
     """
-    ids = lowering.whole(tensor)
-    forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
+    return form_of_view(lowering, lowering.whole(tensor), axes, together)
+
+
+def form_of_view(lowering: Lowering, ids: Ids, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
+    """As :func:`choose_form`, of a view that lies in one storage."""
+    forms = list(forms_of_view(lowering, ids, axes))
     if not forms:
         raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
     wanted = [form for form in forms if together and set(form.lanes) == set(together)]
@@ -86,7 +90,9 @@ def _form_of(lowering: Lowering, node: Node) -> Form:
     return choose_form(lowering, node.inputs[0], attributes.axes, together or ())
 
 
-def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
+def forms_of_view(lowering: Lowering, ids: Ids, axes: Sequence[int]) -> Iterator[Form]:
+    """All ways to walk a view that lies in one storage and is reduced over ``axes``."""
+    axes = [axis for axis in axes if ids.shape[axis] > 1]
     kept = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] > 1]
     ones = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] == 1]
     count = prod(ids.shape[axis] for axis in axes)

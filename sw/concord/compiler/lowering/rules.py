@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering import contractions, fake_quantization, pointwise, products, reductions, steps
+from concord.compiler.lowering import (
+    contractions,
+    fake_quantization,
+    group_means,
+    pointwise,
+    products,
+    reductions,
+    steps,
+)
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
 from concord.compiler.lowering.layout_copies import copy, output_copy, with_copies
@@ -45,6 +53,7 @@ HANDLERS: dict[str, Handler] = {
     "FakeQuantize": fake_quantization.fake_quantize,
     "Function": pointwise.function,
     "GRU": recurrent,
+    "GroupMean": group_means.group_mean,
     "LSTM": recurrent,
     "MaxPool": products.max_pool,
     "PadCopy": pad_copy,

@@ -358,6 +358,18 @@ class AlignGroupsAttributes(NoAttributes):
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupMeanAttributes(NoAttributes):
+    """Of a GroupMean."""
+
+    axes: Annotated[tuple[int, ...], Attribute("elements that differ along these alone have one mean", AXES)]
+
+
+def _group_mean(node: Operation, x: FloatArray) -> FloatArray:
+    axes = tuple(axis + 1 for axis in node.attributes(GroupMeanAttributes).axes)
+    return np.broadcast_to(x.mean(axis=axes, keepdims=True), x.shape).copy()
+
+
 def _positive(node: Operation, inputs: Sequence[bool]) -> bool:
     return True
 
@@ -497,4 +509,6 @@ ELEMENTWISE_OPS = {
     # What stands in front of an operator that does not find elements where it needs them.
     "Copy": _sums(CopyAttributes, _expand_shape, _expand, macs=no_macs),
     "AlignGroups": _sums(AlignGroupsAttributes, _along_axes("axes"), _unary(lambda node, x: x), macs=no_macs),
+    # A mean that stands in the place of each of the elements that it is of.
+    "GroupMean": _sums(GroupMeanAttributes, _along_axes("axes"), _unary(_group_mean), macs=no_macs),
 }
