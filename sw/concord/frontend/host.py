@@ -13,6 +13,7 @@ from concord.frontend.context import Array, Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import element_type
 from concord.graph.element_types import ends
+from concord.graph.ops.recurrent import RECURRENT_OPS
 from concord.utils.arrays import FloatArray
 
 
@@ -71,8 +72,14 @@ def texts_of(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
 
 
 def reads_whole_numbers(ctx: Context, node: OnnxNode) -> bool:
-    """Whether an operand is neither of floats nor, where the NPU computes with such, of truth values."""
+    """Whether an operand is neither of floats nor, where the NPU computes with such, of truth values.
+
+    Lengths of sequences are none that a recurrent layer computes with.
+    """
+    lengths = node.input(4) if node.op in RECURRENT_OPS else ""
     for name in filter(None, node.inputs):
+        if name == lengths:
+            continue
         kind = ctx.element_types.get(name)
         if kind is not None and not (kind == "bool" and node.op in _WITH_TRUTHS):
             return True

@@ -11,6 +11,7 @@ from concord.frontend.errors import Refusal
 from concord.functions import by_recurrent_name
 from concord.graph.ops import OPS, Recurrence
 from concord.graph.ops.recurrent import RECURRENT_OPS
+from concord.utils.arrays import FloatArray
 
 
 def _recurrence(node: OnnxNode) -> Recurrence:
@@ -32,17 +33,96 @@ def recurrent(ctx: Context, node: OnnxNode) -> list[str]:
     if batch_first:
         inputs = [ctx.emit(node, "Transpose", [name], perm=(1, 0, 2)) if name else "" for name in inputs]
         attrs |= {name: None if attrs[name] is None else attrs[name].swapaxes(0, 1) for name in states}
-    steps = ctx.graph.shapes[inputs[0]][0]
-    if node.input(4) and np.any(ctx.constant(node.input(4), "sequence_lens") != steps):
-        raise Refusal(f"sequence_lens must all be {steps}, the length of the input", "pad outside the model")
     if ctx.graph.shapes[inputs[0]][1] != 1:
         raise Refusal("must have a batch of 1", "give the shape of one sample")
-    outputs = ctx.emit_all(node, node.op, inputs, 1 + len(states), **attrs)
+    if not node.input(4):
+        outputs = ctx.emit_all(node, node.op, inputs, 1 + len(states), **attrs)
+    elif ctx.is_constant(node.input(4)):
+        outputs = _of_length(ctx, node, inputs, attrs)
+    else:
+        outputs = _of_computed_length(ctx, node, inputs, attrs)
     if not batch_first:
         return outputs
     perms = [(2, 0, 1, 3), *[(1, 0, 2)] * len(states)]
     pairs = zip(outputs, perms, node.outputs, strict=False)
     return [ctx.emit(node, "Transpose", [y], perm=perm) if name in ctx.used else "" for y, perm, name in pairs]
+
+
+def _of_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: dict[str, Any]) -> list[str]:
+    """The layer over the first steps, with zeros behind; the states at the end are those of the last of them."""
+    steps, outputs = ctx.graph.shapes[inputs[0]][0], 1 + len(_recurrence(node).initial)
+    (length,) = (int(value) for value in ctx.constant(node.input(4), "sequence_lens").reshape(-1))
+    if not 1 <= length <= steps:
+        raise Refusal(f"sequence_lens must be from 1 to the {steps} steps of the input, not {length}")
+    if length == steps:
+        return ctx.emit_all(node, node.op, inputs, outputs, **attrs)
+    first = ctx.emit(node, "Slice", inputs[:1], axes=(0,), starts=(0,), stops=(length,), steps=(1,))
+    y, *states = ctx.emit_all(node, node.op, [first, *inputs[1:]], outputs, **attrs)
+    pads = (0, 0, 0, 0, steps - length, 0, 0, 0)
+    return [ctx.emit(node, "Pad", [y], pads=pads, mode="constant", value=0.0), *states]
+
+
+def _of_computed_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: dict[str, Any]) -> list[str]:
+    """The layer over all steps: what the host makes of the length hides the results behind the end.
+
+    A direction from the end to the begin gets its steps in turned order, by a product with zeros and ones.
+    """
+    if len(node.outputs) > 2 and node.outputs[2] and node.outputs[2] in ctx.used:
+        raise Refusal(
+            "Y_c must not be read where sequence_lens is computed, as the cell goes on behind the end",
+            "read Y and Y_h, or make sequence_lens constant",
+        )
+    x, length = inputs[0], ctx.tensor(node.input(4))
+    steps, _, features = ctx.graph.shapes[x]
+    hidden, places = attrs["hidden_size"], np.arange(steps, dtype=np.float64)
+    if ctx.shape(length) != (1,):
+        raise Refusal(f"sequence_lens must have one element, not the shape {list(ctx.shape(length))}")
+
+    def compared(op: str, numbers: FloatArray, **more: Any) -> str:
+        """What the host has for the length and numbers, in the shape of these."""
+        column = ctx.emit(node, "Reshape", [length], shape=(1,) * numbers.ndim)
+        return ctx.emit(node, op, [column], constant=numbers, **more)
+
+    def of_steps(numbers: FloatArray) -> FloatArray:
+        """A number for every step, at every element of its result."""
+        return np.broadcast_to(numbers.reshape(-1, 1, 1, 1), (steps, 1, 1, hidden)).copy()
+
+    inside = compared("Less", of_steps(places), reversed=True)
+    last = compared("Equal", of_steps(places + 1))
+    turn = compared("Equal", places[:, np.newaxis] + places + 1) if attrs["direction"] != "forward" else ""
+    sequences, states = [], []
+    for d, backward in enumerate(
+        {"bidirectional": (False, True), "reverse": (True,)}.get(attrs["direction"], (False,))
+    ):
+        own = attrs | {
+            name: None if attrs.get(name) is None else attrs[name][d : d + 1]
+            for name in ("W", "R", "B", "P", "activations", "activation_parameters", "initial_h", "initial_c")
+            if name in attrs
+        }
+        own["direction"] = "forward"
+        initial = [_direction_of(ctx, node, name, d) for name in inputs[1:]]
+        source = x if not backward else _turned(ctx, node, turn, x, features)
+        y = ctx.emit_all(node, node.op, [source, *initial], 1 + len(initial), **own)[0]
+        state = ctx.emit(node, "Mul", [y, last])
+        states.append(ctx.emit(node, "ReduceSum", [state], axes=(0,), keepdims=False))
+        sequences.append(_turned(ctx, node, turn, y, hidden) if backward else ctx.emit(node, "Mul", [y, inside]))
+    if len(states) == 1:
+        return [sequences[0], states[0]]
+    return [ctx.emit(node, "Concat", sequences, axis=1), ctx.emit(node, "Concat", states, axis=0)]
+
+
+def _direction_of(ctx: Context, node: OnnxNode, state: str, d: int) -> str:
+    """The part of an initial state that one direction has."""
+    if not state or ctx.graph.shapes[state][0] == 1:
+        return state
+    return ctx.emit(node, "Slice", [state], axes=(0,), starts=(d,), stops=(d + 1,), steps=(1,))
+
+
+def _turned(ctx: Context, node: OnnxNode, turn: str, x: str, elements: int) -> str:
+    """The steps up to the end in turned order, and zeros behind."""
+    shape = ctx.graph.shapes[x]
+    lines = ctx.emit(node, "Reshape", [x], shape=(shape[0], elements))
+    return ctx.emit(node, "Reshape", [ctx.emit(node, "MatMul", [turn, lines])], shape=shape)
 
 
 def _weights(ctx: Context, node: OnnxNode) -> dict[str, Any]:

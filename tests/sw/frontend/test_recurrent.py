@@ -1,9 +1,11 @@
 """Recurrent layers, against onnxruntime."""
 
 import numpy as np
+import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+import concord
 from concord.frontend import UnsupportedModel, import_model
 from concord.functions import by_recurrent_name
 from concord.graph.execute import run
@@ -108,8 +110,56 @@ def test_lengths_of_sequences():
         return model([layer], {"x": (4, 1, 3)}, constants=constants)
 
     agrees(proto(4))
-    with pytest.raises(UnsupportedModel, match="sequence_lens must all be 4"):
-        import_model(proto(3))
+    for length in (0, 5):
+        with pytest.raises(UnsupportedModel, match=f"sequence_lens must be from 1 to the 4 steps .*, not {length}"):
+            import_model(proto(length))
+
+
+def with_length(op, length=None, outputs=2, **more):
+    """A recurrent layer of six steps with an initial state; ``length`` is constant, or else an input."""
+    proto = recurrent(op, steps=6, **more)
+    (layer,) = proto.graph.node
+    layer.input[4] = "n"
+    del proto.graph.output[outputs:]
+    if length is None:
+        proto.graph.input.append(helper.make_tensor_value_info("n", TensorProto.INT32, [1]))
+    else:
+        proto.graph.initializer.append(numpy_helper.from_array(np.array([length], np.int32), "n"))
+    return proto
+
+
+DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("states", [None, "inputs", "constants"])
+def test_a_constant_length(op, direction, states):
+    """Steps behind the end are none: outputs are zero, and states stay."""
+    for length in (1, 4):
+        agrees(with_length(op, length, outputs=3, direction=direction, directions=DIRECTIONS[direction], states=states))
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("states", [None, "inputs", "constants"])
+def test_a_computed_length(op, direction, states):
+    """All lengths in one batch, against onnxruntime one by one."""
+    proto = with_length(op, direction=direction, directions=DIRECTIONS[direction], states=states, hidden=3)
+    graph, session = import_model(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    x = {name: RNG.standard_normal((6, *graph.sample_shape(name))) for name in graph.inputs}
+    x["n"] = np.arange(1.0, 7.0).reshape(6, *graph.sample_shape("n"))
+    got = run(graph, x)
+    for k in range(6):
+        sample = {name: values[k].reshape(graph.shapes[name]).astype("f4") for name, values in x.items()}
+        sample["n"] = sample["n"].astype(np.int32)
+        for name, want in zip(graph.outputs, session.run(graph.outputs, sample), strict=True):
+            assert np.abs(got[name][k].reshape(want.shape) - want).max() < 1e-5
+
+
+def test_what_a_computed_length_cannot_have():
+    with pytest.raises(UnsupportedModel, match="Y_c must not be read where sequence_lens is computed"):
+        import_model(with_length("LSTM", outputs=3))
 
 
 @pytest.mark.parametrize(
@@ -134,3 +184,22 @@ def test_operands_that_do_not_fit(name, shape, message):
 def test_unknown_functions_are_refused():
     with pytest.raises(UnsupportedModel, match=r"activations must be of \['Elu', .*\], not \['Affine'\]"):
         import_model(recurrent("RNN", activations=["Affine"]))
+
+
+@pytest.mark.parametrize("length", [None, 4])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_lengths_on_the_emulator(direction, length):
+    """Results behind the end are exactly zero."""
+    proto = with_length("GRU", length, direction=direction, directions=DIRECTIONS[direction])
+    graph = import_model(proto)
+    x = {name: RNG.standard_normal((12, *graph.sample_shape(name))) for name in graph.inputs}
+    lengths = np.full(12, 4)
+    if length is None:
+        lengths = 1 + np.arange(12) % 6
+        x["n"] = lengths.reshape(12, *graph.sample_shape("n"))
+    want = run(graph, x)
+    results = concord.compile(proto, preset="ecp5-85f", calibrate=x, quick=True).run(x)
+    for name, values in want.items():
+        assert np.abs(results[name] - values).max() < 0.06 * np.abs(values).max()
+    for sample, end in zip(results["y"], lengths, strict=True):
+        assert not sample[end:].any() and sample[:end].any()
