@@ -55,7 +55,7 @@ bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
 	$(RUN) -m concord_bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
 reach: $(READY) ## networks such as people bring: how many compile, run and are right (ARGS="--only bert --partition ends" to choose)
-	$(RUN) -m concord_bench.reach --json docs/data/reach.json --before docs/data/reach-896d18d.json --docs docs/reach.md $(ARGS)
+	$(RUN) -m concord_bench.reach --json docs/data/reach.json --before docs/data/reach-896d18d.json --docs docs/reach.md --any $(ARGS)
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format

@@ -89,6 +89,26 @@ def test_what_is_right(results, different, outcome, tmp_path):
     assert judged.outcome == outcome
 
 
+def test_the_rtl_must_be_the_same(tmp_path):
+    want = {"y": np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)}
+    np.savez(tmp_path / "y.npz", **want)
+    answer = {"flags": [], "compared": 10, "different": 0}
+    for rtl, outcome, message in (
+        ({"values": 4, "different": 0}, RIGHT, ""),
+        ({"values": 4, "different": 2}, OFF, "2 results or counters of the RTL differ from the emulator"),
+        ({"error": "SimulationError: no compiler"}, OFF, "RTL: SimulationError: no compiler"),
+    ):
+        judged = Outcome("net", "family", "source", "")
+        judge(judged, answer | {"rtl": rtl}, want, tmp_path / "y.npz")
+        assert (judged.outcome, judged.message, judged.on_rtl) == (outcome, message, rtl.get("values", 0))
+
+
+@pytest.mark.slow
+def test_the_rtl_has_the_results_of_the_emulator(tmp_path):
+    outcome = survey(KNOWN["linear_regression"], sys.executable, ["tiny"], tmp_path, rtl=True)
+    assert outcome.outcome == RIGHT and outcome.on_rtl > 9 and outcome.different_on_rtl == 0, outcome.message
+
+
 @pytest.mark.parametrize(
     ("message", "cause"),
     [
@@ -133,4 +153,32 @@ def test_a_page_counts(tmp_path):
     assert "### Second" in page and "| `c` | there | runs, off | 50.00 % |" in page
     file = tmp_path / "x.json"
     file.write_text(json.dumps([item.as_json() for item in items]))
-    assert [Outcome(**item) for item in json.loads(file.read_text())] == items
+    assert earlier(file) == items
+
+
+def test_a_page_says_what_runs_in_part_and_on_rtl(tmp_path):
+    text = "the NPU computes 9 of 10 multiply-accumulates (90 %), and the host the rest: tiny refuses the whole (x)"
+    part = Outcome("a", "first", "here", RIGHT, preset="tiny", errors={"y": 0.01}, share=text, on_rtl=3, seconds=7.0)
+    items = [
+        Outcome("a", "first", "here", REFUSED, "layout", "net cannot be compiled:\n  b", in_part=part),
+        Outcome("b", "first", "here", RIGHT, on_rtl=4, different_on_rtl=1, seconds=2.0),
+        Outcome("c", "first", "here", RIGHT, seconds=3.0),
+        Outcome("d", "first", "here", RIGHT, seconds=4.04),
+    ]
+    page = render(items)
+    assert "| `a` | runs | 90 % | 1.00 % |" in page
+    assert "A sample of 2 networks ran on the compiled RTL (`--rtl`): of 7 results and counters 1 differ" in page
+    assert "compile in 3.0 s or less, and the slowest, `d`, in 4 s" in page
+    assert text in line(part)
+    assert not {"## What the host makes up for", "`--rtl`"} & {*render(items[2:]).split()}
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps([item.as_json() for item in items]))
+    items[3].seconds = 4.0
+    assert earlier(file) == items
+
+
+def test_one_that_is_refused_is_compiled_in_part(tmp_path):
+    """Here the largest preset has too few words for two products, not for one."""
+    outcome = survey(KNOWN["mlp_mnist"], sys.executable, ["ecp5-85f-256"], tmp_path, any_part=True)
+    assert outcome.outcome == REFUSED and outcome.in_part is not None and outcome.in_part.outcome == RIGHT
+    assert outcome.in_part.share.startswith("the NPU computes 262,144 of 668,672") and not outcome.in_part.different

@@ -31,6 +31,8 @@ PRESETS = "ecp5-85f-256,ecp5-85f,ecp5-85f-mlp"
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Networks at a time.")
 @click.option("--search", is_flag=True, help="Choose formats by a search, which takes many times as long.")
 @click.option("--prove", default="numpy", show_default=True, help="What emulators are compared with, by commas.")
+@click.option("--any", "any_part", is_flag=True, help="Compile what is refused once more with --partition any.")
+@click.option("--rtl", is_flag=True, help="Run a sample of every network on the compiled RTL, too.")
 @click.option("--json", "json_file", type=FILE, help="JSON file for what became of every network.")
 @click.option("--before", type=FILE, help="A JSON file of an earlier version, for a column of the page.")
 @click.option("--docs", type=FILE, help="Also write a page of the documentation.")
@@ -38,7 +40,7 @@ PRESETS = "ecp5-85f-256,ecp5-85f,ecp5-85f-mlp"
 @readable
 def reach(
     presets: str, partition: str | None, only: tuple[str, ...], python: str, jobs: int, search: bool, prove: str,
-    json_file: Path | None, before: Path | None, docs: Path | None, folder: Path | None,
+    any_part: bool, rtl: bool, json_file: Path | None, before: Path | None, docs: Path | None, folder: Path | None,
 ) -> None:  # fmt: skip
     """Compile networks such as people bring, run them on the emulator, and compare them with ONNX Runtime."""
     known = {network.name: network for network in NETWORKS}
@@ -51,13 +53,15 @@ def reach(
         place.mkdir(parents=True, exist_ok=True)
         task = partial(
             survey, python=python, presets=presets.split(","), folder=place, partition=partition, quick=not search,
-            prove=prove.split(","),
+            prove=prove.split(","), any_part=any_part, rtl=rtl,
         )  # fmt: skip
         outcomes = []
         with ThreadPoolExecutor(jobs) as pool:
             for outcome in pool.map(task, chosen):
                 outcomes.append(outcome)
-                console.print(line(outcome), soft_wrap=True, markup=False, highlight=False)
+                for item in (outcome, outcome.in_part):
+                    if item is not None:
+                        console.print(line(item), soft_wrap=True, markup=False, highlight=False)
                 if json_file is not None:
                     write_text(json_file, json.dumps([item.as_json() for item in outcomes], indent=1) + "\n")
     show(outcomes)
@@ -78,6 +82,8 @@ def line(outcome: Outcome) -> str:
         text += f"{outcome.preset:13} {100 * outcome.error:6.2f} %"
         text += f"  r {min(outcome.correlations.values()):.3f}" if outcome.correlations else ""
         text += f"  {outcome.compared:,} values, {outcome.different} differ, {outcome.seconds:.1f} s "
+        text += f"{outcome.on_rtl:,} on RTL, {outcome.different_on_rtl} differ " if outcome.on_rtl else ""
+        text += outcome.share
     return text + (f"{outcome.cause}: " if outcome.cause else "") + first_reason(outcome.message)[:230]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,12 @@ class Outcome:
         What the run said of cut-off values.
     seconds : float
         Time to compile.
+    share : str
+        How much of it the NPU computes, if it does not take the whole.
+    on_rtl, different_on_rtl : int
+        Results and counters of a sample on the RTL, and those that the emulator has not; 0 if it did not run there.
+    in_part : Outcome or None
+        Of a network that is refused: what becomes of it where the host may compute anything.
     """
 
     name: str
@@ -87,6 +93,10 @@ class Outcome:
     different: int = 0
     flags: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    share: str = ""
+    on_rtl: int = 0
+    different_on_rtl: int = 0
+    in_part: Outcome | None = None
 
     @property
     def error(self) -> float:
@@ -95,10 +105,18 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for a file; errors have four digits."""
-        fields = asdict(self)
+        fields = asdict(replace(self, in_part=None))
         for name in ("errors", "correlations"):
             fields[name] = {key: float(f"{value:.4g}") for key, value in fields[name].items()}
+        fields["seconds"] = round(self.seconds, 1)
+        fields["in_part"] = None if self.in_part is None else self.in_part.as_json()
         return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Outcome:
+        """What :meth:`as_json` gave, also in an earlier version."""
+        part = fields.get("in_part")
+        return cls(**{**fields, "in_part": None if part is None else cls.from_json(part)})
 
 
 def first_reason(message: str) -> str:
@@ -161,7 +179,7 @@ def difference(computed: Array, want: Array) -> tuple[float, float | None]:
 
 def survey(
     network: Network, python: str, presets: Sequence[str], folder: Path, *, partition: str | None = None,
-    quick: bool = True, prove: Sequence[str] = ("numpy",),
+    quick: bool = True, prove: Sequence[str] = ("numpy",), rtl: bool = False, any_part: bool = False,
 ) -> Outcome:  # fmt: skip
     """Compile and run a network with the Concord of an interpreter.
 
@@ -181,7 +199,21 @@ def survey(
         Whether formats are chosen without a search.
     prove : sequence of str
         Implementations to compare the emulator with.
+    rtl : bool
+        Whether a sample runs on the compiled RTL, too.
+    any_part : bool
+        Whether a network that is refused is compiled once more where the host may compute anything.
     """
+    outcome = _surveyed(network, python, presets, folder, partition, quick, prove, rtl)
+    if any_part and outcome.outcome == REFUSED:
+        outcome.in_part = _surveyed(network, python, presets, folder, "any", quick, prove, rtl)
+    return outcome
+
+
+def _surveyed(
+    network: Network, python: str, presets: Sequence[str], folder: Path, partition: str | None, quick: bool,
+    prove: Sequence[str], rtl: bool,
+) -> Outcome:  # fmt: skip
     outcome = Outcome(network.name, network.family, network.source, MISSING)
     if missing := network.missing:
         outcome.message = f"{missing} is not installed"
@@ -197,7 +229,7 @@ def survey(
     request.write_text(
         json.dumps(
             {"model": str(path), "arrays": str(arrays), "presets": list(presets), "partition": partition,
-             "quick": quick, "prove": list(prove), "proved": PROVED}
+             "quick": quick, "prove": list(prove), "proved": PROVED, "rtl": rtl}
         )
     )  # fmt: skip
     command = [python, "-I", str(_WORKER), str(request), str(answer_file)]
@@ -211,6 +243,7 @@ def survey(
         return outcome
     answer = json.loads(answer_file.read_text())
     outcome.preset, outcome.seconds, outcome.message = answer["preset"], answer["seconds"], answer["message"]
+    outcome.share = answer.get("share", "")
     if answer["error"]:
         refused = answer["error"] in (
             "UnsupportedModel",
@@ -239,8 +272,15 @@ def judge(outcome: Outcome, answer: Mapping[str, Any], wanted: Mapping[str, Arra
                 outcome.correlations[name] = correlation
                 right &= correlation >= LEAST_CORRELATION
         lacking = sorted(set(wanted) - set(results.files))
+    simulated = answer.get("rtl", {})
+    outcome.on_rtl, outcome.different_on_rtl = simulated.get("values", 0), simulated.get("different", 0)
+    right &= not outcome.different_on_rtl and "error" not in simulated
     outcome.outcome = RIGHT if right and not outcome.different else OFF
-    if lacking:
+    if "error" in simulated:
+        outcome.message = f"RTL: {simulated['error']}"
+    elif outcome.different_on_rtl:
+        outcome.message = f"{outcome.different_on_rtl} results or counters of the RTL differ from the emulator"
+    elif lacking:
         outcome.message = f"results that are not there: {', '.join(lacking)}"
     elif outcome.different:
         outcome.message = f"{outcome.different} values of the derived model differ from the emulator"

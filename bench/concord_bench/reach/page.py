@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 from concord_bench.reach.outcomes import (
     CALIBRATED,
@@ -54,6 +56,12 @@ other samples run on the emulator and in ONNX Runtime.
 """
 
 
+_PART = """\
+With [`--partition any`](compiler.md#what-the-host-computes) a network that is refused is compiled in part: the NPU gets
+the largest run of layers that it takes, and the host computes what is in front and behind. The table has the share
+of the multiply-accumulates that the NPU computes (`--any`)."""
+
+
 def render(outcomes: Sequence[Outcome], before: Sequence[Outcome] = (), name: str = "") -> str:
     """The page.
 
@@ -77,6 +85,8 @@ def render(outcomes: Sequence[Outcome], before: Sequence[Outcome] = (), name: st
     values = sum(item.compared for item in outcomes)
     different = sum(item.different for item in outcomes)
     parts += ["", f"{values:,} values of derived models were compared with the emulator, {different:,} differ."]
+    parts += _on_rtl(outcomes)
+    parts += _times(outcomes)
     refused = [item for item in outcomes if item.outcome not in (RIGHT, MISSING)]
     parts += ["", "## What is refused", "", "The first reason that the compiler gives.", ""]
     parts += ["| network | cause | message |", "|---|---|---|"]
@@ -84,11 +94,48 @@ def render(outcomes: Sequence[Outcome], before: Sequence[Outcome] = (), name: st
         f"| `{item.name}` | {item.cause or item.outcome} | {_code(_short(first_reason(item.message)))} |"
         for item in refused
     ]
+    parts += _in_part(outcomes)
     parts += ["", "## All networks", ""]
     for family in dict.fromkeys(item.family for item in outcomes):
         parts += ["", f"### {family[:1].upper()}{family[1:]}", ""]
         parts += _family([item for item in outcomes if item.family == family])
     return "\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _on_rtl(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many networks ran on the RTL, if any did."""
+    whole = [part for item in outcomes for part in (item, item.in_part) if part is not None and part.on_rtl]
+    if not whole:
+        return []
+    values, different = sum(item.on_rtl for item in whole), sum(item.different_on_rtl for item in whole)
+    text = f"A sample of {len(whole)} networks ran on the compiled RTL (`--rtl`): of {values:,} results and counters"
+    return ["", f"{text} {different:,} differ from the emulator."]
+
+
+def _times(outcomes: Sequence[Outcome]) -> list[str]:
+    """How long it takes to compile a network."""
+    runs = [item for item in outcomes if item.outcome in (RIGHT, OFF)]
+    if not runs:
+        return []
+    slowest = max(runs, key=lambda item: item.seconds)
+    middle = median(item.seconds for item in runs)
+    text = f"Half of the networks that run compile in {middle:.1f} s or less, and the slowest, `{slowest.name}`, in"
+    return ["", f"{text} {slowest.seconds:.0f} s: with 32 samples on one processor, presets that refuse it included."]
+
+
+def _in_part(outcomes: Sequence[Outcome]) -> list[str]:
+    """What becomes of refused networks where the host may compute anything."""
+    tried = [(item, item.in_part) for item in outcomes if item.in_part is not None]
+    if not tried:
+        return []
+    lines = ["", "## What the host makes up for", "", _PART, "", "| network | outcome | on the NPU | error |"]
+    lines += ["|---|---|---:|---:|"]
+    for item, part in tried:
+        share = re.search(r"\(([\d.]+) %\)", part.share)
+        outcome = part.outcome if part.outcome != REFUSED else f"refused: {_code(_short(first_reason(part.message)))}"
+        error = f"{100 * part.error:.2f} %" if part.errors else ""
+        lines.append(f"| `{item.name}` | {outcome} | {f'{share[1]} %' if share else ''} | {error} |")
+    return lines
 
 
 def _counts(outcomes: Sequence[Outcome], before: Sequence[Outcome], name: str) -> list[str]:
@@ -137,4 +184,4 @@ def _code(text: str) -> str:
 
 def earlier(file: Path) -> list[Outcome]:
     """The outcomes in a JSON file."""
-    return [Outcome(**item) for item in json.loads(file.read_text())]
+    return [Outcome.from_json(item) for item in json.loads(file.read_text())]

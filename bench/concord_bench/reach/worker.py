@@ -47,7 +47,7 @@ def compile_first(request: dict[str, Any], samples: dict[str, Any], answer: dict
             ):
                 break  # the same on every preset
             continue
-        answer["preset"] = preset
+        answer["preset"], answer["share"] = preset, getattr(network.compilation, "share", "")
         return network
     # What the largest preset lacks says most; one that refuses an operator says less than one that is too small.
     small = [refusal for refusal in refusals.values() if refusal[0] == "CapacityError"]
@@ -85,12 +85,37 @@ def run(network: Any, inputs: dict[str, Any], request: dict[str, Any], answer: d
         return
     np.savez(file, **{name: np.asarray(values) for name, values in results.items()})  # type: ignore[arg-type]
     answer["outputs"], answer["flags"] = list(results), flags
+    if request["rtl"]:
+        try:
+            answer["rtl"] = dict(zip(("values", "different"), on_rtl(network, inputs), strict=True))
+        except Exception as error:
+            answer["rtl"] = {"error": f"{type(error).__name__}: {error}"}
     with tempfile.TemporaryDirectory() as folder:
         try:
             answer["compared"], answer["different"] = prove(network, inputs, request, Path(folder))
         except Exception as error:
             answer["compared"], answer["different"] = 0, 0
             answer["prove"] = f"{type(error).__name__}: {error}"
+
+
+def on_rtl(network: Any, inputs: dict[str, Any]) -> tuple[int, int]:
+    """Results and counters of a sample on the RTL, and those that the emulator has not.
+
+    The simulation of a configuration is built once; it is kept in the folder ``build``.
+    """
+    import concord
+
+    ports = network.package.pack({name: values[:1] for name, values in inputs.items()}, rounded=True)
+    runs = []
+    for target in ("emulator", "rtl"):
+        with concord.connect(target, network) as device:
+            results = device.run(ports)
+            numbers = {name: np.asarray(values, np.float32) for name, values in results.items()}
+            runs.append((numbers, dict(device.counters()), device.flags()))
+    (want, counters, flags), (got, counted, raised) = runs
+    different = sum(int((want[name].view(np.uint32) != got[name].view(np.uint32)).sum()) for name in want)
+    different += sum(counted[name] != counters[name] for name in counters if counters[name] is not None)
+    return sum(values.size for values in want.values()) + len(counters), different + (flags != raised)
 
 
 def prove(network: Any, inputs: dict[str, Any], request: dict[str, Any], folder: Path) -> tuple[int, int]:
