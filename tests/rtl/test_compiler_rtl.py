@@ -68,13 +68,25 @@ def neighbours():
         gru,
         attention,
         grouped_softmax,
+        lambda: grouped_softmax(seen=True),
         lambda: separable(24),
         scaled_functions,
         normalised,
         group_normalised,
         neighbours,
     ],
-    ids=["residual", "gru", "attention", "softmax", "row tiles", "functions", "normalisation", "groups", "graph"],
+    ids=[
+        "residual",
+        "gru",
+        "attention",
+        "softmax",
+        "softmax apart",
+        "row tiles",
+        "functions",
+        "normalisation",
+        "groups",
+        "graph",
+    ],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)

@@ -191,10 +191,10 @@ def large_windows():
     )
 
 
-def grouped_softmax():
-    """A softmax over two lanes out of four, of which others are of the same position."""
+def grouped_softmax(seen=False):
+    """A softmax over two lanes out of four, which a convolution writes apart unless they are ``seen`` as a result."""
     rng = np.random.default_rng(6)
-    return graph_of(
+    graph = graph_of(
         [
             _conv(rng, "conv", "x", "a", _weights(rng, 4, 3, 3, 3)),
             Node("Reshape", "groups", ("a",), ("b",), {"shape": (1, 2, 2, 6)}),
@@ -204,6 +204,10 @@ def grouped_softmax():
         ],
         x=(1, 3, 2, 3),
     )
+    if seen:
+        graph.outputs.append("a")
+        graph.batched.add("a")
+    return graph
 
 
 def normalised():

@@ -12,7 +12,7 @@ from concord.compiler.ir.layout import PAD, Storage, Walk, placed, spread
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reductions import power_below
+from concord.compiler.lowering.reductions import groups_of_reader, places_apart, power_below
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
@@ -146,9 +146,17 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
     """Elements of a position for the outputs of a product, and its weights with rows of zeros for the others.
 
     Where what follows takes the outputs apart, every part begins with a native vector of its own, so that parts can
-    meet in element-wise operations.
+    meet in element-wise operations. Groups of outputs that are compared with each other are written apart, unless that
+    takes more steps than to move them.
     """
     count, native = len(weight), lowering.config.native
+    groups = groups_of_reader(lowering, node.outputs[0], axis)
+    if groups is not None:
+        where = np.empty(count, np.int64)
+        where[groups] = places_apart(groups.shape[0], groups.shape[1], native)
+        before, after = -(-count // native), int(where.max()) // native + 1
+        if (after - before) * math.prod(weight.shape[1:]) <= after * before * native:
+            return where, _placed_rows(weight, where)
     cuts = {0, count}
     for reader in lowering.graph.consumers(node.outputs[0]):
         if reader.op != "Slice":
@@ -160,9 +168,14 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
     for begin, end in pairwise(sorted(cuts)):
         first = -(-(places[-1] + 1) // native) * native if places else 0
         places += range(first, first + end - begin)
-    full = np.zeros((places[-1] + 1, *weight.shape[1:]))
+    return np.array(places), _placed_rows(weight, np.array(places))
+
+
+def _placed_rows(weight: FloatArray, places: Ids) -> FloatArray:
+    """Weights with their rows at ``places``, and zeros elsewhere."""
+    full = np.zeros((int(places.max()) + 1, *weight.shape[1:]))
     full[places] = weight
-    return np.array(places), full
+    return full
 
 
 def _depthwise(

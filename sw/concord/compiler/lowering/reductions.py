@@ -14,14 +14,24 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
-from concord.compiler.lowering import large_windows, operands
+from concord.compiler.lowering import inputs, large_windows, operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import AlignGroupsAttributes, ReduceMaxAttributes, ReductionAttributes, SumAttributes
+from concord.graph.ops.elementwise import (
+    AlignGroupsAttributes,
+    ReduceMaxAttributes,
+    ReductionAttributes,
+    SoftmaxAttributes,
+    SumAttributes,
+)
+from concord.operations import OPERATIONS
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
+
+#: Operators on every element by itself where they have no second operand.
+_EACH = frozenset(["Clip", "Function", *(operation.node for operation in OPERATIONS.values() if operation.node)])
 
 
 @dataclass(frozen=True)
@@ -229,29 +239,94 @@ def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[No
     return [moved, node.replace(inputs=moved.outputs)]
 
 
+def places_apart(groups: int, size: int, native: int) -> Ids:
+    """Elements of a position, ``[groups, size]``, at which no two groups are in the same lane of the same vector.
+
+    Either every group begins with a native vector, or there is a vector for the first elements of all groups, and so
+    on, whatever takes fewer vectors.
+    """
+    by_group, by_element = groups * -(-size // native), size * -(-groups // native)
+    group, element = np.ogrid[:groups, :size]
+    if by_group <= by_element:
+        return np.asarray(group * (by_group // groups * native) + element)
+    return np.asarray(element * (by_element // size * native) + group)
+
+
 def align_groups(lowering: Lowering, node: Node) -> None:
-    """A product with zeros and ones: every group of lanes begins with a native vector."""
+    """A product with zeros and ones, which moves groups of lanes apart."""
     (tensor,), axes = node.inputs, node.attributes(AlignGroupsAttributes).axes
     shape, native = lowering.graph.shapes[tensor], lowering.config.native
     form = choose_form(lowering, tensor, axes)
     walk, size = form.walk, prod(shape[axis] for axis in axes)
-    tiles = -(-size // native)
-    group, element = np.divmod(np.arange(len(walk.lanes)), size)
-    places = group * tiles * native + element
-    weight = np.zeros((int(group[-1] + 1) * tiles * native, len(walk.lanes)))
+    places = places_apart(len(walk.lanes) // size, size, native).reshape(-1)
+    tiles = int(places.max()) // native + 1
+    weight = np.zeros((tiles * native, len(walk.lanes)))
     weight[places, np.arange(len(places))] = 1.0
     order = (*form.outside, *form.lanes, *axes)
 
     def view(target: Storage) -> Ids:
-        ids = target.view(target.tiles * native)[..., places]
+        ids = target.view(tiles * native)[..., places]
         rest = [axis for axis in range(len(shape)) if axis not in order]  # of length 1
         ids = ids.reshape([shape[axis] for axis in (*order, *rest)])
         return np.asarray(ids.transpose(np.argsort((*order, *rest))))
 
     lowering.add(
         node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], LayerWindow(),
-        (walk.height, walk.width, len(weight) // native), view,
+        (walk.height, walk.width, tiles), view,
     )  # fmt: skip
+
+
+def groups_of_reader(lowering: Lowering, tensor: str, axis: int) -> Ids | None:
+    """The channels that the only reader of a tensor compares with each other, ``[groups, size]``.
+
+    Operations on every element by itself, with constants, may lie in between.
+
+    Parameters
+    ----------
+    tensor : str
+        The result of a product.
+    axis : int
+        Its channels.
+
+    Returns
+    -------
+    array or None
+        ``None`` if no maximum or softmax of several groups reads it, or it does not compare all channels.
+    """
+    graph, name = lowering.graph, tensor
+    shape = graph.shapes[tensor]
+    ids = np.arange(prod(shape)).reshape(shape)
+    while name not in graph.outputs and len(readers := graph.consumers(name)) == 1:
+        (reader,) = readers
+        if axes := _compared(reader):
+            return _channel_groups(ids, axes, shape, axis)
+        if reader.op in ("Reshape", "Transpose"):
+            ids = inputs.moved(reader, [ids])
+        elif len(reader.inputs) > 1 or reader.op not in _EACH or graph.shapes[reader.outputs[0]] != ids.shape:
+            return None
+        (name,) = reader.outputs
+    return None
+
+
+def _compared(node: Node) -> tuple[int, ...]:
+    """Axes along which a maximum or a softmax compares elements."""
+    if node.op == "ReduceMax":
+        return node.attributes(ReduceMaxAttributes).axes
+    return (node.attributes(SoftmaxAttributes).axis,) if node.op in ("Softmax", "LogSoftmax") else ()
+
+
+def _channel_groups(ids: Ids, axes: Sequence[int], shape: Sequence[int], axis: int) -> Ids | None:
+    """Channels by group, of elements ``ids`` of a tensor that are compared along ``axes``."""
+    size, channels = prod(ids.shape[k] for k in axes), shape[axis]
+    if not 1 < size < channels:
+        return None
+    rows = np.moveaxis(ids, axes, range(-len(axes), 0)).reshape(-1, size)
+    step = prod(shape[axis + 1 :])
+    channel = rows // step % channels
+    if (rows - channel * step != (rows - channel * step)[:, :1]).any():
+        return None  # elements of several positions
+    groups = np.unique(channel, axis=0)
+    return groups if np.array_equal(np.sort(groups, axis=None), np.arange(channels)) else None
 
 
 def staged(lowering: Lowering, node: Node) -> list[Node] | None:
