@@ -14,7 +14,8 @@ taken if all tensors fit as they are. If they do not, the strategy that takes th
 taken. A strategy is not tried if it would take more cycles than a known one even in unlimited memories.
 
 A normalisation that only the program memory is too small for is given up at once, as
-neither row tiling nor the window makes the program shorter.
+neither row tiling nor the window makes the program shorter. Row tiles are not tried where only
+the program memory is too small for all rows.
 
 Where an instrument asks for estimates, every strategy gets its cost: that of its program if it has led to one, else
 that of a program for the largest memories that there can be.
@@ -42,6 +43,7 @@ from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
+_NOT_SHORTER = "row tiling makes no program shorter"
 _WINDOW = {Unfold.BOTH: "unfolded", Unfold.HORIZONTAL: "along rows", Unfold.NONE: "not unfolded"}
 _FIGURES = ("cycles", "program", "matrix", "narrow", "wide")
 _VARIANCES = {
@@ -259,6 +261,13 @@ class Search:
                 reason = "the same layers as before: there is no more to unfold"
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason))
                 continue
+            if (
+                choice.tiled
+                and all(set(error.short) == {RegionId.PROGRAM} for error in failures[False])
+                and not fitting
+            ):
+                decided.append(Considered(choice, Outcome.NOT_TRIED, _NOT_SHORTER, self._estimate(choice)))
+                continue
             layers = self._layers(choice)
             if reason := _too_slow(layers, [cycles for cycles, _ in fitting.values()]):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)))
@@ -287,8 +296,9 @@ class Search:
         self._note(decided)
         if fitting:
             return fitting[best][1]
-        worst = [min(errors, key=lambda error: error.excess) for errors in failures.values()]
-        raise CapacityError("; ".join(map(str, worst)), worst[0].short)
+        worst = [min(errors, key=lambda error: error.excess) for errors in failures.values() if errors]
+        texts = [*map(str, worst), *([] if failures[True] else [_NOT_SHORTER])]
+        raise CapacityError("; ".join(texts), worst[0].short)
 
     def _is_skipped(self, choice: Strategy) -> bool:
         """Whether a strategy gives the same layers as an earlier one."""

@@ -123,6 +123,19 @@ def test_normalisations_that_only_the_program_is_too_long_for():
     )
 
 
+def test_row_tiles_do_not_make_a_program_shorter():
+    """They are not tried where only the program memory is too small for all rows."""
+    config = TINY.replace(matrix_depth=256, program_depth=512)
+    in_tiles, whole = (compile_graph(separable(24), config.replace(narrow_depth=depth)) for depth in (80, 2048))
+    assert in_tiles.row_tiling and not whole.row_tiling and len(in_tiles.image.program) >= len(whole.image.program)
+    seen = considered(separable(24), TINY.replace(matrix_depth=256, program_depth=20, narrow_depth=2048))
+    assert outcomes(seen) == [REFUSED, REFUSED, REFUSED, NOT_TRIED, NOT_TRIED, NOT_TRIED]
+    assert {one.reason for one in seen.considered[3:]} == {"row tiling makes no program shorter"}
+    message = "program memory has 20 words, but .* are needed; row tiling makes no program shorter"
+    with pytest.raises(CapacityError, match=message):
+        compile_graph(separable(24), TINY.replace(matrix_depth=256, program_depth=20, narrow_depth=2048))
+
+
 def test_one_table_per_function_comes_last():
     roomy = compile_graph(scaled_functions(), TINY)
     assert not roomy.strategies[0].strategy.plain
