@@ -9,7 +9,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import broadcast_to
-from concord.frontend.pointwise import apply
+from concord.frontend.pointwise import apply, power_by_logarithm
 from concord.utils.arrays import FloatArray
 
 #: Every exponent more is a product; beyond this one 2**x is no binary16 number any more.
@@ -67,20 +67,25 @@ def divide(ctx: Context, node: OnnxNode) -> str:
 
 
 def power(ctx: Context, node: OnnxNode) -> str:
-    """A constant base, or exponents that are products, which may differ from element to element, or functions."""
+    """A constant base, exponents that are products, which may differ from element to element, or functions."""
     if ctx.is_constant(node.input(0)):
         return _exponential(ctx, node)
-    x, exponents = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "exponent")
+    x = ctx.tensor(node.input(0))
+    if not ctx.is_constant(node.input(1)):
+        return power_by_logarithm(ctx, node, x, ctx.tensor(node.input(1)))
+    exponents = ctx.floats(node.input(1), "exponent")
     functions = {-1.0: "reciprocal", -0.5: "rsqrt"}
     exponent = float(exponents.reshape(-1)[0])
     if (exponents == exponent).all() and exponent in functions:
         y = apply(ctx, node, x, functions[exponent])
     elif (exponents == exponent).all() and exponent % 1 and not 4 * exponent % 1 and abs(exponent) < _LARGEST_POWER:
         y = _fraction(ctx, node, x if exponent > 0 else apply(ctx, node, x, "reciprocal"), abs(exponent))
-    elif (exponents == exponent).all() and -_LARGEST_POWER <= exponent < 0:
+    elif (exponents == exponent).all() and -_LARGEST_POWER <= exponent < 0 and not exponent % 1:
         y = _product(ctx, node, apply(ctx, node, x, "reciprocal"), -exponents)
-    else:
+    elif (exponents == np.rint(exponents)).all() and 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
         y = _product(ctx, node, x, exponents)
+    else:
+        y = power_by_logarithm(ctx, node, x, exponents)
     return broadcast_to(ctx, node, y, exponents.shape)
 
 
@@ -109,12 +114,6 @@ def _fraction(ctx: Context, node: OnnxNode, x: str, exponent: float) -> str:
 
 def _product(ctx: Context, node: OnnxNode, x: str, exponents: FloatArray) -> str:
     """Whole powers."""
-    if (exponents != np.rint(exponents)).any() or not 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
-        raise Refusal(
-            f"exponents must be whole from 0 to {_LARGEST_POWER}, or one multiple of 0.25 from -{_LARGEST_POWER} on, "
-            f"not {_few(exponents)}",
-            "use Mul, Exp or Log",
-        )
     y = None
     for k in range(1, int(exponents.max()) + 1):
         factor = x

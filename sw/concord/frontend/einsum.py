@@ -9,6 +9,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.linear import batched_product
+from concord.frontend.selecting import moved
 from concord.utils.arrays import FloatArray
 
 #: Letters for the axes of an ellipsis, none of them one that an equation may have.
@@ -30,11 +31,38 @@ def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
         letters = sorted(set("".join(terms)) - set(_LETTERS))
         right = "..." + "".join(letter for letter in letters if "".join(terms).count(letter) == 1)
     right = right.replace("...", "".join(_LETTERS[:most]))
-    if any(len(set(term)) < len(term) for term in (*terms, right)):
-        raise Refusal(f"'{equation}' must not name an axis twice in one term", "take the diagonal with Gather")
+    if len(set(right)) < len(right):
+        raise Refusal(f"the result of '{equation}' must not name an axis twice", "put zeros beside the diagonal")
     if not set(right) <= set("".join(terms)):
         raise Refusal(f"the result of '{equation}' must have axes of its operands")
     return terms, right
+
+
+def _diagonal(ctx: Context, node: OnnxNode, name: str, term: str) -> tuple[str, str]:
+    """An operand with each of its letters once: where one is there twice, the elements with equal indices."""
+    letters = "".join(dict.fromkeys(term))
+    if letters == term:
+        return name, term
+    constant = ctx.is_constant(name)
+    values = ctx.constants[name] if constant else np.arange(prod(ctx.shape(name))).reshape(ctx.shape(name))
+    for letter in letters:
+        while term.count(letter) > 1:
+            first, second = _places(term, letter)
+            if values.shape[first] != values.shape[second]:
+                raise Refusal("axes of the same letter must have the same size")
+            values = np.moveaxis(np.diagonal(values, 0, first, second), -1, first)
+            term = term[:second] + term[second + 1 :]
+    if not constant:
+        return moved(ctx, node, name, values), term
+    new = ctx.unique(f"{name}/diagonal")
+    ctx.constants[new] = values
+    return new, term
+
+
+def _places(term: str, letter: str) -> tuple[int, int]:
+    """The first two places of a letter."""
+    first = term.index(letter)
+    return first, term.index(letter, first + 1)
 
 
 def _ordered(ctx: Context, node: OnnxNode, x: str, term: str, wanted: str) -> str:
@@ -61,6 +89,9 @@ def einsum(ctx: Context, node: OnnxNode) -> str:
     constants = [name for name in names if ctx.is_constant(name)]
     ranks = [ctx.constants[n].ndim if n in constants else len(ctx.shape(n)) for n in names]
     terms, right = _terms(node.attrs["equation"], ranks)
+    diagonals = [_diagonal(ctx, node, name, term) for name, term in zip(names, terms, strict=True)]
+    names, terms = [name for name, _ in diagonals], [term for _, term in diagonals]
+    constants = [name for name in names if ctx.is_constant(name)]
     if len(names) == 1:
         x, term = _summed(ctx, node, ctx.tensor(names[0]), terms[0], set(right))
         return _ordered(ctx, node, x, term, right)

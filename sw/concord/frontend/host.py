@@ -240,6 +240,15 @@ def is_nan(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [TypedTensor(_not(ctx, node, ctx.emit(node, "Equal", [x, x])), "bool")]
 
 
+def is_infinite(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Whether it is an infinity, or one with a sign."""
+    x = ctx.tensor(node.input(0))
+    signs = [sign for name, sign in (("detect_positive", 1.0), ("detect_negative", -1.0)) if node.attrs.get(name, 1)]
+    hits = [ctx.emit(node, "Equal", [x], constant=np.asarray(sign * np.inf)) for sign in signs]
+    y = hits[0] if hits else ctx.emit(node, "Less", [x, x])
+    return [TypedTensor(ctx.emit(node, "Max", hits) if len(hits) > 1 else y, "bool")]
+
+
 def where(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """A condition chooses."""
     if not ctx.is_constant(node.input(0)) and node.input(0) not in ctx.truths:
@@ -350,6 +359,7 @@ HOST_HANDLERS: dict[str, HostHandler] = {
     **{op: partial(logic, op) for op in ("And", "Or", "Xor")},
     "Not": negation,
     "IsNaN": is_nan,
+    "IsInf": is_infinite,
     "Where": where,
     "Gather": gather,
     "ArgMax": argument,

@@ -9,6 +9,8 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.functions import by_onnx_name
+from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 _DROPPED = 0.5
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
@@ -117,6 +119,62 @@ def clip(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Clip", [x], min=bounds[0], max=bounds[1])
 
 
+def power_by_logarithm(ctx: Context, node: OnnxNode, x: str, exponent: str | FloatArray) -> str:
+    """The exponential of a logarithm times the exponent, a tensor or constant.
+
+    What has no such power, negative numbers and zero to none of the positive ones, becomes an infinity, which raises
+    HALF_OVERFLOW.
+    """
+
+    def opposite(truth: str) -> str:
+        return ctx.emit(node, "Sub", [truth], constant=np.ones(()), reversed=True)
+
+    sign = ctx.emit(node, "Sign", [x])
+    positive = ctx.emit(node, "Relu", [sign])
+    others = opposite(positive)
+    base = ctx.emit(node, "Add", [ctx.emit(node, "Relu", [x]), others])  # 1 in the place of what has no logarithm
+    logarithm = apply(ctx, node, base, "log")
+    undefined = ctx.emit(node, "Sub", [positive, sign])
+    if isinstance(exponent, str):
+        product = ctx.emit(node, "Mul", [logarithm, exponent])
+        pole = opposite(ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [exponent])]))
+        pole = ctx.emit(node, "Mul", [others, pole])
+        undefined = ctx.emit(node, "Max", [undefined, pole])
+    else:
+        product = ctx.emit(node, "Mul", [logarithm], constant=exponent)
+        if exponent.min() <= 0:
+            pole = ctx.emit(node, "Mul", [others], constant=(exponent <= 0).astype(np.float64))
+            undefined = ctx.emit(node, "Max", [undefined, pole])
+    power = ctx.emit(node, "Mul", [apply(ctx, node, product, "exp"), positive])
+    beyond = times(ctx, node, times(ctx, node, undefined, BINARY16_MAX), BINARY16_MAX)
+    return ctx.emit(node, "Add", [power, beyond])
+
+
+def hardmax(ctx: Context, node: OnnxNode) -> str:
+    """1 at the first of the greatest elements; before opset 13 of all axes from one on.
+
+    A sum of truth values in front, by a product with a triangle of ones, tells the first of equal ones.
+    """
+    x = ctx.tensor(node.input(0))
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes([node.attrs.get("axis", -1 if ctx.opset >= 13 else 1)], len(shape))
+    order = (*(k for k in range(len(shape)) if k != axis), axis)
+    if ctx.opset < 13:
+        last = ctx.emit(node, "Reshape", [x], shape=(math.prod(shape[:axis]), math.prod(shape[axis:])))
+    else:
+        last = x if axis == len(shape) - 1 else ctx.emit(node, "Transpose", [x], perm=order)
+    lines = ctx.shape(last)
+    most = ctx.emit(node, "ReduceMax", [last], axes=(len(lines) - 1,), keepdims=True)
+    less = ctx.emit(node, "Sign", [ctx.emit(node, "Sub", [last, most])])
+    equal = ctx.emit(node, "Add", [less], constant=np.ones(()))
+    weight = np.tri(lines[-1], k=-1)
+    before = ctx.emit(node, "Dense", [equal], weight=weight, bias=np.zeros(lines[-1]), fixed=True)
+    y = ctx.emit(node, "Relu", [ctx.emit(node, "Sub", [equal, before])])
+    if ctx.opset < 13:
+        return ctx.emit(node, "Reshape", [y], shape=shape)
+    return y if last == x else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
+
+
 def softmax(ctx: Context, node: OnnxNode) -> str:
     """Softmax, or LogSoftmax; before opset 13 over all axes from one on."""
     x = ctx.tensor(node.input(0))
@@ -153,6 +211,7 @@ HANDLERS: dict[str, Handler] = {
     "Clip": clip,
     "Softmax": softmax,
     "LogSoftmax": softmax,
+    "Hardmax": hardmax,
     "Identity": same,
     "Dropout": dropout,
 }

@@ -117,7 +117,8 @@ def global_lp_pool(ctx: Context, node: OnnxNode) -> str:
 def _power(node: OnnxNode) -> int:
     p = int(node.attrs.get("p", _SQUARES))
     if p not in (1, _SQUARES):
-        raise Refusal(f"p must be 1 or 2, not {p}")
+        reason = f"p must be 1 or 2, not {p}: other powers in a window span more than its operand of few bits holds"
+        raise Refusal(reason, "use p of 1 or 2")
     return p
 
 

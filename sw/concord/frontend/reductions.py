@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -13,6 +14,8 @@ from concord.frontend.pointwise import absolute_of, apply, times
 
 #: Elements that a product over axes multiplies, one after the other.
 LARGEST_PRODUCT = 64
+#: Rows of a matrix whose determinant is a sum of products: 28 of them with four.
+_MOST_ROWS = 4
 
 
 def _operand(ctx: Context, node: OnnxNode) -> tuple[str, tuple[int, ...], bool]:
@@ -146,6 +149,62 @@ def running_sum(ctx: Context, node: OnnxNode) -> str:
     return y if last == x else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
 
 
+def running_product(ctx: Context, node: OnnxNode) -> str:
+    """Products along an axis, each of one element more."""
+    x = ctx.tensor(node.input(0))
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes(ctx.integers(node, 1, "axis") or [0], len(shape))
+    if shape[axis] > LARGEST_PRODUCT:
+        raise Refusal(
+            f"must multiply at most {LARGEST_PRODUCT} elements, not {shape[axis]}: binary16 rounds after each",
+            "multiply fewer, or sum the logarithms",
+        )
+    places = range(shape[axis] - 1, -1, -1) if node.attrs.get("reverse", 0) else range(shape[axis])
+    parts = [ctx.emit(node, "Slice", [x], axes=(axis,), starts=(k,), stops=(k + 1,), steps=(1,)) for k in places]
+    products = parts[:1]
+    for part in parts[1:]:
+        products.append(ctx.emit(node, "Mul", [products[-1], part]))
+    if node.attrs.get("exclusive", 0):
+        nothing = ctx.emit(node, "Mul", parts[:1], constant=np.zeros(()))
+        products = [ctx.emit(node, "Add", [nothing], constant=np.ones(())), *products[:-1]]
+    if node.attrs.get("reverse", 0):
+        products.reverse()
+    return products[0] if len(products) == 1 else ctx.emit(node, "Concat", products, axis=axis)
+
+
+def determinant(ctx: Context, node: OnnxNode) -> str:
+    """Of few rows by minors: the sum of products of elements of a row with determinants of the rows above it."""
+    x = ctx.tensor(node.input(0))
+    *batch, rows, columns = ctx.shape(x)
+    if rows != columns or rows > _MOST_ROWS:
+        reason = f"must have matrices of at most {_MOST_ROWS} rows, not {rows}: pivots depend on values"
+        raise Refusal(reason, "compute it outside the model")
+    axes = (len(batch), len(batch) + 1)
+
+    def element(row: int, column: int) -> str:
+        place = {"starts": (row, column), "stops": (row + 1, column + 1)}
+        return ctx.emit(node, "Slice", [x], axes=axes, steps=(1, 1), **place)
+
+    minors: dict[tuple[int, ...], str] = {(column,): element(0, column) for column in range(rows)}
+    for row in range(1, rows):
+        elements = [element(row, column) for column in range(rows)]
+        larger = {}
+        for chosen in combinations(range(rows), row + 1):
+            total = ""
+            for k, column in enumerate(chosen):
+                minor = minors[chosen[:k] + chosen[k + 1 :]]
+                term = ctx.emit(node, "Mul", [elements[column], minor])
+                op = "Sub" if (row + k) % 2 else "Add"
+                if not total:
+                    total = term if op == "Add" else times(ctx, node, term, -1.0)
+                else:
+                    total = ctx.emit(node, op, [total, term])
+            larger[chosen] = total
+        minors = larger
+    (y,) = minors.values()
+    return ctx.emit(node, "Reshape", [y], shape=tuple(batch))
+
+
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce),
     "ReduceMin": minimum,
@@ -155,6 +214,8 @@ HANDLERS: dict[str, Handler] = {
     "ReduceLogSum": log_sum,
     "ReduceLogSumExp": log_sum_exp,
     "CumSum": running_sum,
+    "CumProd": running_product,
+    "Det": determinant,
     "LRN": local_response,
     "LpNormalization": lp_normalization,
 }

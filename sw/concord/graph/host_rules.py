@@ -520,7 +520,7 @@ def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
         slope = _summed(make, of(Action.MUL, square, column), (1,))
         value = _summed(make, of(Action.MUL, p, slope), (2,))
         greatest = _greatest(make, _size_of(make, of(Action.SUB, slope, value)), 2)
-        settled = of(Action.LESS, greatest, np.array(attributes.tolerance))
+        stays = of(Action.LESS, greatest, np.array(attributes.tolerance))
         for t, line in enumerate(lines):
             at, own = make.taken(slope, 2, range(t, t + 1)), make.taken(line, 2, range(t, t + 1))
             step = of(Action.DIV, of(Action.SUB, value, at), own)
@@ -530,7 +530,7 @@ def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
             value = of(Action.DIV, value, of(Action.MUL, one_more, one_more))
             slope = of(Action.DIV, of(Action.ADD, slope, of(Action.MUL, step, line)), one_more)
             p = of(Action.DIV, of(Action.ADD, p, of(Action.MUL, step, np.eye(classes)[t])), one_more)
-        p = make.select(settled, before, p)
+        p = make.select(stays, before, p)
     return make.reshaped(p, (rows, classes))
 
 

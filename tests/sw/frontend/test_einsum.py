@@ -20,6 +20,19 @@ def test_one_operand(equation):
     agrees(unary("Einsum", shape=shape(term if term != "n...j" else "nbcj"), equation=equation))
 
 
+@pytest.mark.parametrize("equation", ["nii->ni", "nii->n", "nihih->nhi", "nii"])
+def test_diagonals(equation):
+    agrees(unary("Einsum", shape=shape(equation.partition("->")[0]), equation=equation))
+
+
+@pytest.mark.parametrize("equation", ["nii,nij->nj", "nij,njj->ni"])
+def test_a_diagonal_in_a_product(equation):
+    a, b = equation.partition("->")[0].split(",")
+    agrees(model([node("Einsum", ["x", "z"], ["y"], equation=equation)], {"x": shape(a), "z": shape(b)}))
+    agrees(model([node("Einsum", ["x", "c"], ["y"], equation=equation)], {"x": shape(a)},
+                 constants={"c": floats(*shape(b))}))  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "equation",
     [

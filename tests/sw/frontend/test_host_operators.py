@@ -109,6 +109,9 @@ CASES = [
     ("ReduceMin", model("ReduceMin", {"a": "int32"}, {"y": "int32"}, {"axes": whole("int64", 2)})),
     ("OneHot", model("OneHot", {"a": "int64"}, {"y": "float32"},
                      {"d": whole("int64", 4), "v": np.array([-1, 2], "f")}, axis=-1)),
+    *((f"IsInf {low} {high}",
+       model("IsInf", {"a": "float32"}, {"y": "bool"}, detect_negative=low, detect_positive=high))
+      for low in (0, 1) for high in (0, 1)),
     ("IsNaN", model("IsNaN", {"a": "float32"}, {"y": "bool"})),
 ]  # fmt: skip
 

@@ -1,8 +1,11 @@
 """Functions and arithmetic of elements, against onnxruntime."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+import concord
 from concord.frontend import UnsupportedModel, import_model
 from concord.functions import by_onnx_name
 from support.onnx_models import agrees, floats, model, node, ops, unary
@@ -195,6 +198,50 @@ def test_triangles(upper, k):
 def test_powers_of_fractions(exponent):
     x = np.random.default_rng(1).uniform(0.5, 4, (3, 3, 5))
     agrees(unary("Pow", constants={"e": np.float32(exponent)}), {"x": x})
+
+
+@pytest.mark.parametrize("exponent", [0.3, 2.3, -1.7, -16.0, 17.0, [0.3, -0.3, 16.0, 2.0, 0.0]])
+def test_other_powers(exponent):
+    """By a logarithm; zero to a positive power is zero."""
+    x = np.random.default_rng(1).uniform(0.5, 1.5, (3, 3, 5))
+    if np.min(exponent) > 0:
+        x[:, 1] = 0.0
+    agrees(unary("Pow", constants={"e": np.asarray(exponent, np.float32)}), {"x": x})
+
+
+def test_computed_powers():
+    rng = np.random.default_rng(1)
+    x = {"x": rng.uniform(0.1, 4, (4, 3, 5)), "e": rng.uniform(-2, 2, (4, 5))}
+    agrees(model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 3, 5), "e": (1, 5)}), x)
+    x = {"x": np.zeros((1, 3, 5)), "e": rng.uniform(0.5, 2, (1, 5))}
+    agrees(model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 3, 5), "e": (1, 5)}), x)
+
+
+@pytest.mark.parametrize(("base", "exponent"), [(-0.5, 2.0), (-(2.0**-24), 0.5), (0.0, 0.0), (0.0, -0.5)])
+def test_powers_that_are_none_raise_a_flag(base, exponent):
+    """Negative numbers, also the least, and zero to what is not positive; other results stay as they are."""
+    rng = np.random.default_rng(2)
+    many = {"x": rng.uniform(0.25, 4, (40, 8)), "e": rng.uniform(-1, 2, (40, 8))}
+    proto = model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 8), "e": (1, 8)})
+    net = concord.compile(proto, preset="ecp5-85f", calibrate=many, quick=True)
+    x = {name: values[:1].copy() for name, values in many.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", concord.FlagWarning)
+        good = net.run(x)["y"]
+    assert np.abs(good - x["x"] ** x["e"]).max() < 0.02 * good.max()
+    x["x"][0, 3], x["e"][0, 3] = base, exponent
+    with pytest.warns(concord.FlagWarning, match="HALF_OVERFLOW|became an infinity"):
+        result = net.run(x)["y"][0]
+    assert not np.isfinite(result[3]) and np.array_equal(np.delete(result, 3), np.delete(good[0], 3))
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [None, 1, 2, -1])
+def test_hardmax(opset, axis):
+    """The first of equal elements."""
+    rng = np.random.default_rng(1)
+    x = {"x": rng.integers(-2, 3, (6, 3, 4)).astype(float)}
+    agrees(unary("Hardmax", opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})), x, tolerance=1e-9)
 
 
 def test_powers_of_a_constant():

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+from concord.frontend import import_model
+from concord.graph.execute import run
 from support.onnx_models import agrees, ints, model, node, unary
 
 REDUCTIONS = ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd")
@@ -59,3 +62,20 @@ def test_running_sum(shape, axis, attrs):
 @pytest.mark.parametrize("axis", [1, 2, -1])
 def test_norms_of_one(p, axis):
     agrees(unary("LpNormalization", shape=(1, 3, 4), axis=axis, p=p))
+
+
+@pytest.mark.parametrize("axis", [1, 2, -2])
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
+def test_running_products(axis, attrs):
+    """Against ONNX's reference: onnxruntime has none."""
+    proto = model([node("CumProd", ["x", "a"], ["y"], **attrs)], {"x": (1, 3, 4)},
+                  constants={"a": np.int64(axis)}, opset=26)  # fmt: skip
+    x = np.random.default_rng(1).normal(size=(3, 3, 4))
+    want = [ReferenceEvaluator(proto).run(None, {"x": x[k : k + 1].astype("f")})[0] for k in range(3)]
+    (got,) = run(import_model(proto), {"x": x}).values()
+    np.testing.assert_allclose(got, np.concatenate(want), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_determinants(rows):
+    agrees(model([node("Det", ["x"], ["y"])], {"x": (1, 2, rows, rows)}), tolerance=1e-4)

@@ -216,8 +216,8 @@ def test_networks_of_old_opsets(opset):
 
 
 def test_messages_of_bodies_name_their_node():
-    then = body([node("Det", ["x"], ["r"], name="inside")], [], ["r"])
+    then = body([node("NonZero", ["x"], ["r"], name="inside")], [], ["r"])
     proto = model([node("If", ["c"], ["y"], name="choice", then_branch=then, else_branch=then)], {"x": [1, 3, 3]},
                   constants={"c": np.array(True)})  # fmt: skip
-    with pytest.raises(UnsupportedModel, match=re.escape("Det 'choice/inside': operator is not supported")):
+    with pytest.raises(UnsupportedModel, match=re.escape("NonZero 'choice/inside': operator is not supported")):
         import_model(proto)

@@ -326,13 +326,13 @@ def _coupling(node: Operation, inputs: Arrays) -> list[FloatArray]:
     for _ in range(COUPLING_ROUNDS):
         before, slope = p, (square * p[..., np.newaxis]).sum(axis=-2)
         value = (p * slope).sum(axis=-1)
-        settled = np.abs(slope - value[..., np.newaxis]).max(axis=-1) < attributes.tolerance
+        stays = np.abs(slope - value[..., np.newaxis]).max(axis=-1) < attributes.tolerance
         for t in range(classes):
             step = (value - slope[..., t]) / square[..., t, t]
             value = (value + step * (step * square[..., t, t] + 2 * slope[..., t])) / (1 + step) ** 2
             slope = (slope + step[..., np.newaxis] * square[..., t, :]) / (1 + step[..., np.newaxis])
             p = (p + step[..., np.newaxis] * np.eye(classes)[t]) / (1 + step[..., np.newaxis])
-        p = np.where(settled[..., np.newaxis], before, p)
+        p = np.where(stays[..., np.newaxis], before, p)
     return [p]
 
 
