@@ -22,6 +22,7 @@ from support.compiled_nets import (
     group_normalised,
     grouped_softmax,
     gru,
+    joined_maps,
     large_windows,
     magnitudes,
     normalised,
@@ -73,6 +74,7 @@ def neighbours():
         scaled_functions,
         normalised,
         group_normalised,
+        joined_maps,
         neighbours,
     ],
     ids=[
@@ -85,6 +87,7 @@ def neighbours():
         "functions",
         "normalisation",
         "groups",
+        "maps",
         "graph",
     ],
 )

@@ -267,3 +267,20 @@ def group_normalised():
         ],
         x=shapes["image"],
     )
+
+
+def joined_maps():
+    """Maps of two sizes, flattened and joined as a result, as detectors have it."""
+    rng = np.random.default_rng(10)
+    pool = {"kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    return graph_of(
+        [
+            _conv(rng, "fine", "x", "a", _weights(rng, 5, 2, 3, 3)),
+            Node("MaxPool", "pool", ("x",), ("p",), pool),
+            _conv(rng, "coarse", "p", "b", _weights(rng, 5, 2, 3, 3)),
+            Node("Reshape", "fine places", ("a",), ("c",), {"shape": (1, 5, 16)}),
+            Node("Reshape", "coarse places", ("b",), ("d",), {"shape": (1, 5, 4)}),
+            Node("Concat", "places", ("c", "d"), ("y",), {"axis": 2}),
+        ],
+        x=(1, 2, 4, 4),
+    )

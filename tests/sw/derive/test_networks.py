@@ -28,6 +28,7 @@ NETS = (
     "grouped_softmax",
     "normalised",
     "group_normalised",
+    "joined_maps",
 )
 
 

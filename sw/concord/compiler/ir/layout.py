@@ -8,7 +8,7 @@ is the same operation on its view and costs nothing; what a chain can walk is fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from typing import TypeVar
@@ -254,6 +254,21 @@ class Storages:
         self._join(ids, what, views.append, readable)
         return views[-1]
 
+    def stack(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Ids:
+        """Make the storages of a view parts of one new storage, each as it is and one behind the other.
+
+        The view has no more order there than before: it is good for those who look up every element by itself.
+        ``readable`` is as for :meth:`join`.
+
+        Raises
+        ------
+        LayoutError
+            As for :meth:`join`.
+        """
+        views: list[Ids] = []
+        self._join(ids, what, views.append, readable, stacked=True)
+        return views[-1]
+
     def join(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Walk:
         """Make the storages of a view parts of one new storage in which it can be walked.
 
@@ -268,30 +283,23 @@ class Storages:
         self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)), readable)
         return walks[-1]
 
-    def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None]) -> None:
+    def _join(
+        self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None], stacked: bool = False
+    ) -> None:
         """Place the parts of a view in the first arrangement that nothing refuses with a :class:`LayoutError`."""
         parts = self.of(ids)
         if any(part.parent is not None or part.fixed for part in parts):
             raise LayoutError(f"{what} must be made of tensors that can still be placed")
-        first, name = parts[0], "+".join(part.name for part in parts)
-        positions, offsets = {(p.height, p.width) for p in parts}, [0, *accumulate(p.vectors for p in parts)]
-        choices: list[tuple[tuple[int, int, int], list[int]]] = []
-        if len(positions) == 1:
-            beside = [0, *accumulate(part.tiles for part in parts)]
-            choices.append(((first.height, first.width, beside[-1]), beside))
-        if len({(part.width, part.tiles) for part in parts}) == 1:
-            choices.append(((sum(part.height for part in parts), first.width, first.tiles), offsets))
-        if len({part.tiles for part in parts}) == 1 and all(part.height == 1 for part in parts):
-            choices.append(((1, sum(part.width for part in parts), first.tiles), offsets))
-        for size, places in choices:
+        name, alone = "+".join(part.name for part in parts), [(part.row_stride, part.stride) for part in parts]
+        for size, places in _stacked(parts) if stacked else _arrangements(parts):
             parent = self.new(name, size[0], size[1], size[2] * self.native)
+            strides = alone if stacked else [(parent.width * parent.tiles, parent.tiles)] * len(parts)
             try:
-                accept(self._moved(ids, parts, places, parent))
+                accept(self._moved(ids, parts, places, strides, parent))
             except LayoutError:
                 continue
-            alone = [(part.row_stride, part.stride) for part in parts]
-            for part, place in zip(parts, places, strict=False):
-                part.place(parent, int(place), parent.width * parent.tiles, parent.tiles)
+            for part, place, (row_stride, stride) in zip(parts, places, strides, strict=True):
+                part.place(parent, place, row_stride, stride)
             try:
                 readable()
             except LayoutError:
@@ -301,15 +309,17 @@ class Storages:
             return
         raise LayoutError(f"{what} must be made of tensors that can lie side by side")
 
-    def _moved(self, ids: Ids, parts: list[Storage], places: list[int], parent: Storage) -> Ids:
+    def _moved(
+        self, ids: Ids, parts: list[Storage], places: list[int], strides: list[tuple[int, int]], parent: Storage
+    ) -> Ids:
         """A view of parts as one of the storage that they are to be placed in."""
         moved = ids.copy()
-        for part, place in zip(parts, places, strict=False):
+        for part, place, (row_stride, stride) in zip(parts, places, strides, strict=True):
             inside = (ids != PAD) & self.within(ids, part)
             vector, lane = np.divmod(ids[inside] - part.base, self.native)
             position, tile = np.divmod(vector, part.tiles)
             y, x = np.divmod(position, part.width)
-            moved[inside] = parent.base + (place + (y * parent.width + x) * parent.tiles + tile) * self.native + lane
+            moved[inside] = parent.base + (place + y * row_stride + x * stride + tile) * self.native + lane
         return moved
 
     def walk(self, ids: Ids, what: str) -> Walk:
@@ -342,6 +352,32 @@ class Storages:
         lanes = np.full(channels, PAD)
         lanes[used] = (vector[0, 0] - first) * self.native + lane[0, 0]
         return Walk(storage, first, height, width, tiles, row_stride, stride, lanes)
+
+
+#: Rows, positions and vectors of a position of a storage, and where its parts begin.
+_Places = tuple[tuple[int, int, int], list[int]]
+
+
+def _starts(sizes: Iterable[int]) -> list[int]:
+    """Where things of these sizes begin that lie one behind the other."""
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
+def _arrangements(parts: list[Storage]) -> Iterator[_Places]:
+    """Storages in which positions of the parts lie side by side, or behind one another as positions of equal size."""
+    first = parts[0]
+    if len({(part.height, part.width) for part in parts}) == 1:
+        yield (first.height, first.width, sum(part.tiles for part in parts)), _starts(part.tiles for part in parts)
+    behind = _starts(part.vectors for part in parts)
+    if len({(part.width, part.tiles) for part in parts}) == 1:
+        yield (sum(part.height for part in parts), first.width, first.tiles), behind
+    if len({part.tiles for part in parts}) == 1 and all(part.height == 1 for part in parts):
+        yield (1, sum(part.width for part in parts), first.tiles), behind
+
+
+def _stacked(parts: list[Storage]) -> Iterator[_Places]:
+    """A storage in which the parts lie one behind the other, whatever their sizes."""
+    yield (1, sum(part.vectors for part in parts), 1), _starts(part.vectors for part in parts)
 
 
 def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:

@@ -229,9 +229,16 @@ class Lowering:
         return made
 
     def _output(self, name: str) -> None:
-        """See to it that an output lies in one storage."""
-        if (self.whole(name) == PAD).any():
+        """See to it that an output lies in one storage, in whatever order: the host looks up every element."""
+        ids = self.view(name)
+        if (ids == PAD).any():
             raise LayoutError("elements must all be computed, none be padding")
+        try:
+            self.whole(name)
+        except LayoutError:
+            storages = self.done.storages
+            stacked = self._together(ids, lambda parts: storages.stack(parts, "elements", self._readable(parts)))
+            self.done.gathered[name], self.done.views[name] = ids, stacked
 
     def _copied_output(self, name: str, error: LayoutError) -> list[str]:
         """Copy an output that does not lie in one storage, and return why that cannot be."""
