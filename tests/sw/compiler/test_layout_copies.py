@@ -226,6 +226,50 @@ def test_channels_that_come_from_several_places(channels, reader):
     assert bool(copies(compiled)) == (reader != "output")  # the host finds elements anywhere
 
 
+@pytest.mark.parametrize("channels", [3, 8, 20])
+@pytest.mark.parametrize("beside", ["map", "input", "part"])
+def test_an_enlarged_map_beside_another(channels, beside):
+    """As in a U-Net: the enlarged map is copied position by position, the other one only if it cannot be placed."""
+    rng = np.random.default_rng(channels)
+    nodes = [conv("first", "x", "a", 2, 6, rng), conv("deep", "z", "d", 2, channels, rng, 1, 0)]
+    nodes += between_positions(channels, ("d",) * 4, 3, 4)
+    half = {"axes": (3,), "starts": (0,), "stops": (8,), "steps": (2,)}
+    nodes += [Node("Slice", "half", ("a",), ("h",), half), conv("small", "h", "s", 6, 2, rng, 1, 0)]
+    other = {"map": "a", "input": "x", "part": "p"}[beside]
+    if beside == "part":
+        nodes.append(
+            Node("Slice", "part", ("a",), ("p",), {"axes": (1,), "starts": (1,), "stops": (4,), "steps": (1,)})
+        )
+    count = {"map": 6, "input": 2, "part": 3}[beside] + channels
+    nodes += [Node("Concat", "both", (other, "image"), ("c",), {"axis": 1}), conv("last", "c", "y", count, 3, rng)]
+    graph = graph_of(nodes, x=(1, 2, 6, 8), z=(1, 2, 3, 4))
+    graph.outputs.append("s")
+    graph.batched.add("s")
+    compiled = check(graph, rng, limit=1)
+    if beside == "map":
+        assert copies(compiled) == [Reduction.NONE] * 4
+    assert max(layer.weight.size for layer in compiled.lowered.layers if layer.weight is not None) < 4000
+
+
+def test_a_row_of_twice_the_length_beside_another():
+    """Rows may lie one behind the other in a storage; then channels of a position would be far apart."""
+    rng = np.random.default_rng(13)
+    line = {"strides": (1,), "dilations": (1,), "group": 1, "pads": (0, 0)}
+    sizes = {"a": ("x", 3, 4), "d": ("z", 2, 3), "e": ("z", 2, 3)}
+    nodes = [
+        Node("Conv", f"to {y}", (x,), (y,), {"weight": integers(rng, (n, k, 1), 1), "bias": np.zeros(n), **line})
+        for y, (x, k, n) in sizes.items()
+    ]
+    nodes += [reshape(f"column {name}", name, f"{name}c", 1, 3, 10, 1) for name in "de"]
+    nodes += [Node("Concat", "columns", ("dc", "ec"), ("c",), {"axis": 3}), reshape("row", "c", "r", 1, 3, 20)]
+    nodes.append(Node("Concat", "both", ("a", "r"), ("b",), {"axis": 1}))
+    weight = integers(rng, (3, 7, 3), 1)
+    nodes.append(Node("Conv", "last", ("b",), ("y",), {"weight": weight, "bias": np.zeros(3), **line}))
+    compiled = check(graph_of(nodes, x=(1, 3, 20), z=(1, 2, 10)), rng, limit=1)
+    assert copies(compiled) == [Reduction.NONE] * 2
+    assert sum(layer.weight.size for layer in compiled.lowered.layers if layer.weight is not None) < 300
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("passed", [False, True])
 def test_an_output_of_parts_of_all_sizes(axis, passed):

@@ -108,17 +108,45 @@ def copy(lowering: Lowering, node: Node) -> None:
         raise LayoutError("elements must all be computed, none be the border of an input")
     groups = _groups(lowering.done.storages, view)
     if len(groups) > 1:
+        readers = [operator_of(reader) for reader in lowering.graph.consumers(node.outputs[0])]
+        anywhere = bool(readers) and all(reader.windowed or reader.weights is not None for reader in readers)
+        if anywhere and (beside := _beside(lowering, node, view, groups)) is not None:
+            lowering.done.views[node.outputs[0]] = _in_shape(beside, attributes)
+            return
         try:
             view = _positions(lowering.whole(node.inputs[0]), attributes)
         except LayoutError:
-            readers = [operator_of(reader) for reader in lowering.graph.consumers(node.outputs[0])]
             view = _plain(lowering, node, view, groups)
-            if readers and all(reader.windowed or reader.weights is not None for reader in readers):
+            if anywhere:
                 lowering.done.views[node.outputs[0]] = _in_shape(view, attributes)
                 return
             view = lowering.done.storages.gather(view, "elements")
     view = _plain(lowering, node, view, [np.arange(view.shape[2])])
     lowering.done.views[node.outputs[0]] = _in_shape(view, attributes)
+
+
+def _beside(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids | None:
+    """The view with those groups of channels copied that are no storage of their own.
+
+    ``None`` if there are none, or if one of them takes a product: then all channels are brought together first.
+    """
+    moved = [channels for channels in groups if not _is_storage(lowering.done.storages, view[..., channels])]
+    try:
+        boxes = [box for channels in moved for box in _boxes(lowering, view[..., channels])]
+    except LayoutError:
+        return None
+    if not boxes or not all(box.stays for box in boxes):
+        return None
+    copied = _plain(lowering, node, view, moved)
+    return np.where(copied == PAD, view, copied)
+
+
+def _is_storage(storages: Storages, view: Ids) -> bool:
+    """Whether a view is all positions of a storage that can be placed beside others."""
+    parts = storages.of(view)
+    if len(parts) != 1 or parts[0].parent is not None or parts[0].fixed or parts[0].uniform:
+        return False
+    return np.array_equal(view, parts[0].view(parts[0].tiles * parts[0].native)[..., : view.shape[2]])
 
 
 def _groups(storages: Storages, view: Ids) -> list[Ids]:
