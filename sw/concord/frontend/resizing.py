@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,9 @@ from concord.frontend.pooling import one_image
 from concord.frontend.upsampling import between, windowed
 from concord.utils.arrays import FloatArray
 
+_Position = Callable[[int, int, int, float], float]
+#: Results lie in a region of the image, or outside of it.
+_CROP = "tf_crop_and_resize"
 #: Coefficient of a cubic where the model does not say it.
 _CUBIC = -0.75
 
@@ -30,6 +34,7 @@ def resize(ctx: Context, node: OnnxNode) -> str:
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
     matrices = _matrices(ctx, node, shape)
+    outside = [~matrix.any(axis=1) for matrix in matrices]
     if [matrix.shape[0] for matrix in matrices[:2]] != list(shape[:2]) or any(
         (m != np.eye(len(m))).any() for m in matrices[:2]
     ):
@@ -41,7 +46,11 @@ def resize(ctx: Context, node: OnnxNode) -> str:
     for axis, matrix in enumerate(spatial, 2):
         if not _is_identity(matrix):
             x = _along(ctx, node, x, axis, matrix)
-    return x
+    value = float(node.attrs.get("extrapolation_value", 0.0))
+    if not value or not any(rows.any() for rows in outside):
+        return x
+    beyond = np.any(np.meshgrid(*outside, indexing="ij"), axis=0)
+    return ctx.emit(node, "Add", [x], constant=value * beyond)
 
 
 def _is_identity(matrix: FloatArray) -> bool:
@@ -78,6 +87,8 @@ def _period(matrix: FloatArray) -> _Period | None:
     low, high = max(middle - reach, 0) - middle, min(middle + reach, size - 1) - middle
     taps = np.stack([matrix[factor * middle + r, middle + low : middle + high + 1] for r in range(factor)])
     used = np.flatnonzero(taps.any(axis=0))
+    if not used.size:
+        return None
     first, taps = low + int(used[0]), taps[:, used[0] : used[-1] + 1]
     built = np.zeros_like(matrix)
     for t, r, j in product(range(size), range(factor), range(taps.shape[1])):
@@ -120,7 +131,7 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
         where, attrs = "asymmetric", {**attrs, "nearest_mode": "floor"}
     if attrs.get("antialias", 0):
         raise Refusal("antialias must be 0, as runtimes differ in it", "export without it")
-    if mode not in ("nearest", "linear", "cubic") or where not in _WHERE:
+    if mode not in ("nearest", "linear", "cubic") or where not in (*_WHERE, _CROP):
         raise Refusal(f"must be nearest, linear or cubic, and not {where}", "export with half_pixel or asymmetric")
     axes = ctx.axes(attrs.get("axes", range(rank)), rank)
     at = 1 if node.op == "Upsample" or ctx.opset < 11 else 2
@@ -136,16 +147,28 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
             scales = [(min if policy == "not_larger" else max)(scales)] * len(axes)
             sizes = [math.floor(scale * shape[axis] + 0.5) for scale, axis in zip(scales, axes, strict=True)]
     matrices = [np.eye(size) for size in shape]
+    regions = ctx.floats(node.input(1), "roi").reshape(2, -1) if where == _CROP else np.zeros((2, len(axes)))
+    if regions.shape[1] != len(axes):
+        raise Refusal(f"roi must have two numbers for each of {len(axes)} axes, not {regions.size}")
     for k, axis in enumerate(axes):
         count = sizes[k] if sizes else math.floor(shape[axis] * scales[k])
         if count < 1:
             raise Refusal(f"axis {axis} must keep at least one element")
-        matrices[axis] = _matrix(shape[axis], count, scales[k], mode, where, attrs)
+        begin, end = (float(value) for value in regions[:, k])
+        position = _WHERE.get(where) or partial(_in_region, begin, end)
+        matrices[axis] = _matrix(shape[axis], count, scales[k], mode, position, attrs, where == _CROP)
     return matrices
 
 
+def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: float) -> float:
+    """Where result ``i`` lies, of those from one share of the elements to another."""
+    if count == 1:
+        return (begin + end) * (size - 1) / 2
+    return (begin + i * (end - begin) / (count - 1)) * (size - 1)
+
+
 #: Where result ``i`` of ``count`` lies among ``size`` elements.
-_WHERE: dict[str, Callable[[int, int, int, float], float]] = {
+_WHERE: dict[str, _Position] = {
     "half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5 if count > 1 else 0.0,
     "half_pixel_symmetric": lambda i, size, count, scale: (
@@ -162,11 +185,15 @@ _NEAREST = {
 }
 
 
-def _matrix(size: int, count: int, scale: float, mode: str, where: str, attrs: dict[str, Any]) -> FloatArray:
-    """The matrix of one axis."""
+def _matrix(
+    size: int, count: int, scale: float, mode: str, position: _Position, attrs: dict[str, Any], cut: bool
+) -> FloatArray:
+    """The matrix of one axis; with ``cut`` results outside of the elements have rows of zeros."""
     matrix = np.zeros((count, size))
     for i in range(count):
-        at = _WHERE[where](i, size, count, scale)
+        at = position(i, size, count, scale)
+        if cut and not 0 <= at <= size - 1:
+            continue
         if mode == "nearest":
             taps = {_NEAREST[attrs.get("nearest_mode", "round_prefer_floor")](at): 1.0}
         else:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import picked, runs
+from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
 Ids = npt.NDArray[np.int64]
@@ -24,12 +25,16 @@ Ids = npt.NDArray[np.int64]
 _MOST_RUNS = 64
 #: First version of ScatterElements.
 _FIRST_SCATTER = 11
+#: Updates of one place that are compared or multiplied one after the other.
+_MOST_ROUNDS = 16
+#: What reductions of updates are, and the number that changes nothing.
+_REDUCTIONS = {"max": ("Max", -BINARY16_MAX), "min": ("Min", BINARY16_MAX), "mul": ("Mul", 1.0)}
 #: Numbers of a matrix that is made here.
 _LARGEST_MATRIX = 1 << 20
 
 
-def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array]) -> Array:
-    """What the reference has for a node, some of whose operands are replaced."""
+def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], reduction: str | None = None) -> Array:
+    """What the reference has for a node, some of whose operands are replaced, or with another reduction."""
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
@@ -38,7 +43,9 @@ def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array]) -> A
     names = [f"operand {k}" if name else "" for k, name in enumerate(node.inputs)]
     op = "ScatterElements" if node.op == "Scatter" else node.op  # what it was called at first
     proto = helper.make_node(op, names, ["y"])
-    proto.attribute.extend(node.proto.attribute)
+    proto.attribute.extend(item for item in node.proto.attribute if item.name != "reduction" or reduction is None)
+    if reduction is not None:
+        proto.attribute.append(helper.make_attribute("reduction", reduction))
     try:
         results: Any = ReferenceEvaluator(proto, opsets={"": max(ctx.opset, _FIRST_SCATTER)}).run(None, values)
     except Exception as error:  # whatever the evaluator of another project raises
@@ -68,9 +75,23 @@ def gathered_elements(ctx: Context, node: OnnxNode) -> str:
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     part = tuple(slice(None if k == axis else size) for k, size in enumerate(indices.shape))
     try:
-        return moved(ctx, node, x, np.take_along_axis(np.arange(prod(shape)).reshape(shape)[part], indices, axis))
+        ids = np.take_along_axis(np.arange(prod(shape)).reshape(shape)[part], indices, axis)
     except (IndexError, ValueError) as error:
         raise Refusal("indices must fit the operand") from error
+    whole = all(a == b for k, (a, b) in enumerate(zip(shape, indices.shape, strict=True)) if k != axis)
+    if whole and prod(shape) * ids.size > _LARGEST_MATRIX and shape[axis] <= _MOST_RUNS:
+        return _chosen(ctx, node, x, axis, indices % shape[axis])
+    return moved(ctx, node, x, ids)
+
+
+def _chosen(ctx: Context, node: OnnxNode, x: str, axis: int, indices: Ids) -> str:
+    """Elements by their index along an axis: each of its slices times whether it is meant, added up."""
+    total = ""
+    for k in np.unique(indices).tolist():
+        part = ctx.emit(node, "Slice", [x], axes=(axis,), starts=(k,), stops=(k + 1,), steps=(1,))
+        part = ctx.emit(node, "Mul", [part], constant=(indices == k).astype(np.float64))
+        total = ctx.emit(node, "Add", [total, part]) if total else part
+    return total
 
 
 def moved(ctx: Context, node: OnnxNode, x: str, ids: Ids) -> str:
@@ -100,14 +121,17 @@ def _check_size(size: int) -> None:
         )
 
 
-def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray) -> str:
+def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray, bias: FloatArray | None = None) -> str:
     """A product with a constant along the last axis."""
     _check_size(matrix.size)
-    return ctx.emit(node, "Dense", [x], weight=matrix, bias=np.zeros(len(matrix)), fixed=True)
+    bias = np.zeros(len(matrix)) if bias is None else bias
+    return ctx.emit(node, "Dense", [x], weight=matrix, bias=bias, fixed=True)
 
 
 def linear(channels: bool, ctx: Context, node: OnnxNode) -> str:
     """A linear function of the first operand: a product with its matrix, whose columns are results of unit vectors.
+
+    What it has for zeros is added.
 
     With ``channels`` the first two axes of the operand are those of images which all have the same matrix.
     """
@@ -119,13 +143,12 @@ def linear(channels: bool, ctx: Context, node: OnnxNode) -> str:
     if channels and shape[0] != 1:
         raise Refusal(f"must have a batch of 1, not {shape[0]}", "export with a batch of 1")
     count = prod(inner)
-    zeros = _evaluated(ctx, node, {0: np.zeros(inner, np.float32)})
+    zeros = _evaluated(ctx, node, {0: np.zeros(inner, np.float32)}).astype(np.float64)
     _check_size(zeros.size * count)
     units = (np.eye(1, count, k, dtype=np.float32).reshape(inner) for k in range(count))
-    columns = [_evaluated(ctx, node, {0: unit}).reshape(-1) for unit in units]
-    matrix = np.stack(columns, 1).astype(np.float64)
+    columns = [(_evaluated(ctx, node, {0: unit}) - zeros).reshape(-1) for unit in units]
     flat = ctx.emit(node, "Reshape", [x], shape=(*kept, count) if channels else (1, count))
-    y = _product(ctx, node, flat, matrix)
+    y = _product(ctx, node, flat, np.stack(columns, 1), zeros.reshape(-1))
     final = (*kept, *zeros.shape[2:]) if channels else zeros.shape
     return ctx.emit(node, "Reshape", [y], shape=final)
 
@@ -137,19 +160,33 @@ def regions(ctx: Context, node: OnnxNode) -> str:
     return linear(False, ctx, node)
 
 
-def scattered(ctx: Context, node: OnnxNode) -> str:
-    """The first operand with elements of the last one at some places."""
-    computed = tuple(k for k in (0, 2) if not ctx.is_constant(node.input(k)))
+def unpooled(ctx: Context, node: OnnxNode) -> str:
+    """Elements at constant places of a larger tensor of zeros."""
+    x = ctx.tensor(node.input(0))
+    _check_constant(ctx, node, (0,))
+    shape = ctx.shape(x)
+    ids = _evaluated(ctx, node, {0: 1 + np.arange(prod(shape), dtype=np.float64).reshape(shape)}).astype(np.int64)
+    own = np.arange(ids.size).reshape(ids.shape) % prod(shape)
+    y = moved(ctx, node, x, np.where(ids > 0, ids - 1, own))
+    return ctx.emit(node, "Mul", [y], constant=(ids > 0).astype(np.float64))
+
+
+def scattered(updates: int, ctx: Context, node: OnnxNode) -> str:
+    """The first operand with elements of another one at some places."""
+    operands = (0, updates)
+    computed = tuple(k for k in operands if not ctx.is_constant(node.input(k)))
     _check_constant(ctx, node, computed)
-    if node.attrs.get("reduction", "none") != "none":
+    if node.attrs.get("reduction", "none") == "add":
         return _added(ctx, node, computed)
+    if node.attrs.get("reduction", "none") != "none":
+        return _combined(ctx, node, computed)
     shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in node.inputs]
-    sizes = {k: prod(shapes[k]) for k in (0, 2)}
-    starts = {0: 0, 2: sizes[0]}
-    numbers = {k: starts[k] + np.arange(sizes[k], dtype=np.float64).reshape(shapes[k]) for k in (0, 2)}
+    sizes = {k: prod(shapes[k]) for k in operands}
+    starts = {0: 0, updates: sizes[0]}
+    numbers = {k: starts[k] + np.arange(sizes[k], dtype=np.float64).reshape(shapes[k]) for k in operands}
     ids = _evaluated(ctx, node, numbers).astype(np.int64)
-    known = np.zeros(sizes[0] + sizes[2])
-    for k in {0, 2} - set(computed):
+    known = np.zeros(sizes[0] + sizes[updates])
+    for k in {*operands} - set(computed):
         known[starts[k] : starts[k] + sizes[k]] = ctx.floats(node.input(k), "operand").reshape(-1)
     parts, masks = [], []
     for k in computed:
@@ -170,10 +207,7 @@ def scattered(ctx: Context, node: OnnxNode) -> str:
 
 def _added(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
     """Sums at places: a matrix of zeros and ones times the last operand, and the first one."""
-    if node.attrs["reduction"] != "add":
-        raise Refusal("reduction must be none or add", "use Max, Min or Mul of whole tensors")
-    shape, updates = (ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name)
-                      for name in (node.input(0), node.input(2)))  # fmt: skip
+    shape, updates = _scatter_shapes(ctx, node)
     if 2 not in computed:
         zeros = {0: np.zeros(shape), 2: ctx.floats(node.input(2), "updates")}
         return ctx.emit(node, "Add", [ctx.tensor(node.input(0))], constant=_evaluated(ctx, node, zeros))
@@ -188,11 +222,55 @@ def _added(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
     return ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(0), "data"))
 
 
+def _scatter_shapes(ctx: Context, node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of data and of updates."""
+    shape, updates = (ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name)
+                      for name in (node.input(0), node.input(2)))  # fmt: skip
+    return shape, updates
+
+
+def _combined(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
+    """Maxima, minima or products at places: of the first update of each place, then of the second, and so on.
+
+    A place without a further update gets what changes nothing.
+    """
+    kind = node.attrs["reduction"]
+    if kind not in _REDUCTIONS:
+        raise Refusal(f"reduction must be one of none, add, {', '.join(_REDUCTIONS)}, not {kind}")
+    op, neutral = _REDUCTIONS[kind]
+    shape, updates = _scatter_shapes(ctx, node)
+    _check_size(prod(shape) * prod(updates))
+    units = np.eye(prod(updates)).reshape(-1, *updates)
+    hits = np.stack([_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}, reduction="add") for unit in units])
+    places = [np.flatnonzero(column) for column in hits.reshape(len(units), -1).T]
+    rounds = max(map(len, places))
+    if rounds > _MOST_ROUNDS:
+        raise Refusal(f"must have at most {_MOST_ROUNDS} updates at a place, not {rounds}")
+    y = "" if 0 not in computed else ctx.tensor(node.input(0))
+    known = None if y else ctx.floats(node.input(0), "data")
+    for k in range(rounds):
+        ids = np.array([ids[k] if k < len(ids) else -1 for ids in places]).reshape(shape)
+        if 2 not in computed:
+            values = ctx.floats(node.input(2), "updates").reshape(-1)[ids]
+            y = ctx.emit(node, op, [y], constant=np.where(ids < 0, neutral, values))
+            continue
+        own = np.arange(ids.size).reshape(shape) % prod(updates)
+        part = moved(ctx, node, ctx.tensor(node.input(2)), np.where(ids < 0, own, ids))
+        if (ids < 0).any():
+            part = ctx.emit(node, "Mul", [part], constant=(ids >= 0).astype(np.float64))
+            part = ctx.emit(node, "Add", [part], constant=np.where(ids < 0, neutral, 0.0))
+        y = ctx.emit(node, op, [y, part]) if y else ctx.emit(node, op, [part], constant=known)
+    return y
+
+
 HANDLERS: dict[str, Handler] = {
     "GatherElements": gathered_elements,
     **dict.fromkeys(("GatherND", "Compress", "ReverseSequence"), gathered),
     **dict.fromkeys(("Col2Im", "DFT", "STFT"), partial(linear, False)),
     "RoiAlign": regions,
     "GridSample": partial(linear, True),
-    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), scattered),
+    **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), partial(scattered, 2)),
+    "TensorScatter": partial(scattered, 1),
+    "MaxUnpool": unpooled,
+    "DeformConv": partial(linear, False),
 }

@@ -16,7 +16,11 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pooling import one_image
+from concord.frontend.volumes import conv_volume
 from concord.utils.arrays import FloatArray
+
+#: Spatial axes of a volume.
+_VOLUME = 3
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,19 @@ def windowed(
         x = ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(inside))), **columns)
     pads = tuple(max(pad, 0) for pad in (*begin, *end))
     ones = (1,) * len(kernel)
-    return ctx.emit(
-        node, "Conv", [x], weight=weight, bias=bias, group=group, strides=ones, dilations=ones, pads=pads,
-    )  # fmt: skip
+    attrs = {"strides": ones, "dilations": ones, "pads": pads}
+    if len(kernel) == _VOLUME:
+        return conv_volume(ctx, node, x, weight, bias, group, attrs)
+    return ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=group, **attrs)
 
 
 def conv_transpose(ctx: Context, node: OnnxNode) -> str:
-    """A transposed convolution over one or two spatial axes."""
+    """A transposed convolution over one to three spatial axes."""
     x, weight = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "weight")
     images, inputs, *spatial = ctx.shape(x)
     rank, kernel, group = weight.ndim - 2, weight.shape[2:], int(node.attrs.get("group", 1))
-    if rank not in (1, 2):
-        raise Refusal(f"must have 1 or 2 spatial axes, not {rank}", "use ConvTranspose over fewer axes")
+    if not 1 <= rank <= _VOLUME:
+        raise Refusal(f"must have 1 to 3 spatial axes, not {rank}", "use ConvTranspose over fewer axes")
     if len(spatial) != rank or len(weight) != inputs or inputs % group:
         raise Refusal(f"weight {list(weight.shape)} must go with the input {list(ctx.shape(x))}")
     each = weight.shape[1]

@@ -33,7 +33,7 @@ FIRST_ONLY = {"Dropout", "MaxPool"}
 RECURRENT = {"GRU", "LSTM", "RNN"}
 TOLERANCE = 0.02
 #: Cases that pass.
-PASSING = 1145
+PASSING = 1177
 #: Share of the cases that must pass.
 ENOUGH = 0.85
 LARGE = r"test_(log)?softmax_large_number_expanded.*"
@@ -54,7 +54,7 @@ BEYOND = {
 }
 #: All cases that are refused: names, and what the reason says; both are regular expressions.
 REFUSED = {
-    r"test_(bernoulli|(basic_)?deform_conv|maxunpool|tensorscatter)(_.*)?": "operator is not supported",
+    r"test_bernoulli(_.*)?": "operator is not supported",
     r"test_attention_4d_softcap_neginf_mask.*|test_is(nan|inf).*": "must hold finite numbers",
     r"test_attention_4d_with_past_and_present_qk_matmul_bias_.d_mask_causal.*": "constants must be below 65520",
     r"test_training_dropout(_default)?(_mask)?|test_batchnorm_.*_training_mode": "must be in inference mode",
@@ -63,20 +63,16 @@ REFUSED = {
     ),
     r"test_slice_start_out_of_bounds|test_causal_conv_with_state_kernel_size_one.*": "takes no elements",
     r"test_reduce_log_sum_exp_.*example_expanded": "(first|last) must be an integer|domain must be",
-    r"test_resize_tf_crop_and_resize.*": "must be nearest, linear or cubic, and not tf_crop_and_resize",
     r"test_resize_.*_antialias": "antialias must be 0",
-    "test_convtranspose_3d": "must have 1 or 2 spatial axes, not 3",
     r"test_lppool_.*(default|pads|same_lower)": "p must be 1 or 2",
     r"test_mod_mixed_sign.*|test_mod_float\d+_mixed_sign.*": "divisor must be a power of two",
     r"test_mod_float_edge_cases.*": "must be finite, it has NaN",
     "test_roialign_mode_max": "mode must be avg",
-    r"test_scatter(nd|_elements_with_reduction)_(multiply|mul|max|min).*": "reduction must be none or add",
     r"test_range_.*": "trip count must be constant",
     "test_scan_sum": "must be of opset 9 or later",
     r"test_optional_(get_element_optional_tensor|has_element_.*)": "must be a tensor of numbers, not optional",
-    r"test_(sce|nllloss)_NCd1d2d3(d4d5_(mean|none_no)|_none_no_weight_neg).*": (
-        "must be a product with at most|must meet the same constant"
-    ),
+    r"test_(sce|nllloss)_NCd1d2d3d4d5_mean_weight.*": "must be in the same lanes as those they meet",
+    r"test_nllloss_NCd1d2d3d4d5_none_no_weight.*": "wide memory has 16384 vectors",
 }
 
 

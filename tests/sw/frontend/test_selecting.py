@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run
@@ -85,6 +87,75 @@ def test_updates_are_added(form):
     agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
 
 
+@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+@pytest.mark.parametrize("reduction", ["max", "min", "mul"])
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+def test_updates_are_combined(op, reduction, form):
+    """Several of them at some places, none at others."""
+    indices = {
+        "ScatterND": (ints(0, 2, 0, 0, 0, 2).reshape(3, 2), (3, 4)),
+        "ScatterElements": (ints(1, 1, 0, 2, 1, 1).reshape(1, 2, 3), (1, 2, 3)),
+    }
+    places, shape = indices[op]
+    item = node(op, ["x", "i", "u"], ["y"], reduction=reduction)
+    if op == "ScatterElements":
+        item.attribute.append(helper.make_attribute("axis", 1))
+    constants, inputs = {"i": places}, {"x": (1, 3, 4), "u": shape}
+    known = {"constant updates": "u", "constant data": "x"}.get(form)
+    if known is not None:
+        constants[known] = floats(*inputs.pop(known))
+    proto = model([item], inputs, constants=constants, opset=18)
+    rng = np.random.default_rng(2)
+    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+
+
+def test_maxima_go_back_to_their_places():
+    constants = {"i": ints(1, 7, 12, 14).reshape(1, 1, 2, 2), "s": ints(1, 1, 4, 4)}
+    for names in (["x", "i"], ["x", "i", "s"]):
+        item = node("MaxUnpool", names, ["y"], kernel_shape=[2, 2], strides=[2, 2])
+        agrees(model([item], {"x": (1, 1, 2, 2)}, constants={name: constants[name] for name in names[1:]}))
+    with pytest.raises(UnsupportedModel, match="operand 1 must be constant"):
+        item = node("MaxUnpool", ["x", "x"], ["y"], kernel_shape=[2, 2])
+        import_model(model([item], {"x": (1, 1, 2, 2)}))
+
+
+def of_reference(proto, inputs):
+    """Against ONNX's reference, where onnxruntime has no such operator."""
+    graph = import_model(proto)
+    x = {name: np.random.default_rng(3).normal(size=(2, *graph.sample_shape(name))) for name in inputs}
+    (got,) = run(graph, x).values()
+    for k in range(2):
+        sample = {name: values[k].reshape(graph.shapes[name]).astype("f4") for name, values in x.items()}
+        (want,) = ReferenceEvaluator(proto).run(None, sample)
+        np.testing.assert_allclose(got[k].reshape(want.shape), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_a_cache_is_updated(mode):
+    item = node("TensorScatter", ["x", "u", "i"], ["y"], mode=mode)
+    inputs = {"x": (1, 2, 5, 3), "u": (1, 2, 2, 3)}
+    of_reference(model([item], inputs, constants={"i": ints(3 if mode == "linear" else 4)}, opset=24), inputs)
+
+
+def test_a_deformed_convolution_with_constant_offsets():
+    rng = np.random.default_rng(1)
+    constants = {"w": floats(2, 2, 2, 2), "o": rng.uniform(-1, 1, (1, 8, 3, 3)).astype("f"), "b": floats(2)}
+    constants["m"] = rng.uniform(0, 1, (1, 4, 3, 3)).astype("f")
+    item = node("DeformConv", ["x", *constants], ["y"], kernel_shape=[2, 2], pads=[0, 0, 0, 0])
+    of_reference(model([item], {"x": (1, 2, 4, 4)}, constants=constants, opset=19), ["x"])
+    with pytest.raises(UnsupportedModel, match="operand 2 must be constant"):
+        item = node("DeformConv", ["x", "w", "o"], ["y"], kernel_shape=[2, 2])
+        import_model(model([item], {"x": (1, 2, 4, 4), "o": (1, 8, 3, 3)}, constants={"w": constants["w"]}, opset=19))
+
+
+def test_many_elements_by_their_place_along_a_short_axis():
+    """Where a product would be too large, each slice of the axis counts where it is meant."""
+    indices = np.random.default_rng(1).integers(-3, 3, (1, 2, 40, 40))
+    item = node("GatherElements", ["x", "i"], ["y"], axis=1)
+    graph = agrees(model([item], {"x": (1, 3, 40, 40)}, constants={"i": indices}))
+    assert set(ops(graph)) == {"Slice", "Mul", "Add"}
+
+
 def test_what_cannot_be_picked():
     for item, constants, message in (
         (node("GatherElements", ["x", "x"], ["y"]), {}, "operand 1 must be constant"),
@@ -95,9 +166,14 @@ def test_what_cannot_be_picked():
         ),
         (node("Compress", ["x", "c"], ["y"], axis=2), {"c": np.zeros(4, bool)}, "takes no elements"),
         (
-            node("ScatterND", ["x", "i", "u"], ["y"], reduction="max"),
+            node("ScatterND", ["x", "i", "u"], ["y"], reduction="mean"),
             {"i": ints(0, 1).reshape(1, 2), "u": floats(1, 4)},
-            "reduction must be none or add",
+            "reduction must be one of none, add, max, min, mul, not mean",
+        ),
+        (
+            node("ScatterND", ["x", "i", "u"], ["y"], reduction="max"),
+            {"i": np.tile(ints(0, 1), (17, 1)), "u": floats(17, 4)},
+            "must have at most 16 updates at a place, not 17",
         ),
         (node("DFT", ["x", "", "a"], ["y"]), {"a": np.int64(1)}, "must be a product with at most 1,048,576 numbers"),
     ):

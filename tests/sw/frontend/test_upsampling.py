@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.cost import macs
+from concord.graph.execute import run
 from support.onnx_models import agrees, floats, ints, model, node, ops, unary
 
 
@@ -120,7 +122,8 @@ def test_the_proportions_may_stay(policy):
 
 REFUSED = [
     ({"mode": "linear", "antialias": 1}, [1, 1, 2, 2], "antialias must be 0, as runtimes differ"),
-    ({"coordinate_transformation_mode": "tf_crop_and_resize"}, [1, 1, 2, 2], "must be nearest, linear or cubic"),
+    ({"coordinate_transformation_mode": "half_pixel_odd"}, [1, 1, 2, 2], "must be nearest, linear or cubic"),
+    ({"coordinate_transformation_mode": "tf_crop_and_resize"}, [1, 1, 2, 2], "roi must be constant|operands or attr"),
     ({}, [1, 2, 2, 2], "must leave the batch and the channels as they are"),
     ({}, [2, 2], "must have a scale or a size for each of 4 axes"),
 ]
@@ -134,7 +137,51 @@ def test_what_is_refused(attrs, scales, message):
         import_model(proto)
 
 
-def test_three_spatial_axes_are_refused():
-    proto = unary("ConvTranspose", shape=(1, 2, 3, 3, 3), constants={"w": floats(2, 2, 2, 2, 2)})
-    with pytest.raises(UnsupportedModel, match="must have 1 or 2 spatial axes, not 3"):
+VOLUMES = [
+    ({}, (2, 3, 2, 2, 2)), ({"strides": [2, 1, 3]}, (2, 3, 3, 2, 2)),
+    ({"strides": [2, 2, 2], "pads": [1] * 6}, (2, 3, 3, 3, 3)),
+    ({"group": 2, "dilations": [1, 2, 1], "output_padding": [1, 0, 1], "strides": [2, 1, 2]}, (2, 2, 2, 2, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize(("attrs", "weight"), VOLUMES)
+def test_transposed_convolutions_of_volumes(attrs, weight, images):
+    constants = {"w": floats(*weight), "b": floats(weight[1] * attrs.get("group", 1))}
+    transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], **attrs)
+    agrees(model([transposed], {"x": (images, 2, 3, 2, 4)}, constants=constants))
+
+
+def test_more_spatial_axes_are_refused():
+    proto = unary("ConvTranspose", shape=(1, 2, 3, 3, 3, 3), constants={"w": floats(2, 2, 2, 2, 2, 2)})
+    with pytest.raises(UnsupportedModel, match="must have 1 to 3 spatial axes, not 4"):
         import_model(proto)
+
+
+REGIONS = {
+    "inside": ([0, 0, 0.2, 0.1, 1, 1, 0.9, 0.7], 0.0),
+    "beyond": ([0, 0, -0.3, 0.1, 1, 1, 1.2, 0.9], 0.0),
+    "beyond, with a value": ([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7], 10.0),
+}
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 3, 3], [1, 2, 1, 7]])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("name", REGIONS)
+def test_regions_of_images(name, mode, sizes):
+    region, value = REGIONS[name]
+    constants = {"r": np.float32(region), "s": ints(*sizes)}
+    item = node("Resize", ["x", "r", "", "s"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize",
+                extrapolation_value=value)  # fmt: skip
+    agrees(model([item], {"x": (1, 2, 4, 5)}, constants=constants, opset=18))
+
+
+def test_a_region_with_as_many_results_as_elements():
+    """As ONNX's reference has it: onnxruntime leaves such an axis as it is."""
+    constants = {"r": np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7]), "s": ints(1, 2, 4, 5)}
+    item = node("Resize", ["x", "r", "", "s"], ["y"], mode="linear",
+                coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0)  # fmt: skip
+    proto = model([item], {"x": (1, 2, 4, 5)}, constants=constants, opset=18)
+    x = np.random.default_rng(1).normal(size=(1, 2, 4, 5))
+    (want,) = ReferenceEvaluator(proto).run(None, {"x": x.astype("f4")})
+    np.testing.assert_allclose(run(import_model(proto), {"x": x})["y"], want, rtol=1e-4, atol=1e-4)
