@@ -112,6 +112,12 @@ class Context:
         self.taken.add(name)
         return name
 
+    def new_constant(self, node: OnnxNode, value: Array | np.generic) -> str:
+        """The name of a new constant, which a node needs."""
+        name = self.unique(f"{node.name}/constant")
+        self.constants[name] = np.asarray(value)
+        return name
+
     def emit(self, node: OnnxNode, op: str, inputs: Sequence[str], **attrs: Any) -> str:
         """Append a node with one output, and return that."""
         return self.emit_all(node, op, inputs, 1, **attrs)[0]

@@ -371,6 +371,8 @@ class _Importer:
         handler, host = handler_of(node.op), HOST_HANDLERS.get(node.op)
         kind = self.ctx.element_types.get(node.input(0))
         if reads_whole_numbers(self.ctx, node) and node.op not in MOVING_OPERATORS:
+            if node.op == "DequantizeLinear":
+                return quantization.meaning(self.ctx, node)
             if host is None:
                 raise Refusal("reads whole numbers and computes with floats alone", "put a Cast to float in front")
             return host(self.ctx, node)
@@ -442,7 +444,10 @@ class _Importer:
         if name in self.ctx.constants:
             self._constant_output(name)
         elif name in self.ctx.codes:
-            self.reasons.append(f"output '{name}': is an integer of QuantizeLinear; put DequantizeLinear behind it")
+            start = len(graph.nodes)
+            result, kind = quantization.codes_of(self.ctx, name)
+            self.ctx.bind(start, [result], [name])
+            self.ctx.element_types[name] = kind
         elif name in self.ctx.sequences:
             self.reasons.append(f"output '{name}': is a sequence; put SequenceAt or ConcatFromSequence behind it")
         elif name not in graph.shapes and not self.reasons:

@@ -11,6 +11,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.host import TypedTensor
 from concord.graph.ir import Quantization, Shape
 
 
@@ -46,6 +47,30 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
     ctx.codes[node.outputs[0]] = (x, read(ctx, node, dtype, ctx.shape(x)))
     return []
+
+
+def codes_of(ctx: Context, name: str) -> tuple[str, str]:
+    """The integers of QuantizeLinear as a tensor of the graph, which the host computes, and their type."""
+    from onnx import helper
+
+    x, codes = ctx.codes[name]
+    node = OnnxNode(helper.make_node("QuantizeLinear", [], [name], ctx.unique(f"{name}/codes")))
+    rank = len(ctx.graph.shapes[x])
+    scale, zero = (codes.along(numbers, rank) for numbers in (codes.scale, codes.zero_point))
+    low, high = (codes.along(end + codes.zero_point, rank) for end in codes.offsets)
+    y = ctx.emit(node, "Divide", [x], constant=scale)
+    y = ctx.emit(node, "Add", [ctx.emit(node, "Round", [y], limited=False)], constant=zero)
+    y = ctx.emit(node, "Clip", [y], min=float(low.min()), max=float(high.max()))
+    return y, f"{'' if codes.signed else 'u'}int{codes.bits}"
+
+
+def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """What integers of an input mean: less the zero point, times the scale."""
+    x = ctx.tensor(node.input(0))
+    codes = read(ctx, node, str(ctx.element_types[node.input(0)]), ctx.shape(x))
+    rank = len(ctx.shape(x))
+    y = ctx.emit(node, "Sub", [x], constant=codes.along(codes.zero_point, rank))
+    return [TypedTensor(ctx.emit(node, "Mul", [y], constant=codes.along(codes.scale, rank)))]
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:

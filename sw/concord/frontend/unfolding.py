@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Array, Context, OnnxNode
+from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import MOST_NODES, live_order
+from concord.frontend.quantised_operators import OF_CODES, QUANTISED_RULES, form_of, on_codes, quantised
 
 #: Nodes that take the place of one, some at a time.
 Unfolding = Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]
@@ -46,7 +47,7 @@ def loop(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     most, turn = min([*counts, _MOST_TURNS + 1]), 0
     while goes_on and turn < most:
         _check_turns(turn + 1, body)
-        number, condition = _constant(ctx, node, np.int64(turn)), _constant(ctx, node, np.bool_(True))
+        number, condition = ctx.new_constant(node, np.int64(turn)), ctx.new_constant(node, np.bool_(True))
         values = [number, condition, *carried]
         results = _read_later(ctx, node, [item.name for item in body.output])
         yield spliced(ctx, node, body, dict(zip([item.name for item in body.input], values, strict=True)), results)
@@ -80,7 +81,7 @@ def scan(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         parts = _read_later(ctx, node, rows)
         places = [length - 1 - turn if back else turn for back in backwards]
         yield [
-            _made(ctx, node, "Gather", [name, _constant(ctx, node, np.int64(place))], [part], axis=axis)
+            _made(ctx, node, "Gather", [name, ctx.new_constant(node, np.int64(place))], [part], axis=axis)
             for name, place, part, axis in zip(rows, places, parts, axes, strict=True)
         ]
         results = _read_later(ctx, node, [item.name for item in body.output])
@@ -200,7 +201,7 @@ def spliced(
 
     known = dict(names)
     for item in body.initializer:
-        known[item.name] = _constant(ctx, node, numpy_helper.to_array(item))
+        known[item.name] = ctx.new_constant(node, numpy_helper.to_array(item))
     order = [body.node[k] for k in live_order(body)]
     computed = {name for inner in order for name in inner.output if name}
     ends: list[OnnxNode] = []
@@ -243,13 +244,6 @@ def _read_later(ctx: Context, node: OnnxNode, stems: Sequence[str]) -> list[str]
     return names
 
 
-def _constant(ctx: Context, node: OnnxNode, value: Array | np.generic) -> str:
-    """The name of a new constant."""
-    name = ctx.unique(f"{node.name}/constant")
-    ctx.constants[name] = np.asarray(value)
-    return name
-
-
 def _made(ctx: Context, node: OnnxNode, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> OnnxNode:
     from onnx import helper
 
@@ -265,7 +259,7 @@ def _identity(ctx: Context, name: str, output: str) -> OnnxNode:
 def _with_axis(ctx: Context, node: OnnxNode, op: str, axis: int, name: str, output: str) -> OnnxNode:
     """Squeeze or Unsqueeze of an axis."""
     if ctx.opset >= _AXES_ARE_INPUTS:
-        return _made(ctx, node, op, [name, _constant(ctx, node, np.array([axis]))], [output])
+        return _made(ctx, node, op, [name, ctx.new_constant(node, np.array([axis]))], [output])
     return _made(ctx, node, op, [name], [output], axes=[axis])
 
 
@@ -330,7 +324,7 @@ def _split(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     else:
         each = [1] * shape[axis]
     names = _read_later(ctx, node, ["part"] * len(each))
-    sizes_name = [_constant(ctx, node, np.array(each))] if ctx.opset >= _AXES_ARE_INPUTS else []
+    sizes_name = [ctx.new_constant(node, np.array(each))] if ctx.opset >= _AXES_ARE_INPUTS else []
     attrs = {} if sizes_name else {"split": each}
     yield [_made(ctx, node, "Split", [x, *sizes_name], names, axis=axis, **attrs)]
     if not node.input(1) and not node.attrs.get("keepdims", 1):
@@ -375,10 +369,15 @@ def unfolding_of(ctx: Context, node: OnnxNode) -> Unfolding | None:
     """The rule for a node; ``None`` if it stands for itself."""
     if node.op == "Identity" and (node.input(0) in ctx.sequences or node.input(0) in ctx.empty):
         return repeated
+    if node.standard and node.op in OF_CODES and node.input(0) in ctx.codes:
+        return on_codes
+    if form_of(node) is not None:
+        return quantised
     return RULES.get(node.op) if node.standard else None
 
 
 RULES: dict[str, Unfolding] = {
+    **QUANTISED_RULES,
     "If": conditional,
     "Loop": loop,
     "Scan": scan,

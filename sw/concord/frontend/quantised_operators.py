@@ -1,0 +1,143 @@
+"""Operators on integers, as tools write them that quantise: each stands for one on floats between pairs of Q and DQ.
+
+Those of the domain ``com.microsoft`` are ONNX Runtime's. What an operator reads and makes has a scale and a zero point
+beside it, as operands of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.context import Context, OnnxNode
+from concord.frontend.errors import Refusal
+
+#: The domain of operators of ONNX Runtime.
+MICROSOFT = "com.microsoft"
+#: First version in which DequantizeLinear has an axis.
+_WITH_AXIS = 13
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Which operator on floats it is, and where the operands of the integers are.
+
+    Parameters
+    ----------
+    op : str
+        Operator of ONNX.
+    tensors : tuple of int
+        Places of the tensors, each with scale and zero point behind it.
+    result : int
+        Place of the scale of the result, with its zero point behind it.
+    axes : tuple of int
+        By tensor, the axis along which it may have several scales.
+    bias : int or None
+        Place of sums of integers, whose scale is the product of those of both tensors.
+    left_out : tuple of str
+        Attributes that the operator of ONNX does not have.
+    """
+
+    op: str
+    tensors: tuple[int, ...]
+    result: int
+    axes: tuple[int, ...] = (1, 1)
+    bias: int | None = None
+    left_out: tuple[str, ...] = ()
+
+
+_FORMS = {
+    "QLinearConv": _Form("Conv", (0, 3), 6, (1, 0), bias=8),
+    "QLinearMatMul": _Form("MatMul", (0, 3), 6, (-2, -1)),
+}
+_MICROSOFT_FORMS = {
+    "QLinearAdd": _Form("Add", (0, 3), 6),
+    "QLinearMul": _Form("Mul", (0, 3), 6),
+    "QGemm": _Form("Gemm", (0, 3), 7, (1, 1), bias=6),
+    **{
+        f"QLinear{op}": _Form(op, (0,), 3, left_out=("channels_last", "opset"))
+        for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax")
+    },
+}
+#: Operators that move codes, or compare them: the results have the same codes.
+OF_CODES = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool", "Identity")
+
+
+def form_of(node: OnnxNode) -> _Form | None:
+    """What an operator on integers stands for; ``None`` for others."""
+    if node.standard:
+        return _FORMS.get(node.op)
+    return _MICROSOFT_FORMS.get(node.op) if node.proto.domain == MICROSOFT else None
+
+
+def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """DequantizeLinear of what it reads, the operator on floats, and QuantizeLinear of its result."""
+    form = form_of(node)
+    assert form is not None
+    if node.attrs.get("channels_last", 0):
+        raise Refusal("channels_last must be 0", "export with the channels first")
+    axes = list(form.axes)
+    if form.op == "Gemm":
+        axes = [1, 0 if node.attrs.get("transB", 0) else 1]
+    names = [
+        _floats(ctx, node, place, axis) for place, axis in zip(form.tensors, axes, strict=False)
+    ]  # the nodes, and the tensor that they make
+    parts, operands = [part for part, _ in names], [name for _, name in names]
+    if form.bias is not None and node.input(form.bias):
+        first, second = (ctx.floats(node.input(place + 1), "scale").reshape(-1) for place in form.tensors)
+        scale = (first * second * float(node.attrs.get("alpha", 1.0))).astype(np.float32)
+        scale = scale.reshape(()) if scale.size == 1 else scale
+        name = ctx.new_constant(node, scale)
+        part, bias = _made(ctx, node, "DequantizeLinear", [node.input(form.bias), name], axis=-1)
+        parts.append(part)
+        operands.append(bias)
+    attrs = {name: value for name, value in node.attrs.items() if name not in form.left_out}
+    between, y = _made(ctx, node, form.op, operands, **attrs)
+    if node.input(form.result):
+        last, _ = _made(
+            ctx, node, "QuantizeLinear", [y, *node.inputs[form.result : form.result + 2]], node.outputs, axis=axes[0]
+        )
+    else:  # QGemm may make floats
+        last, _ = _made(ctx, node, "Identity", [y], node.outputs)
+    outside, ctx.opset = ctx.opset, max(ctx.opset, _WITH_AXIS)
+    yield [*parts, between, last]
+    ctx.opset = outside
+
+
+def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """An operator that gives codes as it gets them, between DequantizeLinear and QuantizeLinear with one scale."""
+    codes = ctx.codes[node.input(0)][1]
+    if codes.axis is not None:
+        raise Refusal("codes must have one scale", "put DequantizeLinear in front of it, and QuantizeLinear behind it")
+    kind = f"{'' if codes.signed else 'u'}int{codes.bits}"
+    scales = [
+        ctx.new_constant(node, codes.scale.astype(np.float32)),
+        ctx.new_constant(node, codes.zero_point.astype(kind)),
+    ]
+    first, x = _made(ctx, node, "DequantizeLinear", [node.input(0), *scales])
+    between, y = _made(ctx, node, node.op, [x, *node.inputs[1:]], **node.attrs)
+    last, _ = _made(ctx, node, "QuantizeLinear", [y, *scales], node.outputs[:1])
+    yield [first, between, last]
+
+
+def _floats(ctx: Context, node: OnnxNode, place: int, axis: int) -> tuple[OnnxNode, str]:
+    """What integers mean, and the name of that."""
+    scale = node.input(place + 1)
+    attrs: dict[str, Any] = {"axis": axis} if ctx.constant(scale, "scale").size > 1 else {}
+    return _made(ctx, node, "DequantizeLinear", node.inputs[place : place + 3], **attrs)
+
+
+def _made(
+    ctx: Context, node: OnnxNode, op: str, inputs: Sequence[str], outputs: Sequence[str] = (), **attrs: Any
+) -> tuple[OnnxNode, str]:
+    from onnx import helper
+
+    outputs = outputs or [ctx.unique(f"{node.name}/{op}")]
+    made = OnnxNode(helper.make_node(op, inputs, outputs, ctx.unique(f"{node.name}/{op}"), **attrs))
+    return made, outputs[0]
+
+
+QUANTISED_RULES: dict[str, Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]] = dict.fromkeys(_FORMS, quantised)

@@ -1,0 +1,143 @@
+"""Models on integers, as ONNX Runtime's quantiser writes them, against ONNX Runtime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper, load
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import concord
+from concord.frontend import UnsupportedModel, import_model
+from concord.graph.execute import run
+from concord.prove import prove
+from support.onnx_models import floats, info, ints, model, node, ops
+
+SHAPE = (1, 3, 8, 8)
+
+
+def network():
+    """Convolutions with a sum beside them, pooling, a mean and a dense layer."""
+    constants = {
+        "w1": floats(8, 3, 3, 3) / 4, "b1": floats(8), "w2": floats(8, 8, 3, 3) / 8, "b2": floats(8),
+        "w3": floats(8, 5) / 3, "b3": floats(5), "flat": ints(0, -1),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["a"], pads=[1] * 4),
+        node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["c", "w2", "b2"], ["d"], pads=[1] * 4),
+        node("Add", ["c", "d"], ["e"]),
+        node("LeakyRelu", ["e"], ["f"], alpha=0.2),
+        node("GlobalAveragePool", ["f"], ["g"]),
+        node("Reshape", ["g", "flat"], ["h"]),
+        node("Gemm", ["h", "w3", "b3"], ["i"]),
+        node("Sigmoid", ["i"], ["y"]),
+    ]
+    return model(nodes, {"x": SHAPE}, constants=constants)
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, x):
+        self.rows = iter({"x": row[None]} for row in x)
+
+    def get_next(self):
+        return next(self.rows, None)
+
+
+def quantised_model(folder, proto, **options):
+    path = folder / "quantised.onnx"
+    x = np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
+    (folder / "floats.onnx").write_bytes(proto.SerializeToString())
+    quantize_static(folder / "floats.onnx", path, Samples(x), quant_format=QuantFormat.QOperator, **options)
+    return load(path), x
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_a_network_of_integers(tmp_path, kind, per_channel):
+    """Results are those of ONNX Runtime but for a step of the codes; on the NPU they are near."""
+    proto, x = quantised_model(tmp_path, network(), activation_type=kind, weight_type=QuantType.QInt8,
+                               per_channel=per_channel)  # fmt: skip
+    kinds = {item.op_type for item in proto.graph.node}
+    assert {"QLinearConv", "QLinearAdd", "QGemm", "QLinearGlobalAveragePool", "QLinearSigmoid"} <= kinds
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    graph = import_model(proto)
+    assert "Conv" in ops(graph) and graph.weight_quantization
+    assert np.abs(run(graph, {"x": x})["y"] - want).max() < 0.02
+    results = concord.compile(proto, preset="ecp5-85f", calibrate=x[:8], quick=True).run(x)["y"]
+    assert np.abs(results - want).max() < 0.04
+
+
+def test_a_product_of_integers():
+    constants = {
+        "s": np.float32(0.02), "z": np.uint8(128), "w": np.arange(-12, 12, dtype=np.int8).reshape(6, 4) % 7,
+        "ws": np.float32([0.1, 0.2, 0.05, 0.1]), "wz": np.zeros(4, np.int8), "t": np.float32(0.04), "u": np.uint8(100),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("QLinearMatMul", ["q", "s", "z", "w", "ws", "wz", "t", "u"], ["p"]),
+        node("DequantizeLinear", ["p", "t", "u"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (1, 6)}, constants=constants, opset=12)
+    x = np.random.default_rng(2).normal(size=(8, 6)).astype("f4")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.041
+
+
+def integers_at_both_ends(kind):
+    """A convolution from codes of an input to codes of the result, in QDQ form, with another result beside it."""
+    constants = {"s": np.float32(0.05), "z": kind(3), "t": np.float32(0.1), "w": floats(4, 3, 3, 3) / 4}
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "z"], ["a"]), node("Conv", ["a", "w"], ["b"]),
+        node("QuantizeLinear", ["b", "t", "z"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": SHAPE}, constants=constants)
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    proto.graph.input[0].CopyFrom(info("x", SHAPE, number))
+    proto.graph.output[0].CopyFrom(info("y", None, number))
+    return proto
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_integers_as_inputs_and_results(kind, tmp_path):
+    """The host makes codes of results; they are those of ONNX Runtime but for one of them."""
+    proto = integers_at_both_ends(kind)
+    ends = np.iinfo(kind)
+    x = np.random.default_rng(1).integers(ends.min, ends.max, (12, *SHAPE[1:]), kind, endpoint=True)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    graph = import_model(proto)
+    assert graph.element_types == {"x": want.dtype.name, "y": want.dtype.name}
+    assert np.abs(run(graph, {"x": x})["y"] - want).max() <= 1
+    net = concord.compile(proto, preset="ecp5-85f", calibrate={"x": x}, quick=True)
+    results = net.run({"x": x})["y"]
+    assert results.dtype == want.dtype and np.abs(results.astype(int) - want.astype(int)).max() <= 3
+    net.save(tmp_path / "net")
+    proof = prove(tmp_path / "net", {"x": x[:2]}, machine_samples=1, only=["numpy", "onnx"])
+    assert proof.count.values > 0 and proof.count.different == 0
+
+
+def test_operators_that_move_codes():
+    constants = {"s": np.float32(0.1), "z": np.int8(4), "shape": ints(1, 6)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("Transpose", ["q"], ["t"], perm=[0, 2, 1]),
+        node("Reshape", ["t", "shape"], ["r"]), node("DequantizeLinear", ["r", "s", "z"], ["d"]),
+        node("Relu", ["d"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": (1, 2, 3)}, constants=constants)
+    x = np.random.default_rng(2).normal(size=(3, 2, 3)).astype("f4")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.051
+
+
+def test_what_is_refused():
+    constants = {"s": np.float32([0.1, 0.2]), "z": np.zeros(2, np.int8), "shape": ints(1, 6)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1), node("Reshape", ["q", "shape"], ["r"]),
+        node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]  # fmt: skip
+    with pytest.raises(UnsupportedModel, match="codes must have one scale"):
+        import_model(model(nodes, {"x": (1, 2, 3)}, constants=constants))
