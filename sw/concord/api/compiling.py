@@ -43,6 +43,8 @@ from concord.spec.presets import with_mantissas
 from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
 
+#: What helps where the NPU takes a part of a network.
+_IN_PART = "--partition any lets the host compute what the NPU does not take"
 #: Shows what goes on for as long as it lasts; what it gives shows how far that has got.
 Status = Callable[[str], AbstractContextManager[Show]]
 #: Labels, one class per sample.
@@ -226,7 +228,7 @@ def compile_network(
         if (part := _largest_part(job, configs, refusals)) is not None:
             return part
     with status("looking for what would make it fit"), unobserved():
-        raise _refused(graph, target.board, refusals, plain, options.batch)
+        raise _refused(graph, whole, target.board, refusals, plain, options.batch)
 
 
 @dataclass(frozen=True)
@@ -315,15 +317,23 @@ def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[li
 
 
 def _refused(
-    graph: Graph, board: str | None, refusals: Sequence[PresetRefusal], formats: Formats, batch: int
+    graph: Graph, whole: Graph, board: str | None, refusals: Sequence[PresetRefusal], formats: Formats, batch: int
 ) -> ValueError:
-    """The error for a network that no configuration takes, with what would help if it is only too large."""
+    """The error for a network that no configuration takes, with what would help; ``whole`` has the host's part, too."""
     error, least = refused_by_all(graph, board, refusals), nearest(refusals)
+    config = refusals[0].config if least is None else least[0]
+    lines = [_IN_PART] if whole.partition == "ends" and _takes_any(whole, config, formats, batch) else []
+    if isinstance(error, Unsupported):
+        return Unsupported(error.name, error.reasons, error.target, lines)
     if least is None:
         return error
-    config, lacking = least
-    lines = suggestions(graph, config, formats, batch, lacking)
-    return CapacityError("\n  ".join([str(error), *lines]), lacking.short)
+    lines = [*suggestions(graph, config, formats, batch, least[1]), *lines]
+    return CapacityError("\n  ".join([str(error), *lines]), least[1].short)
+
+
+def _takes_any(whole: Graph, config: NpuConfig, formats: Formats, batch: int) -> bool:
+    fits = partial(_fits, config=config, mantissas=formats.mantissas, batch=batch)
+    return NpuShare(replace(whole, partition="any"), fits, config).takes_any()
 
 
 def _compile(

@@ -7,8 +7,10 @@ what has a part that does not compile is taken not to, so few are tried.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -26,6 +28,8 @@ from concord.utils.attempts import Attempts, Show, show_nothing
 
 #: Least and greatest value.
 Range = tuple[float, float]
+#: Nodes that are tried to see whether the NPU takes any part.
+_FEW = 3
 #: Whether a graph compiles.
 Fits = Callable[[Graph], bool]
 
@@ -54,7 +58,7 @@ class NpuShare:
             work = [int(operator_of(node).kind is not OperatorKind.MOVING) for node in self.nodes]
         #: Places of the nodes that count, and how much each does.
         self.places, self.work = [k for k, size in enumerate(work) if size], [size for size in work if size]
-        self.crossing = [self._crossing(place) for place in range(len(self.nodes) + 1)]
+        self.crossing = self._crossing()
         fixed = [index for index, node in enumerate(self.nodes) if not self._for_host(node)]
         #: A part has these at least: there are no operations of the host for the first one and the last one.
         self.first, self.last = (fixed[0], fixed[-1] + 1) if fixed else (len(self.nodes), 0)
@@ -65,26 +69,41 @@ class NpuShare:
     def _for_host(self, node: Node) -> bool:
         return has_operations(node) and node_macs(self.whole, node) <= MOST_MACS
 
-    def _crossing(self, place: int) -> int:
-        """Values of a sample that are known in front of a node and read by it or behind."""
-        before = {name for node in self.nodes[:place] for name in node.outputs} | {*self.whole.inputs}
-        read = {name for node in self.nodes[place:] for name in node.inputs} | {*self.whole.outputs}
-        return sum(prod(self.whole.shapes[name]) for name in before & read)
+    def _crossing(self) -> list[int]:
+        """By place: values of a sample that are known in front of that node and read by it or behind."""
+        count = len(self.nodes)
+        known = dict.fromkeys(self.whole.inputs, 0) | {
+            name: place + 1 for place, node in enumerate(self.nodes) for name in node.outputs if name
+        }
+        read = {name: place for place, node in enumerate(self.nodes) for name in node.inputs}
+        read |= dict.fromkeys(self.whole.outputs, count)
+        changes = [0] * (count + 2)
+        for name in known.keys() & read.keys():
+            if known[name] <= read[name]:
+                changes[known[name]] += prod(self.whole.shapes[name])
+                changes[read[name] + 1] -= prod(self.whole.shapes[name])
+        return list(accumulate(changes[:-1]))
 
     def largest(self, least: int = 0) -> frozenset[str] | None:
         """Names of the nodes of the largest part; ``None`` if none with more than ``least`` compiles."""
         best: tuple[int, int] | None = None
-        count = len(self.places)
+        count, totals = len(self.places), list(accumulate(self.work, initial=0))
         for a in range(count):
-            enough = [b for b in range(a, count) if sum(self.work[a : b + 1]) > least]
-            if not enough or self._span(a, enough[0]) is None:
+            low, high = bisect_right(totals, totals[a] + least) - 1, count
+            if low >= count:
+                break  # all that is left is not enough
+            if self._span(a, low) is None:
                 continue
-            low, high = enough[0], count  # a part up to low compiles, and up to high none does
-            while high - low > 1:
+            while high - low > 1:  # a part up to low compiles, and up to high none does
                 middle = (low + high) // 2
                 low, high = (middle, high) if self._span(a, middle) is not None else (low, middle)
-            best, least = self._span(a, low), sum(self.work[a : low + 1])
+            best, least = self._span(a, low), totals[low + 1] - totals[a]
         return None if best is None else self._names(*best)
+
+    def takes_any(self) -> bool:
+        """Whether a part with one node that counts compiles, if only the largest ones are tried."""
+        ranked = sorted(range(len(self.places)), key=self.work.__getitem__, reverse=True)
+        return any(self._span(k, k) is not None for k in ranked[:_FEW])
 
     def size(self, names: Collection[str]) -> int:
         """Multiply-accumulates of a part; of a network without products the nodes that compute."""

@@ -114,7 +114,7 @@ def test_two_layers_read_each_other_in_place():
 
 
 def test_what_cells_cannot_do_is_told():
-    with pytest.raises(Unsupported, match="clip is not supported"):
+    with pytest.raises(Unsupported, match="clip must be left out"):
         compile_graph(recurrent("GRU", 8, 8, 2, clip=3.0), CONFIG)
     with pytest.raises(Unsupported, match="input_forget must go with a sigmoid"):
         tanh = (("Tanh", "Tanh", "Tanh"),)

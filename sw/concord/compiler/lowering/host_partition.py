@@ -161,9 +161,14 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
 
 def _around(graph: Graph, npu_nodes: Collection[str]) -> tuple[set[str], set[str]]:
     """Names of the nodes that do not depend on these ones, and of those that do."""
-    below = _closures(graph, graph.nodes[::-1], down=True)
-    back = set().union(*(below[name] for name in npu_nodes)) - {*npu_nodes}
-    return {node.name for node in graph.nodes} - back - {*npu_nodes}, back
+    front, back = set[str](), set[str]()
+    behind = set[str]()  # tensors that depend on these nodes
+    for node in graph.nodes:
+        if node.name not in npu_nodes:
+            (front if behind.isdisjoint(node.inputs) else back).add(node.name)
+        if node.name not in front:
+            behind.update(name for name in node.outputs if name)
+    return front, back
 
 
 def _closures(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:

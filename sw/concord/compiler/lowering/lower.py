@@ -6,7 +6,7 @@ multifunction units have a stage left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import takewhile
@@ -30,12 +30,16 @@ _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 
 
 class Unsupported(ValueError):
-    """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for."""
+    """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for.
 
-    def __init__(self, name: str, reasons: list[str], target: str = ""):
-        self.reasons = reasons
+    ``remedies`` are lines behind the reasons.
+    """
+
+    def __init__(self, name: str, reasons: list[str], target: str = "", remedies: Sequence[str] = ()):
+        self.name, self.reasons, self.target = name, reasons, target
         place = f" for {target}" if target else ""
-        super().__init__(f"{name} cannot be compiled{place}:" + "".join(f"\n  {reason}" for reason in reasons))
+        lines = "".join(f"\n  {line}" for line in (*reasons, *remedies))
+        super().__init__(f"{name} cannot be compiled{place}:{lines}")
 
 
 class VarianceRange(Enum):

@@ -30,7 +30,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     if ids.shape[1] != 1:
         raise LayoutError(f"batch must be 1, not {ids.shape[1]}")
     if node.attributes(RecurrentAttributes).clip is not None:
-        raise LayoutError("clip is not supported: leave it out, tables limit their inputs anyway")
+        raise LayoutError("clip must be left out: results are the same while what the activations read stays within it")
     views = [[] for _ in node.outputs]  # type: list[list[Ids]]
     for d, backward in enumerate(directions(node)):
         for collected, view in zip(views, _direction(lowering, node, ids, d, backward), strict=False):

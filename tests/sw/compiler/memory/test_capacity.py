@@ -50,6 +50,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
         "    matrix_depth = 15232",
         "    does not fit on ulx3s-25f: ecp5-25f needs 176 block RAMs of 56",
         "  --mantissa alone does not help: narrower mantissas make words smaller, not more",
+        "  --partition any lets the host compute what the NPU does not take",
     ]
     graph = import_model(tmp_path / "net.onnx")
     for larger in (ECP5_85F, ECP5_25F.replace(matrix_depth=15200)):
