@@ -33,17 +33,18 @@ MOVING_OPERATORS = (
     "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "DepthToSpace",
     "SpaceToDepth", "Slice", "Split", "Gather", "Pad", "Identity", "Dropout",
 )  # fmt: skip
-#: Operators that the NPU computes with constant indices, a constant condition, or to floats; else the host.
-OF_COMPUTED_OPERANDS = ("Gather", "Where", "Cast")
+#: Operators that the NPU computes with constant indices, a constant condition, to floats, or by powers of two; else the
+#: host.
+OF_COMPUTED_OPERANDS = ("Gather", "Where", "Cast", "Mod")
 
 
 #: Operators that the NPU computes with truth values.
 _WITH_TRUTHS = ("And", "Or", "Xor", "Not", "Where", "Cast")
 
 
-#: Operators that may read texts: they move elements, and the result has those of the first operand.
+#: Operators that may read texts: they move elements, and the result has those of the first operand, or count them.
 _OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "Slice", "Split",
-             "Gather", "Identity")  # fmt: skip
+             "Gather", "Identity", "TfIdfVectorizer")  # fmt: skip
 #: The same of ``ai.onnx.ml``, and those that look texts up.
 _LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder")
 

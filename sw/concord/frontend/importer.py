@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from concord.frontend.host import (
     HOST_HANDLERS,
     MOVING_OPERATORS,
     OF_COMPUTED_OPERANDS,
+    HostHandler,
     TypedTensor,
     reads_whole_numbers,
     texts_of,
@@ -53,6 +54,7 @@ from concord.frontend.load import (
 )
 from concord.frontend.ml import DOMAIN as ML_DOMAIN
 from concord.frontend.ml import ML_HANDLERS
+from concord.frontend.ngrams import NGRAM_HANDLERS
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.element_types import ends
@@ -96,6 +98,11 @@ _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm
 def handler_of(op: str) -> Handler | None:
     """What imports an operator: an entry of :data:`HANDLERS`, or the one for functions that are in the catalogue."""
     return HANDLERS.get(op) or (pointwise.function if op in by_onnx_name() else None)
+
+
+def host_handler_of(op: str) -> HostHandler | None:
+    """What imports an operator for the host."""
+    return HOST_HANDLERS.get(op) or NGRAM_HANDLERS.get(op)
 
 
 def import_model(
@@ -337,7 +344,9 @@ class _Importer:
 
     def _bind(self, node: OnnxNode, start: int) -> None:
         learned = ML_HANDLERS.get(node.op) if node.proto.domain == ML_DOMAIN else None
-        if learned is None and (not node.standard or (handler_of(node.op) is None and node.op not in HOST_HANDLERS)):
+        if learned is None and (
+            not node.standard or (handler_of(node.op) is None and host_handler_of(node.op) is None)
+        ):
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
             if node.standard and not integer and (rule := unfolding.defined_by_onnx(self.ctx, node)) is not None:
                 self._unfolded(node, lambda *_: rule)
@@ -350,7 +359,7 @@ class _Importer:
         texts = texts_of(self.ctx, node)
         typed = self._nodes_of(node, start) if learned is None else learned(self.ctx, node)
         if texts is not None and learned is None:
-            typed = [TypedTensor(result.name, result.element_type, texts) for result in typed]
+            typed = [replace(result, texts=texts) if result.element_type else result for result in typed]
         results = [result.name for result in typed]
         for index, name in enumerate(node.outputs):
             if name in self.ctx.used and index >= len(results) and name not in self.ctx.codes:
@@ -368,7 +377,7 @@ class _Importer:
 
     def _nodes_of(self, node: OnnxNode, start: int) -> Sequence[TypedTensor]:
         """Append nodes for one of the file: such that the NPU computes, or else such that the host does."""
-        handler, host = handler_of(node.op), HOST_HANDLERS.get(node.op)
+        handler, host = handler_of(node.op), host_handler_of(node.op)
         kind = self.ctx.element_types.get(node.input(0))
         if reads_whole_numbers(self.ctx, node) and node.op not in MOVING_OPERATORS:
             if node.op == "DequantizeLinear":

@@ -221,10 +221,10 @@ def input_values(proto: Any) -> list[Any]:
 
 
 def texts_of_model(proto: Any) -> list[str]:
-    """The texts that encoders of a model compare with, each one once."""
+    """The texts that operators of a model compare with, each one once."""
     from onnx import helper
 
-    names = ("cats_strings", "keys_strings")
+    names = ("cats_strings", "keys_strings", "pool_strings")
     lists = [
         helper.get_attribute_value(item) for node in proto.graph.node for item in node.attribute if item.name in names
     ]

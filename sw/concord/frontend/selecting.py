@@ -6,6 +6,7 @@ is exactly what ONNX says. Elements are moved along one axis if that suffices, e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from math import prod
@@ -25,6 +26,8 @@ Ids = npt.NDArray[np.int64]
 _MOST_RUNS = 64
 #: First version of ScatterElements.
 _FIRST_SCATTER = 11
+#: Parts of regions, each of which is a slice and its maximum.
+_MOST_PARTS = 256
 #: Updates of one place that are compared or multiplied one after the other.
 _MOST_ROUNDS = 16
 #: What reductions of updates are, and the number that changes nothing.
@@ -160,6 +163,46 @@ def regions(ctx: Context, node: OnnxNode) -> str:
     return linear(False, ctx, node)
 
 
+def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
+    """The maximum of every part of constant regions of images; an empty part has zero."""
+    x, regions = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "rois").reshape(-1, 5)
+    _, channels, height, width = ctx.shape(x)
+    parts, scale = [int(n) for n in node.attrs["pooled_shape"]], float(node.attrs.get("spatial_scale", 1.0))
+    if len(regions) * prod(parts) > _MOST_PARTS:
+        raise Refusal(f"must have at most {_MOST_PARTS} parts of regions, not {len(regions) * prod(parts)}")
+    results = []
+    for image, *corners in regions.tolist():
+        left, top, right, bottom = (math.floor(corner * scale + 0.5) for corner in corners)
+        lines = []
+        for rows in _even_parts(top, bottom, parts[0], height):
+            pieces = []
+            for columns in _even_parts(left, right, parts[1], width):
+                if not rows or not columns:
+                    zero = np.zeros((1, channels, 1, 1))
+                    first = ctx.emit(
+                        node, "Slice", [x], axes=(0, 2, 3), starts=(0, 0, 0), stops=(1, 1, 1), steps=(1,) * 3
+                    )
+                    pieces.append(ctx.emit(node, "Mul", [first], constant=zero))
+                    continue
+                starts, stops = (int(image), rows.start, columns.start), (int(image) + 1, rows.stop, columns.stop)
+                part = ctx.emit(node, "Slice", [x], axes=(0, 2, 3), starts=starts, stops=stops, steps=(1,) * 3)
+                pieces.append(ctx.emit(node, "ReduceMax", [part], axes=(2, 3), keepdims=True))
+            lines.append(_joined(ctx, node, pieces, 3))
+        results.append(_joined(ctx, node, lines, 2))
+    return _joined(ctx, node, results, 0)
+
+
+def _joined(ctx: Context, node: OnnxNode, parts: list[str], axis: int) -> str:
+    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+
+
+def _even_parts(first: int, last: int, count: int, size: int) -> list[range]:
+    """Parts of a region, those of its indices that there are; neighbours may share an index."""
+    each = max(last - first + 1, 1) / count
+    ends = [(math.floor(k * each) + first, math.ceil((k + 1) * each) + first) for k in range(count)]
+    return [range(min(max(a, 0), size), min(max(b, 0), size)) for a, b in ends]
+
+
 def unpooled(ctx: Context, node: OnnxNode) -> str:
     """Elements at constant places of a larger tensor of zeros."""
     x = ctx.tensor(node.input(0))
@@ -272,5 +315,6 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("ScatterElements", "ScatterND", "Scatter"), partial(scattered, 2)),
     "TensorScatter": partial(scattered, 1),
     "MaxUnpool": unpooled,
+    "MaxRoiPool": largest_in_regions,
     "DeformConv": partial(linear, False),
 }

@@ -302,6 +302,22 @@ def sequence(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
                 ctx.sequences[result] = [*names[:place], *names[place + 1 :]]
 
 
+def sequence_map(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """A copy of the body for every element of a sequence; others go along, or are the same for all."""
+    body, names = node.attrs["body"], ctx.sequences.get(node.input(0))
+    if names is None:
+        raise Refusal(f"sequence '{node.input(0)}' must be made in the model", "make its tensors inputs")
+    _check_turns(len(names), body)
+    made: list[list[str]] = [[] for _ in node.outputs]
+    for k in range(len(names)):
+        values = [ctx.sequences[name][k] if name in ctx.sequences else name for name in node.inputs]
+        results = _read_later(ctx, node, [item.name for item in body.output])
+        yield spliced(ctx, node, body, dict(zip([item.name for item in body.input], values, strict=True)), results)
+        for group, name in zip(made, results, strict=True):
+            group.append(name)
+    ctx.sequences.update(zip(node.outputs, made, strict=True))
+
+
 def _place(ctx: Context, node: OnnxNode, index: int, default: int, count: int) -> int:
     """A place in a sequence, counted from the begin."""
     name = node.input(index)
@@ -381,6 +397,7 @@ RULES: dict[str, Unfolding] = {
     "If": conditional,
     "Loop": loop,
     "Scan": scan,
+    "SequenceMap": sequence_map,
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), optional),
     **dict.fromkeys(
         (

@@ -119,6 +119,17 @@ def test_maxima_go_back_to_their_places():
         import_model(model([item], {"x": (1, 1, 2, 2)}))
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_maxima_of_regions(scale):
+    """Whole, small, and beyond the image."""
+    constants = {"r": np.float32([[0, 0, 0, 5, 4], [0, 1, 2, 1, 2], [0, 3, 1, 9, 9], [0, 8, 9, 12, 11]])}
+    item = node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 3], spatial_scale=scale)
+    agrees(model([item], {"x": (1, 2, 5, 6)}, constants=constants))
+    many = node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[9, 9])
+    with pytest.raises(UnsupportedModel, match="must have at most 256 parts of regions, not 324"):
+        import_model(model([many], {"x": (1, 2, 5, 6)}, constants=constants))
+
+
 def of_reference(proto, inputs):
     """Against ONNX's reference, where onnxruntime has no such operator."""
     graph = import_model(proto)

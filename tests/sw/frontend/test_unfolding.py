@@ -221,3 +221,19 @@ def test_messages_of_bodies_name_their_node():
                   constants={"c": np.array(True)})  # fmt: skip
     with pytest.raises(UnsupportedModel, match=re.escape("NonZero 'choice/inside': operator is not supported")):
         import_model(proto)
+
+
+def test_a_body_for_every_element_of_a_sequence():
+    """One element goes along with each, a tensor is the same for all."""
+    inner = body([node("Mul", ["a", "b"], ["p"]), node("Add", ["p", "c"], ["r"]), node("Relu", ["p"], ["t"])],
+                 ["a", "b", "c"], ["r", "t"])  # fmt: skip
+    nodes = [
+        node("SplitToSequence", ["x", "sizes"], ["s"], axis=1),
+        node("SplitToSequence", ["z", "sizes"], ["u"], axis=1),
+        node("SequenceMap", ["s", "u", "k"], ["m", "n"], body=inner),
+        node("ConcatFromSequence", ["m"], ["q"], axis=1),
+        node("ConcatFromSequence", ["n"], ["v"], axis=1),
+        node("Add", ["q", "v"], ["y"]),
+    ]
+    constants = {"sizes": np.array([2, 2, 2]), "k": np.float32([[0.5]])}
+    agrees(model(nodes, {"x": [1, 6], "z": [1, 6]}, constants=constants))
