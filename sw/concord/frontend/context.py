@@ -20,6 +20,8 @@ Array = npt.NDArray[Any]
 #: What helps where integers are computed with.
 _PAIRS = "put DequantizeLinear in front of it, and QuantizeLinear behind it, in front of the next DequantizeLinear"
 
+_PRODUCTS = "let MatMulInteger, ConvInteger or DequantizeLinear read them"
+
 
 class OnnxNode:
     """A node of the file: its operator, name, inputs, outputs and attributes as Python values."""
@@ -66,6 +68,8 @@ class Context:
         Constant tensors of the file, as they are there.
     codes : dict
         Outputs of QuantizeLinear: the tensor behind, and how its codes are made.
+    dynamic : dict
+        Outputs of DynamicQuantizeLinear: the tensor behind.
     decoded : dict
         Constants that DequantizeLinear made, and how.
     refused : set of str
@@ -94,6 +98,7 @@ class Context:
     used: set[str]
     constants: dict[str, Array] = field(default_factory=dict)
     codes: dict[str, tuple[str, Quantization]] = field(default_factory=dict)
+    dynamic: dict[str, str] = field(default_factory=dict)
     decoded: dict[str, Quantization] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     batchnorm: bool = False
@@ -144,6 +149,8 @@ class Context:
         """The tensor of the graph behind a name in the file."""
         if name in self.codes:
             raise Refusal("reads the integers of QuantizeLinear", _PAIRS)
+        if name in self.dynamic:
+            raise Refusal("reads the integers of DynamicQuantizeLinear", _PRODUCTS)
         if name not in self.graph.shapes:
             raise Refusal(f"operand '{name}' must be computed by the model, not constant", "make it an input")
         return name

@@ -457,6 +457,8 @@ class _Importer:
             result, kind = quantization.codes_of(self.ctx, name)
             self.ctx.bind(start, [result], [name])
             self.ctx.element_types[name] = kind
+        elif name in self.ctx.dynamic:
+            self.reasons.append(f"output '{name}': is an integer of DynamicQuantizeLinear; use QuantizeLinear")
         elif name in self.ctx.sequences:
             self.reasons.append(f"output '{name}': is a sequence; put SequenceAt or ConcatFromSequence behind it")
         elif name not in graph.shapes and not self.reasons:

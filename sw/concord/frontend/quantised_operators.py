@@ -123,6 +123,30 @@ def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     yield [first, between, last]
 
 
+def dynamic(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """Nothing: the NPU rounds blocks of numbers by their own exponents. Integers are as if their scale were 1."""
+    y, scale, zero = [*node.outputs, "", ""][:3]
+    ctx.dynamic[y] = ctx.tensor(node.input(0))
+    for name, value in ((scale, np.float32(1)), (zero, np.uint8(0))):
+        if name:
+            ctx.constants[name] = np.asarray(value)
+    yield []
+
+
+def of_integers(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """A product of what DynamicQuantizeLinear has read with constant integers, less their zero points."""
+    if node.input(0) not in ctx.dynamic:
+        raise Refusal("must read DynamicQuantizeLinear", "export in QDQ form or in floats")
+    weight = ctx.constant(node.input(1), "weight").astype(np.float64)
+    zero = ctx.constant(node.input(3), "zero point").astype(np.float64) if node.input(3) else np.zeros(())
+    if node.op == "ConvInteger" and zero.size > 1:
+        zero = zero.reshape(-1, *[1] * (weight.ndim - 1))
+    name = ctx.new_constant(node, (weight - zero).astype(np.float32))
+    op, operands = node.op.removesuffix("Integer"), [ctx.dynamic[node.input(0)], name]
+    made, _ = _made(ctx, node, op, operands, node.outputs, **node.attrs)
+    yield [made]
+
+
 def _floats(ctx: Context, node: OnnxNode, place: int, axis: int) -> tuple[OnnxNode, str]:
     """What integers mean, and the name of that."""
     scale = node.input(place + 1)
@@ -140,4 +164,8 @@ def _made(
     return made, outputs[0]
 
 
-QUANTISED_RULES: dict[str, Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]] = dict.fromkeys(_FORMS, quantised)
+QUANTISED_RULES: dict[str, Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]] = {
+    **dict.fromkeys(_FORMS, quantised),
+    "DynamicQuantizeLinear": dynamic,
+    **dict.fromkeys(("MatMulInteger", "ConvInteger"), of_integers),
+}

@@ -75,6 +75,8 @@ def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:
     """What codes mean; with another scale or zero point than they were made with, other values than were quantised."""
+    if node.input(0) in ctx.dynamic:
+        return ctx.dynamic[node.input(0)]
     if node.input(0) not in ctx.codes:
         raise Refusal("must follow QuantizeLinear, or read a constant", "make floats of inputs outside the model")
     x, codes = ctx.codes[node.input(0)]

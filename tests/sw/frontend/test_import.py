@@ -73,13 +73,15 @@ def test_what_no_output_needs_is_no_reason():
     assert ops(agrees(proto)) == ["Relu"]
 
 
-@pytest.mark.parametrize("op", ["ConvInteger", "DynamicQuantizeLinear"])
-def test_integer_operators_have_a_remedy(op):
-    inputs = {"ConvInteger": ["x", "w"]}.get(op, ["x"])
-    outputs = ["y", "u", "v"] if op == "DynamicQuantizeLinear" else ["y"]
+def test_integer_operators_have_a_remedy():
     constants = {"w": np.zeros((1, 1, 1, 1), np.int8)}
-    listed = reasons(model([node(op, inputs, outputs)], {"x": [1, 1, 2, 2]}, constants=constants))
-    assert listed == [f"{op} 'y': operator is not supported; export in QDQ form or in floats"]
+    listed = reasons(model([node("ConvInteger", ["x", "w"], ["y"])], {"x": [1, 1, 2, 2]}, constants=constants))
+    assert listed == ["ConvInteger 'y': must read DynamicQuantizeLinear; export in QDQ form or in floats"]
+    dynamic = node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
+    listed = reasons(model([dynamic, node("Relu", ["q"], ["y"])], {"x": [1, 3]}))
+    assert listed[0].startswith("Relu 'y': reads the integers of DynamicQuantizeLinear; let MatMulInteger, ConvInteger")
+    listed = reasons(model([dynamic], {"x": [1, 3]}, ["q"]))
+    assert listed == ["output 'q': is an integer of DynamicQuantizeLinear; use QuantizeLinear"]
 
 
 def test_weights_must_be_finite():

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, load
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 import concord
 from concord.frontend import UnsupportedModel, import_model
@@ -65,6 +65,23 @@ def test_a_network_of_integers(tmp_path, kind, per_channel):
     graph = import_model(proto)
     assert "Conv" in ops(graph) and graph.weight_quantization
     assert np.abs(run(graph, {"x": x})["y"] - want).max() < 0.02
+    results = concord.compile(proto, preset="ecp5-85f", calibrate=x[:8], quick=True).run(x)["y"]
+    assert np.abs(results - want).max() < 0.04
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_a_network_that_is_quantised_while_it_runs(tmp_path, kind, per_channel):
+    """Products are those of the floats: the NPU rounds inputs by exponents of their own, instead of scales."""
+    (tmp_path / "floats.onnx").write_bytes(network().SerializeToString())
+    quantize_dynamic(tmp_path / "floats.onnx", tmp_path / "net.onnx", weight_type=kind, per_channel=per_channel)
+    proto = load(tmp_path / "net.onnx")
+    kinds = {item.op_type for item in proto.graph.node}
+    assert {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"} <= kinds
+    x = np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.02
     results = concord.compile(proto, preset="ecp5-85f", calibrate=x[:8], quick=True).run(x)["y"]
     assert np.abs(results - want).max() < 0.04
 
