@@ -12,7 +12,7 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.networks import layer_results
-from concord.spec.presets import TINY
+from concord.spec.presets import ECP5_85F_256, TINY
 from support.compiled_nets import ROOMY, check, graph_of, integers
 from support.onnx_models import model, node
 
@@ -83,7 +83,7 @@ def test_channels_that_become_positions(channels, products, order):
     ]
     compiled = check(graph_of(nodes, x=(1, 2, 3, 3)), rng, limit=1)
     alike = products or order[1] == 1
-    assert copies(compiled) == [Reduction.DENSE if alike else Reduction.NONE] * 4
+    assert set(copies(compiled)) == {Reduction.DENSE if alike else Reduction.NONE}
 
 
 SHAPES = [
@@ -335,3 +335,59 @@ def test_what_copies_cost_is_one_line():
     both = check(graph_of([Node("Add", "both", ("x", "z"), ("y",))], x=(1, 4, 1), z=(1, 1, 5)), rng)
     text = copies_text(both.lowered)
     assert re.fullmatch(r"2 operands copied to where a layer needs them, by \d+ chains, \d of them rounded .*", text)
+
+
+def turned(rng, channels, size, split, perm, last):
+    """A convolution whose result, of shape ``split``, is transposed and read as an image by another one."""
+    return graph_of(
+        [
+            conv("first", "x", "h", 2, channels, rng, 1, 0),
+            reshape("split", "h", "s", 1, *split),
+            Node("Transpose", "turn", ("s",), ("t",), {"perm": (0, *(axis + 1 for axis in perm))}),
+            reshape("image", "t", "i", 1, *last),
+            conv("last", "i", "y", last[0], 2, rng, 1, 0),
+        ],
+        x=(1, 2, *size),
+    )
+
+
+def copy_words(compiled):
+    """Words of the matrix memory that copies take."""
+    nodes = {node.name for node in compiled.graph.nodes if node.op == "Copy"}
+    layers = [layer for layer in compiled.lowered.layers if set(layer.nodes) & nodes and layer.weight is not None]
+    return sum(compiled.allocations[f"weight.{layer.name}"].count for layer in layers)
+
+
+LARGE = ECP5_85F_256.replace(matrix_depth=2048, narrow_depth=8192, wide_depth=8192, program_depth=1024)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "split", "perm", "last", "words"),
+    [
+        (16, (16, 16), (16, 16, 16), (1, 0, 2), (16, 16, 16), 256),  # channels and rows change places
+        (16, (16, 16), (16, 16, 16), (2, 1, 0), (16, 16, 16), 256),  # channels and columns
+        (48, (4, 16), (48, 4, 16), (2, 1, 0), (16, 4, 48), 768),  # in the lanes of three vectors
+        (16, (4, 24), (16, 4, 24), (2, 1, 0), (24, 4, 16), 384),  # columns become the lanes of two
+    ],
+)
+def test_vectors_at_equal_distances_are_a_window(channels, size, split, perm, last, words):
+    """A position of the copy takes lanes of several vectors; those in between take no place in a matrix."""
+    graph = turned(np.random.default_rng(1), channels, size, split, perm, last)
+    compiled = check(graph, np.random.default_rng(2), LARGE, limit=1)
+    assert copies(compiled) and copy_words(compiled) <= words
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("config", [ROOMY, LARGE], ids=lambda config: config.name)
+def test_random_orders_of_axes(seed, config):
+    """Every element comes from where it should, whatever axes become channels."""
+    rng = np.random.default_rng(seed)
+    height, width = (tuple(rng.integers(1, 4, 2).tolist()) for _ in range(2))
+    channels = tuple(rng.integers(1, 6, 2).tolist())
+    split = (*channels, *height, *width)
+    perm = tuple(rng.permutation(6).tolist())
+    sizes = [split[axis] for axis in perm]
+    cuts = sorted(rng.choice(np.arange(1, 6), 2, replace=False).tolist())
+    last = [int(np.prod(part)) for part in np.split(sizes, cuts)]
+    graph = turned(rng, int(np.prod(channels)), (int(np.prod(height)), int(np.prod(width))), split, perm, last)
+    check(graph, rng, config, limit=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
 from concord.spec.isa import VECTOR_ADDR_BITS
-from concord.utils.arrays import Ids
+from concord.utils.arrays import FloatArray, Ids
 
 #: Chains that a copy may take.
 MOST_CHAINS = 256
+#: Words of a matrix that a chain more is worth.
+_CHAIN_WORDS = 8
+_NO_WEIGHT: FloatArray = np.empty(0)
 #: Steps along rows and columns between positions that one chain copies, those that take few chains first.
 _STEPS = sorted(product(range(1, 9), repeat=2), key=prod)
 
@@ -86,12 +89,37 @@ def lanes_of(lowering: Lowering, name: str, shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class _Box:
-    """Positions ``rows`` x ``columns`` of the copy, the walk of their elements, and whether lanes stay."""
+    """What one chain copies: some native vectors of positions ``rows`` x ``columns`` of the copy.
+
+    Parameters
+    ----------
+    rows, columns : range
+        The positions.
+    walk : Walk
+        The vectors that are read.
+    stays : bool
+        Whether lanes stay.
+    window : LayerWindow
+        Those that make up a position.
+    tile, count : int
+        First native vector of a position that is written, and elements from there on.
+    places : array
+        ``[count]``: element of the ``taps * walk.tiles`` vectors of a window, ``PAD`` for zeros.
+    """
 
     rows: range
     columns: range
     walk: Walk
     stays: bool
+    window: LayerWindow
+    tile: int
+    count: int
+    places: Ids
+
+    @property
+    def words(self) -> int:
+        """Native tiles of the matrix; a chain that moves whole vectors has none."""
+        return 0 if self.stays else -(-self.count // self.walk.storage.native) * self.window.taps * self.walk.tiles
 
 
 def copy(lowering: Lowering, node: Node) -> None:
@@ -196,20 +224,22 @@ def _in_shape(view: Ids, attributes: CopyAttributes) -> Ids:
 def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: int, box: _Box, number: int) -> Layer:
     """The chain that writes a box of some channels, of so many that the copy has."""
     storages, native = lowering.done.storages, lowering.config.native
-    height, width, count = len(box.rows), len(box.columns), len(channels)
+    height, width, count = len(box.rows), len(box.columns), box.count
     target = storages.new(lowering.fresh(f"{node.name}.{number}"), height, width, count)
     line = parent.width * parent.tiles
-    offset = box.rows.start * line + box.columns.start * parent.tiles
+    offset = box.rows.start * line + box.columns.start * parent.tiles + box.tile
+    channels = channels[box.tile * native :][:count]
     target.place(parent, offset, box.rows.step * line, box.columns.step * parent.tiles)
     ids = np.full((parent.height, parent.width, of), PAD)
     ids[np.ix_(np.array(box.rows), np.array(box.columns), channels)] = target.view(count)
     weight = None
     if not box.stays:
-        weight = np.zeros((count, 1, 1, box.walk.tiles * native))
-        used = np.flatnonzero(box.walk.lanes != PAD)
-        weight[used, 0, 0, box.walk.lanes[used]] = 1.0
+        full = np.zeros((count, box.window.taps * box.walk.tiles * native))
+        used = np.flatnonzero(box.places != PAD)
+        full[used, box.places[used]] = 1.0
+        weight = full.reshape(count, *box.window.kernel, -1)
     return Layer(
-        target.name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, LayerWindow(),
+        target.name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, box.window,
         (height, width, target.tiles), node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)),
         node.inputs[0], [], [node.name],
     )  # fmt: skip
@@ -248,7 +278,83 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
         tiles = int(pattern.max()) // native + 1
         walk = Walk(storage, int(vector[y, x]), len(rows), len(columns), tiles, down, along, pattern)
         stays = np.array_equal(pattern, np.arange(channels)) and _alone(lowering, storage, walk, channels)
-        yield _Box(rows, columns, walk, stays)
+        whole = _Box(rows, columns, walk, stays, LayerWindow(), 0, channels, pattern)
+        yield from [whole] if stays else _with_windows(lowering, whole)
+
+
+def _with_windows(lowering: Lowering, whole: _Box) -> list[_Box]:
+    """A box that takes a product, as chains with small matrices if that saves more than they cost.
+
+    Vectors at equal distances are a window, so that those in between take no place in a matrix. Every native vector of
+    a position that is written may have a window of its own.
+    """
+    native = lowering.config.native
+    parts = [range(k, min(k + native, whole.count)) for k in range(0, whole.count, native)]
+    ways = [[whole]]
+    for ranges in ([range(whole.count)], parts)[: len(parts)]:
+        boxes = [_windowed(whole, part.start // native, whole.places[part.start : part.stop]) for part in ranges]
+        if all(box is not None and _possible(lowering, box) for box in boxes):
+            ways.append([box for box in boxes if box is not None])
+    return min(ways, key=lambda boxes: sum(box.words + _CHAIN_WORDS for box in boxes))
+
+
+def _windowed(whole: _Box, tile: int, places: Ids) -> _Box | None:
+    """The box that writes elements ``places`` from vector ``tile`` on; ``None`` if what it reads is no window."""
+    walk, native = whole.walk, whole.walk.storage.native
+    vectors = np.unique(places[places != PAD] // native)
+    if not len(vectors):
+        return None
+    step = int(vectors[1] - vectors[0]) if len(vectors) > 1 else 1
+    columns = next((k for k in range(1, len(vectors)) if vectors[k] - vectors[k - 1] != step), len(vectors))
+    rows = len(vectors) // columns
+    line = int(vectors[columns] - vectors[0]) if rows > 1 else 1
+    grid = (vectors[0] + np.arange(rows)[:, None] * line + np.arange(columns) * step).reshape(-1)
+    if not np.array_equal(grid, vectors):
+        return None
+    taps = [(rows, line), (columns, step)]
+    if rows == 1 and walk.height == 1:
+        taps.reverse()  # where no positions follow each other
+    axes = [
+        _axis(count, stride, *tap)
+        for count, stride, tap in zip((walk.height, walk.width), (walk.row_stride, walk.stride), taps, strict=True)
+    ]
+    if any(axis is None for axis in axes):
+        return None
+    (height, row_stride, sy, dy), (width, stride, sx, dx) = (axis for axis in axes if axis is not None)
+    window = LayerWindow((taps[0][0], taps[1][0]), (sy, sx), (dy, dx))
+    start = walk.start + int(vectors[0])
+    read = Walk(walk.storage, start, height, width, 1, row_stride, stride, np.arange(native))
+    order = np.searchsorted(vectors, places // native) * native + places % native
+    return _Box(whole.rows, whole.columns, read, False, window, tile, len(places), np.where(places == PAD, PAD, order))
+
+
+def _axis(count: int, step: int, taps: int, distance: int) -> tuple[int, int, int, int] | None:
+    """Of ``count`` windows ``step`` vectors apart with taps at a ``distance``: turns, stride, and both in strides."""
+    if taps == 1:
+        return count, step, 1, 1
+    if count == 1:
+        return taps, distance, 1, 1
+    if step <= 0:
+        return None
+    stride = gcd(step, distance)
+    moved, dilated = step // stride, distance // stride
+    return (count - 1) * moved + (taps - 1) * dilated + 1, stride, moved, dilated
+
+
+def _possible(lowering: Lowering, box: _Box) -> bool:
+    """Whether a chain can copy a box."""
+    out = (len(box.rows), len(box.columns), -(-box.count // lowering.config.native))
+    layer = Layer(
+        "", box.walk, Reduction.DENSE, _NO_WEIGHT, box.window, out, "", box.walk.storage, np.empty(0, np.int64), ""
+    )
+    try:
+        legality.check(layer, lowering.config)
+    except LayoutError:
+        return False
+    first, loops = box.walk.start, box.walk.loops
+    ends = [(turns - 1) * step for turns, step in loops]
+    low, high = (first + sum(f(end, 0) for end in ends) for f in (min, max))
+    return 0 <= low and high < box.walk.storage.vectors
 
 
 def _alone(lowering: Lowering, storage: Storage, walk: Walk, channels: int) -> bool:
