@@ -18,6 +18,7 @@ from concord.spec.presets import ECP5_85F_256, TINY
 from concord_bench.tasks import TASKS, calibration, folder, load
 from support.compiled_nets import (
     attention,
+    exchanged_axes,
     graph_convolution,
     group_normalised,
     grouped_softmax,
@@ -73,6 +74,7 @@ def neighbours():
         lambda: separable(24),
         scaled_functions,
         normalised,
+        exchanged_axes,
         group_normalised,
         joined_maps,
         neighbours,
@@ -86,6 +88,7 @@ def neighbours():
         "row tiles",
         "functions",
         "normalisation",
+        "axes",
         "groups",
         "maps",
         "graph",

@@ -284,3 +284,16 @@ def joined_maps():
         ],
         x=(1, 2, 4, 4),
     )
+
+
+def exchanged_axes():
+    """Channels and rows change places between two convolutions: a copy whose windows take a lane of every row."""
+    rng = np.random.default_rng(11)
+    return graph_of(
+        [
+            _conv(rng, "first", "x", "a", _weights(rng, 4, 2, 3, 3)),
+            Node("Transpose", "turn", ("a",), ("b",), {"perm": (0, 2, 1, 3)}),
+            _conv(rng, "last", "b", "y", _weights(rng, 3, 4, 3, 3)),
+        ],
+        x=(1, 2, 4, 3),
+    )

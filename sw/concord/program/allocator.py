@@ -148,6 +148,14 @@ class Allocator:
         )
         return addr
 
+    def share(self, name: str, other: str) -> int:
+        """Give ``name`` the words of another allocation, whose contents are equal, and return the first address."""
+        if name in self.allocations:
+            raise ValueError(f"name must be new, not {name!r}")
+        there = self.allocations[other]
+        self.allocations[name] = Allocation(name, there.region, there.addr, 0, f"those of {other}")
+        return there.addr
+
     def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:
         """Note what is loaded; packed only when an image is made, after the check that everything fits."""
         self.constants.add(name)

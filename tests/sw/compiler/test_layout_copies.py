@@ -366,7 +366,7 @@ LARGE = ECP5_85F_256.replace(matrix_depth=2048, narrow_depth=8192, wide_depth=81
     [
         (16, (16, 16), (16, 16, 16), (1, 0, 2), (16, 16, 16), 256),  # channels and rows change places
         (16, (16, 16), (16, 16, 16), (2, 1, 0), (16, 16, 16), 256),  # channels and columns
-        (48, (4, 16), (48, 4, 16), (2, 1, 0), (16, 4, 48), 768),  # in the lanes of three vectors
+        (48, (4, 16), (48, 4, 16), (2, 1, 0), (16, 4, 48), 256),  # in the lanes of three vectors
         (16, (4, 24), (16, 4, 24), (2, 1, 0), (24, 4, 16), 384),  # columns become the lanes of two
     ],
 )

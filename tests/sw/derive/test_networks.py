@@ -29,6 +29,7 @@ NETS = (
     "normalised",
     "group_normalised",
     "joined_maps",
+    "exchanged_axes",
 )
 
 

@@ -238,7 +238,7 @@ class _Search:
         for index, (name, layer) in enumerate(self.layers.items()):
             narrowed = self._candidate(self.config.wgt_mant, {name: probe})
             error = max(np.linalg.norm(narrowed.outputs[out] - whole.outputs[out]) for out in narrowed.outputs) / scale
-            words = sum(whole.compiled.allocations[item].count for item in layer.weights)
+            words = max(sum(whole.compiled.allocations[item].count for item in layer.weights), 1)  # 0: of another layer
             for mant in range(self.config.wgt_mant - 1, MANT_MIN - 1, -1):
                 steps.append((error**2 * 4.0 ** (probe - mant) / words, index, -mant, name))
         return [(name, -negative) for _, _, negative, name in sorted(steps)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
-from concord.compiler.ir.layers import Recurrent, Reduction
+from concord.compiler.ir.layers import Layer, Recurrent, Reduction
 from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -27,6 +29,7 @@ class DataSection:
     config: NpuConfig
     formats: Formats = DEFAULT
     _constants: dict[bytes, str] = field(default_factory=dict)
+    _weights: dict[Hashable, str] = field(default_factory=dict)
     _tables: dict[TableSpec, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,21 +60,26 @@ class DataSection:
                 self._cell(layer)
                 continue
             if layer.weight is not None:
-                name, weight, mant = (
-                    f"weight.{layer.name}",
-                    pad_weight(layer),
-                    self.formats.mantissa(layer, self.config),
-                )
-                if layer.reduction is Reduction.DENSE:
-                    self.allocator.matrix(name, weight, mant=mant)
-                else:
-                    slide = self.slide(index)
-                    if slide is not None and slide.down:
-                        weight = weight.transpose(0, 2, 1)
-                    self.allocator.depthwise(name, weight, mant=mant, sliding=slide is not None)
+                self._weight(layer, self.slide(index))
             for k, mfu_op in enumerate(layer.mfu_ops):
                 if mfu_op.operand is not None and mfu_op.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)
+
+    def _weight(self, layer: Layer, slide: Slide | None) -> None:
+        """Weights of a layer; equal ones are stored once."""
+        name, weight, mant = f"weight.{layer.name}", pad_weight(layer), self.formats.mantissa(layer, self.config)
+        dense = layer.reduction is Reduction.DENSE
+        if not dense and slide is not None and slide.down:
+            weight = weight.transpose(0, 2, 1)
+        key = (dense, slide is not None, mant, weight.shape, blake2b(weight.tobytes()).digest())
+        if key in self._weights:
+            self.allocator.share(name, self._weights[key])
+            return
+        self._weights[key] = name
+        if dense:
+            self.allocator.matrix(name, weight, mant=mant)
+        else:
+            self.allocator.depthwise(name, weight, mant=mant, sliding=slide is not None)
 
     def _cell(self, block: Recurrent) -> None:
         """Weights and constants of a recurrent block."""

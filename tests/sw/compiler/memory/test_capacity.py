@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from concord.cli.main import main
 from concord.compiler.calibration.suggestions import suggestions
-from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -17,7 +17,7 @@ from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import ROOMY, check, graph_of, integers, perceptron
 from support.onnx_models import floats, mlp, model, node
 from support.row_tiled_nets import conv, separable, window
 
@@ -260,3 +260,16 @@ def test_the_preset_that_computes_most_is_named_first(tmp_path):
     """266,240 weights of dense layers, which are a little too many for one preset and as many as another one has."""
     lines = compiled_by_command(tmp_path, mlp(1024, 256, 16), "--preset", "ecp5-85f-256")
     assert lines[1] == "  it fits into ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f)"
+
+
+def test_equal_weights_are_stored_once():
+    """Not those whose mantissas differ."""
+    rng = np.random.default_rng(11)
+    weight, bias = integers(rng, (8, 8)), integers(rng, 8)
+    nodes = [Node("Dense", f"d{k}", (f"t{k}",), (f"t{k + 1}",), {"weight": weight, "bias": bias}) for k in range(3)]
+    graph = graph_of(nodes, t0=(1, 8))
+    compiled = check(graph, rng, limit=1)
+    counts = [compiled.allocations[f"weight.d{k}"].count for k in range(3)]
+    assert counts == [counts[0], 0, 0] and counts[0] > 0
+    narrower = compile_graph(graph, ROOMY, Formats(mantissas={"d1": 4})).allocations
+    assert [narrower[f"weight.d{k}"].count for k in range(3)] == [counts[0], counts[0], 0]
