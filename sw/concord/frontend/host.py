@@ -46,7 +46,7 @@ _WITH_TRUTHS = ("And", "Or", "Xor", "Not", "Where", "Cast")
 _OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "Slice", "Split",
              "Gather", "Identity", "TfIdfVectorizer")  # fmt: skip
 #: The same of ``ai.onnx.ml``, and those that look texts up.
-_LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "LabelEncoder", "OneHotEncoder")
+_LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "CategoryMapper", "LabelEncoder", "OneHotEncoder")
 
 
 def texts_of_constant(values: Array) -> tuple[str, ...]:

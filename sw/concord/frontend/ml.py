@@ -170,6 +170,15 @@ def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [TypedTensor(y, kind, ctx.texts.get(node.input(0)))]
 
 
+def category_mapper(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Texts for whole numbers, or the other way round."""
+    numbers, texts = node.attrs["cats_int64s"], node.attrs["cats_strings"]
+    names = ("keys_strings", "values_int64s") if node.input(0) in ctx.texts else ("keys_int64s", "values_strings")
+    keys, values = (texts, numbers) if node.input(0) in ctx.texts else (numbers, texts)
+    node.attrs |= dict(zip(names, (keys, values), strict=True))
+    return encoder(ctx, node)
+
+
 def joined(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Features side by side."""
     return [TypedTensor(ctx.emit(node, "Concat", [ctx.tensor(name) for name in node.inputs], axis=1))]
@@ -366,8 +375,7 @@ def _trees(ctx: Context, node: OnnxNode, prefix: str, outputs: int, ids: str) ->
     mode = modes.pop() if modes else "BRANCH_LEQ"
     if node.attrs.get("aggregate_function", "SUM") not in ("SUM", "AVERAGE"):
         raise Refusal(f"aggregate_function must be SUM or AVERAGE, not {node.attrs['aggregate_function']}")
-    if any(node.attrs.get("nodes_missing_value_tracks_true", ())):
-        raise Refusal("missing values must not be followed", "fill them in outside the model")
+    # Where missing values lead does not matter: inputs and what the NPU computes are numbers.
     keys = list(zip(node.attrs["nodes_treeids"], node.attrs["nodes_nodeids"], strict=True))
     number = {key: k for k, key in enumerate(keys)}
     trees = list(dict.fromkeys(tree for tree, _ in keys))
@@ -400,6 +408,44 @@ def _trees(ctx: Context, node: OnnxNode, prefix: str, outputs: int, ids: str) ->
         depth=tree_depth(low, high, roots),
     )  # fmt: skip
     return y if base is None else ctx.emit(node, "Add", [y], constant=base)
+
+
+def tree_ensemble(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Trees whose nodes and leaves have numbers of their own; what the leaves hold is added up."""
+    x, features = _rows(ctx, node)
+    modes = {int(mode) for mode in _needed(node, "nodes_modes").reshape(-1)}
+    if len(modes) > 1 or not modes <= {0, 1, 2, 3}:
+        raise Refusal(f"nodes_modes must be one of 0, 1, 2, 3 for all nodes, not {', '.join(map(str, sorted(modes)))}")
+    (mode,) = modes
+    aggregate = int(node.attrs.get("aggregate_function", 1))
+    if aggregate > 1:
+        raise Refusal(f"aggregate_function must be 0 (mean) or 1 (sum), not {aggregate}")
+    if node.attrs.get("post_transform", 0):
+        reason = (
+            f"post_transform must be 0, not {node.attrs['post_transform']}: runtimes differ on the numbers of others"
+        )
+        raise Refusal(reason, "put Softmax or Sigmoid behind")
+    splits, leaves = _needed(node, "nodes_splits"), _needed(node, "leaf_weights")
+    count, size = len(splits), len(splits) + len(leaves)
+
+    def children(side: str) -> FloatArray:
+        targets = np.asarray(node.attrs[f"nodes_{side}nodeids"]) + count * np.asarray(node.attrs[f"nodes_{side}leafs"])
+        return np.concatenate([targets, np.arange(count, size)]).astype(np.float64)
+
+    low, high = children("true"), children("false")
+    if mode > 1:
+        low, high = high, low
+    feature = np.concatenate([np.asarray(node.attrs["nodes_featureids"], np.float64), np.zeros(len(leaves))])
+    if feature.max() >= features:
+        raise Refusal(f"nodes_featureids must be less than {features}, not {feature.max():g}")
+    roots = np.asarray(node.attrs["tree_roots"], np.float64)
+    values = np.zeros((size, int(node.attrs.get("n_targets", 1))))
+    values[np.arange(count, size), np.asarray(node.attrs["leaf_targetids"])] = leaves / (1 if aggregate else len(roots))
+    y = ctx.emit(
+        node, "Trees", [x], features=feature, thresholds=np.concatenate([splits, np.zeros(len(leaves))]),
+        low=low, high=high, roots=roots, values=values, strict=mode in (1, 2), depth=tree_depth(low, high, roots),
+    )  # fmt: skip
+    return [TypedTensor(y)]
 
 
 def tree_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -450,6 +496,8 @@ ML_HANDLERS: dict[str, HostHandler] = {
     "LinearClassifier": linear_classifier,
     "SVMRegressor": support_vectors,
     "SVMClassifier": support_vector_classifier,
+    "CategoryMapper": category_mapper,
+    "TreeEnsemble": tree_ensemble,
     "TreeEnsembleRegressor": tree_regressor,
     "TreeEnsembleClassifier": tree_classifier,
     "ZipMap": same,

@@ -37,7 +37,10 @@ def model(nodes, outputs, constants=None, kind=FLOAT, more=()):
     )
     for output in graph.output:
         output.type.tensor_type.shape.SetInParent()
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    opsets = [
+        helper.make_opsetid("", 18),
+        helper.make_opsetid("ai.onnx.ml", 5 if nodes[0].op_type == "TreeEnsemble" else 3),
+    ]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     onnx.checker.check_model(proto)
     return proto
@@ -82,6 +85,18 @@ def forest(trees, depth, outputs, prefix, ids, mode="BRANCH_LEQ", positive=False
 def regressor(mode="BRANCH_LEQ", **more):
     trees = forest(3, 3, 2, "target", "target_ids", mode)
     return learned("TreeEnsembleRegressor", n_targets=2, **trees, **more)
+
+
+def ensemble(mode, aggregate, transform=0):
+    """Two trees: one of three nodes, and one of a single node, whose leaves have numbers of their own."""
+    tensors = {"nodes_splits": np.float32([0.5, -0.5, 1.0, 0.0]), "nodes_modes": np.full(4, mode, np.uint8),
+               "leaf_weights": np.float32([0.5, -1.0, 2.0, 0.25, 1.5, -0.75])}  # fmt: skip
+    return learned(
+        "TreeEnsemble", tree_roots=[0, 3], n_targets=2, aggregate_function=aggregate, post_transform=transform,
+        nodes_featureids=[0, 1, 2, 3], nodes_truenodeids=[1, 0, 2, 4], nodes_trueleafs=[0, 1, 1, 1],
+        nodes_falsenodeids=[2, 1, 3, 5], nodes_falseleafs=[0, 1, 1, 1], leaf_targetids=[0, 1, 0, 1, 1, 0],
+        **{name: numpy_helper.from_array(value, name) for name, value in tensors.items()},
+    )  # fmt: skip
 
 
 def classifier(labels, **more):
@@ -194,6 +209,12 @@ CASES = {
     **{f"trees {mode}": regressor(f"BRANCH_{mode}") for mode in ("LEQ", "LT", "GTE", "GT")},
     "trees with base": regressor(base_values=[0.5, -1.0]),
     "mean of trees": regressor(aggregate_function="AVERAGE"),
+    "trees that follow missing values": regressor(nodes_missing_value_tracks_true=[1] * 45),
+    **{f"ensemble {mode} {aggregate}": ensemble(mode, aggregate) for mode in range(4) for aggregate in (0, 1)},
+    "CategoryMapper to texts": learned("CategoryMapper", {"y": TEXT}, kind=INT64, cats_int64s=[0, 2, -1],
+                                       cats_strings=["x", "y", "z"], default_string="other"),
+    "CategoryMapper of texts": learned("CategoryMapper", {"y": INT64}, kind=TEXT, cats_int64s=[4, 2, -1],
+                                       cats_strings=["a", "c", ""], default_int64=9),
     "classes by trees": classifier([0, 1, 2]),
     **{f"{op} with texts": texts_of_classes(op) for op in ("LinearClassifier", "SVMClassifier", "trees")},
     "labels by trees": classifier([3, 1, 8], post_transform="SOFTMAX"),
@@ -434,6 +455,9 @@ def test_what_is_refused():
         (machine(3, vectors_per_class=[4, 5]), "vectors_per_class must be a number for each of 3 classes, not 2"),
         (planes(2), "label must not be read: without support vectors libraries differ .*--outputs y keeps the scores"),
         (scores_alone(planes(2)), None),
+        (ensemble(0, 1, 2), "post_transform must be 0, not 2: runtimes differ"),
+        (ensemble(4, 1), "nodes_modes must be one of 0, 1, 2, 3 for all nodes, not 4"),
+        (ensemble(0, 3), r"aggregate_function must be 0 \(mean\) or 1 \(sum\), not 3"),
         (
             learned("OneHotEncoder", cats_strings=["a", "b"]),
             "must be cats_int64s, as the operand is of numbers",
