@@ -224,7 +224,8 @@ def compile_network(
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
         return replace(compilation, preset=chosen, compiled=with_front(compilation.compiled, parts, whole))
     if options.partition == "any" and trained is None:
-        job = _Job(whole, options, whole_samples, labels, engine, status)
+        stay = () if reference is None else reference.stay
+        job = _Job(whole, stay, options, whole_samples, labels, engine, status)
         if (part := _largest_part(job, configs, refusals)) is not None:
             return part
     with status("looking for what would make it fit"), unobserved():
@@ -236,6 +237,7 @@ class _Job:
     """What :func:`compile_network` is asked for."""
 
     whole: Graph
+    stay: tuple[str, ...]
     options: Options
     samples: Mapping[str, npt.ArrayLike] | None
     labels: Labels | None
@@ -274,6 +276,7 @@ def _largest_part(job: _Job, configs: Sequence[NpuConfig], refusals: Sequence[Pr
                 best = largest(shares)
             continue
         compiled = with_front(compilation.compiled, parts, cut)
+        compiled = replace(compiled, package=replace(compiled.package, stay=job.stay))
         text = f"the NPU computes {share_text(whole, compiled.npu)}, and the host the rest: {_why(refusals)}"
         return replace(compilation, share=text, compiled=compiled)
     return None

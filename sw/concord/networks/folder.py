@@ -81,7 +81,7 @@ def _save_arrangement(package: Package, path: Path) -> None:
     options["formats"] = package.formats.to_dict()
     options["partition"] = package.partition
     if package.npu_nodes is not None:
-        options["npu_nodes"] = sorted(package.npu_nodes)
+        options |= {"npu_nodes": sorted(package.npu_nodes), "stay": list(package.stay)}
     if package.quantised_model is not None:
         options["quantised_model"] = package.quantised_model.to_dict()
     options["input_records"] = {name: record.to_dict() for name, record in package.input_records.items()}
@@ -120,7 +120,8 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
     quantised = None if measured is None else QuantisedModel.from_dict(measured)
     nodes = header.get("npu_nodes")  # of a network of which the NPU computes what it holds
-    graph = _graph(data[MODEL], quantised, header["partition"], None if nodes is None else frozenset(nodes))
+    stay = tuple(header.get("stay", ())) if quantised is None else quantised.stay
+    graph = _graph(data[MODEL], stay, header["partition"], None if nodes is None else frozenset(nodes))
     image, parts = Image.load(folder / IMAGE, data=data[IMAGE]), without_front(graph)
     arrangement = replace(arrangement, beside=frozenset(parts.rest.inputs) - frozenset(arrangement.inputs))
     if not arrangement.fits(image):
@@ -141,14 +142,14 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         element_types=graph.element_types,
         partition=graph.partition,
         npu_nodes=graph.npu_nodes,
+        stay=stay,
         texts=graph.texts,
     )
 
 
-def _graph(model: bytes, quantised: QuantisedModel | None, partition: str, npu_nodes: frozenset[str] | None) -> Graph:
+def _graph(model: bytes, stay: tuple[str, ...], partition: str, npu_nodes: frozenset[str] | None) -> Graph:
     """The network of a file, with the pairs that were computed when it was compiled."""
-    graph = import_model(model, stay=() if quantised is None else quantised.stay)
-    return replace(graph, partition=partition, npu_nodes=npu_nodes)
+    return replace(import_model(model, stay=stay), partition=partition, npu_nodes=npu_nodes)
 
 
 def recompile(folder: Path) -> Compiled:
@@ -161,7 +162,7 @@ def recompile(folder: Path) -> Compiled:
     """
     data = NETWORK_FOLDER.read(folder)
     package = package_of(folder, data)
-    graph = _graph(data[MODEL], package.quantised_model, package.partition, package.npu_nodes)
+    graph = _graph(data[MODEL], package.stay, package.partition, package.npu_nodes)
     parts = without_front(graph)
     try:
         compiled = compile_graph(parts.rest, package.config, package.formats, batch=package.arrangement.batch)
@@ -176,6 +177,7 @@ def recompile(folder: Path) -> Compiled:
         compiled.package,
         image=image,
         quantised_model=package.quantised_model,
+        stay=package.stay,
         input_records=package.input_records,
         expected_error=package.expected_error,
     )

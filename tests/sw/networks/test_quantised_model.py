@@ -174,6 +174,24 @@ def test_pairs_that_change_much_are_computed(tmp_path, factor, what):
     assert sum(node.op == "FakeQuantize" for node in again.graph.nodes) == (factor != 1)
 
 
+def test_a_folder_of_a_part_knows_the_pairs(tmp_path):
+    """The host computes the first product and the last one; how far that is from the model is not measured."""
+    maker, rng = QdqMaker((12,), np.random.default_rng(1)), np.random.default_rng(2)
+    x = rng.normal(0, 1, (50, 12))
+    hidden = maker.fitted(maker.product("x", 12, 400), "INT8", x, 0.25)
+    proto = maker.model([maker.product(maker.product(maker.add("Sigmoid", hidden), 400, 160), 160, 20)])
+    (want,) = onnxruntime_results(proto, {"x": x})
+    net = concord.compile(proto, preset="ecp5-25f", calibrate=x, quick=True, partition="any")
+    results = net.run(x)
+    assert net.compilation.share and len(net.package.stay) == 1 and net.package.quantised_model is None
+    assert relative(next(iter(results.values())), want) < 0.04
+    net.save(tmp_path / "net")
+    kept = concord.load(tmp_path / "net")
+    assert kept.package.stay == net.package.stay
+    assert [values.tobytes() for values in kept.run(x).values()] == [values.tobytes() for values in results.values()]
+    assert recompile(tmp_path / "net").image.program == net.image.program
+
+
 def test_an_input_that_codes_cut_off():
     """Unsigned codes make zeros of negative samples; without samples an input is taken for what its codes mean."""
     maker, x = QdqMaker((6,), np.random.default_rng(1)), np.random.default_rng(2).normal(0, 1, (50, 6))

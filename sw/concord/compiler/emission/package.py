@@ -65,6 +65,8 @@ class Package:
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     npu_nodes : frozenset of str or None
         Names of the nodes that the NPU computes, where their operators do not decide.
+    stay : tuple of str
+        Names of the pairs of a quantised model that are computed, of a network in part or from a folder.
     formats : Formats
         What it was compiled with.
     quantised_model : QuantisedModel or None
@@ -86,6 +88,7 @@ class Package:
     element_types: Mapping[str, str] = field(default_factory=dict)
     partition: str = "ends"
     npu_nodes: frozenset[str] | None = None
+    stay: tuple[str, ...] = ()
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

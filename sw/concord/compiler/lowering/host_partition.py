@@ -207,7 +207,13 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
         graph.shapes, batched,
     )  # fmt: skip
     ranges = graph.known_ranges | dict(_table_ranges(nodes, crossing))
-    whole = replace(graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges)
+    there = {*inputs, *crossing}.union(*(node.outputs for node in rest))
+    own = {node.name for node in rest}
+    whole = replace(
+        graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges,
+        quantization={name: codes for name, codes in graph.quantization.items() if name in there},
+        weight_quantization={name: codes for name, codes in graph.weight_quantization.items() if name in own},
+    )  # fmt: skip
     if graph.npu_nodes is not None:
         whole = replace(whole, from_host=frozenset([*crossing, *(name for name in inputs if name in by_front)]))
     return Parts(first, whole)
