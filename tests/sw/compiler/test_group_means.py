@@ -8,6 +8,7 @@ from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.graph.execute import run
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
 from support.compiled_nets import ROOMY
@@ -168,3 +169,23 @@ def test_groups_of_a_part_of_the_channels():
     x = rng.normal(0, 1, (4, 3, 4, 4))
     assert not moved(compiled)
     assert relative_error(emulate(compiled, {"x": x})["y"], results(proto, x)) < 0.012
+
+
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize(("heads", "size"), [(4, 8), (3, 10), (2, 20), (8, 4)])
+@pytest.mark.parametrize("scale", [0.02, 1.0, 50.0])
+def test_features_of_every_head_are_normalised_where_they_lie(rms, heads, size, scale):
+    """Queries and keys of a transformer: groups of lanes, at every position by itself."""
+    rng, width = np.random.default_rng(7), heads * size
+    more = {"w": rng.normal(0, 0.3, (6, width)).astype(np.float32), "split": np.array([1, 5, heads, size])}
+    more |= {"gain": rng.normal(1, 0.3, size).astype(np.float32), "back": np.array([1, 5, width])}
+    name = "RMSNormalization" if rms else "LayerNormalization"
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]), node("Reshape", ["a", "split"], ["h"]),
+        node(name, ["h", "gain"], ["n"], axis=-1, epsilon=1e-6), node("Reshape", ["n", "back"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": (1, 5, 6)}, ["y"], more, opset=23 if rms else 17)
+    graph, x = import_model(proto), rng.normal(0.2 * scale, scale, (6, 5, 6))
+    compiled = compile_graph(graph, WIDE)
+    assert not moved(compiled)
+    assert relative_error(emulate(compiled, {"x": x})["y"], run(graph, {"x": x})["y"]) < 0.02

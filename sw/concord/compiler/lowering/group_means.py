@@ -25,7 +25,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How a tensor lies whose reduced axes are in positions and in lanes.
+    """How a tensor lies whose reduced axes are in positions and in lanes, or in some of the lanes of a position.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class GroupLayout:
     single : bool
         Whether no other axes are in lanes.
     form : Form
-        How the mean over positions is walked.
+        How the mean over positions is walked, or that over lanes if there are no positions.
     """
 
     factors: tuple[tuple[int, ...], ...]
@@ -63,12 +63,13 @@ class GroupLayout:
 
 
 def group_layout(lowering: Lowering, tensor: str, axes: Sequence[int]) -> GroupLayout:
-    """How a tensor lies that is reduced over ``axes``, some of which are in lanes and some in positions.
+    """How a tensor lies that is reduced over ``axes``, in lanes and in positions or in some lanes of a position.
 
     Raises
     ------
     LayoutError
-        If an axis is in lanes and in positions in another way than its first elements say, or none is in both.
+        If an axis is in lanes and in positions in another way than its first elements say, or the axes are all lanes
+        of a position, or positions alone.
     """
     ids = lowering.whole(tensor)
     reduced = [axis for axis in axes if ids.shape[axis] > 1]
@@ -81,12 +82,14 @@ def group_layout(lowering: Lowering, tensor: str, axes: Sequence[int]) -> GroupL
         factors.append(tuple(length for length, _ in parts))
         positions += [at + k for k, (_, in_lanes) in enumerate(parts) if in_lanes is False]
         within += [at + k for k, (_, in_lanes) in enumerate(parts) if in_lanes]
-    if not positions or not within:
-        raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
-    form = form_of_view(lowering, ids.reshape([size for sizes in factors for size in sizes]), positions)
-    if form.inside or not set(within) <= set(form.lanes):
+    view = ids.reshape([size for sizes in factors for size in sizes])
+    form = form_of_view(lowering, view, positions or within)
+    lanes = {*form.lanes, *(() if positions else within)}
+    if form.inside == bool(positions) or not within or not lanes.issuperset(within):
         raise LayoutError(f"axes {list(axes)} must be positions and lanes of positions")
-    single = set(form.lanes) == set(within)
+    single = lanes == set(within)
+    if single and not positions:
+        raise LayoutError(f"axes {list(axes)} must not be all lanes of a position")
     return GroupLayout(tuple(factors), tuple(positions), tuple(within), single, form)
 
 

@@ -113,7 +113,8 @@ class _Nodes(NodeBuilder):
         """The mean over all axes that are reduced, where it meets the elements that it is of."""
         if self.layout is None:
             return self.add("ReduceMean", what, x, **self.axes)
-        x = self.add("ReduceMean", f"{what} of positions", x, **self.axes)
+        if self.layout.positions:
+            x = self.add("ReduceMean", f"{what} of positions", x, **self.axes)
         if self.layout.single:
             return self.add("ReduceMean", what, x, axes=self.layout.within, keepdims=True)
         return self.add("GroupMean", what, x, axes=self.layout.within)
@@ -136,7 +137,7 @@ class _Nodes(NodeBuilder):
         Where groups are in lanes, it is the mean of the largest of every channel that becomes 1.
         """
         size = self.add("Max", "magnitude", self.add("Mul", "negative", x, constant=np.asarray(-1.0)), x)
-        largest = self.add("ReduceMax", "largest", size, **self.axes, masked=True)
+        largest = self.add("ReduceMax", "largest", size, **self.axes, masked=True) if self.axes["axes"] else size
         if self.layout is not None and self.layout.single:
             attrs = {"axes": self.layout.within, "keepdims": True, "masked": True}
             largest = self.add("ReduceMax", "largest of all lanes", largest, **attrs)
