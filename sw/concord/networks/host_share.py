@@ -38,11 +38,13 @@ def host_lines(compiled: Compiled) -> Iterator[str]:
     for where, part in (("in front of", package.front), ("behind", package.host_graph)):
         if part is None:
             continue
-        work = host_work(part)
+        work, beside = host_work(part), package.arrangement.beside  # what the NPU does not see
+        reads = [name for name in part.inputs if part is package.front or name not in beside]
+        writes = [name for name in part.outputs if part is not package.front or name not in beside]
         ops = ", ".join(dict.fromkeys(node.op for node in part.nodes))
         yield (
             f"{where} the NPU the host computes {ops}: {work:,} operations a sample, beside {multiplied:,} "
-            f"multiply-accumulates of the NPU; {_values(part.inputs, part)} become {_values(part.outputs, part)}"
+            f"multiply-accumulates of the NPU; {_values(reads, part)} become {_values(writes, part)}"
         )
     if own := sum(macs(part) for part in (package.front, package.host_graph) if part is not None):
         share = 100 * own / (own + multiplied)

@@ -59,7 +59,7 @@ def analyse_machine(
     ValueError
         For inputs, ranges or widths that are not possible, or a network without a product.
     """
-    inputs, package = package.arranged_inputs(inputs), package.of_npu
+    inputs, package = package.npu_inputs(inputs), package.of_npu
     config = package.config
     register = config.acc_register or config.acc_width
     width = check_width("width", min(register, 64) if width is None else width)

@@ -215,7 +215,7 @@ class DerivedComparison:
 
     def _run_inside(self, inputs: Inputs) -> NDArray[np.float64]:
         if self.subject.package is not None:
-            inputs = {name: np.asarray(x) for name, x in self.subject.package.arranged_inputs(inputs).items()}
+            inputs = {name: np.asarray(x) for name, x in self.subject.package.npu_inputs(inputs).items()}
         group, model = self.subject.observed.group, self.subject.observed.model
         if group > 1:
             inputs = {name: _grouped(np.asarray(x), group) for name, x in inputs.items()}

@@ -17,7 +17,9 @@ from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
 from concord.networks.folder import recompile
 from concord.networks.host_share import host_lines
+from concord.overflow.compiled import analyse_machine
 from concord.program.allocator import CapacityError
+from concord.prove import prove
 from concord.report import analyse, render
 from support.compiled_nets import graph_of
 from support.host_stage_nets import (
@@ -259,7 +261,8 @@ def test_what_does_not_fit_is_for_the_host():
     )
     arrangement = net.package.arrangement
     assert [list(ports) for ports in (arrangement.inputs, arrangement.outputs)] == [["a"], ["d"]]
-    *_, share = host_lines(net.compilation.compiled)
+    front, back, share = host_lines(net.compilation.compiled)
+    assert front.endswith("12 values become 400 values") and back.endswith("160 values become 32 values")
     assert share == "the host computes 8,240 of 72,240 multiply-accumulates of the network (11.4 %)"
     with pytest.raises(CapacityError, match="does not fit"):
         concord.compile(too_large(), preset=PRESET)
@@ -288,6 +291,17 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
     net.save(tmp_path / "net")
     again = recompile(tmp_path / "net")
     assert again.image.program == net.image.program and again.package.npu_nodes == net.package.npu_nodes
+
+
+def test_what_the_host_alone_reads_is_no_input_of_the_npu(tmp_path):
+    """Derived software, also with everything inside, and counts of bits."""
+    x = inputs_of("too_large", 8)
+    net = concord.compile(too_large(), preset=PRESET, partition="any")
+    net.save(tmp_path / "net")
+    proof = prove(tmp_path / "net", x, samples=2, machine_samples=1, only=["numpy", "onnx"])
+    assert proof.count.different == 0 and proof.count.values > 1000
+    assert net.package.arrangement.beside == {"t", "x"}
+    assert len(analyse_machine(net.package, x).layers) == 1
 
 
 def test_a_part_that_no_preset_takes_is_no_help():

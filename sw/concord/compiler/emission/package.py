@@ -152,6 +152,11 @@ class Package:
         own = {name: values for name, values in inputs.items() if name in known}
         return own | run_on_host(self.front, read)
 
+    def npu_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
+        """Those of :meth:`arranged_inputs` that have ports: what the host alone reads is left out."""
+        arranged = self.arranged_inputs(inputs)
+        return {name: values for name, values in arranged.items() if name not in self.arrangement.beside}
+
     def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:
         """Ports of a batch from the inputs of the network: the host's part in front, then the arrangement.
 
