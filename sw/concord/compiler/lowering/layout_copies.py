@@ -23,11 +23,14 @@ from concord.compiler.lowering.padding import padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
+from concord.program.allocator import CapacityError
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import FloatArray, Ids
 
 #: Chains that a copy may take.
 MOST_CHAINS = 256
+#: Words of copies, in terms of those that the matrix memory has, that are refused before they are made.
+_FAR_TOO_MANY = 16
 #: Words of a matrix that a chain more is worth.
 _CHAIN_WORDS = 8
 _NO_WEIGHT: FloatArray = np.empty(0)
@@ -193,6 +196,7 @@ def _plain(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids:
     layers: list[Layer] = []
     for channels in groups:
         boxes = list(_boxes(lowering, view[..., channels]))
+        _check_room(lowering, node, boxes)
         parent = lowering.done.storages.new(node.outputs[0], height, width, len(channels))
         legality.check_storage(parent)
         first = len(lowering.done.layers) + len(layers)
@@ -204,6 +208,22 @@ def _plain(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids:
         legality.check(layer, lowering.config)
     lowering.done.layers += layers
     return result
+
+
+def _check_room(lowering: Lowering, node: Node, boxes: list[_Box]) -> None:
+    """Tell before matrices are made that they are far too large.
+
+    Raises
+    ------
+    CapacityError
+        With the words that they need.
+    """
+    config = lowering.config
+    different = {(box.window.kernel, box.count, box.places.tobytes()): box.words for box in boxes if not box.stays}
+    need, have = sum(different.values()) * config.native // (config.engines * config.lanes), config.matrix_depth
+    if need > _FAR_TOO_MANY * have:
+        copies = f"copies of {node.inputs[0]} need {need}"
+        raise CapacityError(f"does not fit into {config.name}: matrix memory has {have} words, but {copies}")
 
 
 def _positions(ids: Ids, attributes: CopyAttributes) -> Ids:
@@ -268,9 +288,8 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
     lanes = np.where(there, local - vector[..., None] * native, PAD)
     keys = np.concatenate([owner[..., None], lanes], axis=2).reshape(-1, channels + 1)
     _, kinds = np.unique(keys, axis=0, return_inverse=True)
-    for count, (rows, columns) in enumerate(_grids(kinds.reshape(height, width), vector)):
-        if count == MOST_CHAINS:
-            raise LayoutError(f"elements must be such that at most {MOST_CHAINS} chains copy them")
+    chains = 0
+    for rows, columns in _grids(kinds.reshape(height, width), vector):
         y, x = rows.start, columns.start
         pattern, storage = lanes[y, x], parts[int(owner[y, x])].root
         down = int(vector[y + rows.step, x] - vector[y, x]) if len(rows) > 1 else 0
@@ -279,7 +298,11 @@ def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:
         walk = Walk(storage, int(vector[y, x]), len(rows), len(columns), tiles, down, along, pattern)
         stays = np.array_equal(pattern, np.arange(channels)) and _alone(lowering, storage, walk, channels)
         whole = _Box(rows, columns, walk, stays, LayerWindow(), 0, channels, pattern)
-        yield from [whole] if stays else _with_windows(lowering, whole)
+        boxes = [whole] if stays else _with_windows(lowering, whole)
+        chains += len(boxes)
+        if chains > MOST_CHAINS:
+            raise LayoutError(f"elements must be such that at most {MOST_CHAINS} chains copy them")
+        yield from boxes
 
 
 def _with_windows(lowering: Lowering, whole: _Box) -> list[_Box]:

@@ -273,3 +273,22 @@ def test_equal_weights_are_stored_once():
     assert counts == [counts[0], 0, 0] and counts[0] > 0
     narrower = compile_graph(graph, ROOMY, Formats(mantissas={"d1": 4})).allocations
     assert [narrower[f"weight.d{k}"].count for k in range(3)] == [counts[0], counts[0], 0]
+
+
+def test_copies_that_are_far_too_large_are_refused_before_they_are_made():
+    """Elements in no order, each from a vector of its own: a matrix over all of these vectors."""
+    rng, size = np.random.default_rng(12), 300
+    take = {"axes": (1,), "steps": (1,)}
+    nodes = [
+        Node("Dense", name, (x,), (y,), {"weight": integers(rng, (size, 4), 1), "bias": np.zeros(size)})
+        for name, x, y in (("first", "x", "a"), ("second", "z", "b"))
+    ]
+    nodes += [
+        Node("Slice", f"part {k}", ("a",), (f"p{k}",), {"starts": (int(n),), "stops": (int(n) + 1,), **take})
+        for k, n in enumerate(rng.permutation(size))
+    ]
+    nodes.append(Node("Concat", "mixed", tuple(f"p{k}" for k in range(size)), ("m",), {"axis": 1}))
+    nodes.append(Node("Mul", "last", ("m", "b"), ("y",)))
+    config = TINY.replace(matrix_depth=1024)
+    error = refused(graph_of(nodes, x=(1, 4), z=(1, 4)), config)
+    assert str(error) == "does not fit into tiny: matrix memory has 1024 words, but copies of m need 45000"
