@@ -18,6 +18,7 @@ import numpy as np
 from concord.compiler.lowering.host_partition import MOST_MACS, Parts, split, without_front
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.memory.footprint import distinct_weights
 from concord.graph.cost import macs, node_macs
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
@@ -147,13 +148,8 @@ class NpuShare:
         return self.tried[start, stop]
 
     def _weights_fit(self, start: int, stop: int) -> bool:
-        """Whether the weights alone do not fill the matrix memory."""
-        count: int = sum(
-            node.attrs[key].size
-            for node in self.nodes[start:stop]
-            if (held := operator_of(node).weights) is not None
-            for key in held.names
-        )
+        """Whether the matrix memory has room for the weights alone."""
+        count = distinct_weights(self.nodes[start:stop])
         return count <= self.config.matrix_depth * self.config.rows * self.config.lanes
 
     def _tried(self, start: int, stop: int) -> bool:

@@ -293,6 +293,17 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
     assert again.image.program == net.image.program and again.package.npu_nodes == net.package.npu_nodes
 
 
+def test_equal_weights_count_once():
+    """A product that is there three times, of which the memory holds one; and a fourth, which is another."""
+    model = network(
+        [*(node("Gemm", [f"x{k}", "w"], [f"x{k + 1}"]) for k in range(3)), node("Gemm", ["x3", "v"], ["y"])],
+        {"x0": (FLOAT, [200])}, {"y": (FLOAT, [200])}, {"w": floats(200, 200) / 9, "v": floats(200, 200)[::-1] / 9},
+    )  # fmt: skip
+    net = concord.compile(model, preset=PRESET, partition="any")
+    assert (ops(net.package.front), ops(net.package.host_graph)) == ([], ["Dense"])
+    assert "120,000 of 160,000" in net.compilation.share
+
+
 def test_what_the_host_alone_reads_is_no_input_of_the_npu(tmp_path):
     """Derived software, also with everything inside, and counts of bits."""
     x = inputs_of("too_large", 8)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 
 from concord.compiler.ir.layers import AnyLayer
-from concord.graph.ir import Graph
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.program.allocator import Allocation, CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Bits of a KiB.
 KIB = 8192
@@ -22,6 +24,14 @@ def weight_bits(layer: AnyLayer, allocations: Mapping[str, Allocation], config: 
     return words * config.rows * (config.lanes * mant + config.wgt_exp_width)
 
 
+def distinct_weights(nodes: Iterable[Node]) -> int:
+    """Weights of some nodes; those of tensors with equal contents, which are stored once, count once."""
+    records = ((node, operator_of(node).weights) for node in nodes)
+    arrays: list[FloatArray] = [node.attrs[key] for node, held in records if held is not None for key in held.names]
+    alone = {(array.shape, blake2b(array.tobytes()).digest()): array.size for array in arrays}
+    return sum(alone.values())
+
+
 def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
     """Tell at once that a network does not fit which has far too many weights.
 
@@ -30,8 +40,7 @@ def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
     CapacityError
         With the words that they need at least.
     """
-    records = ((node, operator_of(node).weights) for node in graph.nodes)
-    weights = sum(node.attrs[key].size for node, held in records if held is not None for key in held.names)
+    weights = distinct_weights(graph.nodes)
     need, have = -(-weights // (config.rows * config.lanes)), config.matrix_depth
     if weights > _MANY and need > _FAR_TOO_MANY * have:
         there = f"matrix memory has {have} words"
