@@ -213,7 +213,7 @@ class Context:
                 shape = self.graph.shapes[result]
                 self.graph.nodes.append(Node("Reshape", self.unique(output), (result,), (output,), {"shape": shape}))
                 self.graph.shapes[output] = shape
-            elif result:
+            elif result in new:
                 names[result] = output
         self._rename(start, names)
 

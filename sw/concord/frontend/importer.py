@@ -232,12 +232,12 @@ def _reads(node: OnnxNode) -> list[str]:
 
 
 def _check_numbers(node: OnnxNode) -> None:
-    """Refuse attributes that are no numbers, but for what is missing; only limits and padding may be infinite."""
+    """Refuse attributes that are no numbers, but for what is missing; that, limits and padding may be infinite."""
     for name, value in node.attrs.items():
         numbers = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, float)]
         if any(math.isnan(x) for x in numbers) and name != "replaced_value_float":
             raise Refusal(f"attribute {name} must be a number, not NaN")
-        if any(math.isinf(x) for x in numbers) and node.op not in _INFINITE:
+        if any(math.isinf(x) for x in numbers) and node.op not in _INFINITE and name != "replaced_value_float":
             raise Refusal(f"attribute {name} must be finite, not infinite")
 
 

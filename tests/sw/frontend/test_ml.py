@@ -171,6 +171,7 @@ CASES = {
     "Imputer of NaN": learned("Imputer", imputed_value_floats=numbers(FEATURES), replaced_value_float=np.nan),
     "Imputer of NaN by a number": learned("Imputer", imputed_value_floats=[0.25], replaced_value_float=np.nan),
     "Imputer of a number": learned("Imputer", imputed_value_floats=numbers(FEATURES), replaced_value_float=0.5),
+    "Imputer of infinity": learned("Imputer", imputed_value_floats=[0.25], replaced_value_float=-np.inf),
     "Imputer of whole numbers": learned("Imputer", {"y": INT64}, kind=INT64, imputed_value_int64s=[7, 8, 9, 10, 11],
                                         replaced_value_int64=-2),
     **{f"OneHotEncoder {kind}": learned("OneHotEncoder", kind=kind, cats_int64s=[2, -1, 0]) for kind in (FLOAT, INT64)},

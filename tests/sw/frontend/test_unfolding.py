@@ -237,3 +237,14 @@ def test_a_body_for_every_element_of_a_sequence():
     ]
     constants = {"sizes": np.array([2, 2, 2]), "k": np.float32([[0.5]])}
     agrees(model(nodes, {"x": [1, 6], "z": [1, 6]}, constants=constants))
+
+
+def test_a_state_that_only_goes_through():
+    """Scan as scikit-learn's converter writes distances: the state is the same in every turn, and nobody reads it."""
+    inner = body([node("Identity", ["a"], ["b"]), node("Sub", ["a", "row"], ["d"]),
+                  node("ReduceSumSquare", ["d"], ["r"], axes=[1], keepdims=0)], ["a", "row"], ["b", "r"])  # fmt: skip
+    nodes = [
+        node("Scan", ["x", "known"], ["end", "distances"], body=inner, num_scan_inputs=1),
+        node("Transpose", ["distances"], ["y"], perm=[1, 0]),
+    ]
+    agrees(model(nodes, {"x": [1, 4]}, constants={"known": floats(5, 4)}))
