@@ -192,14 +192,15 @@ def compile_network(
         what would help; other errors as :func:`concord.compiler.model.compile_graph` has them.
     """
     options.check(samples is not None)
-    whole, whole_samples = replace(graph, partition=options.partition), samples
+    whole = replace(graph, partition=options.partition)
+    whole_samples = None if samples is None else as_places(samples, whole.texts)
     parts = without_front(whole)
     graph = parts.rest
     if reference is not None:
         pairs = replace(reference.graph, partition=options.partition)
         reference = replace(reference, graph=without_front(pairs).rest)
-    if samples is not None:
-        samples = parts.inputs(as_places(samples, graph.texts))
+    if whole_samples is not None:
+        samples = parts.inputs(whole_samples)
     plain = Formats(mantissas=options.widths.layers, inputs=options.input_ranges(graph))
     configs, refusals = _with_widths(target.configs, options.widths.npu)
     ranking = Ranking()
@@ -226,7 +227,8 @@ def compile_network(
     if options.partition == "any" and trained is None:
         stay = () if reference is None else reference.stay
         job = _Job(whole, stay, options, whole_samples, labels, engine, status)
-        if (part := _largest_part(job, configs, refusals)) is not None:
+        small = [refusal for refusal in refusals if isinstance(refusal.error, CapacityError | Unsupported)]
+        if small and (part := _largest_part(job, small)) is not None:
             return part
     with status("looking for what would make it fit"), unobserved():
         raise _refused(graph, whole, target.board, refusals, plain, options.batch)
@@ -245,19 +247,19 @@ class _Job:
     status: Status
 
 
-def _largest_part(job: _Job, configs: Sequence[NpuConfig], refusals: Sequence[PresetRefusal]) -> Compilation | None:
+def _largest_part(job: _Job, refusals: Sequence[PresetRefusal]) -> Compilation | None:
     """A network of which the NPU computes as much as it takes, and the host the rest; ``None`` if it takes no part.
 
-    Of several configurations it gets the one that computes most, and the first of those that compute equally much.
-    Formats that samples choose may need more memory than the plain ones that parts are tried with. Then the next
-    smaller part is taken.
+    Of several configurations that refuse the whole it gets the one that computes most, and the first of those that
+    compute equally much. Formats that samples choose may need more memory than the plain ones that parts are tried
+    with. Then the next smaller part is taken.
     """
     whole, options = job.whole, job.options
     ranges, mantissas = options.input_ranges(whole), options.widths.layers
     with job.status("looking for the part that fits") as show, unobserved():
         shares = [
             NpuShare(whole, partial(_fits, config=config, mantissas=mantissas, batch=options.batch), config, show)
-            for config in configs
+            for config in (refusal.config for refusal in refusals)
         ]
         best = largest(shares)
     while best is not None:

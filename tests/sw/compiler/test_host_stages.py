@@ -293,6 +293,20 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
     assert again.image.program == net.image.program and again.package.npu_nodes == net.package.npu_nodes
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
+    """The first product has a few more weights than the first preset holds, and as many as others do."""
+    model = network(
+        [node("Gemm", ["x", "v"], ["a"]), node("Relu", ["a"], ["b"]), node("Gemm", ["b", "w"], ["y"])],
+        {"x": (FLOAT, [520])}, {"y": (FLOAT, [320])}, {"v": floats(520, 512) / 9, "w": floats(512, 320) / 9},
+    )  # fmt: skip
+    samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 520))}, "quick": True} if sampled else {}
+    net = concord.compile(model, partition="any", **samples)
+    assert net.config.name == "ecp5-85f" and "266,240 of 430,080" in net.compilation.share
+    net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
+    assert "163,840 of 430,080" in net.compilation.share
+
+
 def test_equal_weights_count_once():
     """A product that is there three times, of which the memory holds one; and a fourth, which is another."""
     model = network(
