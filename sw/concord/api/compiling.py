@@ -279,16 +279,11 @@ def _largest_part(job: _Job, refusals: Sequence[PresetRefusal]) -> Compilation |
             continue
         compiled = with_front(compilation.compiled, parts, cut)
         compiled = replace(compiled, package=replace(compiled.package, stay=job.stay))
-        text = f"the NPU computes {share_text(whole, compiled.npu)}, and the host the rest: {_why(refusals)}"
+        own = next(refusal for refusal in refusals if refusal.config == share.config)
+        why = f"{own.config.name} refuses the whole ({own.short})"
+        text = f"the NPU computes {share_text(whole, compiled.npu)}, and the host the rest: {why}"
         return replace(compilation, share=text, compiled=compiled)
     return None
-
-
-def _why(refusals: Sequence[PresetRefusal]) -> str:
-    """Why a network as a whole is refused, in a line: what is too small, of several presets for the nearest one."""
-    small = nearest(refusals)
-    refusal = refusals[0] if small is None else PresetRefusal(*small)
-    return f"{refusal.config.name} refuses the whole ({refusal.short})"
 
 
 def _fits(graph: Graph, config: NpuConfig, mantissas: Mapping[str, int], batch: int) -> bool:

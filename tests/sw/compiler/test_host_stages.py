@@ -303,6 +303,7 @@ def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
     samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 520))}, "quick": True} if sampled else {}
     net = concord.compile(model, partition="any", **samples)
     assert net.config.name == "ecp5-85f" and "266,240 of 430,080" in net.compilation.share
+    assert "ecp5-85f refuses the whole (matrix memory has 2560 words" in net.compilation.share
     net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
     assert "163,840 of 430,080" in net.compilation.share
 
