@@ -240,10 +240,11 @@ class Storages:
         """Which elements of a view lie in a storage."""
         return np.asarray(ids // _SPACING == storage.base // _SPACING)
 
-    def gather(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Ids:
+    def gather(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None, image: Ids | None = None) -> Ids:
         """Make the storages of a view parts of one new storage, in whatever order; return the view of that.
 
-        ``readable`` is as for :meth:`join`.
+        ``image`` is the same view as ``[height, width, channels]``: the storage has that order, if it can. ``readable``
+        is as for :meth:`join`.
 
         Raises
         ------
@@ -251,7 +252,7 @@ class Storages:
             As for :meth:`join`.
         """
         views: list[Ids] = []
-        self._join(ids, what, views.append, readable)
+        self._join(ids, what, views.append, readable, image=image)
         return views[-1]
 
     def stack(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Ids:
@@ -280,26 +281,26 @@ class Storages:
             If there is no such arrangement, or a part belongs to another storage already.
         """
         walks: list[Walk] = []
-        self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)), readable)
+        self._join(ids, what, lambda joined: walks.append(self.walk(joined, what)), readable, image=ids)
         return walks[-1]
 
     def _join(
-        self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None], stacked: bool = False
-    ) -> None:
+        self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None], stacked: bool = False,
+        image: Ids | None = None,
+    ) -> None:  # fmt: skip
         """Place the parts of a view in the first arrangement that nothing refuses with a :class:`LayoutError`."""
         parts = self.of(ids)
         if any(part.parent is not None or part.fixed for part in parts):
             raise LayoutError(f"{what} must be made of tensors that can still be placed")
         name, alone = "+".join(part.name for part in parts), [(part.row_stride, part.stride) for part in parts]
-        for size, places in _stacked(parts) if stacked else _arrangements(parts):
+        for size, places in _stacked(parts) if stacked else _arrangements(self, image, parts):
             parent = self.new(name, size[0], size[1], size[2] * self.native)
-            strides = alone if stacked else [(parent.width * parent.tiles, parent.tiles)] * len(parts)
             try:
-                accept(self._moved(ids, parts, places, strides, parent))
+                accept(self._moved(ids, parts, places, parent))
             except LayoutError:
                 continue
-            for part, place, (row_stride, stride) in zip(parts, places, strides, strict=True):
-                part.place(parent, place, row_stride, stride)
+            for part, place in zip(parts, places, strict=True):
+                part.place(parent, *place)
             try:
                 readable()
             except LayoutError:
@@ -309,17 +310,15 @@ class Storages:
             return
         raise LayoutError(f"{what} must be made of tensors that can lie side by side")
 
-    def _moved(
-        self, ids: Ids, parts: list[Storage], places: list[int], strides: list[tuple[int, int]], parent: Storage
-    ) -> Ids:
+    def _moved(self, ids: Ids, parts: list[Storage], places: list[_Place], parent: Storage) -> Ids:
         """A view of parts as one of the storage that they are to be placed in."""
         moved = ids.copy()
-        for part, place, (row_stride, stride) in zip(parts, places, strides, strict=True):
+        for part, (offset, row_stride, stride) in zip(parts, places, strict=True):
             inside = (ids != PAD) & self.within(ids, part)
             vector, lane = np.divmod(ids[inside] - part.base, self.native)
             position, tile = np.divmod(vector, part.tiles)
             y, x = np.divmod(position, part.width)
-            moved[inside] = parent.base + (place + y * row_stride + x * stride + tile) * self.native + lane
+            moved[inside] = parent.base + (offset + y * row_stride + x * stride + tile) * self.native + lane
         return moved
 
     def walk(self, ids: Ids, what: str) -> Walk:
@@ -354,30 +353,68 @@ class Storages:
         return Walk(storage, first, height, width, tiles, row_stride, stride, lanes)
 
 
-#: Rows, positions and vectors of a position of a storage, and where its parts begin.
-_Places = tuple[tuple[int, int, int], list[int]]
+#: First vector of a part in a larger storage, and vectors from a row to the next and from a position to the next.
+_Place = tuple[int, int, int]
+#: Rows, positions and vectors of a position of a larger storage, and the places of its parts.
+_Arrangement = tuple[tuple[int, int, int], list[_Place]]
 
 
-def _starts(sizes: Iterable[int]) -> list[int]:
-    """Where things of these sizes begin that lie one behind the other."""
-    return list(accumulate(sizes, initial=0))[:-1]
+def _in_row(sizes: Iterable[int], row_stride: int, stride: int) -> list[_Place]:
+    """Places of parts of these sizes one behind the other."""
+    return [(start, row_stride, stride) for start in list(accumulate(sizes, initial=0))[:-1]]
 
 
-def _arrangements(parts: list[Storage]) -> Iterator[_Places]:
-    """Storages in which positions of the parts lie side by side, or behind one another as positions of equal size."""
-    first = parts[0]
+def _arrangements(storages: Storages, image: Ids | None, parts: list[Storage]) -> Iterator[_Arrangement]:
+    """Positions of the parts between each other, or side by side, or behind one another as positions of equal size."""
+    first, vectors = parts[0], [part.vectors for part in parts]
+    if image is not None and (between := _between(storages, image, parts)) is not None:
+        yield (image.shape[0], image.shape[1], first.tiles), between
     if len({(part.height, part.width) for part in parts}) == 1:
-        yield (first.height, first.width, sum(part.tiles for part in parts)), _starts(part.tiles for part in parts)
-    behind = _starts(part.vectors for part in parts)
+        tiles = sum(part.tiles for part in parts)
+        beside = _in_row((part.tiles for part in parts), first.width * tiles, tiles)
+        yield (first.height, first.width, tiles), beside
+    line = first.width * first.tiles
     if len({(part.width, part.tiles) for part in parts}) == 1:
-        yield (sum(part.height for part in parts), first.width, first.tiles), behind
-    if len({part.tiles for part in parts}) == 1 and all(part.height == 1 for part in parts):
-        yield (1, sum(part.width for part in parts), first.tiles), behind
+        yield (sum(part.height for part in parts), first.width, first.tiles), _in_row(vectors, line, first.tiles)
+    if len({part.tiles for part in parts}) == 1:
+        if all(part.height == 1 for part in parts):
+            width = sum(part.width for part in parts)
+            yield (1, width, first.tiles), _in_row(vectors, width * first.tiles, first.tiles)
 
 
-def _stacked(parts: list[Storage]) -> Iterator[_Places]:
-    """A storage in which the parts lie one behind the other, whatever their sizes."""
-    yield (1, sum(part.vectors for part in parts), 1), _starts(part.vectors for part in parts)
+def _between(storages: Storages, ids: Ids, parts: list[Storage]) -> list[_Place] | None:
+    """Places of parts each of which has the positions of some rows and columns of a view, at equal distances."""
+    (height, width, _), tiles = ids.shape, parts[0].tiles
+    if len({part.tiles for part in parts}) > 1:
+        return None
+    places: list[_Place] = []
+    for part in parts:
+        rows, columns = np.nonzero(storages.within(ids, part).any(axis=2))
+        ys, xs = (even(np.unique(indices)) for indices in (rows, columns))
+        if (
+            ys is None
+            or xs is None
+            or (len(ys), len(xs)) != (part.height, part.width)
+            or len(rows) != len(ys) * len(xs)
+        ):
+            return None
+        places.append(((ys.start * width + xs.start) * tiles, ys.step * width * tiles, xs.step * tiles))
+    return places if height * width == sum(part.height * part.width for part in parts) else None
+
+
+def even(numbers: Ids) -> range | None:
+    """Sorted numbers as a range; ``None`` if they are not at equal distances."""
+    step = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+    run = range(int(numbers[0]), int(numbers[-1]) + 1, step)
+    return run if len(run) == len(numbers) and (np.array(run) == numbers).all() else None
+
+
+def _stacked(parts: list[Storage]) -> Iterator[_Arrangement]:
+    """The parts one behind the other, whatever their sizes."""
+    size = 1, sum(part.vectors for part in parts), 1
+    starts = _in_row((part.vectors for part in parts), 0, 0)
+    places = zip(starts, parts, strict=True)
+    yield size, [(start, part.row_stride, part.stride) for (start, _, _), part in places]
 
 
 def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:

@@ -16,7 +16,7 @@ from math import gcd, prod
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
-from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk, even
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowered, Lowering
 from concord.compiler.lowering.padding import padded_axes
@@ -398,7 +398,7 @@ def _grids(kinds: Ids, vector: Ids) -> Iterator[tuple[range, range]]:
     """Rows and columns of boxes of one kind in which vectors are at equal distances, as few as few steps give."""
     for kind in np.unique(kinds):
         rows, columns = np.nonzero(kinds == kind)
-        ys, xs = _even(np.unique(rows)), _even(np.unique(columns))
+        ys, xs = even(np.unique(rows)), even(np.unique(columns))
         if ys is not None and xs is not None and len(ys) * len(xs) == len(rows):
             grids = next((boxes for steps in _STEPS if (boxes := _stepped(vector, ys, xs, *steps)) is not None), None)
             if grids is not None:
@@ -415,13 +415,6 @@ def _stepped(vector: Ids, ys: range, xs: range, down: int, along: int) -> list[t
         return None
     grids = [(ys[y::down], xs[x::along]) for y in range(down) for x in range(along)]
     return grids if all(_regular(vector, *grid) for grid in grids) else None
-
-
-def _even(numbers: Ids) -> range | None:
-    """Sorted numbers as a range; ``None`` if they are not at equal distances."""
-    step = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
-    run = range(int(numbers[0]), int(numbers[-1]) + 1, step)
-    return run if len(run) == len(numbers) and (np.array(run) == numbers).all() else None
 
 
 def _regular(vector: Ids, rows: range, columns: range) -> bool:

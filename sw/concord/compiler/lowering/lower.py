@@ -291,7 +291,13 @@ class Lowering:
         ids = self.view(tensor)
         if len(self.done.storages.of(ids)) > 1:
             storages = self.done.storages
-            together = self._together(ids, lambda parts: storages.gather(parts, "elements", self._readable(parts)))
+            image = ids.ndim in (3, 4) and ids.shape[0] == 1
+            together = self._together(
+                ids,
+                lambda parts: storages.gather(
+                    parts, "elements", self._readable(parts), inputs.as_map(parts) if image else None
+                ),
+            )
             self.done.gathered[tensor], self.done.views[tensor] = ids, together
             return together
         return ids
