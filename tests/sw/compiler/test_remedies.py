@@ -51,6 +51,14 @@ def test_partition_ends():
     works(placed(), partition="ends")
 
 
+def test_the_layers_in_front_of_what_the_host_computes():
+    """The place of the greatest of the scores alone, and with the product that makes them."""
+    alone = model([node("ArgMax", ["x"], ["y"], axis=1)], {"x": (1, 5)})
+    alone.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert "or compile it together with the layers in front of it" in advice(alone)
+    works(placed())
+
+
 def test_partition_any_for_products_on_both_sides():
     assert "--partition any lets the host compute what is on one side of it" in advice(chooser())
     works(chooser(), partition="any")
