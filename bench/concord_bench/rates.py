@@ -86,14 +86,14 @@ def note(rates: Rates) -> str:
     slow = rates.at_default or rates
     return (
         f"Samples per second that a user gets {rates.at}: in a batch of many, and one at a time, with flags read after "
-        f"each. Every request waits for its reply, {1e3 * rates.reply_seconds:g} ms besides its bytes with the serial "
-        f"driver set to low latency, and {1e3 * slow.reply_seconds:g} ms as it is installed; both are assumed, not "
-        "measured on a board (driver.md). Bytes of a sample in both directions, framing included, and requests, one of "
-        "many; raw: those of the data, a byte for an element of an input, or of a channel, with at most 256 "
-        "values, else a mantissa, and an exponent per native vector, or two bytes where the windows that an element is "
-        "in have other exponents; two "
-        "for an output and for a state. Line: time of the bytes; replies: time of the waits. Computation: while bytes "
-        "travel. Alone: from the first byte to the last one of a single run. Core: what computation alone would allow."
+        f"each. A reply is held back, {1e3 * rates.reply_seconds:g} ms besides its bytes with the serial driver set to "
+        f"low latency, and {1e3 * slow.reply_seconds:g} ms as it is installed; both are assumed, not measured on a "
+        "board (driver.md); requests are sent ahead of replies as far as the device has room. Bytes of a sample in "
+        "both directions, framing included, and requests, one of many; raw: those of the data, a byte for an element "
+        "of an input, or of a channel, with at most 256 values, else a mantissa, and an exponent per native vector, or "
+        "two bytes where the windows that an element is in have other exponents; two for an output and for a state. "
+        "Line: time of the bytes; replies: time in which they are waited for. Computation: while bytes travel. Alone: "
+        "from the first byte to the last one of a single run. Core: what computation alone would allow."
     )
 
 

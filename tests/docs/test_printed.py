@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from concord_bench.reach.networks import NETWORKS
 from concord_bench.tasks import TASKS, load
 from support.onnx_models import mlp
 from support.trained import DATA, needs_data
@@ -46,6 +47,8 @@ def folder(tmp_path_factory):
     for name in ("ad_fc_autoencoder", "ic_resnet8", "kws_dscnn", "kws_gru154"):
         shutil.copy(DATA / "models" / f"{name}.onnx", path)
     shutil.copy(DATA / "models" / "digits_mlp.onnx", path / "digits.onnx")
+    mnist = next(network for network in NETWORKS if network.name == "pytorch_mnist")
+    (path / "mnist.onnx").write_bytes(mnist.build().proto.SerializeToString())
     (path / "mlp.onnx").write_bytes(mlp(784, 300, 10).SerializeToString())
     graph, inputs, labels = load(next(task for task in TASKS if task.model == "kws_dscnn"), DATA)
     np.savez(path / "kws.npz", **{graph.inputs[0]: inputs, "y": labels})

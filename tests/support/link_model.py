@@ -28,7 +28,7 @@ class DeviceModel:
         self.errors = 0
         self.busy = False
         self.writes = []
-        #: Has ``room``, ``ready(addr, count)``, ``write(region, addr, word)`` and ``read(addr, count)``, with an inbox.
+        #: Has ``room``, ``write(region, addr, word)`` and ``read(addr, count)``, with an inbox.
         self.feeder = None
         self._reader = FrameReader()
 
@@ -93,7 +93,7 @@ class DeviceModel:
             raise Refused(Status.BAD_LENGTH)
         if kind == Kind.WRITE and len(rest) % region.nbytes:
             raise Refused(Status.BAD_LENGTH)
-        if addr + count > region.depth:
+        if region.id != RegionId.OUTBOX and addr + count > region.depth:
             raise Refused(Status.BAD_ADDR)
         if self.busy and not region.live:
             raise Refused(Status.BUSY)
@@ -111,8 +111,6 @@ class DeviceModel:
 
     def _feed(self, kind, region, addr, count, rest):
         if kind == Kind.READ:
-            if not self.feeder.ready(addr, count):
-                raise Refused(Status.BUSY)
             return bytes(self.feeder.read(addr, count))
         if region.id == RegionId.INBOX and count > self.feeder.room:
             raise Refused(Status.BUSY)

@@ -1,5 +1,7 @@
 """A line between the host and a model of the device, and what may happen on it."""
 
+from concord.spec.link import FLAG
+
 
 class Line:
     """Carries bytes to a model; ``request`` and ``reply`` may change them on their way."""
@@ -50,3 +52,20 @@ def flip(data):
 
 def lose(data):
     return b""
+
+
+def damage_of(rng, rate=0.002):
+    """Bytes are flipped, lost and put in at random."""
+
+    def damage(data):
+        out = bytearray()
+        for byte in data:
+            if rng.random() < rate:
+                byte = rng.choice([byte ^ 1 << rng.randrange(8), FLAG])
+            if rng.random() > rate:
+                out.append(byte)
+            if rng.random() < rate:
+                out += rng.randbytes(2)
+        return b"" if rng.random() < rate else bytes(out)
+
+    return damage

@@ -11,6 +11,9 @@ FED = with_mantissas(
     9,
 ).replace(name="tiny-fed")
 
+#: With room for several requests, which the host sends ahead of their replies, and for many results.
+FED_AHEAD = FED.replace(name="tiny-ahead", request_buffer=4096, outbox=2048)
+
 #: With several tile engines, and mantissas below a byte.
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 
 from concord.spec.config import NpuConfig
 from concord_rtl.core.core import NpuCore
@@ -21,7 +21,9 @@ REPLY_BYTES = 4
 
 
 class NpuTop(Component):
-    """Message processor and core.
+    """Message processor and core, and a buffer for requests that come while another one is answered.
+
+    A byte takes three cycles more with the buffer.
 
     Parameters
     ----------
@@ -46,7 +48,12 @@ class NpuTop(Component):
         buffered = not implementation_of(self.config).held
         m.submodules.messages = messages = MessageProcessor(self.config, buffered=buffered)
         m.submodules.core = core = NpuCore(self.config, self.contents)
-        wiring.connect(m, wiring.flipped(self.rx), messages.rx)
+        if not self.config.request_buffer:
+            wiring.connect(m, wiring.flipped(self.rx), messages.rx)
+        else:
+            m.submodules.requests = requests = SyncFIFOBuffered(width=8, depth=self.config.request_buffer)
+            wiring.connect(m, wiring.flipped(self.rx), requests.w_stream)
+            wiring.connect(m, requests.r_stream, messages.rx)
         if not buffered:
             wiring.connect(m, messages.tx, wiring.flipped(self.tx))
         else:

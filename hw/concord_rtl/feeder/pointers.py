@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concord.spec.config import NpuConfig, clog2
-from concord.spec.feeder import OUTBOX_SHARE
+from concord.spec.memmap import Region, RegionId
 
 
 def pointer_bits(config: NpuConfig) -> int:
@@ -13,4 +13,9 @@ def pointer_bits(config: NpuConfig) -> int:
 
 def result_bits(config: NpuConfig) -> int:
     """The same for the outbox."""
-    return clog2(config.inbox // OUTBOX_SHARE) + 1
+    return clog2(config.outbox_depth) + 1
+
+
+def depth_of(region: Region, config: NpuConfig) -> int:
+    """Words of a region on the bus: of the outbox, whose addresses on the link have two parts, so many never end."""
+    return 2 << result_bits(config) if region.id is RegionId.OUTBOX else region.depth

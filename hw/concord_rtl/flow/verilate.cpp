@@ -1,7 +1,10 @@
 // A Verilated design with byte streams rx and tx behind a C interface.
 //
-// Bytes to send wait in a queue of any length; bytes received are taken at once.
+// Bytes to send wait in a queue of any length; bytes received are taken at once. With a pace they come and go as over a
+// serial port without flow control: each takes its time, both ways at once, and one that finds the byte before it not
+// taken is dropped.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -24,8 +27,14 @@ struct Simulation {
     VerilatedContext context;
     std::unique_ptr<Vdesign> design;
     std::deque<uint8_t> to_design, from_design;
+    std::deque<uint64_t> seen;  // when the host sees each of the bytes that it does not see yet
     uint64_t cycles = 0;
     uint64_t last_byte = 0;
+    uint64_t pace = 0, delay = 0;           // cycles of a byte on the line, and in the drivers of the host
+    uint64_t next_rx = 0, next_tx = 0;      // when the line has the next byte for the design, and takes one
+    uint64_t dropped = 0;
+    bool held = false;                      // a byte that the line has brought waits for the design
+    uint8_t byte = 0;
 #if VM_TRACE
     std::unique_ptr<VerilatedVcdC> trace;
 #endif
@@ -44,18 +53,40 @@ struct Simulation {
 #endif
     }
 
+    // The next byte of the queue, when its time has come.
+    void bring() {
+        if (to_design.empty() || cycles < next_rx || (held && !pace)) return;
+        if (held) {
+            ++dropped;
+        } else {
+            held = true;
+            byte = to_design.front();
+        }
+        to_design.pop_front();
+        next_rx = cycles + pace;
+    }
+
+    // Bytes that the host sees.
+    size_t there() {
+        while (!seen.empty() && seen.front() <= cycles) seen.pop_front();
+        return from_design.size() - seen.size();
+    }
+
     void step() {
+        bring();
         design->clk = 0;
-        design->PORT(rx, valid) = !to_design.empty();
-        design->PORT(rx, payload) = to_design.empty() ? 0 : to_design.front();
-        design->PORT(tx, ready) = 1;
+        design->PORT(rx, valid) = held;
+        design->PORT(rx, payload) = held ? byte : 0;
+        design->PORT(tx, ready) = cycles >= next_tx;
         design->eval();
         dump();
         context.timeInc(1);
-        if (design->PORT(rx, valid) && design->PORT(rx, ready) && !design->rst) to_design.pop_front();
-        if (design->PORT(tx, valid) && !design->rst) {
+        if (design->PORT(rx, valid) && design->PORT(rx, ready) && !design->rst) held = false;
+        if (design->PORT(tx, valid) && design->PORT(tx, ready) && !design->rst) {
             from_design.push_back(design->PORT(tx, payload));
             last_byte = cycles;
+            next_tx = cycles + pace;
+            if (pace + delay) seen.push_back(next_tx + delay);
         }
         design->clk = 1;
         design->eval();
@@ -84,31 +115,47 @@ void concord_destroy(void *handle) {
 void concord_reset(void *handle) {
     auto *sim = static_cast<Simulation *>(handle);
     sim->to_design.clear();
+    sim->held = false;
     sim->design->rst = 1;
     for (int n = 0; n < 4; ++n) sim->step();
     sim->design->rst = 0;
     sim->from_design.clear();
+    sim->seen.clear();
 }
 
 void concord_push(void *handle, const uint8_t *bytes, size_t count) {
     auto *sim = static_cast<Simulation *>(handle);
+    if (sim->to_design.empty()) sim->next_rx = std::max(sim->next_rx, sim->cycles + sim->pace);
     sim->to_design.insert(sim->to_design.end(), bytes, bytes + count);
 }
 
-// Run until `wanted` bytes are there, or some and no more coming, or for `cycles`; return the bytes that are there.
+// From now on a byte takes `cycles` on the line, and `delay` more until the host sees it.
+void concord_pace(void *handle, uint64_t cycles, uint64_t delay) {
+    auto *sim = static_cast<Simulation *>(handle);
+    sim->pace = cycles;
+    sim->delay = delay;
+    sim->next_rx = sim->next_tx = sim->cycles;
+}
+
+// Bytes that the design did not take in time.
+uint64_t concord_dropped(void *handle) { return static_cast<Simulation *>(handle)->dropped; }
+
+// Run until `wanted` bytes are there, or some and no more coming, or for `cycles`; return the bytes that are there. On
+// a line with a pace one byte is enough.
 size_t concord_run(void *handle, uint64_t cycles, size_t wanted) {
     auto *sim = static_cast<Simulation *>(handle);
     for (const uint64_t end = sim->cycles + cycles; sim->cycles != end; sim->step()) {
-        const size_t there = sim->from_design.size();
-        if (there >= wanted || (there && sim->to_design.empty() && sim->cycles - sim->last_byte > kIdle)) break;
+        const size_t there = sim->there();
+        if (there >= wanted || (there && sim->pace)) break;
+        if (there && sim->to_design.empty() && sim->cycles - sim->last_byte > kIdle) break;
     }
-    return sim->from_design.size();
+    return sim->there();
 }
 
 size_t concord_pull(void *handle, uint8_t *bytes, size_t room) {
     auto *sim = static_cast<Simulation *>(handle);
     size_t count = 0;
-    for (; count < room && !sim->from_design.empty(); ++count) {
+    for (room = std::min(room, sim->there()); count < room; ++count) {
         bytes[count] = sim->from_design.front();
         sim->from_design.pop_front();
     }

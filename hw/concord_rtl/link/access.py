@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from concord.spec.config import clog2
 from concord.spec.link import TARGET
 from concord.spec.memmap import regions
+from concord_rtl.feeder.pointers import depth_of
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
 from concord_rtl.link.words import WordAssembler, WordSplitter
 from concord_rtl.parts.component import Input, NpuUnit, Output
@@ -59,7 +60,8 @@ class BusAccess(NpuUnit):
         wiring.connect(m, splitter.o, wiring.flipped(self.o))
 
         req = self.bus.req
-        addr = Signal(min(clog2(max(region.depth for region in regions(self.config).values())), ADDR_BITS))
+        depth = max(depth_of(region, self.config) for region in regions(self.config).values())
+        addr = Signal(min(clog2(depth), ADDR_BITS))
         left = Signal.like(self.words)
         more = Signal()  # some are left
         pending = Signal()  # a read has not been answered yet

@@ -8,9 +8,10 @@ from amaranth import *
 from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
+from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
-from concord_rtl.feeder.pointers import pointer_bits, result_bits
+from concord_rtl.feeder.pointers import depth_of, pointer_bits, result_bits
 from concord_rtl.link.receiver import frame_layout
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
@@ -23,10 +24,12 @@ PING_WORDS = Reg.FINGERPRINT_HIGH + 1
 class RequestChecker(Component):
     """Find the first reason to refuse a request, in the order of the numbers of :class:`concord.spec.link.Status`.
 
+    A read of the outbox has as many words as are there, if those are fewer than it asks for.
+
     One exception to the order: whether the payload holds whole words, or the reply would be too long, is only known
     (and only reported as ``BAD_LENGTH``) when the region is good.
 
-    Takes 5 cycles, and one for each bit of the size of a word.
+    Takes 6 cycles, and one for each bit of the size of a word.
 
     Parameters
     ----------
@@ -53,7 +56,12 @@ class RequestChecker(Component):
         "High for one cycle; the other outputs are valid then, and all but ``status`` stay until the next ``start``.",
     )
     status = Output(8, "The first octet of the reply after the number, :data:`concord.spec.link.UNSOLICITED` left out.")
-    target = Output(shape_of(TARGET), "Region and address to read or write.")
+    target = Output(shape_of(TARGET), "Region and address to read or write; the first byte of a read of the outbox.")
+    kept = Output(
+        lambda self: result_bits(self.config),
+        "Of a read of the outbox the first byte that must stay, if the configuration has an inbox.",
+        when=lambda self: self.config.inbox,
+    )
     words = Output(lambda self: range(self.config.max_payload + 1), "Words to read or write.")
     size = Output(lambda self: range(self.size_max + 1), "Bytes of one word.")
     length = Output(lambda self: range(self.config.max_payload + 1), "Bytes of these words.")
@@ -68,7 +76,7 @@ class RequestChecker(Component):
         m = Module()
         access: Any = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1, "excess": 1}))
         limit = Signal.like(self.words)  # words that fit into a reply
-        depth = Signal(range(max(region.depth for region in self.regions.values()) + 1))
+        depth = Signal(range(max(depth_of(region, self.config) for region in self.regions.values()) + 1))
         low = self.target.addr[: len(depth)]
         after = Signal(max(len(low), len(self.words)) + 1)  # address after the last word, without the bits in `far`
         far = Signal()
@@ -77,7 +85,10 @@ class RequestChecker(Component):
             with m.State("IDLE"):
                 with m.If(self.start):
                     self._select(m)
-                    m.next = "LOOK_UP"
+                    m.next = "CLAMP"
+            with m.State("CLAMP"):
+                self._clamp(m)
+                m.next = "LOOK_UP"
             with m.State("LOOK_UP"):
                 self._look_up(m, access, depth, limit, bits)
                 m.d.sync += [
@@ -119,6 +130,22 @@ class RequestChecker(Component):
             m.d.sync += [self.target.region.eq(RegionId.REGS), self.target.addr.eq(Reg.MAGIC)]
             m.d.sync += self.words.eq(PING_WORDS)
 
+    def _clamp(self, m):
+        """Take no more of the outbox than there is: positions are modulo twice its size."""
+        if not self.config.inbox:
+            return
+        bits = result_bits(self.config)
+        there = Signal(bits)
+        address = data.View(shape_of(OUTBOX_ADDRESS), self.target.addr)
+        m.d.comb += there.eq(self.produced - address.first)
+        reads = self.frame.header.kind == Kind.READ
+        with m.If(reads & (self.target.region == RegionId.OUTBOX)):
+            m.d.sync += [self.target.addr.eq(address.first[:bits]), self.kept.eq(address.kept)]
+            with m.If(there > 1 << bits - 1):  # the first one is not there yet
+                m.d.sync += self.words.eq(0)
+            with m.Elif(self.words > there):
+                m.d.sync += self.words.eq(there)
+
     def _look_up(self, m, access, depth, limit, bits):
         """Fetch what is known about the region."""
         write = self.frame.header.kind == Kind.WRITE
@@ -132,7 +159,10 @@ class RequestChecker(Component):
                     if region.id == RegionId.REGS:
                         denied = denied & ~control
                     m.d.sync += [access.known.eq(1), access.denied.eq(denied), access.live.eq(region.live)]
-                    m.d.sync += [depth.eq(region.depth), limit.eq(self.config.max_payload // region.nbytes)]
+                    m.d.sync += [
+                        depth.eq(depth_of(region, self.config)),
+                        limit.eq(self.config.max_payload // region.nbytes),
+                    ]
                     m.d.sync += [self.size.eq(region.nbytes), bits.eq(region.nbytes)]
 
     def _reasons(self, m, access):
@@ -152,18 +182,13 @@ class RequestChecker(Component):
             (Status.BAD_REGION, targeted & (~access.known | access.denied)),
             (Status.BAD_LENGTH, write & self.frame.partial | read & access.excess),
             (Status.BAD_ADDR, targeted & access.beyond),
-            (Status.BUSY, targeted & (~access.live & self.busy | self._not_now(m, read))),
+            (Status.BUSY, targeted & (~access.live & self.busy | self._full(m, write))),
         )
 
-    def _not_now(self, m, read):
-        """The inbox is too full, or results are not there yet."""
+    def _full(self, m, write):
+        """The inbox has no room for the words."""
         if not self.config.inbox:
             return Const(0)
-        full, early = Signal(), Signal()
-        there = Signal(result_bits(self.config))  # results from the address on
-        m.d.sync += [
-            there.eq(self.produced - self.target.addr),
-            full.eq((self.target.region == RegionId.INBOX) & (self.words > self.room)),
-            early.eq((self.target.region == RegionId.OUTBOX) & (self.words > there)),
-        ]
-        return Mux(read, early, full)
+        full = Signal()
+        m.d.sync += full.eq(write & (self.target.region == RegionId.INBOX) & (self.words > self.room))
+        return full

@@ -8,8 +8,8 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 
-from concord.spec.config import NpuConfig
-from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.link import ROOM_CYCLES, UNSOLICITED, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import RegionId
 from concord_rtl.feeder.pointers import pointer_bits, result_bits
 from concord_rtl.host.bus import HostBus
@@ -23,12 +23,16 @@ from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import register
 
+#: Cycles of one check of a write to the inbox, about.
+CHECK_CYCLES = 8
+
 
 class MessageProcessor(Component):
     """The device side of :mod:`concord.spec.link`.
 
     One request at a time: bytes are not taken from ``rx`` between the end of a request and the end of its reply.
-    Nothing reaches ``bus`` before the whole request has been found good. Does not overlap bus requests.
+    Nothing reaches ``bus`` before the whole request has been found good. Does not overlap bus requests. A write to the
+    inbox waits for room as long as something is going on, for about :data:`concord.spec.link.ROOM_CYCLES` at the most.
 
     One byte per cycle in and out; a written or read word takes as many cycles as it has bytes, one more, and what the
     bus takes. A request costs about 25 cycles besides.
@@ -116,6 +120,8 @@ class MessageProcessor(Component):
         waited = Signal()  # the payload of the reply is STATUS
         cycles = Signal(WAIT_CYCLES.width)  # of waiting for the program
         elapsed = register(m, cycles == frame.args.as_value()[: WAIT_CYCLES.width], "elapsed")
+        checks = Signal(clog2(ROOM_CYCLES // CHECK_CYCLES) + 1)  # of a write to the inbox, while there is no room
+        idle = Signal(3)  # checks in a row at which nothing was going on: between two samples that is so for a moment
         self._choose(m, replier, access, reading, waited, expected)
         with m.FSM():
             with m.State("IDLE"):
@@ -123,10 +129,23 @@ class MessageProcessor(Component):
                 m.d.comb += checker.start.eq(receiver.frame.valid)
                 with m.If(receiver.frame.valid):
                     m.next = "CHECK"
+            if self.config.inbox:
+                with m.State("ROOM"):
+                    m.d.comb += checker.start.eq(1)
+                    m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(checker.done & (checker.status != Status.OK)):
-                    self._refuse(m, replier, checker.status, expected)
-                    m.next = "REPLY"
+                    if not self.config.inbox:
+                        self._refuse(m, replier, checker.status, expected)
+                        m.next = "REPLY"
+                    else:
+                        m.d.sync += [checks.eq(checks + 1), idle.eq(Mux(self.busy, 0, idle + 1))]
+                        m.next = "ROOM"
+                        over = ~self.busy & idle.all() | checks[-1]
+                        full = (checker.status == Status.BUSY) & (checker.target.region == RegionId.INBOX)
+                        with m.If(~full | over):
+                            self._refuse(m, replier, checker.status, expected)
+                            m.next = "REPLY"
                 with m.Elif(checker.done):
                     m.d.sync += expected.eq(frame.header.seq + 1)
                     m.next = "READ"
@@ -157,6 +176,7 @@ class MessageProcessor(Component):
                     m.next = "REPLY"
             with m.State("REPLY"):
                 m.d.comb += [access.run.eq(reading), receiver.frame.ready.eq(replier.done)]
+                m.d.sync += [checks.eq(0), idle.eq(0)]
                 with m.If(replier.done):
                     m.next = "IDLE"
         return m
@@ -175,7 +195,7 @@ class MessageProcessor(Component):
             fed.eq(left == 0),
             checker.room.eq(self.room),
             checker.produced.eq(self.produced),
-            self.acknowledged.eq(checker.target.addr),
+            self.acknowledged.eq(checker.kept),
         ]
         with m.If(checker.start):
             m.d.sync += left.eq(receiver.frame.p.words)

@@ -264,7 +264,7 @@ class _Search:
         kept = self._sorted(self.race.kept)[: self.most]
         if len(kept) < self.most:
             return 0.0
-        raw = all(candidate.rates.period is not None for candidate in kept)
+        raw = all(candidate.rates.raw for candidate in kept)
         return min(candidate.computed_per_second if raw else candidate.rates.per_second for candidate in kept)
 
     def _possible(self) -> list[Shape]:

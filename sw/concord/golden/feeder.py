@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from concord.golden.blocks import quantize
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODE_PAGE, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
+from concord.spec.feeder import CODE_PAGE, FEED_LAYOUTS, OUTBOX_ADDRESS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.memmap import RegionId
 
 #: Region and address -> word; region, address and word; address of the program -> whether it did not trap.
@@ -33,7 +33,7 @@ class Feeder:
 
     def _restart(self) -> None:
         self.inbox: list[int] = []  # every byte since the script was written
-        self.released = self.acknowledged = 0
+        self.released = self.kept = 0
         self.outbox: list[int] = []
         self._going: Iterator[None] | None = self._run()
 
@@ -53,23 +53,16 @@ class Feeder:
             self.inbox.append(word)
             self.go_on()
 
-    def _first(self, addr: int) -> int:
-        """The result with an address: what was read last may be asked for again."""
-        ring = 2 * (self.config.inbox // OUTBOX_SHARE)
-        return self.acknowledged + (addr - self.acknowledged) % ring
-
-    def ready(self, addr: int, count: int) -> bool:
-        """Whether results are there."""
-        return self._first(addr) + count <= len(self.outbox)
-
     def read(self, addr: int, count: int) -> list[int]:
-        """Bytes of the outbox; ``ValueError`` if they are not there. Those in front of them are let go."""
-        first = self._first(addr)
-        if not self.ready(addr, count):
-            raise ValueError(f"outbox must have bytes {first}..{first + count - 1}, not {len(self.outbox)}")
-        self.acknowledged = first
+        """Bytes of the outbox, as many as are there, ``count`` at the most; those in front of ``kept`` are let go."""
+        address = OUTBOX_ADDRESS.unpack(addr)
+        size = self.config.outbox_depth
+        self.kept = address["kept"]
+        there = (len(self.outbox) - address["first"]) % (2 * size)
+        first = len(self.outbox) - there
+        data = self.outbox[first : first + count] if there <= size else []
         self.go_on()
-        return self.outbox[first : first + count]
+        return data
 
     def go_on(self) -> None:
         """Do what can be done with the bytes that there are."""
@@ -176,10 +169,10 @@ class Feeder:
             self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=block.mant[0], exp=int(block.exp[0])))
 
     def _send(self, f: dict[str, int]) -> Iterator[None]:
-        size = self.config.inbox // OUTBOX_SHARE
+        size = self.config.outbox_depth
         for vector in range(f["source"], f["source"] + f["vectors"]):
             for byte in self._vector(vector, f["lanes"], f["narrow"]):
-                while len(self.outbox) - self.acknowledged >= size:
+                while (len(self.outbox) - self.kept) % (2 * size) >= size:
                     yield
                 self.outbox.append(byte)
 

@@ -97,10 +97,7 @@ class EmulatedDevice(Device):
         if region.id is not RegionId.FLAGS:
             self._catch_up()
         if region.id not in CORE_REGIONS and self._feeder is not None:
-            try:
-                words = self._feeder.read(addr, count)
-            except ValueError as error:
-                raise BusyError(str(error)) from error
+            words = self._feeder.read(addr, count)
         elif region.id is RegionId.REGS:
             words = [self._register(reg) for reg in Reg][addr : addr + count]
         else:

@@ -10,7 +10,6 @@ import numpy as np
 from concord.image import Phase
 from concord.image.feeder_scripts import InputTransfer, LinkFormat, Route, Rows
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import OUTBOX_SHARE
 from concord.spec.memmap import RegionId
 
 #: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte, with two, and from
@@ -54,7 +53,7 @@ class FeederClock:
     """
 
     def __init__(self, route: Route, schedule: Sequence[Phase], cycles: Sequence[int], config: NpuConfig):
-        self._route, self._cycles, self._config = route, cycles, config
+        self._route, self._schedule, self._cycles, self._config = route, schedule, cycles, config
         self._rows = [
             (transfer, rows, _steps(transfer, rows))
             for transfer in route.input_transfers
@@ -71,14 +70,19 @@ class FeederClock:
         """Bytes that the inbox can take."""
         return self._config.inbox - 1 - (self.came - self.released)
 
-    def advance(self, until: float) -> float | None:
-        """Work until a time in cycles; returns when it began to wait for the host, or ``None`` if it works still."""
+    def advance(self, until: float, *, passes: bool = True) -> float | None:
+        """Work until a time in cycles; returns when it began to wait for the host, or ``None`` if it works still.
+
+        Whoever goes back to that time from ``until`` says that it ``passes`` not.
+        """
         while True:
             waits = self._waits
             if isinstance(waits, Need):
-                size = self._config.inbox // OUTBOX_SHARE
+                size = self._config.outbox_depth
                 if self.came < waits.coming or self.produced + waits.results - self.taken > size:
-                    begun, self._time = self._time, max(self._time, until)
+                    begun = self._time
+                    if passes:
+                        self._time = max(begun, until)
                     return begun
             elif self._time + waits > until:
                 return None
@@ -86,29 +90,40 @@ class FeederClock:
                 self._time += waits
             self._waits = next(self._work)
 
+    @property
+    def sample_cycles(self) -> int:
+        """Cycles of a sample if nothing is waited for."""
+        fresh = FeederClock(self._route, self._schedule, self._cycles, self._config)
+        return sum(cycles for cycles in fresh._sample(0) if isinstance(cycles, int))
+
     def _run(self) -> Iterator[Need | int]:
         """What takes time, in order."""
         base = 0
         while True:
-            yield Need(coming=base + 1)
-            for phase, cycles in enumerate(self._cycles):
-                for transfer, rows, steps in self._rows:
-                    if rows.phase != phase:
-                        continue
-                    yield FILLING
-                    for needed, spent, free in steps:
-                        self.released = max(self.released, base + free)
-                        yield Need(coming=base + needed)
-                        yield spent
-                    base += (rows.end - rows.top) * transfer.line
-                    yield Need(coming=base)
-                    self.released = base
-                yield RUNNING + cycles
-                for output in self._output_transfers[phase]:
-                    for _ in range(output.count):
-                        yield Need(results=output.size)
-                        yield FETCHING + output.size + PASSING * output.lanes
-                        self.produced += output.size
+            yield from self._sample(base)
+            base = self.released
+
+    def _sample(self, base: int) -> Iterator[Need | int]:
+        """The same of a sample whose first byte has this place."""
+        yield Need(coming=base + 1)
+        for phase, cycles in enumerate(self._cycles):
+            for transfer, rows, steps in self._rows:
+                if rows.phase != phase:
+                    continue
+                yield FILLING
+                for needed, spent, free in steps:
+                    self.released = max(self.released, base + free)
+                    yield Need(coming=base + needed)
+                    yield spent
+                base += (rows.end - rows.top) * transfer.line
+                yield Need(coming=base)
+                self.released = base
+            yield RUNNING + cycles
+            for output in self._output_transfers[phase]:
+                for _ in range(output.count):
+                    yield Need(results=output.size)
+                    yield FETCHING + output.size + PASSING * output.lanes
+                    self.produced += output.size
 
 
 def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from concord.host.errors import REFUSALS, DamagedError, LinkError, LinkTimeout, SequenceError
-from concord.host.frames import Frame, FrameError, FrameReader, line_bytes
+from concord.host.errors import LinkError
+from concord.host.frames import line_bytes
 from concord.host.transport import Transport
-from concord.spec.link import COUNT, FLAG, HEADER, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
+from concord.host.window import LinkRequest, RequestWindow
+from concord.spec.link import COUNT, FLAG, HEADER, TARGET, Kind
 from concord.spec.memmap import MAGIC, Reg, Region, RegionId
 
 _REGISTER_BYTES = 4
 _SEQUENCE = 1 << HEADER["seq"].width
 _MOST_WORDS = COUNT["count"].high
-#: Largest piece asked of a transport at a time.
-_CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,12 @@ class Identity:
 
 
 class Link:
-    """Requests and their replies, one at a time.
+    """Requests and their replies.
 
-    A request whose reply does not come, or comes damaged, is sent again with the same number. The device executes a
-    number once, so the refusal of a repetition tells that the first one was executed. A request that a device may carry
-    out twice without harm is then sent with a new number (its reply is wanted); a write of registers is not, since it
-    may start a run, nor is one to the inbox, which would have the bytes twice.
+    A read or a write of many words takes several requests, which are on the way together as far as the device has room
+    for them (:class:`concord.host.window.RequestWindow`). A request whose reply does not come, or comes damaged, is
+    sent again with the same number. The device executes a number once, so nothing is written twice, no run is started
+    twice, and the inbox has no bytes twice.
 
     Parameters
     ----------
@@ -49,8 +48,6 @@ class Link:
     -------
     max_payload : int
         Greatest payload of the device, to be set when its configuration is known.
-    repeated : int
-        Requests that were sent again so far.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 1.0, retries: int = 4):
@@ -59,132 +56,112 @@ class Link:
         if retries < 0:
             raise ValueError(f"retries must not be negative, not {retries!r}")
         self.transport = transport
-        self.timeout = timeout
-        self.retries = retries
         self.max_payload = 64
-        self.repeated = 0
-        self._seq = 0
-        self._reader = FrameReader()
+        self._requests = RequestWindow(transport, timeout=timeout, retries=retries)
+
+    @property
+    def window(self) -> int:
+        """Bytes of requests that may be unanswered, to be set when the configuration of the device is known."""
+        return self._requests.size
+
+    @window.setter
+    def window(self, size: int) -> None:
+        self._requests.size = size
+
+    @property
+    def repeated(self) -> int:
+        """Requests that were sent again so far."""
+        return self._requests.repeated
 
     # Requests ----------------------------------------------------------------------------------
 
     def synchronise(self) -> Identity:
         """Forget what is on the line, agree on a sequence number and ask who is there."""
         self.transport.write(bytes([FLAG, FLAG]))  # ends what another host may have begun
-        while self.transport.read(_CHUNK, 0.05):
-            pass
-        self._reader.reset()
-        self._seq = secrets.randbelow(_SEQUENCE)  # old replies to an old number are ignored
+        self._requests.synchronise(secrets.randbelow(_SEQUENCE))  # old replies to an old number are ignored
         return self.ping()
 
     def ping(self) -> Identity:
         """Ask who is there."""
-        data = self._request(Kind.PING, b"", reply_bytes=(Reg.FINGERPRINT_HIGH + 1) * _REGISTER_BYTES)
+        data = self._request(Kind.PING, b"", (Reg.FINGERPRINT_HIGH + 1) * _REGISTER_BYTES)
         words = [int.from_bytes(data[n : n + _REGISTER_BYTES], "little") for n in range(0, len(data), _REGISTER_BYTES)]
         if len(words) != Reg.FINGERPRINT_HIGH + 1 or words[Reg.MAGIC] != MAGIC:
             raise LinkError(f"reply to PING must begin with {MAGIC.to_bytes(4, 'little')!r}, not {data[:4]!r}")
         return Identity(words[Reg.VERSION], words[Reg.FINGERPRINT] | words[Reg.FINGERPRINT_HIGH] << 32)
 
     def read(self, region: Region, addr: int, count: int) -> bytes:
-        """Return ``count`` words of a region, as they are on the line."""
+        """Return ``count`` words of a region, as they are on the line; of the outbox those that are there."""
         most = min(self.max_payload // region.nbytes, _MOST_WORDS)
-        parts = []
-        for at in range(addr, addr + count, most):
-            words = min(most, addr + count - at)
-            payload = _target(region, at) + COUNT.pack(count=words).to_bytes(COUNT.nbytes, "little")
-            data = self._request(Kind.READ, payload, reply_bytes=words * region.nbytes)
-            if len(data) != words * region.nbytes:
-                raise LinkError(f"reply must have {words * region.nbytes} bytes, not {len(data)}")
-            parts.append(data)
+        pieces = [(at, min(most, addr + count - at)) for at in range(addr, addr + count, most)]
+        requests = [self.post(LinkRequest.read(region, at, words)) for at, words in pieces]
+        parts = [self.complete(request) for request in requests]
+        for part, (_, words) in zip(parts, pieces, strict=True):
+            if len(part) != words * region.nbytes and region.id is not RegionId.OUTBOX:
+                raise LinkError(f"reply must have {words * region.nbytes} bytes, not {len(part)}")
         return b"".join(parts)
 
     def write(self, region: Region, addr: int, data: bytes, progress: Callable[[int], None] | None = None) -> None:
         """Write words to a region; ``progress`` is told the bytes of each frame that has arrived."""
-        if len(data) % region.nbytes:
-            raise ValueError(f"data must be whole words of {region.nbytes} bytes, not {len(data)} bytes")
-        most = (self.max_payload - TARGET.nbytes) // region.nbytes * region.nbytes
-        for at in range(0, len(data), most):
-            part = data[at : at + most]
-            payload = _target(region, addr + at // region.nbytes) + part
-            self._request(Kind.WRITE, payload, repeatable=region.id not in (RegionId.REGS, RegionId.INBOX))
-            if progress:
-                progress(len(part))
+        waiting: deque[LinkRequest] = deque()
+        for request in self._writes(region, addr, data):
+            waiting.append(self._requests.post(request))
+            while waiting and waiting[0].done:
+                _report(waiting.popleft(), progress)
+        for request in waiting:
+            self.complete(request)
+            _report(request, progress)
 
     def wait(self, cycles: int) -> int:
         """Return the register STATUS as soon as the device is not busy, at the latest after ``cycles``."""
-        payload = WAIT_CYCLES.pack(cycles=cycles).to_bytes(WAIT_CYCLES.nbytes, "little")
-        return int.from_bytes(self._request(Kind.WAIT, payload, reply_bytes=_REGISTER_BYTES), "little")
+        return int.from_bytes(self.complete(self.post(LinkRequest.wait(cycles))), "little")
+
+    # Requests ahead of their replies ---------------------------------------------------------------
+
+    def post(self, request: LinkRequest) -> LinkRequest:
+        """Send a request as soon as the device has room for it, and return it for :meth:`complete`; same errors."""
+        return self._requests.post(request)
+
+    def room_for(self, request: LinkRequest) -> bool:
+        """Whether a request would be sent at once, if nothing of it had to be escaped."""
+        return self._requests.room_for(line_bytes(len(request.payload)))
+
+    def post_write(self, region: Region, addr: int, data: bytes) -> list[LinkRequest]:
+        """Send words of a region, in as many requests as it takes."""
+        return [self.post(request) for request in self._writes(region, addr, data)]
+
+    def complete(self, request: LinkRequest) -> bytes:
+        """The payload of the reply to a request.
+
+        Raises
+        ------
+        RefusedError
+            If the device has refused it, or one in front of it; then those behind that are not carried out either.
+        LinkError
+            If the line does not work.
+        """
+        return self._requests.complete(request)
+
+    def quiesce(self) -> None:
+        """Wait for what is on the way, whatever becomes of it."""
+        self._requests.quiesce()
 
     def close(self) -> None:
         """Close the transport."""
         self.transport.close()
 
-    # One request -------------------------------------------------------------------------------
+    # Parts ---------------------------------------------------------------------------------------
 
-    def _request(self, kind: Kind, payload: bytes, *, repeatable: bool = True, reply_bytes: int = 0) -> bytes:
-        """Send a request until there is a reply, and return the payload of the reply."""
-        trouble: LinkError = LinkTimeout("no request was sent")
-        there_and_back = line_bytes(len(payload)) + line_bytes(reply_bytes)
-        on_line = 2 * there_and_back * self.transport.byte_time  # if every byte were escaped
-        for attempt in range(self.retries + 1):
-            self.repeated += attempt > 0
-            request = Frame(self._seq, kind, payload)
-            self.transport.write(request.encode())
-            try:
-                reply = self._reply(self._seq, self.timeout + on_line)
-            except (LinkTimeout, DamagedError) as error:
-                trouble = error
-                continue
-            if reply.kind == Status.OK:
-                self._seq = (self._seq + 1) % _SEQUENCE
-                return reply.payload
-            if reply.kind != Status.BAD_SEQ:
-                raise _refusal(kind, payload, reply)
-            expected = int.from_bytes(reply.payload, "little")
-            if attempt == 0 or expected != (self._seq + 1) % _SEQUENCE:
-                reason = "it was reset, or another host uses it"
-                raise SequenceError(f"device must expect sequence number {self._seq}, not {expected}: {reason}")
-            self._seq = expected
-            if not repeatable:
-                return b""
-        raise type(trouble)(f"{kind.name} failed {self.retries + 1} times, at last: {trouble}")
+    def _request(self, kind: Kind, payload: bytes, reply_bytes: int) -> bytes:
+        return self.complete(self.post(LinkRequest(kind, payload, reply_bytes)))
 
-    def _reply(self, seq: int, timeout: float) -> Frame:
-        """The reply to the request ``seq``; replies to earlier ones are skipped."""
-        end = time.monotonic() + timeout
-        while True:
-            data = self.transport.read(_CHUNK, timeout)
-            if not data:
-                raise LinkTimeout(f"no reply within {timeout:.2f} s")
-            trouble = None
-            for body in list(self._reader.feed(data)):
-                try:
-                    reply = Frame.from_body(body or b"")
-                except FrameError as error:
-                    trouble = DamagedError(f"damaged reply: {error}")
-                    continue
-                if reply.kind & UNSOLICITED:
-                    trouble = DamagedError("the request arrived damaged")
-                elif reply.seq == seq:
-                    return reply
-            if trouble:
-                raise trouble
-            if time.monotonic() > end:
-                raise LinkTimeout(f"no complete reply within {timeout:.2f} s")
+    def _writes(self, region: Region, addr: int, data: bytes) -> Iterator[LinkRequest]:
+        if len(data) % region.nbytes:
+            raise ValueError(f"data must be whole words of {region.nbytes} bytes, not {len(data)} bytes")
+        most = (self.max_payload - TARGET.nbytes) // region.nbytes * region.nbytes
+        for at in range(0, len(data), most):
+            yield LinkRequest.write(region, addr + at // region.nbytes, data[at : at + most])
 
 
-def _target(region: Region, addr: int) -> bytes:
-    return TARGET.pack(region=region.id, addr=addr).to_bytes(TARGET.nbytes, "little")
-
-
-def _refusal(kind: Kind, payload: bytes, reply: Frame) -> LinkError:
-    """The exception for an error that repetition does not cure."""
-    what = kind.name
-    if kind in (Kind.READ, Kind.WRITE):
-        target = TARGET.unpack(int.from_bytes(payload[: TARGET.nbytes], "little"))
-        names = {region.value: region.name for region in RegionId}
-        what += f" at {names.get(target['region'], target['region'])} address {target['addr']}"
-    if reply.kind not in REFUSALS:
-        return LinkError(f"{what}: status must be one of {[status.name for status in Status]}, not {reply.kind}")
-    error = REFUSALS[reply.kind]
-    return error(f"{what} refused: {error.status.name}. {(error.__doc__ or '').splitlines()[0]}")
+def _report(request: LinkRequest, progress: Callable[[int], None] | None) -> None:
+    if progress:
+        progress(len(request.payload) - TARGET.nbytes)

@@ -38,9 +38,11 @@ class LinkedDevice(Device):
     def __init__(self, link: Link, config: NpuConfig | None = None):
         super().__init__(identify(link.synchronise(), config))
         self.link = link
-        link.max_payload = self.config.max_payload
-        self._wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
+        link.max_payload, link.window = self.config.max_payload, self.config.request_buffer
+        #: Cycles that one WAIT may take.
+        self.wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
         self._feeder = FeederClient(self)
+        self._posting = False  # writes do not wait for their replies
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
         #: Why the host laid out the inputs of the last batch, or how they went to the feeder.
@@ -73,6 +75,19 @@ class LinkedDevice(Device):
         last = super()._run_batch(image, schedule, rest, size - fed, timeout)
         return {name: np.concatenate([values, last[name]]) for name, values in outputs.items()}
 
+    def _run_sample(
+        self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
+    ) -> Outputs:
+        """Inputs, start and the wait for the end follow each other as fast as the line goes."""
+        self._posting = True
+        try:
+            return super()._run_sample(image, schedule, sample, timeout)
+        except BaseException:
+            self.link.quiesce()
+            raise
+        finally:
+            self._posting = False
+
     def _stream(self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], fed: int) -> Stream | None:
         """Raw inputs of the samples that go through the feeder, or ``None``."""
         if not fed:
@@ -92,16 +107,22 @@ class LinkedDevice(Device):
     def wait(self, timeout: float | None = None) -> None:
         self._check(self._idle(timeout))
 
-    def wait_at_most(self, cycles: int) -> bool:
-        """Wait for so many cycles at most; whether nothing is going on then. Raises :class:`TrapError` as ``wait``."""
-        status = _unpack(Reg.STATUS, self.link.wait(cycles))
-        if not status["busy"]:
-            self._check(status)
-        return not status["busy"]
+    def idle(self, status: int) -> bool:
+        """Whether a word of STATUS says that nothing is going on. Raises :class:`TrapError` as ``wait``."""
+        fields = _unpack(Reg.STATUS, status)
+        if not fields["busy"]:
+            self._check(fields)
+        return not fields["busy"]
+
+    def report_written(self, count: int) -> None:
+        """Bytes of a write have arrived."""
+        if self.progress is not None:
+            self.progress(count)
 
     def _check(self, status: Mapping[str, int]) -> None:
         """Raise :class:`TrapError` if the last run ended with a trap."""
         if status["trapped"]:
+            self.link.quiesce()
             (word,) = self.read(RegionId.REGS, Reg.TRAP)
             trap = _unpack(Reg.TRAP, word)
             raise self._trapped(Trap(trap["code"]), trap["pc"])
@@ -119,7 +140,7 @@ class LinkedDevice(Device):
         """Wait until nothing is going on; return the fields of STATUS."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            status = _unpack(Reg.STATUS, self.link.wait(self._wait_cycles))
+            status = _unpack(Reg.STATUS, self.link.wait(self.wait_cycles))
             if not status["busy"]:
                 return status
             if end is not None and time.monotonic() > end:
@@ -129,13 +150,17 @@ class LinkedDevice(Device):
         layout = REGISTERS[Reg.CONTROL].layout
         word = layout.pack(**({field.name: 0 for field in layout.fields} | fields))
         region = self.regions[RegionId.REGS]
-        self.link.write(region, Reg.CONTROL, word.to_bytes(region.nbytes, "little"))
+        self._write(region, Reg.CONTROL, word.to_bytes(region.nbytes, "little"))
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
         return self.link.read(region, addr, count)
 
     def _write(self, region: Region, addr: int, data: bytes) -> None:
-        self.link.write(region, addr, data, self.progress)
+        if not self._posting:
+            self.link.write(region, addr, data, self.progress)
+            return
+        self.link.post_write(region, addr, data)
+        self.report_written(len(data))
 
 
 def _unpack(reg: Reg, word: int) -> dict[str, int]:

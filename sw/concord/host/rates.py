@@ -9,48 +9,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import ASSUMED_STEPS, counts_of
-from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
+from concord.host.feeder_clock import FeederClock
+from concord.host.traffic import LineTimes, call_traffic, fed_latency, fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
 from concord.program import trace
 from concord.spec.boards import adapter_of, baud_of
 from concord.spec.link import BYTE_BITS
 
-#: Share of the time that a link is busy if it is what limits.
+#: Share of the time that the device is busy if it is what limits.
 _BUSY = 0.95
+#: Share of the time that is worth a word.
+_WORTH_TELLING = 0.005
 
 
 @dataclass(frozen=True)
 class Rates:
     """Times of one run of a program: of many in a row where inputs go through the feeder.
 
-    Without a feeder everything is one after the other: inputs over the link, computation, outputs over the link. With
-    one, the next inputs and the last outputs travel while the device computes, as far as its memory goes.
+    Without a feeder a run follows the other: inputs over the link, computation, outputs over the link. With one, the
+    next inputs and the last outputs travel while the device computes, as far as its memory goes. All times are those of
+    the driver on a line with the times of the board (:mod:`concord.host.timed_line`).
 
     Parameters
     ----------
     sent, received : float
         Bytes to the device and from it, framing included (:class:`concord.host.traffic.Traffic`).
     requests : float
-        Requests, each of which waits for its reply.
+        Requests.
     cycles : int
         Of the computation, as the hardware counts them (:mod:`concord.cycles`).
+    period : float
+        Cycles from a run to the next one.
+    latency : float
+        Cycles from the first byte to the last one of a run alone.
     batch : int
         Samples of a run.
     clock_hz, baud : int
         Of the board: cycles, and bits on the line, per second.
+    layout : float or None
+        Cycles that the feeder takes besides those of the computation, while the next inputs travel; ``None`` where the
+        host lays out inputs.
     input_route : str
         How inputs travel: raw, or laid out by the host, and why.
-    period : float or None
-        Cycles from a run to the next one, where they overlap with transfers.
-    latency : float or None
-        Cycles from the first byte to the last one of a run alone, where it is not the sum of the times.
     assumed : bool
         Values decide about cycles, and were not known: every window that slides is taken to need
         :data:`concord.cycles.ASSUMED_STEPS` steps.
+    window : int
+        Bytes of requests that may be on the way before there is a reply; 0: each waits for its reply, so that nothing
+        travels in both directions at once.
     reply_seconds : float
-        Time that a request waits for its reply besides the bytes, divided by the requests that are on the way at a time
-        (:class:`concord.spec.boards.Adapter`).
+        Time that a reply is held back (:class:`concord.spec.boards.Adapter`).
     call_seconds : float
         Time that a call of ``concord.Network.run`` takes besides its runs, to clear flags and to read them.
     at_default : Rates or None
@@ -61,13 +70,15 @@ class Rates:
     received: float
     requests: float
     cycles: int
+    period: float
+    latency: float
     batch: int
     clock_hz: int
     baud: int
+    layout: float | None = None
     input_route: str = ""
-    period: float | None = None
-    latency: float | None = None
     assumed: bool = False
+    window: int = 0
     reply_seconds: float = 0.0
     call_seconds: float = 0.0
     at_default: Rates | None = None
@@ -88,19 +99,15 @@ class Rates:
         return self.received / self.batch
 
     @property
+    def raw(self) -> bool:
+        """Whether inputs go through the feeder."""
+        return self.layout is not None
+
+    @property
     def wire_seconds(self) -> float:
         """Time of the bytes of a sample on the line."""
-        return (self.sent + self.received) * BYTE_BITS / self.baud / self.batch
-
-    @property
-    def wait_seconds(self) -> float:
-        """Time that the requests of a sample wait for their replies, besides the bytes."""
-        return self.requests * self.reply_seconds / self.batch
-
-    @property
-    def link_seconds(self) -> float:
-        """Time of a sample on the link: bytes, and waits for replies."""
-        return self.wire_seconds + self.wait_seconds
+        count = max(self.sent, self.received) if self.window else self.sent + self.received
+        return count * BYTE_BITS / self.baud / self.batch
 
     @property
     def compute_seconds(self) -> float:
@@ -108,22 +115,30 @@ class Rates:
         return self.cycles / self.clock_hz / self.batch
 
     @property
-    def per_second(self) -> float:
-        """Samples per second, in a batch of many."""
-        if self.period is None:
-            return 1 / (self.link_seconds + self.compute_seconds)
-        return self.clock_hz / self.period * self.batch
+    def period_seconds(self) -> float:
+        """Time from a sample to the next one."""
+        return self.period / self.clock_hz / self.batch
 
     @property
-    def allowed(self) -> float:
-        """Samples per second if the link were all that takes time."""
-        return 1 / self.link_seconds
+    def device_seconds(self) -> float:
+        """Time of a sample on the device: computation, and layout of inputs."""
+        return (self.cycles + (self.layout or 0)) / self.clock_hz / self.batch
+
+    @property
+    def wait_seconds(self) -> float:
+        """Time of a sample in which neither bytes are on the line nor the device computes: replies are waited for."""
+        apart = self.wire_seconds + self.compute_seconds
+        used = max(self.wire_seconds, self.device_seconds) if self.raw else apart
+        return max(0.0, self.period_seconds - used)
+
+    @property
+    def per_second(self) -> float:
+        """Samples per second, in a batch of many."""
+        return 1 / self.period_seconds
 
     @property
     def latency_seconds(self) -> float:
         """Time of one run alone, from the first byte to the last one."""
-        if self.latency is None:
-            return (self.link_seconds + self.compute_seconds) * self.batch
         return self.latency / self.clock_hz
 
     @property
@@ -134,9 +149,9 @@ class Rates:
     @property
     def limit(self) -> str:
         """What takes longer: ``"link"`` or ``"computation"``, with the layout of inputs on the device."""
-        if self.period is None:
-            return "link" if self.link_seconds > self.compute_seconds else "computation"
-        return "link" if self.per_second > _BUSY * self.allowed else "computation"
+        if not self.raw:
+            return "computation" if 2 * self.compute_seconds > self.period_seconds else "link"
+        return "computation" if self.device_seconds > _BUSY * self.period_seconds else "link"
 
     @property
     def at(self) -> str:
@@ -153,7 +168,7 @@ class Rates:
         slower = self.at_default
         if slower is not None:
             text += (
-                f" (serial driver as installed, {1e3 * slower.reply_seconds:g} ms a request: "
+                f" (serial driver as installed, {1e3 * slower.reply_seconds:g} ms a reply: "
                 f"{spoken(slower.per_second)} and {spoken(slower.single_per_second)})"
             )
         return text
@@ -162,12 +177,12 @@ class Rates:
     def times(self) -> str:
         """Bytes, requests and times of a sample, in one line."""
         waits = ""
-        if self.wait_seconds:
+        if self.wait_seconds > _WORTH_TELLING * self.period_seconds:
             waits = f" and {1e3 * self.wait_seconds:.3g} ms for replies to {self.requests / self.batch:.3g} requests"
         return (
             f"{self.at}, a sample takes {self.bytes_in:,.0f} bytes in and {self.bytes_out:,.0f} out, "
             f"{1e3 * self.wire_seconds:.3g} ms on the line{waits}, and {1e3 * self.compute_seconds:.3g} ms to compute"
-            f"{'' if self.period is None else ' meanwhile'}"
+            f"{' meanwhile' if self.raw else ''}"
         )
 
     @property
@@ -200,7 +215,7 @@ def rate_table(figures: Rates) -> dict[str, tuple[str, ...]]:
         "ms to compute": lambda column: f"{1e3 * column.compute_seconds:.4g}",
         "ms for a run alone": lambda column: f"{1e3 * column.latency_seconds:.4g}",
     }
-    table = {"serial driver": tuple(f"{name}, {1e3 * column.reply_seconds:g} ms a request" for name, column in names)}
+    table = {"serial driver": tuple(f"{name}, {1e3 * column.reply_seconds:g} ms a reply" for name, column in names)}
     return table | {name: tuple(map(text, columns)) for name, text in rows.items()}
 
 
@@ -211,8 +226,8 @@ def _count(number: float) -> str:
 def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int64]]] | None = None) -> Rates:
     """Rates of an image on the board that its configuration is for.
 
-    Every request waits for its reply: with the latency of the board's adapter, set to low latency as
-    :class:`concord.host.serial_port.SerialTransport` does; ``at_default`` has those without.
+    A reply is held back by the latency of the board's adapter, set to low latency as
+    :class:`concord.host.serial_port.SerialTransport` does; ``at_default`` has the rates without.
 
     Parameters
     ----------
@@ -230,31 +245,34 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
     assumed = steps is None and any(run.slides for run in traces)
     adapter = adapter_of(config.board)
     low, default = (
-        _rates(image, batch, phases, assumed, latency / adapter.window)
-        for latency in (adapter.latency, adapter.default_latency)
+        _rates(image, batch, phases, assumed, latency) for latency in (adapter.latency, adapter.default_latency)
     )
-    return replace(low, at_default=default) if default.per_second < low.per_second else low
+    slower = default.per_second < low.per_second or default.single_per_second < low.single_per_second
+    return replace(low, at_default=default) if slower else low
 
 
 def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply_seconds: float) -> Rates:
-    """Rates if the computation of the phases takes so many cycles, and a request waits so long for its reply."""
-    config, line, call = image.config, traffic(image), call_traffic(image)
+    """Rates if the computation of the phases takes so many cycles, and a reply is held back so long."""
+    config = image.config
     hz, baud = config.clock_hz, baud_of(config.board)
+    times = LineTimes(BYTE_BITS * hz / baud, reply_seconds * hz)
+    line, call = traffic(image, phases, times), call_traffic(image, times)
     whole = Rates(
-        line.sent, line.received, line.requests, sum(phases), batch, hz, baud,
+        line.sent, line.received, line.requests, sum(phases), line.cycles, line.cycles, batch, hz, baud,
         assumed=assumed,
+        window=config.request_buffer,
         reply_seconds=reply_seconds,
-        call_seconds=(call.sent + call.received) * BYTE_BITS / baud + call.requests * reply_seconds,
+        call_seconds=call.cycles / hz,
     )  # fmt: skip
     try:
         feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.codings, config)
     except FeedError as reason:
         return replace(whole, input_route=f"laid out by the host: {reason}")
-    times = BYTE_BITS * hz / baud, reply_seconds * hz
-    fed = fed_traffic(image, feeding, phases, *times)
+    fed = fed_traffic(image, feeding, phases, times)
     # One alone of an image in phases does without the feeder.
-    alone = fed_latency(image, phases, *times) if len(phases) == 1 else whole.latency_seconds * hz
+    alone = fed_latency(image, phases, times) if len(phases) == 1 else whole.latency
+    clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
         whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
-        period=fed.cycles, latency=alone,
+        period=fed.cycles, latency=alone, layout=clock.sample_cycles - sum(phases),
     )  # fmt: skip

@@ -95,7 +95,6 @@ class RtlTransport:
         VCD file for the waveforms; the library must have been built for it.
     """
 
-    byte_time = 0.0
     wait_cycles: int | None = CYCLES_PER_SECOND // 4
 
     def __init__(self, library: Path, *, trace: Path | None = None):
@@ -104,6 +103,26 @@ class RtlTransport:
         if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
             raise ValueError(f"library must have been built for waveforms, not {library}")
         self._lib.concord_reset(self._handle)
+        self.byte_time, self._reply_cycles = 0.0, 0
+
+    def pace(self, byte_cycles: int, reply_cycles: int = 0) -> None:
+        """From now on bytes take their time, in simulated cycles, as over a serial port without flow control.
+
+        Parameters
+        ----------
+        byte_cycles : int
+            Of a byte on the line; both directions are in use at once.
+        reply_cycles : int
+            More, until the host sees a byte.
+        """
+        self._reply_cycles = reply_cycles
+        self.byte_time = byte_cycles / CYCLES_PER_SECOND
+        self._lib.concord_pace(self._open(), byte_cycles, reply_cycles)
+
+    @property
+    def dropped(self) -> int:
+        """Bytes that the design did not take before the next one had come over the line."""
+        return int(self._lib.concord_dropped(self._open()))
 
     @property
     def cycles(self) -> int:
@@ -116,7 +135,8 @@ class RtlTransport:
 
     def read(self, count: int, timeout: float) -> bytes:
         """Simulate until a reply is there; see :class:`concord.host.transport.Transport`."""
-        there = self._lib.concord_run(self._open(), max(1, int(timeout * CYCLES_PER_SECOND)), count)
+        patience = max(1, int(timeout * CYCLES_PER_SECOND)) + self._reply_cycles
+        there = self._lib.concord_run(self._open(), patience, count)
         buffer = ctypes.create_string_buffer(min(count, there))
         self._lib.concord_pull(self._open(), buffer, len(buffer))
         return buffer.raw
@@ -144,6 +164,8 @@ def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
         ("run", size, [handle, cycles, size]),
         ("pull", size, [handle, ctypes.c_char_p, size]),
         ("cycles", cycles, [handle]),
+        ("pace", None, [handle, cycles, cycles]),
+        ("dropped", cycles, [handle]),
         ("trace", ctypes.c_int, [handle, ctypes.c_char_p]),
     ):
         function = getattr(lib, f"concord_{name}")

@@ -17,7 +17,7 @@ from concord.image.feeder_layout import Feed, Feeding
 from concord.image.phases import Phase
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import OUTBOX_SHARE, SCRIPT_DEPTH, FeedOp, feed_word
+from concord.spec.feeder import SCRIPT_DEPTH, FeedOp, feed_word
 from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId
 
@@ -420,4 +420,4 @@ def stream(
 
 def outbox_chunk(config: NpuConfig) -> int:
     """Results that are read at a time: while they can still be asked for again, as many can be made."""
-    return config.inbox // OUTBOX_SHARE // 2
+    return min(config.outbox_depth // 2, config.max_payload)

@@ -137,8 +137,8 @@ class NpuShare:
     def _stops(self, b: int) -> list[int]:
         """Where a part ends: where the fewest values cross, and right behind the node that counts."""
         place = self.places[b] + 1
-        behind = self.places[b + 1] if b + 1 < len(self.places) else len(self.nodes)
-        fewest = min(range(place, behind + 1), key=lambda stop: (self.crossing[stop], -stop))
+        following = self.places[b + 1] if b + 1 < len(self.places) else len(self.nodes)
+        fewest = min(range(place, following + 1), key=lambda stop: (self.crossing[stop], -stop))
         return list(dict.fromkeys(max(stop, self.last) for stop in (fewest, place)))
 
     def _compiles(self, start: int, stop: int) -> bool:

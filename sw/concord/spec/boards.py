@@ -11,7 +11,7 @@ from concord.spec.names import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """What carries the bytes of a board's serial port to the host, and how long a request waits for its reply.
+    """What carries the bytes of a board's serial port to the host, and how long it holds back a reply.
 
     Latencies are besides the time of the bytes on the line.
 
@@ -20,17 +20,14 @@ class Adapter:
     name : str
         The chip.
     latency : float
-        Seconds of a request, with the driver set to low latency.
+        Seconds of a reply, with the driver set to low latency.
     default_latency : float
-        Seconds of a request, with the driver as it is installed.
-    window : int
-        Requests that are on the way at a time.
+        Seconds of a reply, with the driver as it is installed.
     """
 
     name: str
     latency: float
     default_latency: float
-    window: int = 1
 
 
 #: USB serial ports of FTDI, as the boards have them. They hold back a short reply until the latency timer of the driver

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from concord.spec.boards import board_of_name
-from concord.spec.feeder import CODE_PAGE_BITS
+from concord.spec.feeder import CODE_PAGE_BITS, INBOX_BITS, OUTBOX_BITS, OUTBOX_SHARE
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import (
     ACT_MANT_MAX,
@@ -30,15 +30,18 @@ from concord.spec.limits import ACC_WIDTH_MIN, PROGRAM_DEPTH_MAX
 from concord.spec.link import TARGET
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
-SPEC_VERSION = 3
+SPEC_VERSION = 4
 
 #: Matrix rows that an element-serial configuration multiplies at a time.
 SERIAL_ROWS = 2
 
+#: The greatest buffer of requests, as a power of two.
+REQUEST_BUFFER_BITS = 16
+
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz", "board")
 #: Parameters that came later, and the values with which everything means what it did before.
-LATER = {"acc_register": 0, "window_taps": 0, "code_pages": 1}
+LATER = {"acc_register": 0, "window_taps": 0, "code_pages": 1, "request_buffer": 0, "outbox": 0}
 
 
 def clog2(n: int) -> int:
@@ -99,9 +102,15 @@ class NpuConfig:
         Nesting depth of instruction loops.
     max_payload : int
         Greatest payload of a link frame in bytes.
+    request_buffer : int
+        Bytes of requests that wait in the device while it answers another one, so that the host may send them before
+        it has the reply; 0: the host waits for every reply. A power of two, at least ``max_payload``.
     inbox : int
         Bytes of raw inputs that wait to be laid out by the feeder (:mod:`concord.spec.feeder`); 0: there is none. A
         power of two, at least ``max_payload``.
+    outbox : int
+        Bytes of results that wait for the host, if there is an inbox; 0: a quarter of the inbox. A power of two. The
+        fewer they are, the longer the device waits where replies are held back.
     code_pages : int
         Pages of the feeder's code book, of 256 numbers each: 1, 2 or 4. With several pages every channel of an image
         can have numbers of its own.
@@ -137,7 +146,9 @@ class NpuConfig:
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
+    request_buffer: int = 0
     inbox: int = 0
+    outbox: int = 0
     code_pages: int = 1
     clock_hz: int = 50_000_000
     board: str = ""
@@ -223,6 +234,11 @@ class NpuConfig:
     def wgt_exp_width(self) -> int:
         """Bits of the stored exponent of a weight block (minus ``wgt_exp_min``, unsigned)."""
         return max(1, clog2(self.wgt_exp_max - self.wgt_exp_min + 1))
+
+    @property
+    def outbox_depth(self) -> int:
+        """Bytes of results that wait for the host."""
+        return self.outbox or self.inbox // OUTBOX_SHARE
 
     # Memory words ------------------------------------------------------------------------------
 
@@ -399,6 +415,10 @@ def _check_depths(config: NpuConfig) -> None:
     _require(config, "loop_levels", "in 1..4", 1 <= config.loop_levels <= 4)
     words = max(config.narrow_word.nbytes, config.wide_word.nbytes, config.matrix_row.nbytes)
     _require(config, "max_payload", f"in {words + 8}..4096", words + 8 <= config.max_payload <= 4096)
-    sizes = {0} | {1 << k for k in range(7, 16) if config.max_payload <= 1 << k}
-    _require(config, "inbox", f"0 or a power of two in {config.max_payload}..32768", config.inbox in sizes)
+    for name, most in (("request_buffer", REQUEST_BUFFER_BITS), ("inbox", INBOX_BITS)):
+        sizes = {0} | {1 << k for k in range(7, most + 1) if config.max_payload <= 1 << k}
+        rule = f"0 or a power of two in {config.max_payload}..{1 << most}"
+        _require(config, name, rule, getattr(config, name) in sizes)
+    sizes = {0} | {1 << k for k in range(5, OUTBOX_BITS + 1)}
+    _require(config, "outbox", f"0 or a power of two in 32..{1 << OUTBOX_BITS}", config.outbox in sizes)
     _require(config, "code_pages", "1, 2 or 4", config.code_pages in {1 << k for k in range(CODE_PAGE_BITS + 1)})

@@ -45,8 +45,12 @@ SCRIPT_DEPTH = 64
 CODE_PAGE = 256
 #: Bits of the number of a page.
 CODE_PAGE_BITS = 2
-#: Size of the inbox over that of the outbox.
+#: Size of the inbox over that of the outbox, where a configuration does not say how large that is.
 OUTBOX_SHARE = 4
+#: The address of a read of the outbox: the first byte that is wanted, and the first one that must stay.
+OUTBOX_ADDRESS = Layout((Field("first", 12), Field("kept", 12)))
+#: The greatest inbox and outbox, as powers of two: both fields of an address count twice the bytes of the outbox.
+INBOX_BITS, OUTBOX_BITS = 13, 11
 
 
 class FeedOp(IntEnum):

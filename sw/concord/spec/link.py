@@ -63,8 +63,11 @@ class Status(IntEnum):
     BAD_LENGTH = 5  #: payload length does not fit the request, or is not a whole number of words
     BAD_REGION = 6  #: no such region, or it cannot be read or written
     BAD_ADDR = 7  #: reaches beyond the end of the region
-    BUSY = 8  #: the region is not accessible while a program runs
+    BUSY = 8  #: the region is not accessible while a program runs, or the inbox has no room
 
+
+#: Cycles that a device with a feeder lets a write to the inbox wait for room, as long as it can make some.
+ROOM_CYCLES = 1 << 18
 
 #: Added to the status when the number in the reply is the expected one because the request's could not be trusted.
 UNSOLICITED = 0x80

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODE_PAGE, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.feeder import CODE_PAGE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import Flag
 from concord.spec.isa import WORD_BITS
@@ -47,7 +47,7 @@ class Region:
     word : Layout
         One word.
     depth : int
-        Words.
+        Words. Addresses of the outbox have two parts (:data:`concord.spec.feeder.OUTBOX_ADDRESS`), and may be any.
     readable, writable : bool
         What the host may do; of the registers it may write CONTROL only, whatever ``writable`` says.
     live : bool
@@ -104,15 +104,14 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
 
 
 def _feeder_regions(config: NpuConfig) -> tuple[Region, ...]:
-    """Regions of a configuration with a feeder. Addresses in the outbox are modulo half its depth."""
-    outbox = 4 * (config.inbox // OUTBOX_SHARE)
+    """Regions of a configuration with a feeder."""
     numbers, bytes_in = "Binary16 numbers that raw elements of a byte stand for.", "Raw inputs, appended at address 0."
-    bytes_out = "Results; those in front of an address that is read are let go."
+    bytes_out = "Results, as many as are there; an address has two parts."
     return (
         Region(RegionId.CODES, _scalar("value", 16), config.code_pages * CODE_PAGE, False, numbers, readable=False),
         Region(RegionId.SCRIPT, SCRIPT_WORD, SCRIPT_DEPTH, False, "Words of the feeder's script.", readable=False),
         Region(RegionId.INBOX, _scalar("byte", 8), config.inbox, True, bytes_in, readable=False),
-        Region(RegionId.OUTBOX, _scalar("byte", 8), outbox, True, bytes_out, writable=False),
+        Region(RegionId.OUTBOX, _scalar("byte", 8), config.outbox_depth, True, bytes_out, writable=False),
     )
 
 

@@ -12,7 +12,7 @@ from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, TrapError, connect
 from concord.host.rates import rates
 from concord.host.rtl import find_library
-from concord.host.traffic import fed_traffic
+from concord.host.traffic import LineTimes, fed_traffic
 from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route
@@ -105,14 +105,14 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
     graph = NETWORKS[name]()
     compiled = compile_graph(graph, FED)
     line = paced.link.transport
-    line.byte_cycles = 0
+    line.pace(0)
     paced.load(compiled.image)
     image = compiled.image
     codings = dict.fromkeys(graph.inputs, Coding()) if kind == "codes" else {}
     found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, FED)
     count = REQUESTS * found.chunk // found.sample_bytes
     run_paced(paced, compiled, graph, kind, count)  # with the code book of all numbers
-    line.byte_cycles = BYTE_CYCLES
+    line.pace(BYTE_CYCLES)
     one = run_paced(paced, compiled, graph, kind, count)
     two = run_paced(paced, compiled, graph, kind, 2 * count)
     with connect("emulator", FED) as emulator:
@@ -122,7 +122,7 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
                 np.testing.assert_array_equal(results[output], values)
     taken, sent = (two[k] - one[k] for k in (2, 3))
     assert sent * BYTE_CYCLES >= least * taken
-    found = fed_traffic(image, found, [cycles.count(image.program, FED).cycles], BYTE_CYCLES)
+    found = fed_traffic(image, found, [cycles.count(image.program, FED).cycles], LineTimes(BYTE_CYCLES))
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)
 
@@ -167,8 +167,7 @@ def test_rates_have_the_waits_for_replies(name, fed, latency):
 
         few = 2 if not fed else 4 * REQUESTS * SLOW.max_payload // round(found.bytes_in)
         seconds(device.run, few)  # writes the script
-        transport.byte_cycles = BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.board)
-        transport.reply_cycles = round(latency * SLOW.clock_hz)
+        transport.pace(BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.board), round(latency * SLOW.clock_hz))
         each = (seconds(device.run, 2 * few) - seconds(device.run, few)) / few
         assert device.input_route == found.input_route
         assert 1 / found.per_second == pytest.approx(each, rel=0.05)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from concord.golden.feeder import Feeder as Model
+from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.feeder.feeder import Feeder
 from support.bench import get, put, simulate
@@ -65,7 +66,7 @@ class Beside:
         ctx.set(self.dut.acknowledge, 1)
         await ctx.tick()
         ctx.set(self.dut.acknowledge, 0)
-        want, got = self.model.read(addr, count), []
+        want, got = self.model.read(OUTBOX_ADDRESS.pack(first=addr, kept=addr), count), []
         for k in range(count):
             place = (addr + k) % RING
             await put(ctx, self.dut.bus.req, {"region": RegionId.OUTBOX, "addr": place, "write": 0, "data": 0})

@@ -1,6 +1,7 @@
 """Requests to the regions of the feeder: the message processor agrees with the model about every one."""
 
 import random
+from itertools import count
 
 import pytest
 
@@ -24,12 +25,11 @@ class Stub:
         self.model, self.room, self.produced = model, room, produced
         self.taken, self.acknowledged = [], []
 
-    def ready(self, addr, count):
-        return count <= (self.produced - addr) % 64
-
     def read(self, addr, count):
-        self.acknowledged.append(addr % 64)
-        return [at & 255 for at in range(addr, addr + count)]
+        first, kept = addr & 63, addr >> 12 & 63
+        self.acknowledged.append(kept)
+        there = (self.produced - first) % 64
+        return [at & 255 for at in range(first, first + min(count, there if there <= 32 else 0))]
 
     def write(self, region, addr, word):
         if region is R.INBOX:
@@ -89,10 +89,13 @@ def test_bytes_reach_the_inbox_only_if_there_is_room():
 
 @pytest.mark.slow
 def test_results_are_read_only_if_they_are_there():
-    lines = [read(0, R.OUTBOX, 8, 32), read(1, R.OUTBOX, 8, 33), read(1, R.OUTBOX, 40, 0), read(2, R.OUTBOX, 60, 44)]
+    places = [(8, 8, 32), (8, 8, 33), (30, 20, 33), (40, 40, 0), (40, 8, 5), (41, 33, 5), (60, 60, 44), (39, 7, 9)]
+    lines = [read(seq, R.OUTBOX, kept << 12 | first, count) for seq, (first, kept, count) in enumerate(places)]
     replies, stub = exchange(lines)
-    assert [reply.kind for reply in replies] == [Status.OK, Status.BUSY, Status.OK, Status.OK]
-    assert replies[0].payload == bytes(range(8, 40)) and stub.acknowledged == [8, 40, 60]
+    assert [reply.kind for reply in replies] == [Status.OK] * len(places)
+    payloads = [bytes(range(8, 40))] * 2 + [bytes(range(30, 40))] + [b""] * 4 + [bytes([39])]
+    assert [reply.payload for reply in replies] == payloads
+    assert stub.acknowledged == [kept for _, kept, _ in places]
 
 
 def test_script_and_codes_are_written_while_nothing_goes_on():
@@ -116,10 +119,42 @@ def test_random_requests_under_stalls():
     lines = []
     for _ in range(25):
         seq = len(lines)
-        region = rng.choice([R.INBOX, R.OUTBOX, R.CODES, R.SCRIPT, R.WIDE, R.REGS])
-        addr, count = rng.choice([0, 1, 30, 62, 127]), rng.randint(0, 70)
+        region = rng.choice([R.INBOX, R.INBOX, R.OUTBOX, R.CODES, R.SCRIPT, R.WIDE, R.REGS])
+        addr, count = rng.choice([0, 1, 30, 62, 127, 38 << 12 | 39, 62 << 12 | 20]), rng.randint(0, 70)
         body = bytes(rng.randrange(256) for _ in range(count))
         lines.append(rng.choice([read(seq, region, addr, count), write(seq, region, addr, body), wait(seq, 10)]))
+    lines.append(write(len(lines), R.INBOX, 0, bytes(61)))
     pings = [line for request in lines for line in (Frame(request.seq - 1 & 255, Kind.PING, b""), request)]
     replies, stub = exchange(pings, stall=0.2)
     assert {Status.OK, Status.BUSY, Status.BAD_REGION} <= {reply.kind for reply in replies} and stub.taken
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_write_waits_for_room_as_long_as_something_goes_on(room):
+    """The device makes room, or comes to its end without: only then the write is refused."""
+    dut = MessageProcessor(CONFIG)
+    taken, ends = [], []
+
+    async def host(ctx):
+        ctx.set(dut.busy, 1)
+        ctx.set(dut.room, 3)
+        reply = Frame(0, Status.OK if room else Status.BUSY, b"").encode()
+        await sink(dut.tx, reply, stall=0.0, seed=1)(ctx)
+        ends.append(True)
+        assert bytes(taken) == (b"abcd" if room else b"") and ctx.get(dut.errors) == (not room)
+
+    async def feeder(ctx):
+        ctx.set(dut.raw.ready, 1)
+        for cycle in count():
+            if ends:
+                assert cycle > 1000
+                return
+            if cycle in (700, 750):  # for a moment nothing goes on, as between two samples
+                ctx.set(dut.busy, cycle != 700)
+            if cycle == 1000:
+                ctx.set(dut.room if room else dut.busy, 4 if room else 0)
+            *_, moved, byte = await ctx.tick().sample(dut.raw.valid & dut.raw.ready, dut.raw.payload)
+            if moved:
+                taken.append(byte)
+
+    simulate(dut, host, feeder, source(dut.rx, write(0, R.INBOX, 0, b"abcd").encode(), stall=0.0, seed=1))

@@ -198,7 +198,8 @@ def test_files(seed):
 
 def test_refusals_of_files():
     nodes = [node("Relu", ["x"], ["a"]), node("Wavelet", ["x"], ["b"], domain="own"), node("Erf", ["a"], ["c"]),
-             node("NonZero", ["a"], ["d"]), node("Hardmax", ["c"], ["e"]), node("Det", ["x"], ["f"])]  # fmt: skip
+             node("NonZero", ["a"], ["d"]), node("Unique", ["c"], ["e"]),
+             node("Wavelet", ["x"], ["f"], domain="own")]  # fmt: skip
     proto = model(nodes, {"x": (1, 3, 3)}, ["b", "d", "e", "f"], domains=["own"])
     messages = {imported(other) for other in orders.of_model(proto, 12)}
     assert len(messages) == 1 and messages.pop().count("operator is not supported") == 4

@@ -101,7 +101,7 @@ def test_cycles_are_counted(library):
 def test_a_run_that_lasts(target, library):
     with connected(target, library) as device:
         device.load(Image(config=TINY, program=tuple(LONG)))
-        device._wait_cycles = 100
+        device.wait_cycles = 100
         device.start()
         device.write("WIDE", 1, [77])  # a live region
         assert device.read("WIDE", 1) == [77]

@@ -176,9 +176,9 @@ def test_values_beyond_a_word_are_refused():
         feed_word(FeedOp.RUN, pc=65536)
 
 
-@pytest.mark.parametrize("inbox", [-1, 1, 64, 100, 65536])
+@pytest.mark.parametrize("inbox", [-1, 1, 64, 100, 16384])
 def test_sizes_of_the_inbox(inbox):
-    with pytest.raises(ValueError, match=f"inbox must be 0 or a power of two in 128..32768, not {inbox}"):
+    with pytest.raises(ValueError, match=f"inbox must be 0 or a power of two in 128..8192, not {inbox}"):
         TINY.replace(inbox=inbox)
 
 
@@ -194,6 +194,4 @@ def test_the_emulator_refuses_what_the_device_refuses():
     device.write("INBOX", 0, [1] * 127)
     with pytest.raises(BusyError):
         device.write("INBOX", 0, [1])
-    with pytest.raises(BusyError):
-        device.read("OUTBOX", 0, 1)
-    assert device.read("OUTBOX", 0, 0) == []
+    assert device.read("OUTBOX", 0, 1) == device.read("OUTBOX", 0, 0) == []

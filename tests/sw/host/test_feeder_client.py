@@ -1,40 +1,46 @@
 """The host's side of the feeder against a device that counts: what is sent, when, and what is asked for."""
 
+import random
 from types import SimpleNamespace
 
 import pytest
 
-from concord.host.errors import BusyError, DeviceError
+from concord.host.errors import DeviceError
 from concord.host.feeder import FeederClient
-from concord.spec.memmap import RegionId, regions
+from concord.host.link import Link
+from concord.host.linked import LinkedDevice
+from concord.spec.feeder import OUTBOX_ADDRESS, FeedOp, feed_word
+from concord.spec.link import Kind
+from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from support.link_model import DeviceModel, ModelTransport
+from support.noisy_line import damage_of
 
 CONFIG = TINY.replace(inbox=128)
+RING = CONFIG.inbox // 4
+FIRST_PAUSE = CONFIG.clock_hz // 2000
 
 
-class Counting:
+class Counting(DeviceModel):
     """Takes bytes and gives results, sample by sample, each some requests after its last byte.
 
     Result k of sample n is the byte 16 n + k modulo 251.
     """
 
     def __init__(self, *, sample, result, work=0, lost=0):
-        self.config, self.regions, self.link, self.progress = CONFIG, regions(CONFIG), self, None
-        self.sample, self.result, self.work, self.lost = sample, result, work, lost
+        super().__init__(CONFIG)
+        self.sample, self.result, self.work, self.lost, self.feeder = sample, result, work, lost, self
         self.begin()
-        self.written, self.reported = [], 0
-        self.refused, self.waits = {"write": 0, "read": 0}, 0
+        self.refused, self.waits = 0, 0
 
     def begin(self):
-        self.came, self.ended, self.left, self.taken = bytearray(), 0, self.work, 0
+        self.came, self.ended, self.left, self.top, self.taken = bytearray(), 0, self.work, RING, 0
         self.sent, self.asked = [], []
-
-    # The device ---------------------------------------------------------------------------------
 
     @property
     def produced(self):
         """Results that fit into the outbox, the first of a sample that does not fit as a whole among them."""
-        return min(self.ended * self.result - self.lost, self.taken + CONFIG.inbox // 4)
+        return min(self.ended * self.result - self.lost, self.top)
 
     def _pass(self):
         while not self._idle():
@@ -46,144 +52,194 @@ class Counting:
     def _idle(self):
         return self.ended == len(self.came) // self.sample or self.produced < self.ended * self.result - self.lost
 
-    # What the client calls ----------------------------------------------------------------------
-
-    def write(self, region, addr, data, progress=None):
-        if not hasattr(region, "id"):
-            self.written.append((region, list(data)))
-            if region is RegionId.SCRIPT:
-                self.begin()
-            return
+    def _execute(self, frame):
         self._pass()
-        assert region.id is RegionId.INBOX and addr == 0 and data
-        if len(data) > CONFIG.inbox - 1 - (len(self.came) - self.ended * self.sample):
-            self.refused["write"] += 1
-            raise BusyError("no room")
-        self.sent.append(len(data))
-        self.came += data
-        self._pass()
+        if frame.kind == Kind.WAIT and frame.seq == self.expected:
+            self.waits += 1
+            for _ in range(-(-int.from_bytes(frame.payload, "little") // FIRST_PAUSE)):
+                self._pass()
+            return int(not self._idle()).to_bytes(4, "little")
+        return super()._execute(frame)
 
-    def read(self, region, addr, count):
+    def _feed(self, kind, region, addr, count, rest):
+        if region.id is RegionId.INBOX:
+            assert addr == 0 and count
+            self.refused += count > self.room
+            if count <= self.room:
+                self.sent.append((count, self.taken))
+        data = super()._feed(kind, region, addr, count, rest)
         self._pass()
-        assert region.id is RegionId.OUTBOX and addr == self.taken % (CONFIG.inbox // 2) and 0 < count <= 16
-        if self.taken + count > self.produced:
-            self.refused["read"] += 1
-            raise BusyError("no results")
-        self.asked.append(count)
-        found = bytes((16 * (k // self.result) + k % self.result) % 251 for k in range(self.taken, self.taken + count))
-        self.taken += count
-        return found
+        return data
 
-    def wait(self, timeout=None):
-        self.waits += 1
-        while not self._idle():
-            self._pass()
+    @property
+    def room(self):
+        return CONFIG.inbox - 1 - (len(self.came) - self.ended * self.sample)
 
-    def wait_at_most(self, cycles):
-        self._pass()
-        return self._idle()
+    def write(self, region, addr, word):
+        if region is RegionId.INBOX:
+            self.came.append(word)
+        elif region is RegionId.SCRIPT:
+            self.begin()
+
+    def read(self, addr, count):
+        address = OUTBOX_ADDRESS.unpack(addr)
+        assert count <= 16
+        there = (self.produced - address["first"]) % (2 * RING)
+        first = self.produced - there if there <= RING else self.produced + 2 * RING - there
+        assert (address["first"] - address["kept"]) % (2 * RING) + count <= RING
+        level = (self.produced - address["kept"]) % (2 * RING)
+        self.top = max(self.top, self.produced + RING - level)  # an older request may come again
+        if first == self.taken:
+            self.taken = max(self.taken, min(first + count, self.produced))
+        data = bytes((16 * (k // self.result) + k % self.result) % 251 for k in range(first, self.produced))[:count]
+        self.asked.append((count, len(data)))
+        return data
+
+
+class Linked(LinkedDevice):
+    """Keeps what is written and reported."""
+
+    def __init__(self, model, window):
+        super().__init__(Link(ModelTransport(model), retries=20), CONFIG)
+        self.model, self.written, self.reported = model, [], 0
+        self.link.window = window
+
+    def write(self, region, addr, words):
+        self.written.append((region, list(words)))
+        super().write(region, addr, words)
 
     def report_progress(self, samples):
         self.reported += samples
 
 
-def stream_of(device, samples, chunk=40, script=(1, 2), codes=()):
-    route = SimpleNamespace(chunk=chunk, sample_bytes=device.sample, result_bytes=device.result, script=script)
-    data = bytes(k % 251 for k in range(samples * device.sample))
+@pytest.fixture(params=[0, 150, 1000], ids=["one request", "three requests", "many requests"])
+def window(request):
+    return request.param
+
+
+def stream_of(model, samples, chunk=40, script=(1, 2), codes=()):
+    route = SimpleNamespace(
+        chunk=chunk, sample_bytes=model.sample, result_bytes=model.result, script=tuple(map(run_at, script))
+    )
+    data = bytes(k % 251 for k in range(samples * model.sample))
     return SimpleNamespace(route=route, data=data, codes=codes)
 
 
-def exchange(device, samples, chunk=40):
+def run_at(pc):
+    return feed_word(FeedOp.RUN, pc=pc)
+
+
+def exchange(model, window, samples, chunk=40, timeout=None):
     """Results of a batch, which must be whole and in order, as must be what was sent."""
-    found = stream_of(device, samples, chunk)
-    results = FeederClient(device).exchange(found, samples, None)
-    assert results == bytes((16 * n + k) % 251 for n in range(samples) for k in range(device.result))
-    assert bytes(device.came) == found.data
+    stream, device = stream_of(model, samples, chunk), Linked(model, window)
+    results = FeederClient(device).exchange(stream, samples, timeout)
+    assert results == bytes((16 * n + k) % 251 for n in range(samples) for k in range(model.result))
+    assert bytes(model.came) == stream.data
     assert device.reported == samples
-    assert max(device.sent) <= chunk
+    assert max(count for count, _ in model.sent) <= chunk
     return device
 
 
 @pytest.mark.parametrize("sample", [7, 24, 40, 90])
 @pytest.mark.parametrize("result", [1, 4, 11])
-def test_a_fast_device_refuses_nothing(sample, result):
+def test_a_fast_device_refuses_next_to_nothing(sample, result, window):
     """As many requests as chunks, and results once there are enough of them or the batch is through."""
-    device = exchange(Counting(sample=sample, result=result), 12)
+    model = Counting(sample=sample, result=result)
+    exchange(model, window, 12)
     total = 12 * sample
-    assert device.sent == [40] * (total // 40) + [total % 40] * (total % 40 > 0)
-    assert device.refused == {"write": 0, "read": 0} and device.waits == 0
+    assert [count for count, _ in model.sent] == [40] * (total // 40) + [total % 40] * (total % 40 > 0)
+    assert model.refused <= (window > 0)
+    assert sum(count != came for count, came in model.asked) <= len(model.asked) // 2
 
 
 @pytest.mark.parametrize(("sample", "result", "work"), [(7, 1, 20), (24, 4, 20), (40, 3, 9), (30, 1, 12), (63, 16, 9)])
-def test_a_slow_device_refuses_once(sample, result, work):
+def test_a_slow_device_refuses_once(sample, result, work, window):
     """From then on bytes go out when results say that there is room, and not a sample later."""
-    device = exchange(Counting(sample=sample, result=result, work=work), 50)
-    assert device.refused["write"] == 1 and device.waits == 0
+    model = Counting(sample=sample, result=result, work=work)
+    exchange(model, window, 50)
+    assert model.refused == 1
 
 
-def test_room_for_a_byte_less_than_the_inbox():
+def test_room_for_a_byte_less_than_the_inbox(window):
     """Four samples of 32 bytes are one byte too many."""
-    device = exchange(Counting(sample=32, result=1, work=20), 12, 32)
-    assert device.refused["write"] == 1
+    model = Counting(sample=32, result=1, work=20)
+    exchange(model, window, 12, 32)
+    assert model.refused == 1
 
 
-def test_bytes_go_out_as_soon_as_results_say_that_there_is_room():
+def test_bytes_go_out_as_soon_as_results_say_that_there_is_room(window):
     """Of 30 bytes four samples fit into the inbox, beside seven bytes of a fifth one."""
-    device = Counting(sample=30, result=1, work=20)
-    sent = []
-    write = device.write
-
-    def note(region, addr, data, progress=None):
-        write(region, addr, data, progress)
-        sent.append((len(device.came), device.taken))
-
-    device.write = note
-    exchange(device, 8, 30)
+    model = Counting(sample=30, result=1, work=20)
+    exchange(model, window, 8, 30)
     # Before the bytes up to here were sent, the results of the samples in front of the inbox had come.
-    assert [(came, taken) for came, taken in sent if came > 120] == [(150, 1), (180, 2), (210, 3), (240, 4)]
+    assert [(30 * (n + 1), taken) for n, (_, taken) in enumerate(model.sent)][4:] == [
+        (150, 1), (180, 2), (210, 3), (240, 4)
+    ]  # fmt: skip
 
 
-def test_a_device_without_results_is_waited_for():
+def test_a_device_without_results_is_waited_for(window):
     """Samples larger than the inbox, of which the first one is not there when bytes are refused."""
-    device = Counting(sample=90, result=1, work=30)
-    device.left = 0
-    exchange(device, 3, 90)
-    assert device.waits <= 1
+    model = Counting(sample=90, result=1, work=30)
+    model.left = 0
+    exchange(model, window, 3, 90)
 
 
-def test_results_that_never_come_are_told():
-    device = Counting(sample=10, result=4, lost=1)
-    with pytest.raises(DeviceError, match="device must have 4 bytes of results after its run, but has less"):
-        FeederClient(device).exchange(stream_of(device, 1), 1, None)
+def test_results_that_never_come_are_told(window):
+    model = Counting(sample=10, result=4, lost=1)
+    with pytest.raises(DeviceError, match="device must have 1 bytes of results after its run, but has less"):
+        FeederClient(Linked(model, window)).exchange(stream_of(model, 1), 1, None)
 
 
-def test_script_and_codes_are_written_when_they_change():
-    device = Counting(sample=10, result=4)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("sample", "result", "work"), [(7, 1, 20), (24, 4, 0), (63, 16, 9), (10, 50, 3)])
+def test_a_bad_line(sample, result, work, seed, window):
+    """Whatever is damaged, the inbox has every byte once, and results come whole and in order."""
+    rng = random.Random(seed)
+    model = Counting(sample=sample, result=result, work=work)
+    device = Linked(model, window)
+    transport = device.link.transport
+    damage, write = damage_of(rng, 0.002), transport.write
+
+    def damaged(data):
+        write(damage(data))
+        transport.pending = damage(transport.pending)
+
+    transport.write = damaged
+    stream = stream_of(model, 60)
+    assert FeederClient(device).exchange(stream, 60, None) == bytes(
+        (16 * n + k) % 251 for n in range(60) for k in range(result)
+    )
+    assert bytes(model.came) == stream.data and device.link.repeated > 0
+
+
+def test_script_and_codes_are_written_when_they_change(window):
+    model = Counting(sample=10, result=4)
+    device = Linked(model, window)
     client = FeederClient(device)
-    for script, codes, want in [
-        ((1, 2), (5,), [(RegionId.CODES, [5]), (RegionId.SCRIPT, [1, 2])]),
-        ((1, 2), (5,), []),
-        ((1, 2), (6,), [(RegionId.CODES, [6])]),
-        ((3,), (6,), [(RegionId.SCRIPT, [3])]),
-        ((1, 2), (6,), [(RegionId.SCRIPT, [1, 2])]),
+    script = {n: [run_at(n) for n in range(1, n + 1)] for n in (1, 2, 3)}
+    for length, codes, want in [
+        (2, (5,), [(RegionId.CODES, [5]), (RegionId.SCRIPT, script[2])]),
+        (2, (5,), []),
+        (2, (6,), [(RegionId.CODES, [6])]),
+        (3, (6,), [(RegionId.SCRIPT, script[3])]),
+        (2, (6,), [(RegionId.SCRIPT, script[2])]),
     ]:
         device.written.clear()
-        found = stream_of(device, 3, script=script, codes=codes)
-        client._install(found)
+        stream = stream_of(model, 3, script=range(1, length + 1), codes=codes)
+        client._install(stream)
         assert device.written == want
-        device.taken, before = device.taken, device.taken
-        got = client.exchange(found, 3, None)
-        assert len(got) == 12 and device.taken == before + 12
+        before = model.taken
+        assert len(client.exchange(stream, 3, None)) == 12 and model.taken == before + 12
     client.invalidate()
-    client._install(stream_of(device, 1, codes=(6,)))
-    assert device.written[-2:] == [(RegionId.CODES, [6]), (RegionId.SCRIPT, [1, 2])]
+    client._install(stream_of(model, 1, codes=(6,)))
+    assert [region for region, _ in device.written[-2:]] == [RegionId.CODES, RegionId.SCRIPT]
 
 
-def test_addresses_of_results_go_on_from_batch_to_batch():
+def test_addresses_of_results_go_on_from_batch_to_batch(window):
     """Until a script is written: the outbox is empty then."""
-    device = Counting(sample=10, result=5)
-    client = FeederClient(device)
+    model = Counting(sample=10, result=5)
+    client = FeederClient(Linked(model, window))
     for script in ((1,), (1,), (2,), (2,)):
-        found = stream_of(device, 14, script=script)
-        client._install(found)
-        assert len(client.exchange(found, 14, None)) == 70
+        stream = stream_of(model, 14, script=script)
+        client._install(stream)
+        assert len(client.exchange(stream, 14, None)) == 70

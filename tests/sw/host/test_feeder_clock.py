@@ -10,7 +10,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.host.feeder_clock import FETCHING, FILLING, PASSING, RUNNING, FeederClock
 from concord.image.code_book import Coding
 from concord.image.feeder_scripts import route
-from concord.spec.feeder import OUTBOX_SHARE
+from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.presets import TINY
 from support.fed_nets import NETWORKS
 
@@ -47,7 +47,8 @@ def test_bytes_and_results(name, kind):
         if k % found.sample_bytes == 0:
             assert clock.free_bytes == golden.room == CONFIG.inbox - 1
         if clock.produced - clock.taken > CONFIG.inbox // 8:
-            device.read("OUTBOX", clock.produced % (CONFIG.inbox // 2), 0)
+            place = clock.produced % (CONFIG.inbox // 2)
+            device.read("OUTBOX", OUTBOX_ADDRESS.pack(first=place, kept=place), 0)
             clock.taken = clock.produced
             clock.advance(math.inf)
             assert clock.produced == len(golden.outbox)
@@ -63,7 +64,7 @@ def test_a_full_outbox_holds_up_the_next_samples():
         device.write("INBOX", 0, [1])
         clock.came += 1
         clock.advance(math.inf)
-    size = CONFIG.inbox // OUTBOX_SHARE
+    size = CONFIG.outbox_depth
     whole = found.output_transfers[0][0].size
     assert len(golden.outbox) == size and clock.produced == size // whole * whole
     assert abs(clock.free_bytes - golden.room) <= found.sample_bytes

@@ -55,7 +55,7 @@ def test_synchronise_ends_what_was_on_the_line():
 def test_synchronise_forgets_what_was_begun():
     """The beginning of a reply that another request was for, byte by byte."""
     link, _ = linked(piece=1)
-    assert not list(link._reader.feed(b"begun"))
+    assert not list(link._requests._reader.feed(b"begun"))
     assert link.synchronise().fingerprint == TINY.fingerprint
     assert link.repeated == 0
 
@@ -203,9 +203,9 @@ def test_a_late_reply_does_not_answer_a_request_with_a_new_number():
 def test_old_replies_do_not_keep_a_request_waiting(monkeypatch):
     """Whatever else comes, its time ends."""
     link, _ = linked(request=lose)
-    link.retries = 0
+    link._requests.retries = 0
     seconds = iter(range(1000))
-    monkeypatch.setattr("concord.host.link.time.monotonic", lambda: 0.3 * next(seconds))
+    monkeypatch.setattr("concord.host.window.time.monotonic", lambda: 0.3 * next(seconds))
     link.transport.read = lambda count, timeout: Frame(77, Status.OK, b"").encode()
     with pytest.raises(LinkTimeout, match=r"READ failed 1 times, at last: no complete reply within 1\.00 s"):
         link.read(WIDE, 0, 1)
@@ -266,7 +266,7 @@ def test_refusals():
     with pytest.raises(BusyError, match="WRITE at PROGRAM address 3 refused: BUSY"):
         link.write(REGIONS[RegionId.PROGRAM], 3, bytes(8))
     with pytest.raises(BadLengthError):
-        link._request(Kind.PING, b"x")
+        link._request(Kind.PING, b"x", 16)
     link.max_payload = 4096
     with pytest.raises(TooLongError, match="WRITE at WIDE address 0 refused: TOO_LONG"):
         link.write(WIDE, 0, bytes(8 * 30))

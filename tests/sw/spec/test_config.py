@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from concord.spec import link
+from concord.spec import feeder, link
 from concord.spec.config import SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
 from concord.spec.feeder import FeedOp
 from concord.spec.fields import Layout
@@ -26,7 +26,7 @@ CHANGES = {
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
     "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
     "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
-    "code_pages": 4, "window_taps": 2, "clock_hz": 1, "board": "icebreaker",
+    "request_buffer": 256, "outbox": 64, "code_pages": 4, "window_taps": 2, "clock_hz": 1, "board": "icebreaker",
 }  # fmt: skip
 
 WRONG = [
@@ -60,8 +60,11 @@ WRONG = [
     ("inflight", 3, "a power of two in 4..32"),
     ("loop_levels", 0, "in 1..4"),
     ("max_payload", 8, "in 16..4096"),
-    ("inbox", 64, "0 or a power of two in 128..32768"),
-    ("inbox", 200, "0 or a power of two in 128..32768"),
+    ("request_buffer", 64, "0 or a power of two in 128..65536"),
+    ("request_buffer", 1 << 17, "0 or a power of two in 128..65536"),
+    ("inbox", 64, "0 or a power of two in 128..8192"),
+    ("inbox", 200, "0 or a power of two in 128..8192"),
+    ("outbox", 16, "0 or a power of two in 32..2048"),
     ("code_pages", 3, "1, 2 or 4"),
     ("code_pages", 8, "1, 2 or 4"),
 ]
@@ -159,7 +162,7 @@ def test_the_fingerprint_covers_serial():
 
 def test_fingerprints_are_stable():
     """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
-    assert f"{TINY.fingerprint:016x}" == "9516b95a4eb242e1"
+    assert f"{TINY.fingerprint:016x}" == "0497b0ab9d6312ea"
 
 
 def test_difference_is_readable():
@@ -219,7 +222,8 @@ def digest_of_the_definitions():
     formats = [(one.op.name, bits(one.fields), list(map(int, one.stages)), one.least, one.most) for one in INSTRUCTIONS]
     memories = [(one.id.name, bits(one.word), one.readable, one.writable, one.live) for one in regions(TINY).values()]
     registers = [(one.reg.name, bits(one.layout), one.writable) for one in REGISTERS]
-    frames = [(name, bits(one)) for name, one in sorted(vars(link).items()) if isinstance(one, Layout)]
+    named = sorted((vars(link) | vars(feeder)).items())
+    frames = [(name, bits(one)) for name, one in named if isinstance(one, Layout)]
     numbers = [(kind.__name__, one.name, int(one)) for kind in NUMBERED for one in kind]
     return hashlib.sha256(repr((formats, memories, registers, frames, numbers)).encode()).hexdigest()[:16]
 
@@ -230,4 +234,4 @@ def test_other_definitions_have_another_version():
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
     change that only configurations with a new parameter know has that parameter in the fingerprint instead.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (3, "b86c7870f109ae05")
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (4, "50c288f183ff020b")

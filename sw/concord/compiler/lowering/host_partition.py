@@ -162,12 +162,12 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
 def _around(graph: Graph, npu_nodes: Collection[str]) -> tuple[set[str], set[str]]:
     """Names of the nodes that do not depend on these ones, and of those that do."""
     front, back = set[str](), set[str]()
-    behind = set[str]()  # tensors that depend on these nodes
+    dependent = set[str]()  # tensors that depend on these nodes
     for node in graph.nodes:
         if node.name not in npu_nodes:
-            (front if behind.isdisjoint(node.inputs) else back).add(node.name)
+            (front if dependent.isdisjoint(node.inputs) else back).add(node.name)
         if node.name not in front:
-            behind.update(name for name in node.outputs if name)
+            dependent.update(name for name in node.outputs if name)
     return front, back
 
 

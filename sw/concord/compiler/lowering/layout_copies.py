@@ -352,7 +352,7 @@ def _windowed(whole: _Box, tile: int, places: Ids) -> _Box | None:
 
 
 def _axis(count: int, step: int, taps: int, distance: int) -> tuple[int, int, int, int] | None:
-    """Of ``count`` windows ``step`` vectors apart with taps at a ``distance``: turns, stride, and both in strides."""
+    """Of ``count`` windows ``step`` vectors apart with taps at a ``distance``: trips, stride, and both in strides."""
     if taps == 1:
         return count, step, 1, 1
     if count == 1:
@@ -375,7 +375,7 @@ def _possible(lowering: Lowering, box: _Box) -> bool:
     except LayoutError:
         return False
     first, loops = box.walk.start, box.walk.loops
-    ends = [(turns - 1) * step for turns, step in loops]
+    ends = [(trips - 1) * step for trips, step in loops]
     low, high = (first + sum(f(end, 0) for end in ends) for f in (min, max))
     return 0 <= low and high < box.walk.storage.vectors
 

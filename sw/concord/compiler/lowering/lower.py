@@ -32,13 +32,13 @@ _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 class Unsupported(ValueError):
     """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for.
 
-    ``remedies`` are lines behind the reasons.
+    ``advice`` are lines behind the reasons.
     """
 
-    def __init__(self, name: str, reasons: list[str], target: str = "", remedies: Sequence[str] = ()):
+    def __init__(self, name: str, reasons: list[str], target: str = "", advice: Sequence[str] = ()):
         self.name, self.reasons, self.target = name, reasons, target
         place = f" for {target}" if target else ""
-        lines = "".join(f"\n  {line}" for line in (*reasons, *remedies))
+        lines = "".join(f"\n  {line}" for line in (*reasons, *advice))
         super().__init__(f"{name} cannot be compiled{place}:{lines}")
 
 

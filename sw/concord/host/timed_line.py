@@ -1,0 +1,212 @@
+"""A line on which bytes and replies take time, with what answers at its end: the driver itself runs on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from concord.host.feeder_clock import FeederClock
+from concord.host.frames import Frame, FrameReader, line_bytes
+from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.feeder import OUTBOX_ADDRESS
+from concord.spec.fields import Layout
+from concord.spec.link import COUNT, ROOM_CYCLES, TARGET, WAIT_CYCLES, Kind, Status
+from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
+
+#: Cycles of a request, beside those of its bytes in the device.
+_REQUEST = 30
+#: Cycles after which a write to the inbox looks for room again.
+_LOOK = 16
+
+
+class Answers(Protocol):
+    """What a device does, as far as time and the sizes of replies depend on it."""
+
+    def pass_to(self, now: float) -> None:
+        """Work until a time in cycles."""
+
+    def write(self, region: RegionId, data: bytes, now: float) -> tuple[float, bool]:
+        """Take words: when, and whether they are taken."""
+
+    def read(self, region: RegionId, addr: int, count: int) -> int:
+        """Words that are there, of those that are asked for."""
+
+    def wait(self, now: float, cycles: int) -> tuple[float, bool]:
+        """When it has nothing more to do, at the latest after ``cycles``; whether it is busy then."""
+
+
+class RunningCore:
+    """A core whose inputs the host lays out: every start of the program takes its time.
+
+    Parameters
+    ----------
+    cycles : sequence of int
+        Of the starts, in turn.
+    """
+
+    def __init__(self, cycles: Sequence[int]):
+        self._runs = self._forever(cycles)
+        self._end = 0.0
+
+    @staticmethod
+    def _forever(cycles: Sequence[int]) -> Iterator[int]:
+        while True:
+            yield from cycles
+
+    def pass_to(self, now: float) -> None:
+        """Nothing depends on it."""
+
+    def write(self, region: RegionId, data: bytes, now: float) -> tuple[float, bool]:
+        """A start of the program, or words that change nothing."""
+        control = REGISTERS[Reg.CONTROL].layout
+        if region is RegionId.REGS and control.unpack(int.from_bytes(data, "little"))["start"]:
+            self._end = now + next(self._runs)
+        return now, True
+
+    def read(self, region: RegionId, addr: int, count: int) -> int:
+        """All words are there."""
+        return count
+
+    def wait(self, now: float, cycles: int) -> tuple[float, bool]:
+        """The end of the run."""
+        return min(max(now, self._end), now + cycles), self._end > now + cycles
+
+
+class FedCore:
+    """A core behind a feeder.
+
+    Parameters
+    ----------
+    clock : FeederClock
+        At its begin.
+    config : NpuConfig
+        Of the device.
+    """
+
+    def __init__(self, clock: FeederClock, config: NpuConfig):
+        self.clock, self._size = clock, config.outbox_depth
+
+    def pass_to(self, now: float) -> None:
+        """The feeder goes on."""
+        self.clock.advance(now)
+
+    def write(self, region: RegionId, data: bytes, now: float) -> tuple[float, bool]:
+        """Bytes for the inbox, as soon as it has room for them."""
+        if region is not RegionId.INBOX:
+            return now, True
+        end = now + ROOM_CYCLES
+        while len(data) > self.clock.free_bytes:
+            now += _LOOK
+            if now > end or self.clock.advance(now) is not None:
+                return now, False
+        self.clock.came += len(data)
+        return now, True
+
+    def read(self, region: RegionId, addr: int, count: int) -> int:
+        """Results of the outbox, as many as there are."""
+        if region is not RegionId.OUTBOX:
+            return count
+        clock, address = self.clock, OUTBOX_ADDRESS.unpack(addr)
+        there = (clock.produced - address["first"]) % (2 * self._size)
+        level = (clock.produced - address["kept"]) % (2 * self._size)
+        if level <= self._size:
+            clock.taken = clock.produced - level
+        return min(count, there) if there <= self._size else 0
+
+    def wait(self, now: float, cycles: int) -> tuple[float, bool]:
+        """When it waits for the host."""
+        end = now + cycles
+        since = self.clock.advance(end, passes=False)
+        return (end, True) if since is None else (max(now, since), False)
+
+
+class TimedLine:
+    """A transport that knows what time it is, in cycles of the device: the host itself takes none.
+
+    Both directions are in use at the same time. The device carries out one request after the other, and begins with the
+    next when the reply has left. Escapes are left out, which is 0.8 % of random bytes.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Of the device.
+    answers : Answers
+        The device.
+    byte_cycles : float
+        Cycles of a byte on the line.
+    reply_cycles : float
+        Cycles that a reply waits in the drivers of the host.
+
+    Members
+    -------
+    sent, received, requests : int
+        Bytes to the device and from it, framing included, and requests.
+    now : float
+        Time at the host.
+    """
+
+    byte_time = 0.0
+
+    def __init__(self, config: NpuConfig, answers: Answers, byte_cycles: float = 0.0, reply_cycles: float = 0.0):
+        self.config, self.answers = config, answers
+        self.byte_cycles, self.reply_cycles = byte_cycles, reply_cycles
+        self.wait_cycles: int | None = None
+        self.sent = self.received = self.requests = 0
+        self.now = 0.0
+        self._regions = regions(config)
+        self._reader = FrameReader()
+        self._there = self._back = self._ready = 0.0  # from when on the line there and back, and the device, are free
+        self._replies: deque[tuple[float, bytes]] = deque()
+
+    def write(self, data: bytes) -> None:
+        """Requests, which the device answers in time."""
+        for body in self._reader.feed(data):
+            self._request(Frame.from_body(body or b""))
+
+    def read(self, count: int, timeout: float) -> bytes:
+        """The next reply, as soon as it is there."""
+        if not self._replies:
+            return b""
+        came, reply = self._replies.popleft()
+        self.now = max(self.now, came)
+        return reply
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _request(self, frame: Frame) -> None:
+        size = line_bytes(len(frame.payload))
+        self.requests += 1
+        self.sent += size
+        self._there = max(self.now, self._there) + size * self.byte_cycles
+        begun = max(self._there, self._ready) + _REQUEST + len(frame.payload)
+        self.answers.pass_to(begun)
+        status, payload, done = self._answer(frame, begun)
+        size = line_bytes(len(payload))
+        self.received += size
+        self._back = self._ready = max(done, self._back) + size * self.byte_cycles
+        self._replies.append((self._back + self.reply_cycles, Frame(frame.seq, status, payload).encode()))
+
+    def _answer(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
+        """Status and payload of the reply, and when it begins."""
+        if frame.kind == Kind.PING:
+            low, high = self.config.fingerprint & 0xFFFF_FFFF, self.config.fingerprint >> 32
+            return Status.OK, b"".join(n.to_bytes(4, "little") for n in (MAGIC, SPEC_VERSION, low, high)), now
+        if frame.kind == Kind.WAIT:
+            done, busy = self.answers.wait(now, _unpacked(WAIT_CYCLES, frame.payload)["cycles"])
+            layout = REGISTERS[Reg.STATUS].layout
+            fields = {field.name: 0 for field in layout.fields} | {"busy": busy}
+            return Status.OK, layout.pack(**fields).to_bytes(layout.nbytes, "little"), done
+        target, rest = _unpacked(TARGET, frame.payload[: TARGET.nbytes]), frame.payload[TARGET.nbytes :]
+        region = self._regions[RegionId(target["region"])]
+        if frame.kind == Kind.READ:
+            words = self.answers.read(region.id, target["addr"], _unpacked(COUNT, rest)["count"])
+            return Status.OK, bytes(words * region.nbytes), now
+        done, taken = self.answers.write(region.id, rest, now)
+        return (Status.OK if taken else Status.BUSY), b"", done
+
+
+def _unpacked(layout: Layout, data: bytes) -> dict[str, int]:
+    fields: dict[str, int] = layout.unpack(int.from_bytes(data, "little"))
+    return fields
