@@ -7,7 +7,6 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import memory
 
-from concord.spec.blocks import outbox_in_ram
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.memmap import RegionId
@@ -79,27 +78,19 @@ class Feeder(Component):
         return m
 
     def _outbox(self, m, results, restart):
-        """The ring of results; returns address and data of its read port."""
-        depth = self.config.outbox_depth
+        """The ring of results; returns its block RAM."""
         head, written = Signal(self.out_bits), Signal()
         level = (self.produced - head)[: self.out_bits]
         m.d.comb += [results.ready.eq(~level[-1]), written.eq(results.valid & results.ready)]
-        if outbox_in_ram(self.config):
-            m.submodules.outbox = ram = BlockRam(8, depth)
-            m.d.comb += [ram.w_addr.eq(self.produced), ram.w_data.eq(results.payload), ram.w_en.eq(written)]
-            place, byte = ram.addr, ram.data
-        else:
-            m.submodules.outbox = store = memory.Memory(shape=8, depth=depth, init=[])
-            write, read = store.write_port(), store.read_port(domain="comb")
-            m.d.comb += [write.addr.eq(self.produced), write.data.eq(results.payload), write.en.eq(written)]
-            place, byte = read.addr, read.data
+        m.submodules.outbox = ram = BlockRam(8, self.config.outbox_depth)
+        m.d.comb += [ram.w_addr.eq(self.produced), ram.w_data.eq(results.payload), ram.w_en.eq(written)]
         with m.If(written):
             m.d.sync += self.produced.eq(self.produced + 1)
         with m.If(self.acknowledge):
             m.d.sync += head.eq(self.acknowledged)
         with m.If(restart):
             m.d.sync += [head.eq(0), self.produced.eq(0)]
-        return place, byte
+        return ram
 
     def _tables(self, m, engine):
         """Code book and script; returns the code book and the write port of the script."""
@@ -114,11 +105,10 @@ class Feeder(Component):
         """One access at a time, of the host or of the engine."""
         host, core = self.bus, self.core
         region = host.req.p.region
-        place, data = outbox
-        address, result = Signal.like(place), Signal(8)
-        m.d.comb += place.eq(address)
-        m.d.sync += result.eq(data)
-        looks = 1 + (BlockRam.LATENCY if outbox_in_ram(self.config) else 0)  # cycles until ``result`` has the byte
+        place, result = Signal.like(outbox.addr), Signal(8)
+        m.d.comb += outbox.addr.eq(place)
+        m.d.sync += result.eq(outbox.data)
+        looks = BlockRam.LATENCY + 1  # cycles until ``result`` has the byte
         left = Signal(range(looks + 1))
         granted = Signal.like(core.req.p)  # the memories of the core are all over the device
         m.d.comb += core.req.p.eq(granted)
@@ -131,7 +121,7 @@ class Feeder(Component):
                     m.next = "HOST"
                     with m.If(region == RegionId.OUTBOX):
                         m.d.comb += host.req.ready.eq(1)
-                        m.d.sync += [address.eq(host.req.p.addr), left.eq(looks)]
+                        m.d.sync += [place.eq(host.req.p.addr), left.eq(looks)]
                         m.next = "LOOK"
                     with m.Elif(region == RegionId.CODES):
                         m.d.comb += [host.req.ready.eq(1), codes.w_en.eq(1)]

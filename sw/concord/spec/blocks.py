@@ -24,9 +24,7 @@ from concord.spec.multipliers import lanes_in_logic, paired
 
 #: Words below which a memory of an ECP5 is logic.
 LEAST_RAM_WORDS = 128
-#: Bytes from which the outbox is in block RAM: fewer take less logic than a block RAM is worth.
-_OUTBOX_RAM_BYTES = 2048
-#: Block RAMs of the link on an ECP5, beside those of the NPU.
+#: Block RAMs of the link on an ECP5, beside those of the NPU: of the payload of a request, and of the outbox.
 _ECP5_LINK = 2
 #: Block RAMs on an iCE40 that no parameter changes: registers, descriptors of tables, addresses, elements of a vector,
 #: instructions that are made, and the link.
@@ -120,11 +118,6 @@ def shortages(config: NpuConfig) -> list[str]:
     return [f"does not fit on {config.board}: {text}"] if text else []
 
 
-def outbox_in_ram(config: NpuConfig) -> bool:
-    """Whether the outbox of the feeder is in block RAM, and not in logic."""
-    return bool(config.inbox) and config.outbox_depth >= _OUTBOX_RAM_BYTES
-
-
 def lacks(blocks: Blocks, device: FpgaDevice) -> str:
     """What a device has too few of, in words; empty if it has enough."""
     counts = {
@@ -147,7 +140,6 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(BINARY16_WIDTH, config.table_depth)] * units,
         (len(Flag), config.program_depth),
         *[(8, depth) for depth in (config.request_buffer, config.inbox) if depth],
-        *([(8, config.outbox_depth)] if outbox_in_ram(config) else []),
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
     return Blocks(multipliers + units, sum(banked_rams_of(*memory) for memory in memories) + _ECP5_LINK)

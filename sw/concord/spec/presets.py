@@ -27,7 +27,7 @@ ECP5_25F = NpuConfig(
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=1024,
+    program_depth=512, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=2048,
     code_pages=4,
     clock_hz=72_000_000,
     board="ulx3s-85f",
@@ -35,7 +35,6 @@ ECP5_85F = NpuConfig(
 #: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
 ECP5_85F_256 = ECP5_85F.replace(
     name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, window_taps=9, request_buffer=8192,
-    outbox=2048,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.

@@ -48,4 +48,4 @@ def test_where_it_is():
     assert code_book_in_ram(ECP5_25F.replace(code_pages=2))
     assert code_book_in_ram(ECP5_85F_256.replace(code_pages=1)) and not code_book_in_ram(ECP5_85F.replace(code_pages=1))
     assert not code_book_in_ram(ECP5_85F_256.replace(inbox=0))
-    assert blocks_of(ECP5_85F_256).rams - blocks_of(ECP5_85F_256.replace(inbox=0)).rams == 3
+    assert blocks_of(ECP5_85F_256).rams - blocks_of(ECP5_85F_256.replace(inbox=0)).rams == 2

@@ -82,7 +82,7 @@ def test_damage_and_loss_with_many_on_the_way(name, fed, seed):
     image = compiled.image if fed else replace(compiled.image, feeding=Feeding())
     inputs = samples_of(compiled, 24)
     line = Damaging(find_library(SLOW), seed, 0.001)
-    with LinkedDevice(Link(line, retries=60, timeout=0.02), SLOW) as device:
+    with LinkedDevice(Link(line, retries=400, timeout=0.02), SLOW) as device:
         device.load(image)
         line.pace(BYTE_CYCLES, 2000)
         line.on = True
