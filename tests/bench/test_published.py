@@ -60,8 +60,8 @@ def test_candidates_have_a_bitstream_of_the_board():
 
 FOUND = Measured(exact=0.88, score=0.875, cycles=20_000.0, busy=50.0, weights=10.0, verdict="same")
 LINK = Rates(
-    900, 100, 5, 20_000, 1, 50_000_000, 1_000_000, reply_seconds=1e-3,
-    at_default=Rates(900, 100, 5, 20_000, 1, 50_000_000, 1_000_000, reply_seconds=16e-3),
+    900, 100, 5, 20_000, 770_000, 770_000, 1, 50_000_000, 1_000_000, reply_seconds=1e-3,
+    at_default=Rates(900, 100, 5, 20_000, 4_520_000, 4_520_000, 1, 50_000_000, 1_000_000, reply_seconds=16e-3),
 )  # fmt: skip
 
 

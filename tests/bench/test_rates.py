@@ -32,8 +32,11 @@ def test_states_have_two_bytes():
 
 def test_a_row():
     found = Rates(
-        900, 100, 5, 500_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=5e-3,
-        at_default=Rates(900, 100, 5, 500_000, 2, 50_000_000, 1_000_000, reply_seconds=16e-3, call_seconds=30e-3),
+        900, 100, 5, 500_000, 1_250_000, 1_250_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=5e-3,
+        at_default=Rates(
+            900, 100, 5, 500_000, 5_000_000, 5_000_000, 2, 50_000_000, 1_000_000,
+            reply_seconds=16e-3, call_seconds=30e-3,
+        ),
     )  # fmt: skip
     assert list(bench.row(found, 350, 50).values()) == [
         "80.0", "33.3", "20.0", "7.7", "link",

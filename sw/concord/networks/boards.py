@@ -17,7 +17,8 @@ from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 #: Presets whose rates are within this share of the best one have equal rates: what the core computes decides then.
-TIE = 0.01
+#: As much depends on how the requests of a batch fall.
+TIE = 0.03
 
 
 class Rated(Protocol):

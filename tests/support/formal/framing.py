@@ -258,7 +258,7 @@ def _processor_inside(bench: Bench, inside, frame, accepted, number, right, numb
     now, check = inside["fsm_state"], inside["checker.fsm_state"]
     held, kind, expected = inside["receiver.frame__valid"], frame.header.kind, inside["expected"]
     at = {name: now == state(now, name) for name in ("IDLE", "CHECK", "READ", "WRITE", "WAIT", "REPLY")}
-    checks = {name: check == state(check, name) for name in ("IDLE", "LOOK_UP", "DECIDE")}
+    checks = {name: check == state(check, name) for name in ("IDLE", "CLAMP", "DECIDE")}
     bench.must(sum(at.values(), Const(0, 3)) == 1)
     bench.must(held, given=~at["IDLE"])
     bench.must(checks["IDLE"] == ~at["CHECK"])
@@ -274,7 +274,7 @@ def _processor_inside(bench: Bench, inside, frame, accepted, number, right, numb
     wrong = ~right | ((kind != Kind.PING) & (frame.header.seq != expected))
     found = Cat(inside[f"checker.reason_{k}_1"] for k in range(5))
     bench.must(found.any() == wrong, given=~checks["IDLE"])
-    bench.must(inside["checker.status"] != Status.OK, given=~checks["IDLE"] & ~checks["LOOK_UP"] & wrong)
+    bench.must(inside["checker.status"] != Status.OK, given=~checks["IDLE"] & ~checks["CLAMP"] & wrong)
 
 
 _RECEIVER, _CHECKER = "concord_rtl.link.receiver", "concord_rtl.link.checker"

@@ -25,9 +25,9 @@ def searching(most=2, least_mhz=0.0, graph=None, board=BOARD):
     return _Search(graph, board, (8, 7), None, most, least_mhz, silent)
 
 
-def rated(per_second, seconds=0.001, within=True, period=1.0, **changes):
+def rated(per_second, seconds=0.001, within=True, raw=True, **changes):
     """A candidate with rates of one's own."""
-    rates = SimpleNamespace(per_second=per_second, compute_seconds=seconds, period=period)
+    rates = SimpleNamespace(per_second=per_second, compute_seconds=seconds, raw=raw)
     verdict = SimpleNamespace(within=within)
     return Candidate(ECP5_85F.replace(**changes), None, rates, False, verdict)
 
@@ -51,7 +51,7 @@ def test_what_a_core_must_exceed():
     assert search._to_beat == 0.0
     search.race.candidates += [rated(300.0, 1 / 400), rated(100.0, 1 / 200)]
     assert search._to_beat == pytest.approx(400.0)
-    search.race.candidates[0] = rated(500.0, 1 / 700, period=None)
+    search.race.candidates[0] = rated(500.0, 1 / 700, raw=False)
     assert search._to_beat == 300.0
 
 
