@@ -32,7 +32,7 @@ from rich.table import Table
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Unsupported, VarianceRange
+from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed
@@ -221,8 +221,6 @@ class Search:
         ------
         CapacityError
             If no strategy fits, with what the first choice of tables lacks.
-        Unsupported
-            If no instructions compute the layers of any strategy.
         """
         requested = self._requested[False]
         if names := decomposed_nodes(self.graph, self._prepare(False).formats):
@@ -256,7 +254,6 @@ class Search:
             strategy for strategy in self._all if (strategy.plain, strategy.variance_range) == (plain, variance_range)
         ]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
-        unsupported: list[Unsupported] = []
         decided: list[Considered] = []
         fitting: dict[int, tuple[int, Fed]] = {}
         for choice in strategies:
@@ -271,12 +268,7 @@ class Search:
             ):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, _NOT_SHORTER, self._estimate(choice)))
                 continue
-            try:
-                layers = self._layers(choice)
-            except Unsupported as error:  # not unfolded in this way, but perhaps in another one
-                decided.append(Considered(choice, Outcome.REFUSED, str(error)))
-                unsupported.append(error)
-                continue
+            layers = self._layers(choice)
             if reason := _too_slow(layers, [cycles for cycles, _ in fitting.values()]):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)))
                 continue
@@ -304,8 +296,6 @@ class Search:
         self._note(decided)
         if fitting:
             return fitting[best][1]
-        if unsupported and not any(failures.values()):
-            raise unsupported[0]
         worst = [min(errors, key=lambda error: error.excess) for errors in failures.values() if errors]
         texts = [*map(str, worst), *([] if failures[True] else [_NOT_SHORTER])]
         raise CapacityError("; ".join(texts), worst[0].short)

@@ -1,6 +1,5 @@
 """Strategies of the compiler: their order, which one is chosen, why others are refused, and what they cost."""
 
-import onnx
 import pytest
 
 from concord.compiler.lowering.inputs import Unfold
@@ -8,14 +7,12 @@ from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.cycles import count
-from concord.frontend import import_model
 from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, TINY
 from support.compiled_nets import ROOMY, normalised, perceptron, residual, scaled_functions
 from support.row_tiled_nets import random_net, separable
-from support.trained import DATA, needs_data
 
 CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
 
@@ -168,14 +165,3 @@ def test_a_strategy_in_a_line():
     strategy = Strategy(True, VarianceRange.ONE_LOOKUP, True, Unfold.NONE)
     text = "row tiling, window not unfolded, variances by one look-up, one table per function"
     assert strategy.text == text
-
-
-@needs_data
-def test_a_strategy_that_nothing_computes_leaves_the_others():
-    """Windows that are not unfolded need what no instruction reads; unfolded ones need more memory, which is said."""
-    graph = import_model(onnx.load(DATA / "models" / "silero_vad_16k.onnx"))
-    with pytest.raises(CapacityError, match="matrix memory has 1024 words, but"):
-        compile_graph(graph, PRESETS["ecp5-85f-256"])
-    seen = considered(graph, PRESETS["ecp5-85f-256"])
-    reasons = [one.reason for one in seen.considered if one.outcome is REFUSED]
-    assert any("every channel in the same place" in reason for reason in reasons)
