@@ -17,6 +17,9 @@ A normalisation that only the program memory is too small for is given up at onc
 neither row tiling nor the window makes the program shorter. Row tiles are not tried where only
 the program memory is too small for all rows.
 
+A window that the host does not unfold, or not as far, may ask for what no instruction reads. Then the strategy is
+refused like one that does not fit. If the first one is, so is the network: the others ask for more.
+
 Where an instrument asks for estimates, every strategy gets its cost: that of its program if it has led to one, else
 that of a program for the largest memories that there can be.
 """
@@ -32,7 +35,7 @@ from rich.table import Table
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.lowering.lower import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed
@@ -213,6 +216,7 @@ class Search:
         self._common: Prepared | None = None
         self._prepared: dict[bool, Batched] = {}
         self._lowered: dict[tuple[bool, VarianceRange, Unfold], Typed] = {}
+        self._unsupported: dict[tuple[bool, VarianceRange, Unfold], Unsupported] = {}
 
     def run(self) -> Fed:
         """What is behind the passes of the chosen strategy.
@@ -221,6 +225,8 @@ class Search:
         ------
         CapacityError
             If no strategy fits, with what the first choice of tables lacks.
+        Unsupported
+            If no instructions compute the layers of the first strategy.
         """
         requested = self._requested[False]
         if names := decomposed_nodes(self.graph, self._prepare(False).formats):
@@ -268,7 +274,13 @@ class Search:
             ):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, _NOT_SHORTER, self._estimate(choice)))
                 continue
-            layers = self._layers(choice)
+            try:
+                layers = self._layers(choice)
+            except Unsupported as error:
+                if not decided:
+                    raise
+                decided.append(Considered(choice, Outcome.REFUSED, "; ".join(error.reasons)))
+                continue
             if reason := _too_slow(layers, [cycles for cycles, _ in fitting.values()]):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)))
                 continue
@@ -303,7 +315,7 @@ class Search:
     def _is_skipped(self, choice: Strategy) -> bool:
         """Whether a strategy gives the same layers as an earlier one."""
         known = [key for key in self._lowered if key[:2] == choice.layers_key[:2]]
-        if choice.layers_key in known or not known:
+        if choice.layers_key in (*known, *self._unsupported) or not known:
             return False
         lowered = self._lowered[known[-1]].lowered
         return choice.tiled or choice.unfold.value >= lowered.unfolded.value
@@ -320,10 +332,17 @@ class Search:
         return self._prepared[plain]
 
     def _layers(self, choice: Strategy) -> Typed:
-        """What is behind the lowering of a strategy, computed once."""
-        if choice.layers_key not in self._lowered:
-            self._lowered[choice.layers_key] = self._lower(choice)
-        return self._lowered[choice.layers_key]
+        """What is behind the lowering of a strategy, computed once; :class:`Unsupported` if nothing computes it."""
+        key = choice.layers_key
+        if key in self._unsupported:
+            raise self._unsupported[key]
+        if key not in self._lowered:
+            try:
+                self._lowered[key] = self._lower(choice)
+            except Unsupported as error:
+                self._unsupported[key] = error
+                raise
+        return self._lowered[key]
 
     def _lower(self, choice: Strategy) -> Typed:
         tables = self._prepare(choice.plain)
@@ -341,7 +360,10 @@ class Search:
             return None
         with unobserved():
             known = self._lowered.get(choice.layers_key)
-            return estimate(self._lower(choice) if known is None else known, choice.tiled)
+            try:
+                return estimate(self._lower(choice) if known is None else known, choice.tiled)
+            except Unsupported:
+                return None
 
     def _note(self, decided: list[Considered]) -> None:
         """Note what has become of strategies."""

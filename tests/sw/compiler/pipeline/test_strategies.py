@@ -1,5 +1,6 @@
 """Strategies of the compiler: their order, which one is chosen, why others are refused, and what they cost."""
 
+import numpy as np
 import pytest
 
 from concord.compiler.lowering.inputs import Unfold
@@ -7,12 +8,13 @@ from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.cycles import count
+from concord.graph.ir import Node
 from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, TINY
-from support.compiled_nets import ROOMY, normalised, perceptron, residual, scaled_functions
-from support.row_tiled_nets import random_net, separable
+from support.compiled_nets import ROOMY, check, graph_of, integers, normalised, perceptron, residual, scaled_functions
+from support.row_tiled_nets import random_net, separable, window
 
 CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
 
@@ -109,6 +111,37 @@ def test_a_window_that_is_not_there_is_not_tried_again():
     assert outcomes(seen) == [REFUSED, NOT_TRIED, NOT_TRIED, REFUSED, NOT_TRIED, NOT_TRIED]
     skipped = [one for one in seen.considered if one.outcome is NOT_TRIED]
     assert {one.reason for one in skipped} == {"the same layers as before: there is no more to unfold"}
+
+
+def far_apart(height):
+    """A window whose elements are 40 positions apart, so that the host has to bring them together."""
+    weight = integers(np.random.default_rng(1), (4, 2, 1, 3))
+    attrs = {"weight": weight, "bias": np.zeros(4), "group": 1, **window(dilations=(1, 40))}
+    return graph_of([Node("Conv", "far", ("x",), ("y",), attrs)], x=(1, 2, height, 100))
+
+
+def test_a_window_that_nothing_computes_has_no_cost():
+    seen = considered(far_apart(2), ROOMY)
+    assert outcomes(seen) == [CHOSEN, *[NOT_TRIED] * 5]
+    assert [one.cost is None for one in seen.considered] == [
+        one.strategy.unfold is Unfold.NONE for one in seen.considered
+    ]
+
+
+@pytest.mark.parametrize(("narrow", "tiles"), [(64, CHOSEN), (16, REFUSED)])
+def test_a_window_that_nothing_computes_leaves_the_other_strategies(narrow, tiles):
+    """What does not fit in one piece may fit in row tiles; if it does not, it is memory that lacks, not a dilation."""
+    config = TINY.replace(matrix_depth=256, narrow_depth=narrow, wide_depth=512)
+    seen = considered(far_apart(8), config)
+    assert outcomes(seen) == [REFUSED, NOT_TRIED, REFUSED, tiles, NOT_TRIED, REFUSED]
+    assert {seen.considered[k].reason for k in (2, 5)} == {"Conv 'far': dilation must be at most 31, not 40"}
+    if tiles is CHOSEN:
+        check(far_apart(8), np.random.default_rng(2), config)
+    else:
+        with pytest.raises(
+            CapacityError, match=r"^does not fit into tiny: narrow memory .*; row tiles need 40 vectors"
+        ):
+            compile_graph(far_apart(8), config)
 
 
 def test_normalisations_that_only_the_program_is_too_long_for():
