@@ -88,6 +88,7 @@ class Exchange:
         self._sent = self._asked = 0  # bytes of the batch, and results, that requests are on the way for or through
         self._due = 0  # results that should be there
         self._patient = False  # the inbox has refused bytes
+        self._refused = -1, 0  # byte of the batch that the inbox has refused last, and how many results there were
         self._hold = 0  # results that must have come before more bytes are sent
         self._pause = 0  # cycles to wait before results are asked for
         self._waited = False  # since the last part was sent
@@ -109,7 +110,7 @@ class Exchange:
         TrapError
             If a run has ended with a trap.
         DeviceError
-            If there are fewer results than there should be.
+            If there are fewer results than there should be, or the inbox never has room.
         RunTimeout
             If no result comes.
         """
@@ -257,10 +258,15 @@ class Exchange:
         self._patient = True
         there = self._sent // self._sample * self._result
         self._due = min(self._due, there)
-        if ready := there - len(self._results):
+        if (ready := there - len(self._results)) > 0:
             self._hold = len(self._results) + min(self._most, ready, self._result)
-        else:
-            self._device.wait(self._timeout)
+            return
+        refused = self._sent, len(self._results)
+        if refused == self._refused:
+            raise DeviceError(f"device must take byte {self._sent} of the inputs when it is idle, but refuses it")
+        self._refused = refused
+        self._device.wait(self._timeout)
+        self._read(min(self._most, self._total - len(self._results)))  # of a sample that is not there as a whole
 
     def _renew(self) -> None:
         """The time begins again in which a result must come."""

@@ -11,7 +11,7 @@ from concord.host.frames import Frame, FrameReader, line_bytes
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.fields import Layout
-from concord.spec.link import COUNT, ROOM_CYCLES, TARGET, WAIT_CYCLES, Kind, Status
+from concord.spec.link import COUNT, HEADER, ROOM_CYCLES, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 
 #: Cycles of a request, beside those of its bytes in the device.
@@ -96,10 +96,12 @@ class FedCore:
         if region is not RegionId.INBOX:
             return now, True
         end = now + ROOM_CYCLES
+        rests = False  # it waits for the host
         while len(data) > self.clock.free_bytes:
-            now += _LOOK
-            if now > end or self.clock.advance(now) is not None:
+            if rests or now > end:
                 return now, False
+            now += _LOOK
+            rests = self.clock.advance(now) is not None
         self.clock.came += len(data)
         return now, True
 
@@ -156,6 +158,7 @@ class TimedLine:
         self.now = 0.0
         self._regions = regions(config)
         self._reader = FrameReader()
+        self._expected = 0  # number of the next request
         self._there = self._back = self._ready = 0.0  # from when on the line there and back, and the device, are free
         self._replies: deque[tuple[float, bytes]] = deque()
 
@@ -182,11 +185,19 @@ class TimedLine:
         self._there = max(self.now, self._there) + size * self.byte_cycles
         begun = max(self._there, self._ready) + _REQUEST + len(frame.payload)
         self.answers.pass_to(begun)
-        status, payload, done = self._answer(frame, begun)
+        status, payload, done = self._numbered(frame, begun)
         size = line_bytes(len(payload))
         self.received += size
         self._back = self._ready = max(done, self._back) + size * self.byte_cycles
         self._replies.append((self._back + self.reply_cycles, Frame(frame.seq, status, payload).encode()))
+
+    def _numbered(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
+        """As :meth:`_answer`; what follows a request that was refused has another number than the expected one."""
+        if frame.kind != Kind.PING and frame.seq != self._expected:
+            return Status.BAD_SEQ, bytes([self._expected]), now
+        status, payload, done = self._answer(frame, now)
+        self._expected = (frame.seq + (status is Status.OK)) % (1 << HEADER["seq"].width)
+        return status, payload, done
 
     def _answer(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
         """Status and payload of the reply, and when it begins."""

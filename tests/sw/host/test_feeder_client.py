@@ -96,6 +96,38 @@ class Counting(DeviceModel):
         return data
 
 
+class InTheMiddle(Counting):
+    """Makes the results of a sample of its first bytes, and takes no others before the host has them.
+
+    Result k of sample n is as that of :class:`Counting`.
+    """
+
+    FIRST = 10
+
+    def begin(self):
+        super().begin()
+        self.used = 0  # bytes that were laid out
+
+    @property
+    def produced(self):
+        begun = (self.used + self.sample - self.FIRST) // self.sample
+        return 0 if self.lost else min(begun * self.result, self.top)
+
+    def _pass(self):
+        while self.used < len(self.came):
+            place, begun = self.used % self.sample, (self.used + self.sample - self.FIRST) // self.sample
+            if place == self.FIRST and (self.lost or self.produced < begun * self.result):
+                return  # the outbox is full
+            self.used += 1
+
+    def _idle(self):
+        return True
+
+    @property
+    def room(self):
+        return CONFIG.inbox - 1 - (len(self.came) - self.used)
+
+
 class Linked(LinkedDevice):
     """Keeps what is written and reported."""
 
@@ -182,6 +214,18 @@ def test_a_device_without_results_is_waited_for(window):
     model = Counting(sample=90, result=1, work=30)
     model.left = 0
     exchange(model, window, 3, 90)
+
+
+@pytest.mark.parametrize(("sample", "result"), [(300, 50), (1000, 40), (150, 33)])
+def test_results_of_a_sample_that_is_not_there_yet_are_read(sample, result, window):
+    """The outbox is full of them, and the rest of the sample has no room before they are gone."""
+    exchange(InTheMiddle(sample=sample, result=result), window, 5)
+
+
+def test_an_inbox_that_never_has_room_is_told(window):
+    model = InTheMiddle(sample=300, result=50, lost=1)
+    with pytest.raises(DeviceError, match="device must take byte 120 of the inputs when it is idle, but refuses it"):
+        FeederClient(Linked(model, window)).exchange(stream_of(model, 5), 5, None)
 
 
 def test_results_that_never_come_are_told(window):

@@ -1,0 +1,65 @@
+"""A line that knows the time: what it answers is what a device answers."""
+
+import pytest
+
+from concord.host.errors import BusyError
+from concord.host.link import Link
+from concord.host.timed_line import FedCore, TimedLine
+from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import TINY
+
+CONFIG = TINY.replace(inbox=256, request_buffer=2048)
+INBOX = regions(CONFIG)[RegionId.INBOX]
+
+
+class Clock:
+    """A feeder that takes ``each`` bytes at once as soon as there are so many, ``work`` cycles after a look."""
+
+    def __init__(self, each, work):
+        self.each, self.work = each, work
+        self.came = self.released = self.produced = self.taken = 0
+        self.since = None
+
+    @property
+    def free_bytes(self):
+        return CONFIG.inbox - 1 - (self.came - self.released)
+
+    def advance(self, until, *, passes=True):
+        if self.came - self.released < self.each:
+            return until
+        if self.since is None:
+            self.since = until
+        if until - self.since < self.work:
+            return None
+        self.released, self.since = self.released + self.each, None
+        return self.advance(until)
+
+
+def linked(clock):
+    link = Link(TimedLine(CONFIG, FedCore(clock, CONFIG), 1.0))
+    link.max_payload, link.window = CONFIG.max_payload, CONFIG.request_buffer
+    link.synchronise()
+    return link
+
+
+def test_what_follows_a_refused_write_is_refused():
+    """A device that never makes room takes two pieces, and not a small one behind the third."""
+    clock = Clock(1000, 0)
+    link = linked(clock)
+    with pytest.raises(BusyError, match="WRITE at INBOX"):
+        for size in (100, 100, 100, 20):
+            link.post_write(INBOX, 0, bytes(size))
+        link.wait(1)
+    assert clock.came == 200
+    link.write(INBOX, 0, bytes(55))
+    assert clock.came == 255
+
+
+def test_a_write_takes_the_room_that_is_made_last():
+    """The feeder rests from the look on at which it has made room: the bytes are taken none the less."""
+    clock = Clock(200, 500)
+    link = linked(clock)
+    for _ in range(3):
+        link.post_write(INBOX, 0, bytes(100))
+    link.wait(1)
+    assert (clock.came, clock.released) == (300, 200)
