@@ -23,7 +23,7 @@ REPLY_BYTES = 4
 class NpuTop(Component):
     """Message processor and core, and a buffer for requests that come while another one is answered.
 
-    A byte takes three cycles more with the buffer.
+    A byte takes two cycles more with the buffer.
 
     Parameters
     ----------

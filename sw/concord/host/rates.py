@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from concord.cycles import ASSUMED_STEPS, counts_of
 from concord.host.feeder_clock import FeederClock
-from concord.host.traffic import LineTimes, call_traffic, fed_latency, fed_traffic, traffic
+from concord.host.timed_line import LineTimes
+from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
 from concord.program import trace

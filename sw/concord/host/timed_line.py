@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from concord.host.feeder_clock import FeederClock
@@ -18,6 +19,22 @@ from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 _REQUEST = 30
 #: Cycles after which a write to the inbox looks for room again.
 _LOOK = 16
+
+
+@dataclass(frozen=True)
+class LineTimes:
+    """How long bytes and replies take, in clock cycles.
+
+    Parameters
+    ----------
+    byte : float
+        Of a byte on the line.
+    reply : float
+        That a reply waits in the drivers of the host, besides the time of its bytes.
+    """
+
+    byte: float = 0.0
+    reply: float = 0.0
 
 
 class Answers(Protocol):
@@ -135,10 +152,8 @@ class TimedLine:
         Of the device.
     answers : Answers
         The device.
-    byte_cycles : float
-        Cycles of a byte on the line.
-    reply_cycles : float
-        Cycles that a reply waits in the drivers of the host.
+    times : LineTimes
+        Of the line.
 
     Members
     -------
@@ -150,9 +165,8 @@ class TimedLine:
 
     byte_time = 0.0
 
-    def __init__(self, config: NpuConfig, answers: Answers, byte_cycles: float = 0.0, reply_cycles: float = 0.0):
-        self.config, self.answers = config, answers
-        self.byte_cycles, self.reply_cycles = byte_cycles, reply_cycles
+    def __init__(self, config: NpuConfig, answers: Answers, times: LineTimes):
+        self.config, self.answers, self.times = config, answers, times
         self.wait_cycles: int | None = None
         self.sent = self.received = self.requests = 0
         self.now = 0.0
@@ -182,14 +196,14 @@ class TimedLine:
         size = line_bytes(len(frame.payload))
         self.requests += 1
         self.sent += size
-        self._there = max(self.now, self._there) + size * self.byte_cycles
+        self._there = max(self.now, self._there) + size * self.times.byte
         begun = max(self._there, self._ready) + _REQUEST + len(frame.payload)
         self.answers.pass_to(begun)
         status, payload, done = self._numbered(frame, begun)
         size = line_bytes(len(payload))
         self.received += size
-        self._back = self._ready = max(done, self._back) + size * self.byte_cycles
-        self._replies.append((self._back + self.reply_cycles, Frame(frame.seq, status, payload).encode()))
+        self._back = self._ready = max(done, self._back) + size * self.times.byte
+        self._replies.append((self._back + self.times.reply, Frame(frame.seq, status, payload).encode()))
 
     def _numbered(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
         """As :meth:`_answer`; what follows a request that was refused has another number than the expected one."""

@@ -11,7 +11,7 @@ from concord.host.feeder import FeederClient
 from concord.host.feeder_clock import FeederClock
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
-from concord.host.timed_line import Answers, FedCore, RunningCore, TimedLine
+from concord.host.timed_line import Answers, FedCore, LineTimes, RunningCore, TimedLine
 from concord.image import Image
 from concord.image.code_book import Coding
 from concord.image.feeder_scripts import LinkFormat, Route, Stream, route
@@ -21,22 +21,6 @@ from concord.spec.memmap import RegionId
 
 #: Bytes of a batch by which the rate is judged, over those of the inbox, and samples at the least.
 _INBOXES, _SAMPLES = 16, 4
-
-
-@dataclass(frozen=True)
-class LineTimes:
-    """How long bytes and replies take, in clock cycles.
-
-    Parameters
-    ----------
-    byte : float
-        Of a byte on the line.
-    reply : float
-        That a reply waits in the drivers of the host, besides the time of its bytes.
-    """
-
-    byte: float = 0.0
-    reply: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Traffic:
 
 def _device(config: NpuConfig, answers: Answers, times: LineTimes) -> tuple[LinkedDevice, TimedLine]:
     """A device at the end of a line on which nothing has happened."""
-    line = TimedLine(config, answers, times.byte, times.reply)
+    line = TimedLine(config, answers, times)
     device = LinkedDevice(Link(line), config)
     line.sent = line.received = line.requests = 0
     return device, line

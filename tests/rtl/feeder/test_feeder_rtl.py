@@ -12,7 +12,8 @@ from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, TrapError, connect
 from concord.host.rates import rates
 from concord.host.rtl import find_library
-from concord.host.traffic import LineTimes, fed_traffic
+from concord.host.timed_line import LineTimes
+from concord.host.traffic import fed_traffic
 from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route

@@ -92,7 +92,7 @@ def test_damage_and_loss_with_many_on_the_way(name, fed, seed):
 
 @pytest.mark.parametrize("latency", [FTDI.latency, FTDI.default_latency])
 def test_writes_are_as_fast_as_the_line(latency):
-    """Within 3 % of the time of the bytes, with four requests of 508 bytes and more on the way."""
+    """Within 3 % of the time of the bytes, whatever the latency, as the buffer holds more than travels meanwhile."""
     line = PacedTransport(find_library(SLOW), BYTE_CYCLES, round(latency * SLOW.clock_hz))
     with LinkedDevice(Link(line), SLOW) as device:
         wide = device.regions[RegionId.WIDE]
@@ -107,7 +107,7 @@ def test_writes_are_as_fast_as_the_line(latency):
             return line.cycles - before[0], line.sent - before[1]
 
         (one, few), (two, more) = cycles(1), cycles(2)
-        assert (two - one) / ((more - few) * BYTE_CYCLES) < (1.03 if latency == FTDI.latency else 3)
+        assert (two - one) / ((more - few) * BYTE_CYCLES) < 1.03
         assert device.link.read(wide, 0, wide.depth) == data
         assert few > len(data) + line_bytes(0)
 

@@ -4,7 +4,7 @@ import pytest
 
 from concord.host.errors import BusyError
 from concord.host.link import Link
-from concord.host.timed_line import FedCore, TimedLine
+from concord.host.timed_line import FedCore, LineTimes, TimedLine
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 def linked(clock):
-    link = Link(TimedLine(CONFIG, FedCore(clock, CONFIG), 1.0))
+    link = Link(TimedLine(CONFIG, FedCore(clock, CONFIG), LineTimes(1.0)))
     link.max_payload, link.window = CONFIG.max_payload, CONFIG.request_buffer
     link.synchronise()
     return link
