@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Array, Context, OnnxNode
+from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import element_type
-from concord.graph.element_types import ends
+from concord.graph.element_types import ends, texts_of
 from concord.graph.ops.recurrent import RECURRENT_OPS
 from concord.utils.arrays import FloatArray
 
@@ -49,12 +49,7 @@ _OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat"
 _LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "CategoryMapper", "LabelEncoder", "OneHotEncoder")
 
 
-def texts_of_constant(values: Array) -> tuple[str, ...]:
-    """The texts of a constant in their order."""
-    return tuple(x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in values.reshape(-1).tolist())
-
-
-def texts_of(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
+def texts_of_operands(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
     """The texts whose places the operands of a node have; ``None`` if they are no texts.
 
     Raises
@@ -70,6 +65,15 @@ def texts_of(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
     if len({*groups.values()}) > 1 or (node.op == "Concat" and len(groups) < len(node.inputs)):
         raise Refusal("operands must have the same texts", "put a LabelEncoder in front of each")
     return next(iter(groups.values()))
+
+
+def looked_up_texts(ctx: Context, node: OnnxNode, wanted: Sequence[str]) -> tuple[str, FloatArray]:
+    """The first operand, with one place for equal texts, and the places of texts; -1 for those that it never is."""
+    x, first = ctx.tensor(node.input(0)), dict[str, int]()
+    table = np.array([first.setdefault(text, k) for k, text in enumerate(ctx.texts[node.input(0)])], np.float64)
+    if len(first) < len(table):
+        x = ctx.emit(node, "Lookup", [x], table=table, axis=0)
+    return x, np.array([first.get(text, -1) for text in wanted], np.float64)
 
 
 def reads_whole_numbers(ctx: Context, node: OnnxNode) -> bool:
@@ -272,7 +276,7 @@ def gather(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Elements at computed indices, of a constant table such as an embedding, or of a computed tensor."""
     data, indices = node.input(0), ctx.tensor(node.input(1))
     if ctx.is_constant(data) and ctx.constants[data].dtype.kind not in "fiub" and ctx.constants[data].ndim == 1:
-        return [TypedTensor(indices, "int64", texts_of_constant(ctx.constants[data]))]
+        return [TypedTensor(indices, "int64", texts_of(ctx.constants[data]))]
     if ctx.is_constant(data):
         table = _numbers(ctx, data)
         (axis,) = ctx.axes([node.attrs.get("axis", 0)], table.ndim)

@@ -37,7 +37,7 @@ from concord.frontend.host import (
     HostHandler,
     TypedTensor,
     reads_whole_numbers,
-    texts_of,
+    texts_of_operands,
 )
 from concord.frontend.load import (
     FLOAT_TYPES,
@@ -356,7 +356,7 @@ class _Importer:
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return
-        texts = texts_of(self.ctx, node)
+        texts = texts_of_operands(self.ctx, node)
         typed = self._nodes_of(node, start) if learned is None else learned(self.ctx, node)
         if texts is not None and learned is None:
             typed = [replace(result, texts=texts) if result.element_type else result for result in typed]
@@ -450,7 +450,9 @@ class _Importer:
         """Note an output of the network."""
         graph = self.ctx.graph
         graph.outputs.append(name)
-        if name in self.ctx.constants:
+        if OTHER_TEXT in self.ctx.texts.get(name, ()):
+            self.reasons.append(f"output '{name}': is a text of an input, which may be any; --outputs leaves it out")
+        elif name in self.ctx.constants:
             self._constant_output(name)
         elif name in self.ctx.codes:
             start = len(graph.nodes)

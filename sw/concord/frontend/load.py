@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -221,14 +221,19 @@ def input_values(proto: Any) -> list[Any]:
 
 
 def texts_of_model(proto: Any) -> list[str]:
-    """The texts that operators of a model compare with, each one once."""
-    from onnx import helper
+    """The texts that operators of a model compare with, each one once; those in bodies of control flow, too."""
+    from onnx import TensorProto
 
-    names = ("cats_strings", "keys_strings", "pool_strings")
-    lists = [
-        helper.get_attribute_value(item) for node in proto.graph.node for item in node.attribute if item.name in names
-    ]
-    return list(dict.fromkeys(text.decode(errors="replace") for texts in lists for text in texts))
+    def lists(graph: Any) -> Iterator[Sequence[bytes]]:
+        for item in (item for node in graph.node for item in node.attribute):
+            if item.HasField("g"):
+                yield from lists(item.g)
+            elif item.name in ("cats_strings", "keys_strings", "pool_strings"):
+                yield item.strings
+            elif item.name == "keys_tensor" and item.t.data_type == TensorProto.STRING:
+                yield item.t.string_data
+
+    return list(dict.fromkeys(text.decode(errors="replace") for texts in lists(proto.graph) for text in texts))
 
 
 def of_texts(value: Any) -> bool:

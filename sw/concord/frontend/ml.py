@@ -9,8 +9,9 @@ import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.host import HostHandler, TypedTensor, texts_of_constant
+from concord.frontend.host import HostHandler, TypedTensor, looked_up_texts
 from concord.frontend.pointwise import absolute_of, apply
+from concord.graph.element_types import texts_of
 from concord.graph.ops.host import tree_depth
 from concord.utils.arrays import FloatArray
 
@@ -143,13 +144,11 @@ def one_hot_encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     if (texts is not None) != bool(node.attrs.get("cats_strings")):
         kind = "cats_int64s" if texts is None else "cats_strings"
         raise Refusal(f"categories must be {kind}, as the operand is of {'numbers' if texts is None else 'texts'}")
-    if texts is None:
-        categories = _needed(node, "cats_int64s")
+    if texts is not None:
+        x, categories = looked_up_texts(ctx, node, node.attrs["cats_strings"])
     else:
-        categories = np.array([float(texts.index(t)) if t in texts else -1.0 for t in node.attrs["cats_strings"]])
-    return [
-        TypedTensor(ctx.emit(node, "Categories", [ctx.tensor(node.input(0))], categories=categories, complete=complete))
-    ]
+        x, categories = ctx.tensor(node.input(0)), _needed(node, "cats_int64s")
+    return [TypedTensor(ctx.emit(node, "Categories", [x], categories=categories, complete=complete))]
 
 
 def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -157,7 +156,7 @@ def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     if ctx.is_constant(node.input(0)):
         table = np.asarray(ctx.constants[node.input(0)])
         if table.dtype.kind not in "fiub":
-            return [TypedTensor(ctx.tensor(node.input(1)), "int64", texts_of_constant(table))]
+            return [TypedTensor(ctx.tensor(node.input(1)), "int64", texts_of(table))]
         y = ctx.emit(node, "Lookup", [ctx.tensor(node.input(1))], table=table.astype(np.float64).reshape(-1), axis=0)
         return [TypedTensor(y, None if table.dtype.kind == "f" else table.dtype.name)]
     x, count = _rows(ctx, node)
@@ -230,7 +229,7 @@ def _entries(node: OnnxNode, *names: str, otherwise: Any = None) -> list[Any]:
         if name in node.attrs:
             value = node.attrs[name]
             values = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-            return values.reshape(-1).tolist() if values.dtype.kind in "fiub" else [*texts_of_constant(values)]
+            return values.reshape(-1).tolist() if values.dtype.kind in "fiub" else [*texts_of(values)]
     if otherwise is None:
         raise Refusal(f"must have {names[0]}")
     return [otherwise]

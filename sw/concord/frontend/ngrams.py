@@ -6,7 +6,7 @@ import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.host import HostHandler, TypedTensor
+from concord.frontend.host import HostHandler, TypedTensor, looked_up_texts
 from concord.utils.arrays import FloatArray
 
 #: Numbers of a table of places by sequences, whose products are in memory.
@@ -15,15 +15,15 @@ _LARGEST_TABLE = 1 << 22
 
 def count_ngrams(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Counts of all n-grams, also with elements left out between theirs; whether they are there, or times weights."""
-    x, mode = ctx.tensor(node.input(0)), node.attrs.get("mode")
-    shape = ctx.shape(x)
+    mode, shape = node.attrs.get("mode"), ctx.shape(ctx.tensor(node.input(0)))
     if mode not in ("TF", "IDF", "TFIDF"):
         raise Refusal(f"mode must be one of TF, IDF, TFIDF, not {mode}")
     if len(shape) not in (1, 2):
         raise Refusal(f"operand must have one or two axes, not the shape {list(shape)}")
+    x, pool = _pool(ctx, node)
     rows = ctx.emit(node, "Reshape", [x], shape=(1, *shape)) if len(shape) == 1 else x
     indexes = np.asarray(node.attrs["ngram_indexes"], np.int64)
-    parts = _parts(ctx, node, rows)
+    parts = _parts(ctx, node, rows, pool)
     counts = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1)
     order = np.full(int(indexes.max()) + 1, len(indexes))
     order[indexes] = np.arange(len(indexes))
@@ -40,12 +40,11 @@ def count_ngrams(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [TypedTensor(ctx.emit(node, "Reshape", [y], shape=(len(order),)) if len(shape) == 1 else y)]
 
 
-def _parts(ctx: Context, node: OnnxNode, rows: str) -> list[str]:
+def _parts(ctx: Context, node: OnnxNode, rows: str, pool: FloatArray) -> list[str]:
     """Counts ``[rows, n-grams]`` of those of every length, in the order of the pool."""
     count, length = ctx.shape(rows)
     least, most = int(node.attrs["min_gram_length"]), int(node.attrs["max_gram_length"])
-    pool, starts = _pool(ctx, node), [*map(int, node.attrs["ngram_counts"])]
-    parts = []
+    starts, parts = [*map(int, node.attrs["ngram_counts"])], []
     for size, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         group = pool[begin:end].reshape(-1, size)
         total = ctx.emit(node, "Fill", [rows], value=np.zeros((count, len(group)))) if len(group) else ""
@@ -71,15 +70,15 @@ def _parts(ctx: Context, node: OnnxNode, rows: str) -> list[str]:
     return parts
 
 
-def _pool(ctx: Context, node: OnnxNode) -> FloatArray:
-    """The elements of all n-grams one after the other; of texts their places."""
+def _pool(ctx: Context, node: OnnxNode) -> tuple[str, FloatArray]:
+    """The operand, and the elements of all n-grams one after the other; of texts their places."""
     texts, strings = ctx.texts.get(node.input(0)), node.attrs.get("pool_strings")
     if (texts is not None) != bool(strings):
         kind = "pool_int64s" if texts is None else "pool_strings"
         raise Refusal(f"n-grams must be {kind}, as the operand is of {'numbers' if texts is None else 'texts'}")
     if texts is None:
-        return np.asarray(node.attrs["pool_int64s"], np.float64)
-    return np.array([float(texts.index(text)) if text in texts else -1.0 for text in strings or ()])
+        return ctx.tensor(node.input(0)), np.asarray(node.attrs["pool_int64s"], np.float64)
+    return looked_up_texts(ctx, node, strings or ())
 
 
 NGRAM_HANDLERS: dict[str, HostHandler] = {"TfIdfVectorizer": count_ngrams}

@@ -34,6 +34,11 @@ def check_numbers(what: str, values: FloatArray, element_type: str) -> None:
         )
 
 
+def texts_of(values: npt.NDArray[Any]) -> tuple[str, ...]:
+    """The texts of an array in their order."""
+    return tuple(x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in values.reshape(-1).tolist())
+
+
 def as_places(arrays: Mapping[str, npt.ArrayLike], texts: Mapping[str, Sequence[str]]) -> dict[str, npt.ArrayLike]:
     """Arrays by name with places in the place of texts, where there are some; of a text that is none the last place.
 
@@ -49,7 +54,7 @@ def as_places(arrays: Mapping[str, npt.ArrayLike], texts: Mapping[str, Sequence[
         values = np.asarray(arrays[name])
         if values.dtype.kind not in "fiub":
             places = {text: place for place, text in enumerate(texts[name])}
-            at = [places.get(str(value), len(places) - 1) for value in values.reshape(-1).tolist()]
+            at = [places.get(text, len(places) - 1) for text in texts_of(values)]
             numbers[name] = np.array(at, np.int64).reshape(values.shape)
     return numbers
 

@@ -39,7 +39,7 @@ def model(nodes, outputs, constants=None, kind=FLOAT, more=()):
         output.type.tensor_type.shape.SetInParent()
     opsets = [
         helper.make_opsetid("", 18),
-        helper.make_opsetid("ai.onnx.ml", 5 if nodes[0].op_type == "TreeEnsemble" else 3),
+        helper.make_opsetid("ai.onnx.ml", 5 if any(item.HasField("t") for item in nodes[0].attribute) else 3),
     ]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     onnx.checker.check_model(proto)
@@ -142,6 +142,22 @@ def extractor(count):
     )
 
 
+def encoder_by_tensors(keys, values, default, outputs, kind):
+    tensors = {"keys_tensor": keys, "values_tensor": values, "default_tensor": default}
+    attrs = {name: numpy_helper.from_array(np.array(value), name) for name, value in tensors.items()}
+    return learned("LabelEncoder", {"y": outputs}, kind=kind, **attrs)
+
+
+def texts_that_become_equal():
+    """Two texts become one, which a category is."""
+    nodes = [
+        helper.make_node("LabelEncoder", ["x"], ["l"], domain="ai.onnx.ml", keys_strings=["a", "c", "dd"],
+                         values_strings=["p", "p", "q"], default_string="q"),
+        helper.make_node("OneHotEncoder", ["l"], ["y"], domain="ai.onnx.ml", cats_strings=["q", "p"]),
+    ]  # fmt: skip
+    return model(nodes, {"y": FLOAT}, kind=TEXT)
+
+
 def texts_of_classes(op):
     """A classifier whose labels are texts."""
     proto = {"SVMClassifier": lambda: machine(3), "trees": lambda: classifier([0, 1, 2])}.get(
@@ -189,6 +205,8 @@ CASES = {
                                                values_floats=[0.5, 0.25]),
     "LabelEncoder of texts to texts": learned("LabelEncoder", {"y": TEXT}, kind=TEXT, keys_strings=["a", "c"],
                                               values_strings=["b", "d"]),
+    "LabelEncoder of texts by tensors": encoder_by_tensors(np.array(["a", "c"], object), [7, 8], [9], INT64, TEXT),
+    "texts that become equal": texts_that_become_equal(),
     "OneHotEncoder of texts": learned("OneHotEncoder", kind=TEXT, cats_strings=["dd", "a", "", "unused"]),
     "LinearRegressor": learned("LinearRegressor", targets=3, **LINEAR),
     **{f"LinearClassifier {post} {labels}": learned(
@@ -337,8 +355,27 @@ def test_what_reads_texts_is_refused():
     ]  # fmt: skip
     with pytest.raises(UnsupportedModel, match="operand 'label' must be numbers, not texts; put a LabelEncoder in fr"):
         import_model(model(nodes, {"y": FLOAT}))
+    through = [helper.make_node("Identity", ["x"], ["y"])]
     with pytest.raises(UnsupportedModel, match="input 'x': must be a tensor of numbers, not STRING"):
-        import_model(model([helper.make_node("Identity", ["x"], ["y"])], {"y": TEXT}, kind=TEXT))
+        import_model(model(through, {"y": TEXT}, kind=TEXT))
+    through.append(helper.make_node("OneHotEncoder", ["x"], ["h"], domain="ai.onnx.ml", cats_strings=["a"]))
+    with pytest.raises(UnsupportedModel, match="output 'y': is a text of an input, which may be any; --outputs leaves"):
+        import_model(model(through, {"y": TEXT, "h": FLOAT}, kind=TEXT))
+
+
+def test_texts_of_bytes_and_in_bodies():
+    """Arrays of bytes are texts; categories in a branch count, too."""
+    encoder = helper.make_node("OneHotEncoder", ["x"], ["h"], domain="ai.onnx.ml", cats_strings=["a", "dd"])
+    body = helper.make_graph([encoder], "body", [], [helper.make_tensor_value_info("h", FLOAT, [1, FEATURES, 2])])
+    choice = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    for proto in (
+        model([encoder], {"h": FLOAT}, kind=TEXT),
+        model([choice], {"y": FLOAT}, {"c": np.array(True)}, TEXT),
+    ):
+        graph = import_model(proto)
+        x = np.array([[b"a", b"c", b"dd", b"", b"a"]])
+        (hot,) = execute.run(graph, as_places({"x": x}, graph.texts)).values()
+        assert hot[0].tolist() == [[1, 0], [0, 0], [0, 1], [0, 0], [1, 0]]
 
 
 def test_a_scaler_and_a_forest():
