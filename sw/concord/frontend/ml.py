@@ -148,6 +148,8 @@ def one_hot_encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
         x, categories = looked_up_texts(ctx, node, node.attrs["cats_strings"])
     else:
         x, categories = ctx.tensor(node.input(0)), _needed(node, "cats_int64s")
+        if node.input(0) not in ctx.element_types:  # ONNX casts floats
+            x = ctx.emit(node, "Truncate", [x])
     return [TypedTensor(ctx.emit(node, "Categories", [x], categories=categories, complete=complete))]
 
 
@@ -211,14 +213,10 @@ def encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 def _default(node: OnnxNode, values: Sequence[Any]) -> tuple[type, Any]:
     """What kind of entries there are, and what those that are no key become."""
-    if isinstance(values[0], str):
-        return str, _entries(node, "default_string", "default_tensor", otherwise="_Unused")[0]
-    whole = "values_int64s" in node.attrs or ("values_tensor" in node.attrs and all(v == int(v) for v in values))
-    kind = int if whole else float
-    default = _entries(
-        node, f"default_{'int64' if whole else 'float'}", "default_tensor", otherwise=-1 if whole else 0.0
-    )
-    return kind, default[0]
+    name, usual = {str: ("default_string", "_Unused"), int: ("default_int64", -1), float: ("default_float", 0.0)}[
+        type(values[0])
+    ]
+    return type(values[0]), _entries(node, name, "default_tensor", otherwise=usual)[0]
 
 
 def _entries(node: OnnxNode, *names: str, otherwise: Any = None) -> list[Any]:
