@@ -69,7 +69,7 @@ class Context:
     codes : dict
         Outputs of QuantizeLinear: the tensor behind, and how its codes are made.
     dynamic : dict
-        Outputs of DynamicQuantizeLinear: the tensor behind.
+        Outputs of DynamicQuantizeLinear, scale and zero point among them: the tensor behind.
     decoded : dict
         Constants that DequantizeLinear made, and how.
     refused : set of str

@@ -452,6 +452,9 @@ class _Importer:
         graph.outputs.append(name)
         if OTHER_TEXT in self.ctx.texts.get(name, ()):
             self.reasons.append(f"output '{name}': is a text of an input, which may be any; --outputs leaves it out")
+        elif name in self.ctx.dynamic:
+            what = "integers, scale and zero point of DynamicQuantizeLinear are not computed"
+            self.reasons.append(f"output '{name}': {what}; use QuantizeLinear")
         elif name in self.ctx.constants:
             self._constant_output(name)
         elif name in self.ctx.codes:
@@ -459,8 +462,6 @@ class _Importer:
             result, kind = quantization.codes_of(self.ctx, name)
             self.ctx.bind(start, [result], [name])
             self.ctx.element_types[name] = kind
-        elif name in self.ctx.dynamic:
-            self.reasons.append(f"output '{name}': is an integer of DynamicQuantizeLinear; use QuantizeLinear")
         elif name in self.ctx.sequences:
             self.reasons.append(f"output '{name}': is a sequence; put SequenceAt or ConcatFromSequence behind it")
         elif name not in graph.shapes and not self.reasons:

@@ -95,6 +95,8 @@ def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         parts.append(part)
         operands.append(bias)
     attrs = {name: value for name, value in node.attrs.items() if name not in form.left_out}
+    if form.op == "Softmax":  # whose axis behind the last is that of all opsets
+        attrs.setdefault("axis", -1)
     between, y = _made(ctx, node, form.op, operands, **attrs)
     if node.input(form.result):
         last, _ = _made(
@@ -102,8 +104,11 @@ def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         )
     else:  # QGemm may make floats
         last, _ = _made(ctx, node, "Identity", [y], node.outputs)
-    outside, ctx.opset = ctx.opset, max(ctx.opset, _WITH_AXIS)
-    yield [*parts, between, last]
+    outside, with_axis = ctx.opset, max(ctx.opset, _WITH_AXIS)
+    ctx.used.update((*operands, y))
+    for opset, nodes in (with_axis, parts), (int(node.attrs.get("opset", outside)), [between]), (with_axis, [last]):
+        ctx.opset = opset
+        yield nodes
     ctx.opset = outside
 
 
@@ -125,11 +130,9 @@ def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
 
 def dynamic(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     """Nothing: the NPU rounds blocks of numbers by their own exponents. Integers are as if their scale were 1."""
-    y, scale, zero = [*node.outputs, "", ""][:3]
-    ctx.dynamic[y] = ctx.tensor(node.input(0))
-    for name, value in ((scale, np.float32(1)), (zero, np.uint8(0))):
-        if name:
-            ctx.constants[name] = np.asarray(value)
+    x, (_, scale, zero) = ctx.tensor(node.input(0)), [*node.outputs, "", ""][:3]
+    ctx.dynamic |= {name: x for name in node.outputs if name}
+    ctx.constants |= {name: np.asarray(value) for name, value in ((scale, np.float32(1)), (zero, np.uint8(0))) if name}
     yield []
 
 

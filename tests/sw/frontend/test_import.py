@@ -80,8 +80,10 @@ def test_integer_operators_have_a_remedy():
     dynamic = node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])
     listed = reasons(model([dynamic, node("Relu", ["q"], ["y"])], {"x": [1, 3]}))
     assert listed[0].startswith("Relu 'y': reads the integers of DynamicQuantizeLinear; let MatMulInteger, ConvInteger")
-    listed = reasons(model([dynamic], {"x": [1, 3]}, ["q"]))
-    assert listed == ["output 'q': is an integer of DynamicQuantizeLinear; use QuantizeLinear"]
+    for name in "qsz":
+        listed = reasons(model([dynamic], {"x": [1, 3]}, [name]))
+        what = "integers, scale and zero point of DynamicQuantizeLinear are not computed"
+        assert listed == [f"output '{name}': {what}; use QuantizeLinear"]
 
 
 def test_weights_must_be_finite():

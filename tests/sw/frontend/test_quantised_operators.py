@@ -103,6 +103,24 @@ def test_a_product_of_integers():
     assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.041
 
 
+@pytest.mark.parametrize("opset", [12, 13])
+@pytest.mark.parametrize("axis", [None, 1, 2])
+def test_a_softmax_of_integers(opset, axis):
+    """Before opset 13 it is over all axes from one on."""
+    constants = {"s": np.float32(0.05), "z": np.uint8(128), "t": np.float32(1 / 256), "u": np.uint8(0)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("QLinearSoftmax", ["q", "s", "z", "t", "u"], ["p"], domain="com.microsoft", opset=opset,
+             **({} if axis is None else {"axis": axis})),
+        node("DequantizeLinear", ["p", "t", "u"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": (1, 3, 4)}, constants=constants, opset=opset, domains=["com.microsoft"])
+    x = np.random.default_rng(2).normal(size=(8, 3, 4)).astype("f4")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.02
+
+
 def integers_at_both_ends(kind):
     """A convolution from codes of an input to codes of the result, in QDQ form, with another result beside it."""
     constants = {"s": np.float32(0.05), "z": kind(3), "t": np.float32(0.1), "w": floats(4, 3, 3, 3) / 4}
