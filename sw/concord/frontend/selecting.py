@@ -172,7 +172,7 @@ def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
         raise Refusal(f"must have at most {_MOST_PARTS} parts of regions, not {len(regions) * prod(parts)}")
     results = []
     for image, *corners in regions.tolist():
-        left, top, right, bottom = (math.floor(corner * scale + 0.5) for corner in corners)
+        left, top, right, bottom = (_nearest(corner * scale) for corner in corners)
         lines = []
         for rows in _even_parts(top, bottom, parts[0], height):
             pieces = []
@@ -192,14 +192,24 @@ def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
     return _joined(ctx, node, results, 0)
 
 
+def _nearest(x: float) -> int:
+    """The nearest whole number, in the middle that away from zero, as onnxruntime has it."""
+    return int(math.copysign(math.floor(abs(x) + 0.5), x))
+
+
 def _joined(ctx: Context, node: OnnxNode, parts: list[str], axis: int) -> str:
     return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
 
 
 def _even_parts(first: int, last: int, count: int, size: int) -> list[range]:
-    """Parts of a region, those of its indices that there are; neighbours may share an index."""
-    each = max(last - first + 1, 1) / count
-    ends = [(math.floor(k * each) + first, math.ceil((k + 1) * each) + first) for k in range(count)]
+    """Parts of a region, those of its indices that there are; neighbours may share an index.
+
+    Ends are rounded in single precision, as onnxruntime does.
+    """
+    each = np.float32(max(last - first + 1, 1)) / np.float32(count)
+    ends = [
+        (math.floor(np.float32(k) * each) + first, math.ceil(np.float32(k + 1) * each) + first) for k in range(count)
+    ]
     return [range(min(max(a, 0), size), min(max(b, 0), size)) for a, b in ends]
 
 

@@ -121,12 +121,15 @@ def test_maxima_go_back_to_their_places():
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_maxima_of_regions(scale):
-    """Whole, small, and beyond the image."""
-    constants = {"r": np.float32([[0, 0, 0, 5, 4], [0, 1, 2, 1, 2], [0, 3, 1, 9, 9], [0, 8, 9, 12, 11]])}
+    """Whole, small, and beyond the image on either side."""
+    regions = [[0, 0, 5, 4], [1, 2, 1, 2], [3, 1, 9, 9], [8, 9, 12, 11], [-1, -3, 3, 4]]
+    constants = {"r": np.float32([[0, *region] for region in regions])}
     item = node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[2, 3], spatial_scale=scale)
     agrees(model([item], {"x": (1, 2, 5, 6)}, constants=constants))
+    sevenths = node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[1, 7], spatial_scale=scale)  # in single precision
+    agrees(model([sevenths], {"x": (1, 8, 1, 31)}, constants={"r": np.float32([[0, 0, 0, 28 / scale, 0]])}))
     many = node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[9, 9])
-    with pytest.raises(UnsupportedModel, match="must have at most 256 parts of regions, not 324"):
+    with pytest.raises(UnsupportedModel, match="must have at most 256 parts of regions, not 405"):
         import_model(model([many], {"x": (1, 2, 5, 6)}, constants=constants))
 
 
