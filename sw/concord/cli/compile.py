@@ -241,6 +241,8 @@ def compile_model(
         echo(compilation.share)
     for line in host_lines(compiled):
         echo(line)
+    for line in compiled.package.jumps:
+        echo(f"warning: {line}", err=True)
     if copies := copies_text(compiled.lowered):
         echo(copies)
     if (expected := compiled.package.expected_error) is not None:

@@ -90,9 +90,9 @@ class Compiled:
         """What a user should know before trusting the results, a line each."""
         measured = self.package.quantised_model
         codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
-        warnings = [*codes, *(entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)]
-        expected = self.package.expected_error
-        return warnings if expected is None else [*warnings, *expected.warnings]
+        texts = (entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)
+        expected = [] if self.package.expected_error is None else self.package.expected_error.warnings
+        return [*codes, *texts, *self.package.jumps, *expected]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

@@ -378,8 +378,8 @@ def test_texts_of_bytes_and_in_bodies():
         assert hot[0].tolist() == [[1, 0], [0, 0], [0, 1], [0, 0], [1, 0]]
 
 
-def test_a_scaler_and_a_forest():
-    """The NPU computes the projection, the host the trees."""
+def test_a_scaler_and_a_forest(tmp_path):
+    """The NPU computes the projection, the host the trees, of which a line warns."""
     outputs = {"label": INT64, "y": FLOAT}
     trees = forest(4, 2, 3, "class", "class_ids", positive=True)
     nodes = [
@@ -394,6 +394,24 @@ def test_a_scaler_and_a_forest():
     assert {node.op for node in net.package.host_graph.nodes} >= {"Trees", "ArgMax"}
     results = net.run(RNG.normal(size=(6, FEATURES)))
     np.testing.assert_array_equal(results["label"], results["y"].argmax(1))
+    net.save(tmp_path / "net")
+    onnx.save(proto, tmp_path / "net.onnx")
+    done = CliRunner().invoke(main, ["compile", str(tmp_path / "net.onnx"), "--preset", "ecp5-25f"])
+    for lines in (net.warnings, concord.load(tmp_path / "net").warnings, done.output.splitlines()):
+        (line,) = [line for line in lines if "trees" in line]
+        assert "trees compare numbers that the NPU rounds: where such a number is next to a threshold" in line
+
+
+def test_trees_that_read_inputs():
+    """They compare what they are given: nothing is rounded."""
+    nodes = [
+        helper.make_node("LinearRegressor", ["x"], ["s"], domain="ai.onnx.ml", targets=3, **LINEAR),
+        helper.make_node("TreeEnsembleRegressor", ["x"], ["t"], domain="ai.onnx.ml", n_targets=3,
+                         **forest(2, 2, 3, "target", "target_ids")),
+    ]  # fmt: skip
+    net = concord.compile(model(nodes, {"s": FLOAT, "t": FLOAT}), preset="ecp5-25f")
+    assert "Trees" in {node.op for node in net.package.host_graph.nodes}
+    assert not any("trees" in line for line in net.warnings)
 
 
 @pytest.mark.parametrize("shares", [False, True])

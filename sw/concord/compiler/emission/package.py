@@ -98,9 +98,22 @@ class Package:
 
     @property
     def warnings(self) -> list[str]:
-        """What was measured when it was compiled and a user should know, a line each."""
+        """What was measured when it was compiled and a user should know, a line each; what jumps is among it."""
         warnings = [] if self.quantised_model is None else self.quantised_model.warnings
-        return warnings if self.expected_error is None else [*warnings, *self.expected_error.warnings]
+        expected = [] if self.expected_error is None else self.expected_error.warnings
+        return [*warnings, *self.jumps, *expected]
+
+    @property
+    def jumps(self) -> list[str]:
+        """Trees of the host that compare what the NPU has rounded, a line each."""
+        if self.host_graph is None:
+            return []
+        known = {*self.arrangement.inputs} | self.arrangement.beside
+        return [
+            f"{node.name}: trees compare numbers that the NPU rounds: where such a number is next to a threshold, "
+            "results may be those of another leaf; trees need no Scaler in front, and without it they read the inputs"
+            for node in _trees_behind(self.host_graph, {*self.host_graph.inputs} - known)
+        ]
 
     @property
     def of_npu(self) -> Package:
@@ -282,6 +295,16 @@ class Package:
     def flags(self, device: PackageDevice) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
         return diagnose_flags(self.image, device.flags())
+
+
+def _trees_behind(part: Graph, names: set[str]) -> list[Node]:
+    """Trees of a host's part that depend on these of its inputs."""
+    trees = []
+    for node in part.nodes:
+        if not names.isdisjoint(node.inputs):
+            names = names.union(node.outputs)
+            trees += [node] if node.op == "Trees" else []
+    return trees
 
 
 def _complete(part: Graph) -> list[Node]:
