@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from concord.functions import function
+from concord.graph.host_functions import HOST_FUNCTIONS, between, negated, one_more, sigmoid, size_of
 from concord.graph.host_operations import Action, HostOperation, Operand, OperationBuilder
 from concord.graph.ir import Graph, Node, Quantization, Shape
 from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes
@@ -33,22 +34,6 @@ from concord.utils.arrays import FloatArray
 
 #: Products of a node for one sample that are in memory at a time.
 MOST_PRODUCTS = 1 << 22
-
-
-#: The polynomial of :func:`_erfc`, from the highest power down: Chebyshev polynomials up to degree 25, multiplied out.
-_ERFC = (
-    -3.75315827795962e-11, 4.2514714447963895e-10, 5.457157304704688e-10, -5.1739902140113095e-09,
-    -4.389284159986328e-09, 3.8675334242222354e-08, 2.4289762925488707e-08, -2.5866850716155884e-07,
-    -5.826281078800777e-08, 1.751637648849062e-06, -9.72849582211122e-07, -1.1444146237700524e-05,
-    2.2383912036550678e-05, 5.164909889268241e-05, -0.00029015397928986765, 0.0002937136655913448,
-    0.0017556258324217529, -0.009746579558029276, 0.0283622774215156, -0.05869339858963677,
-    0.09230432116019834, -0.10880393014174886, 0.08227673849015102, 0.0035854154854644293,
-    -0.14024059858554702, 1.2375126308378275,
-)  # fmt: skip
-#: The series of the error function divided by x, in powers of its square, from the highest one down.
-_ERF = tuple(
-    2.0 / math.sqrt(math.pi) * (-1.0) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(9, -1, -1)
-)  # fmt: skip
 
 
 def operations(partition: Graph) -> list[HostOperation]:
@@ -96,10 +81,6 @@ def _binary(action: Action) -> _Rule:
 
 def _reduced(rule: Callable[[OperationBuilder, str, tuple[int, ...]], str]) -> _Rule:
     return lambda make, node, inputs: rule(make, inputs[0], node.attributes(ReductionAttributes).axes)
-
-
-def _between(make: OperationBuilder, x: str, low: float, high: float) -> str:
-    return make.arithmetic(Action.MIN, make.arithmetic(Action.MAX, x, np.array(low)), np.array(high))
 
 
 def _slice(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
@@ -228,126 +209,6 @@ def _normalised(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, x, spread), np.asarray(attrs["scale"], np.float64))
 
 
-def _linear(make: OperationBuilder, x: str, slope: float, offset: float) -> str:
-    scaled = make.arithmetic(Action.MUL, np.array(float(slope)), x)
-    return make.arithmetic(Action.ADD, scaled, np.array(float(offset)))
-
-
-def _hard_sigmoid(make: OperationBuilder, x: str, alpha: float, beta: float) -> str:
-    return _between(make, _linear(make, x, alpha, beta), 0.0, 1.0)
-
-
-def _softsign(make: OperationBuilder, x: str) -> str:
-    return make.arithmetic(Action.DIV, x, _one_more(make, _size_of(make, x)))
-
-
-def _size_of(make: OperationBuilder, x: str) -> str:
-    return make.arithmetic(Action.MAX, x, _negated(make, x))
-
-
-def _falling_exp(make: OperationBuilder, x: str, slope: float) -> str:
-    """The exponential function of ``-slope |x|``, which does not overflow."""
-    return make.unary(Action.EXP, make.arithmetic(Action.MUL, _size_of(make, x), np.array(-slope)))
-
-
-def _one_more(make: OperationBuilder, x: str) -> str:
-    return make.arithmetic(Action.ADD, x, np.array(1.0))
-
-
-def _sigmoid(make: OperationBuilder, x: str) -> str:
-    power = _falling_exp(make, x, 1.0)
-    negative = make.arithmetic(Action.LESS, x, np.array(0.0))
-    return make.arithmetic(Action.DIV, make.select(negative, power, np.array(1.0)), _one_more(make, power))
-
-
-def _tanh(make: OperationBuilder, x: str) -> str:
-    power = _falling_exp(make, x, 2.0)
-    size = make.arithmetic(Action.DIV, make.arithmetic(Action.SUB, np.array(1.0), power), _one_more(make, power))
-    return make.select(make.arithmetic(Action.LESS, x, np.array(0.0)), _negated(make, size), size)
-
-
-def _softplus(make: OperationBuilder, x: str) -> str:
-    rest = make.unary(Action.LOG, _one_more(make, _falling_exp(make, x, 1.0)))
-    return make.arithmetic(Action.ADD, make.arithmetic(Action.MAX, x, np.array(0.0)), rest)
-
-
-def _leaky_relu(make: OperationBuilder, x: str, alpha: float) -> str:
-    negative = make.arithmetic(Action.LESS, x, np.array(0.0))
-    return make.select(negative, make.arithmetic(Action.MUL, x, np.array(float(alpha))), x)
-
-
-def _elu(make: OperationBuilder, x: str, alpha: float) -> str:
-    negative = make.arithmetic(Action.LESS, x, np.array(0.0))
-    power = make.arithmetic(Action.SUB, _falling_exp(make, x, 1.0), np.array(1.0))
-    return make.select(negative, make.arithmetic(Action.MUL, power, np.array(float(alpha))), x)
-
-
-def _celu(make: OperationBuilder, x: str, alpha: float) -> str:
-    below = make.arithmetic(Action.MIN, x, np.array(0.0))
-    power = make.unary(Action.EXP, make.arithmetic(Action.DIV, below, np.array(float(alpha))))
-    curve = make.arithmetic(Action.MUL, make.arithmetic(Action.SUB, power, np.array(1.0)), np.array(float(alpha)))
-    return make.arithmetic(Action.ADD, make.arithmetic(Action.MAX, x, np.array(0.0)), curve)
-
-
-def _polynomial(make: OperationBuilder, x: str, coefficients: Sequence[float]) -> str:
-    """By Horner's rule; coefficients from the highest power down."""
-    first, second, *others = coefficients
-    y = make.arithmetic(Action.ADD, make.arithmetic(Action.MUL, x, np.array(first)), np.array(second))
-    for coefficient in others:
-        y = make.arithmetic(Action.ADD, make.arithmetic(Action.MUL, y, x), np.array(coefficient))
-    return y
-
-
-def _erfc(make: OperationBuilder, size: str) -> str:
-    """1 less the error function of a number from 0 to 40: ``p(t) / (1 + 2 x) exp(-x^2)``, ``t = (x - c) / (x + c)``."""
-    middle = np.array(3.75)
-    t = make.arithmetic(
-        Action.DIV, make.arithmetic(Action.SUB, size, middle), make.arithmetic(Action.ADD, size, middle)
-    )
-    scale = _one_more(make, make.arithmetic(Action.ADD, size, size))
-    power = make.unary(Action.EXP, _negated(make, make.arithmetic(Action.MUL, size, size)))
-    return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, _polynomial(make, t, _ERFC), scale), power)
-
-
-def _limited_size(make: OperationBuilder, x: str) -> str:
-    return make.arithmetic(Action.MIN, _size_of(make, x), np.array(40.0))
-
-
-def _erf(make: OperationBuilder, x: str) -> str:
-    """By its series below 1/2."""
-    size = _limited_size(make, x)
-    far = make.arithmetic(Action.SUB, np.array(1.0), _erfc(make, size))
-    near = make.arithmetic(Action.MUL, size, _polynomial(make, make.arithmetic(Action.MUL, size, size), _ERF))
-    both = make.select(make.arithmetic(Action.LESS, size, np.array(0.5)), near, far)
-    return make.select(make.arithmetic(Action.LESS, x, np.array(0.0)), _negated(make, both), both)
-
-
-def _normal_cdf(make: OperationBuilder, x: str) -> str:
-    size = _limited_size(make, make.arithmetic(Action.MUL, x, np.array(math.sqrt(0.5))))
-    below = make.arithmetic(Action.MUL, _erfc(make, size), np.array(0.5))
-    above = make.arithmetic(Action.SUB, np.array(1.0), below)
-    return make.select(make.arithmetic(Action.LESS, x, np.array(0.0)), below, above)
-
-
-def _gelu_tanh_gate(make: OperationBuilder, x: str) -> str:
-    cube = make.arithmetic(Action.MUL, make.arithmetic(Action.MUL, x, x), x)
-    inner = make.arithmetic(Action.ADD, x, make.arithmetic(Action.MUL, cube, np.array(0.044715)))
-    curve = _tanh(make, make.arithmetic(Action.MUL, inner, np.array(math.sqrt(2.0 / math.pi))))
-    return make.arithmetic(Action.MUL, _one_more(make, curve), np.array(0.5))
-
-
-def _reciprocal_root(make: OperationBuilder, x: str) -> str:
-    """Infinite for zero and below, as on the NPU."""
-    positive = make.arithmetic(Action.LESS, np.array(0.0), x)
-    root = make.unary(Action.ROOT, make.select(positive, x, np.array(1.0)))
-    return make.select(positive, make.arithmetic(Action.DIV, np.array(1.0), root), np.array(np.inf))
-
-
-def _root(make: OperationBuilder, x: str) -> str:
-    """That of a negative number is 0, as on the NPU."""
-    return make.unary(Action.ROOT, make.arithmetic(Action.MAX, x, np.array(0.0)))
-
-
 def _dot(make: OperationBuilder, a: Operand, b: Operand, axis: int) -> str:
     """Products of two operands that broadcast, added up along an axis, which goes; of many products one part each."""
     whole = np.broadcast_shapes(make.shape(a), make.shape(b))
@@ -457,12 +318,8 @@ def _fake_quantize(make: OperationBuilder, node: Node, inputs: list[str]) -> str
     return make.arithmetic(Action.MUL, x, scale)
 
 
-def _negated(make: OperationBuilder, x: str) -> str:
-    return make.arithmetic(Action.MUL, x, np.array(-1.0))
-
-
 def _ceil(make: OperationBuilder, x: str) -> str:
-    return _negated(make, make.unary(Action.FLOOR, _negated(make, x)))
+    return negated(make, make.unary(Action.FLOOR, negated(make, x)))
 
 
 def _truncated(make: OperationBuilder, x: str) -> str:
@@ -524,7 +381,7 @@ def _numbers(make: OperationBuilder, x: str, otherwise: float) -> str:
 def _argument(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     attributes, x = node.attributes(ArgumentAttributes), inputs[0]
     axis, size = attributes.axis, make.shape(x)[attributes.axis]
-    x = _numbers(make, _negated(make, x) if attributes.least else x, -np.inf)
+    x = _numbers(make, negated(make, x) if attributes.least else x, -np.inf)
     if attributes.last:
         x = make.taken(x, axis, range(size - 1, -1, -1))
     shape = (*make.shape(x)[:axis], 1, *make.shape(x)[axis + 1 :])
@@ -534,7 +391,7 @@ def _argument(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 def _top(make: OperationBuilder, node: Node, inputs: list[str]) -> list[str]:
     attributes, x = node.attributes(TopKAttributes), inputs[0]
-    keys = _numbers(make, _negated(make, x) if attributes.largest else x, np.inf)
+    keys = _numbers(make, negated(make, x) if attributes.largest else x, np.inf)
     order = make.operation(Action.ORDER, (keys,), make.shape(x), (attributes.axis,))
     places = make.taken(order, attributes.axis, range(attributes.size))
     return [make.operation(Action.ALONG, (x, places), make.shape(places), (attributes.axis,)), places]
@@ -580,7 +437,7 @@ def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
         return make.arithmetic(action, a, b)
 
     total = of(Action.ADD, of(Action.MUL, x, attributes.slopes), attributes.offsets)
-    first = _between(make, _sigmoid(make, _negated(make, total)), LEAST_SHARE, 1 - LEAST_SHARE)
+    first = between(make, sigmoid(make, negated(make, total)), LEAST_SHARE, 1 - LEAST_SHARE)
     both = _joined(make, [first, of(Action.SUB, np.array(1.0), first)], 1)
     places = np.zeros((classes, classes))
     for k, (i, j) in enumerate(attributes.pairs):
@@ -596,17 +453,17 @@ def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
         before, column = p, make.reshaped(p, (rows, classes, 1))
         slope = _summed(make, of(Action.MUL, square, column), (1,))
         value = _summed(make, of(Action.MUL, p, slope), (2,))
-        greatest = _greatest(make, _size_of(make, of(Action.SUB, slope, value)), 2)
+        greatest = _greatest(make, size_of(make, of(Action.SUB, slope, value)), 2)
         stays = of(Action.LESS, greatest, np.array(attributes.tolerance))
         for t, line in enumerate(lines):
             at, own = make.taken(slope, 2, range(t, t + 1)), make.taken(line, 2, range(t, t + 1))
             step = of(Action.DIV, of(Action.SUB, value, at), own)
-            one_more = _one_more(make, step)
+            divisor = one_more(make, step)
             more = of(Action.ADD, of(Action.MUL, step, own), of(Action.MUL, at, np.array(2.0)))
             value = of(Action.ADD, value, of(Action.MUL, step, more))
-            value = of(Action.DIV, value, of(Action.MUL, one_more, one_more))
-            slope = of(Action.DIV, of(Action.ADD, slope, of(Action.MUL, step, line)), one_more)
-            p = of(Action.DIV, of(Action.ADD, p, of(Action.MUL, step, np.eye(classes)[t])), one_more)
+            value = of(Action.DIV, value, of(Action.MUL, divisor, divisor))
+            slope = of(Action.DIV, of(Action.ADD, slope, of(Action.MUL, step, line)), divisor)
+            p = of(Action.DIV, of(Action.ADD, p, of(Action.MUL, step, np.eye(classes)[t])), divisor)
         p = make.select(stays, before, p)
     return make.reshaped(p, (rows, classes))
 
@@ -621,32 +478,6 @@ def _each(rule: Callable[[OperationBuilder, str], str]) -> _Rule:
 
 
 _Rule = Callable[[OperationBuilder, Node, list[str]], str | list[str]]
-#: Functions of :mod:`concord.functions` that are made of such operations.
-HOST_FUNCTIONS: dict[str, Callable[..., str]] = {
-    "identity": lambda make, x: x,
-    "relu": lambda make, x: make.arithmetic(Action.MAX, x, np.array(0.0)),
-    "linear": _linear,
-    "hardsigmoid": _hard_sigmoid,
-    "softsign": _softsign,
-    "log": lambda make, x: make.unary(Action.LOG, x),
-    "exp": lambda make, x: make.unary(Action.EXP, x),
-    "leaky_relu": _leaky_relu,
-    "hardswish": lambda make, x: make.arithmetic(Action.MUL, x, _hard_sigmoid(make, x, 1 / 6, 0.5)),
-    "sigmoid": _sigmoid,
-    "silu": lambda make, x: make.arithmetic(Action.MUL, x, _sigmoid(make, x)),
-    "tanh": _tanh,
-    "softplus": _softplus,
-    "elu": _elu,
-    "celu": _celu,
-    "erf": _erf,
-    "normal_cdf": _normal_cdf,
-    "gelu": lambda make, x: make.arithmetic(Action.MUL, x, _normal_cdf(make, x)),
-    "gelu_tanh_gate": _gelu_tanh_gate,
-    "gelu_tanh": lambda make, x: make.arithmetic(Action.MUL, x, _gelu_tanh_gate(make, x)),
-    "sqrt": _root,
-    "rsqrt": _reciprocal_root,
-    "reciprocal": lambda make, x: make.arithmetic(Action.DIV, np.array(1.0), x),
-}
 _RULES: dict[str, _Rule] = {
     "Softmax": _along_axis(Action.SOFTMAX),
     "LogSoftmax": _along_axis(Action.LOG_SOFTMAX),
@@ -661,7 +492,7 @@ _RULES: dict[str, _Rule] = {
     "Max": _binary(Action.MAX),
     "Min": _binary(Action.MIN),
     "Relu": lambda make, node, inputs: make.arithmetic(Action.MAX, inputs[0], np.array(0.0)),
-    "Clip": lambda make, node, inputs: _between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
+    "Clip": lambda make, node, inputs: between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
     "FakeQuantize": _fake_quantize,
     "Function": _function,
     "MaxPool": _max_pool,

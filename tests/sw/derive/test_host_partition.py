@@ -15,7 +15,8 @@ from concord.derive import evaluate
 from concord.derive.backends import numpy_flags, numpy_functions
 from concord.derive.model import derive_package
 from concord.golden import host_math
-from concord.graph.host_rules import HOST_FUNCTIONS, has_operations, operations
+from concord.graph.host_functions import HOST_FUNCTIONS
+from concord.graph.host_rules import has_operations, operations
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect

@@ -21,7 +21,7 @@ from concord.functions import (
     standard_table,
     trainable,
 )
-from concord.graph.host_rules import HOST_FUNCTIONS
+from concord.graph.host_functions import HOST_FUNCTIONS
 from concord.graph.passes import piecewise
 from concord.spec.presets import TINY
 

@@ -5,7 +5,8 @@ import pytest
 
 from concord.graph import execute
 from concord.graph.host_evaluation import run_on_host
-from concord.graph.host_rules import HOST_FUNCTIONS, has_operations
+from concord.graph.host_functions import HOST_FUNCTIONS
+from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, OperatorKind
 from support.operator_examples import EXAMPLES, example
