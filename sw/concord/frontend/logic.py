@@ -15,6 +15,7 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import FLOAT_TYPES
 from concord.frontend.moving import broadcast_to
+from concord.frontend.pointwise import opposite
 from concord.spec.formats import BINARY16_MAX
 
 #: ``BOOL`` of ``onnx.TensorProto``.
@@ -79,11 +80,6 @@ def modulo(ctx: Context, node: OnnxNode) -> str:
 
 def _is_positive(ctx: Context, node: OnnxNode, x: str) -> str:
     return ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [x])])
-
-
-def opposite(ctx: Context, node: OnnxNode, x: str) -> str:
-    """1 less x."""
-    return ctx.emit(node, "Sub", [x], constant=np.ones(()), reversed=True)
 
 
 def _difference(ctx: Context, node: OnnxNode, a: str, b: str) -> str:

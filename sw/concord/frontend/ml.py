@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.host import HostHandler, TypedTensor, looked_up_texts
-from concord.frontend.pointwise import absolute_of, apply
+from concord.frontend.pointwise import absolute_of, apply, opposite, times
 from concord.graph.element_types import texts_of
 from concord.graph.ops.host import tree_depth
 from concord.utils.arrays import FloatArray
@@ -308,7 +309,7 @@ def support_vector_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]
     counts = [int(count) for count in node.attrs["vectors_per_class"]]
     if len(counts) != classes:
         raise Refusal(f"vectors_per_class must be a number for each of {classes} classes, not {len(counts)}")
-    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    pairs = [*combinations(range(classes), 2)]
 
     def of_pairs(name: str) -> FloatArray:
         values = _needed(node, name)
@@ -466,11 +467,7 @@ def _two_classes(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     node.attrs["class_ids"] = [0] * len(node.attrs["class_ids"])
     score = _trees(ctx, node, "class", 1, "class_ids")
     share = _needed(node, "class_weights", "class_weights_as_tensor").min() >= 0
-    other = (
-        ctx.emit(node, "Sub", [score], constant=np.ones(()), reversed=True)
-        if share
-        else ctx.emit(node, "Mul", [score], constant=np.asarray(-1.0))
-    )
+    other = opposite(ctx, node, score) if share else times(ctx, node, score, -1.0)
     scores = ctx.emit(node, "Concat", [other, score], axis=1)
     return _classified(ctx, node, scores, "classlabels_int64s")
 

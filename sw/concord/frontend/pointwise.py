@@ -68,6 +68,11 @@ def selu(ctx: Context, node: OnnxNode) -> str:
     return times(ctx, node, apply(ctx, node, ctx.tensor(node.input(0)), "elu", alpha=float(alpha)), gamma)
 
 
+def opposite(ctx: Context, node: OnnxNode, x: str) -> str:
+    """1 less x."""
+    return ctx.emit(node, "Sub", [x], constant=np.ones(()), reversed=True)
+
+
 def negate(ctx: Context, node: OnnxNode) -> str:
     """Times -1."""
     return times(ctx, node, ctx.tensor(node.input(0)), -1.0)
@@ -125,19 +130,15 @@ def power_by_logarithm(ctx: Context, node: OnnxNode, x: str, exponent: str | Flo
     What has no such power, negative numbers and zero to none of the positive ones, becomes an infinity, which raises
     HALF_OVERFLOW.
     """
-
-    def opposite(truth: str) -> str:
-        return ctx.emit(node, "Sub", [truth], constant=np.ones(()), reversed=True)
-
     sign = ctx.emit(node, "Sign", [x])
     positive = ctx.emit(node, "Relu", [sign])
-    others = opposite(positive)
+    others = opposite(ctx, node, positive)
     base = ctx.emit(node, "Add", [ctx.emit(node, "Relu", [x]), others])  # 1 in the place of what has no logarithm
     logarithm = apply(ctx, node, base, "log")
     undefined = ctx.emit(node, "Sub", [positive, sign])
     if isinstance(exponent, str):
         product = ctx.emit(node, "Mul", [logarithm, exponent])
-        pole = opposite(ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [exponent])]))
+        pole = opposite(ctx, node, ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [exponent])]))
         pole = ctx.emit(node, "Mul", [others, pole])
         undefined = ctx.emit(node, "Max", [undefined, pole])
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import Annotated
 
 import numpy as np
@@ -134,7 +135,7 @@ class CouplingAttributes(NoAttributes):
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """The classes of every score."""
-        return [(i, j) for i in range(self.classes) for j in range(i + 1, self.classes)]
+        return [*combinations(range(self.classes), 2)]
 
     @property
     def tolerance(self) -> float:
