@@ -123,6 +123,14 @@ class Context:
         self.constants[name] = np.asarray(value)
         return name
 
+    def new_node(
+        self, node: OnnxNode, op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any
+    ) -> OnnxNode:
+        """A node as in a file, which another one stands for."""
+        from onnx import helper
+
+        return OnnxNode(helper.make_node(op, inputs, outputs, self.unique(f"{node.name}/{op}"), **attrs))
+
     def emit(self, node: OnnxNode, op: str, inputs: Sequence[str], **attrs: Any) -> str:
         """Append a node with one output, and return that."""
         return self.emit_all(node, op, inputs, 1, **attrs)[0]

@@ -117,10 +117,9 @@ def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     codes = ctx.codes[node.input(0)][1]
     if codes.axis is not None:
         raise Refusal("codes must have one scale", "put DequantizeLinear in front of it, and QuantizeLinear behind it")
-    kind = f"{'' if codes.signed else 'u'}int{codes.bits}"
     scales = [
         ctx.new_constant(node, codes.scale.astype(np.float32)),
-        ctx.new_constant(node, codes.zero_point.astype(kind)),
+        ctx.new_constant(node, codes.zero_point.astype(codes.code_type)),
     ]
     first, x = _made(ctx, node, "DequantizeLinear", [node.input(0), *scales])
     between, y = _made(ctx, node, node.op, [x, *node.inputs[1:]], **node.attrs)
@@ -160,11 +159,9 @@ def _floats(ctx: Context, node: OnnxNode, place: int, axis: int) -> tuple[OnnxNo
 def _made(
     ctx: Context, node: OnnxNode, op: str, inputs: Sequence[str], outputs: Sequence[str] = (), **attrs: Any
 ) -> tuple[OnnxNode, str]:
-    from onnx import helper
-
+    """A node, whose result has a new name if none is given, and the name of that."""
     outputs = outputs or [ctx.unique(f"{node.name}/{op}")]
-    made = OnnxNode(helper.make_node(op, inputs, outputs, ctx.unique(f"{node.name}/{op}"), **attrs))
-    return made, outputs[0]
+    return ctx.new_node(node, op, inputs, outputs, **attrs), outputs[0]
 
 
 QUANTISED_RULES: dict[str, Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]] = {

@@ -61,7 +61,7 @@ def codes_of(ctx: Context, name: str) -> tuple[str, str]:
     y = ctx.emit(node, "Divide", [x], constant=scale)
     y = ctx.emit(node, "Add", [ctx.emit(node, "Round", [y], limited=False)], constant=zero)
     y = ctx.emit(node, "Clip", [y], min=float(low.min()), max=float(high.max()))
-    return y, f"{'' if codes.signed else 'u'}int{codes.bits}"
+    return y, codes.code_type
 
 
 def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -80,7 +80,7 @@ def dequantize(ctx: Context, node: OnnxNode) -> str:
     if node.input(0) not in ctx.codes:
         raise Refusal("must follow QuantizeLinear, or read a constant", "make floats of inputs outside the model")
     x, codes = ctx.codes[node.input(0)]
-    here = read(ctx, node, f"{'' if codes.signed else 'u'}int{codes.bits}", ctx.shape(x))
+    here = read(ctx, node, codes.code_type, ctx.shape(x))
     result = ctx.emit(node, "FakeQuantize", [x], quantization=codes)
     if here.same(codes):
         return result

@@ -81,7 +81,7 @@ def scan(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         parts = _read_later(ctx, node, rows)
         places = [length - 1 - turn if back else turn for back in backwards]
         yield [
-            _made(ctx, node, "Gather", [name, ctx.new_constant(node, np.int64(place))], [part], axis=axis)
+            ctx.new_node(node, "Gather", [name, ctx.new_constant(node, np.int64(place))], [part], axis=axis)
             for name, place, part, axis in zip(rows, places, parts, axes, strict=True)
         ]
         results = _read_later(ctx, node, [item.name for item in body.output])
@@ -244,12 +244,6 @@ def _read_later(ctx: Context, node: OnnxNode, stems: Sequence[str]) -> list[str]
     return names
 
 
-def _made(ctx: Context, node: OnnxNode, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> OnnxNode:
-    from onnx import helper
-
-    return OnnxNode(helper.make_node(op, inputs, outputs, ctx.unique(f"{node.name}/{op}"), **attrs))
-
-
 def _identity(ctx: Context, name: str, output: str) -> OnnxNode:
     from onnx import helper
 
@@ -259,8 +253,8 @@ def _identity(ctx: Context, name: str, output: str) -> OnnxNode:
 def _with_axis(ctx: Context, node: OnnxNode, op: str, axis: int, name: str, output: str) -> OnnxNode:
     """Squeeze or Unsqueeze of an axis."""
     if ctx.opset >= _AXES_ARE_INPUTS:
-        return _made(ctx, node, op, [name, ctx.new_constant(node, np.array([axis]))], [output])
-    return _made(ctx, node, op, [name], [output], axes=[axis])
+        return ctx.new_node(node, op, [name, ctx.new_constant(node, np.array([axis]))], [output])
+    return ctx.new_node(node, op, [name], [output], axes=[axis])
 
 
 def _stacked(ctx: Context, node: OnnxNode, names: Sequence[str], axis: int, output: str) -> list[OnnxNode]:
@@ -269,7 +263,7 @@ def _stacked(ctx: Context, node: OnnxNode, names: Sequence[str], axis: int, outp
         raise Refusal("must run at least once", "remove it")
     parts = _read_later(ctx, node, ["part"] * len(names))
     rows = [_with_axis(ctx, node, "Unsqueeze", axis, a, b) for a, b in zip(names, parts, strict=True)]
-    return [*rows, _made(ctx, node, "Concat", parts, [output], axis=axis)]
+    return [*rows, ctx.new_node(node, "Concat", parts, [output], axis=axis)]
 
 
 def sequence(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
@@ -293,7 +287,7 @@ def sequence(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
             if node.attrs.get("new_axis", 0):
                 yield _stacked(ctx, node, names, axis, result)
             else:
-                yield [_made(ctx, node, "Concat", names, [result], axis=axis)]
+                yield [ctx.new_node(node, "Concat", names, [result], axis=axis)]
         else:
             place = _place(ctx, node, 1, len(names) - 1, len(names))
             if node.op == "SequenceAt":
@@ -342,7 +336,7 @@ def _split(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     names = _read_later(ctx, node, ["part"] * len(each))
     sizes_name = [ctx.new_constant(node, np.array(each))] if ctx.opset >= _AXES_ARE_INPUTS else []
     attrs = {} if sizes_name else {"split": each}
-    yield [_made(ctx, node, "Split", [x, *sizes_name], names, axis=axis, **attrs)]
+    yield [ctx.new_node(node, "Split", [x, *sizes_name], names, axis=axis, **attrs)]
     if not node.input(1) and not node.attrs.get("keepdims", 1):
         flat = _read_later(ctx, node, ["part"] * len(each))
         yield [_with_axis(ctx, node, "Squeeze", axis, a, b) for a, b in zip(names, flat, strict=True)]

@@ -33,6 +33,11 @@ class Quantization:
     axis: int | None = None
 
     @property
+    def code_type(self) -> str:
+        """Type of the codes, such as ``"uint8"``."""
+        return f"{'' if self.signed else 'u'}int{self.bits}"
+
+    @property
     def range(self) -> tuple[FloatArray, FloatArray]:
         """Least and largest value that codes stand for; of the shape of ``scale``."""
         low, high = self.offsets

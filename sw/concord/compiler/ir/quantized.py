@@ -227,9 +227,8 @@ def _inexact(
 
 def _describe(quantization: Quantization) -> str:
     """The type of the codes, the zero point if there is one, and the scale."""
-    kind = f"{'' if quantization.signed else 'u'}int{quantization.bits}"
-    zero = _span(quantization.zero_point)
-    return f"{kind}, {f'zero point {zero}, ' if quantization.zero_point.any() else ''}scale {_span(quantization.scale)}"
+    zero = f"zero point {_span(quantization.zero_point)}, " if quantization.zero_point.any() else ""
+    return f"{quantization.code_type}, {zero}scale {_span(quantization.scale)}"
 
 
 def _span(values: npt.ArrayLike) -> str:
