@@ -135,6 +135,10 @@ class Context:
         """Append a node with one output, and return that."""
         return self.emit_all(node, op, inputs, 1, **attrs)[0]
 
+    def joined(self, node: OnnxNode, parts: Sequence[str], axis: int) -> str:
+        """Tensors one behind the other along an axis; a single one as it is."""
+        return parts[0] if len(parts) == 1 else self.emit(node, "Concat", parts, axis=axis)
+
     def emit_all(self, node: OnnxNode, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
         """Append a node with some outputs, and return them."""
         name = self.unique(node.name) if node.name in self.names else node.name
@@ -166,6 +170,10 @@ class Context:
     def shape(self, name: str) -> Shape:
         """Shape of a tensor."""
         return self.graph.shapes[self.tensor(name)]
+
+    def operand_shape(self, name: str) -> Shape:
+        """Shape of an operand, a tensor or a constant."""
+        return self.constants[name].shape if self.is_constant(name) else self.shape(name)
 
     def is_constant(self, name: str) -> bool:
         """Whether an operand is known."""

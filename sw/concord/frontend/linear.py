@@ -74,7 +74,7 @@ def gemm(ctx: Context, node: OnnxNode) -> str:
 def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
     """Add beta times C."""
     beta, shape = float(node.attrs.get("beta", 1.0)), ctx.shape(y)
-    bias_shape = ctx.constants[node.input(2)].shape if ctx.is_constant(node.input(2)) else ctx.shape(node.input(2))
+    bias_shape = ctx.operand_shape(node.input(2))
     if broadcast(bias_shape, shape) != shape:
         reason = f"bias must be one that is broadcast to {list(shape)}, not of the shape {list(bias_shape)}"
         raise Refusal(reason)
@@ -138,7 +138,7 @@ def _along_batch(ctx: Context, node: OnnxNode, x: str, weight: FloatArray, axis:
         if count > 1 and size > 1:
             part = ctx.emit(node, "Slice", [x], axes=(axis,), starts=(k,), stops=(k + 1,), steps=(1,))
         parts.append(_along_batch(ctx, node, part, own, axis + 1, left))
-    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+    return ctx.joined(node, parts, axis)
 
 
 def _two_tensors(ctx: Context, node: OnnxNode) -> str:

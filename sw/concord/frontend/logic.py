@@ -150,7 +150,7 @@ def where(ctx: Context, node: OnnxNode) -> str:
     if not parts:
         parts = [ctx.emit(node, "Mul", [share], constant=np.zeros(()))]
     y = parts[0] if len(parts) == 1 else ctx.emit(node, "Add", parts)
-    shapes = [ctx.constants[part].shape if ctx.is_constant(part) else ctx.shape(part) for part in node.inputs]
+    shapes = [ctx.operand_shape(part) for part in node.inputs]
     return broadcast_to(ctx, node, y, np.broadcast_shapes(*shapes))
 
 

@@ -168,7 +168,7 @@ def columns(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
         raise Refusal(f"places must be from 0 to {count - 1}, not {places.tolist()}")
     kind = ctx.element_types.get(node.input(0))
     parts = [ctx.emit(node, "Slice", [x], axes=(1,), starts=(int(k),), stops=(int(k) + 1,), steps=(1,)) for k in places]
-    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1)
+    y = ctx.joined(node, parts, 1)
     return [TypedTensor(y, kind, ctx.texts.get(node.input(0)))]
 
 

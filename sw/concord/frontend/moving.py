@@ -66,7 +66,7 @@ def concat(ctx: Context, node: OnnxNode) -> str:
     """One tensor behind the other; constants are added where the others have been padded with zeros."""
     names = node.inputs
     computed = [k for k, name in enumerate(names) if not ctx.is_constant(name)]
-    shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in names]
+    shapes = [ctx.operand_shape(name) for name in names]
     rank = len(shapes[0])
     (axis,) = ctx.axes([node.attrs["axis"]], rank)
     if any(len(shape) != rank for shape in shapes):
@@ -78,7 +78,7 @@ def concat(ctx: Context, node: OnnxNode) -> str:
         front, back = ends[k] - shapes[k][axis] - begin, stop - ends[k]
         parts.append(_padded(ctx, node, ctx.tensor(names[k]), axis, front, back))
         begin = stop
-    y = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+    y = ctx.joined(node, parts, axis)
     if len(computed) == len(names):
         return y
     rest = [ctx.floats(n, "operand") if ctx.is_constant(n) else np.zeros(s) for n, s in zip(names, shapes, strict=True)]
@@ -217,7 +217,7 @@ def gather(ctx: Context, node: OnnxNode) -> str:
 def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int]) -> str:
     """The elements with these indices along an axis: a Slice for those at equal distances, side by side."""
     parts = [_take(ctx, node, x, {axis: run}) for run in runs(indices) or [range(0)]]
-    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
+    return ctx.joined(node, parts, axis)
 
 
 def runs(indices: list[int]) -> list[range]:

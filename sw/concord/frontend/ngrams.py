@@ -24,7 +24,7 @@ def count_ngrams(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     rows = ctx.emit(node, "Reshape", [x], shape=(1, *shape)) if len(shape) == 1 else x
     indexes = np.asarray(node.attrs["ngram_indexes"], np.int64)
     parts = _parts(ctx, node, rows, pool)
-    counts = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=1)
+    counts = ctx.joined(node, parts, 1)
     order = np.full(int(indexes.max()) + 1, len(indexes))
     order[indexes] = np.arange(len(indexes))
     if (order == len(indexes)).any():  # results that no n-gram has

@@ -169,7 +169,7 @@ def running_product(ctx: Context, node: OnnxNode) -> str:
         products = [ctx.emit(node, "Add", [nothing], constant=np.ones(())), *products[:-1]]
     if node.attrs.get("reverse", 0):
         products.reverse()
-    return products[0] if len(products) == 1 else ctx.emit(node, "Concat", products, axis=axis)
+    return ctx.joined(node, products, axis)
 
 
 def determinant(ctx: Context, node: OnnxNode) -> str:

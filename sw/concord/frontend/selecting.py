@@ -187,18 +187,14 @@ def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
                 starts, stops = (int(image), rows.start, columns.start), (int(image) + 1, rows.stop, columns.stop)
                 part = ctx.emit(node, "Slice", [x], axes=(0, 2, 3), starts=starts, stops=stops, steps=(1,) * 3)
                 pieces.append(ctx.emit(node, "ReduceMax", [part], axes=(2, 3), keepdims=True))
-            lines.append(_joined(ctx, node, pieces, 3))
-        results.append(_joined(ctx, node, lines, 2))
-    return _joined(ctx, node, results, 0)
+            lines.append(ctx.joined(node, pieces, 3))
+        results.append(ctx.joined(node, lines, 2))
+    return ctx.joined(node, results, 0)
 
 
 def _nearest(x: float) -> int:
     """The nearest whole number, in the middle that away from zero, as onnxruntime has it."""
     return int(math.copysign(math.floor(abs(x) + 0.5), x))
-
-
-def _joined(ctx: Context, node: OnnxNode, parts: list[str], axis: int) -> str:
-    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
 
 
 def _even_parts(first: int, last: int, count: int, size: int) -> list[range]:
@@ -233,7 +229,7 @@ def scattered(updates: int, ctx: Context, node: OnnxNode) -> str:
         return _added(ctx, node, computed)
     if node.attrs.get("reduction", "none") != "none":
         return _combined(ctx, node, computed)
-    shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in node.inputs]
+    shapes = [ctx.operand_shape(name) for name in node.inputs]
     sizes = {k: prod(shapes[k]) for k in operands}
     starts = {0: 0, updates: sizes[0]}
     numbers = {k: starts[k] + np.arange(sizes[k], dtype=np.float64).reshape(shapes[k]) for k in operands}
@@ -260,26 +256,26 @@ def scattered(updates: int, ctx: Context, node: OnnxNode) -> str:
 
 def _added(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
     """Sums at places: a matrix of zeros and ones times the last operand, and the first one."""
-    shape, updates = _scatter_shapes(ctx, node)
+    shape = ctx.operand_shape(node.input(0))
     if 2 not in computed:
         zeros = {0: np.zeros(shape), 2: ctx.floats(node.input(2), "updates")}
         return ctx.emit(node, "Add", [ctx.tensor(node.input(0))], constant=_evaluated(ctx, node, zeros))
-    _check_size(prod(shape) * prod(updates))
-    units = np.eye(prod(updates)).reshape(-1, *updates)
-    columns = [_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}).reshape(-1) for unit in units]
-    flat = ctx.emit(node, "Reshape", [ctx.tensor(node.input(2))], shape=(1, prod(updates)))
-    y = _product(ctx, node, flat, np.stack(columns, 1))
+    matrix = _hits(ctx, node).T
+    flat = ctx.emit(node, "Reshape", [ctx.tensor(node.input(2))], shape=(1, matrix.shape[1]))
+    y = _product(ctx, node, flat, matrix)
     y = ctx.emit(node, "Reshape", [y], shape=shape)
     if 0 in computed:
         return ctx.emit(node, "Add", [y, ctx.tensor(node.input(0))])
     return ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(0), "data"))
 
 
-def _scatter_shapes(ctx: Context, node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of data and of updates."""
-    shape, updates = (ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name)
-                      for name in (node.input(0), node.input(2)))  # fmt: skip
-    return shape, updates
+def _hits(ctx: Context, node: OnnxNode) -> FloatArray:
+    """``[updates, elements]``: how often an update comes to an element."""
+    shape, updates = (ctx.operand_shape(node.input(k)) for k in (0, 2))
+    _check_size(prod(shape) * prod(updates))
+    units = np.eye(prod(updates)).reshape(-1, *updates)
+    rows = [_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}, reduction="add") for unit in units]
+    return np.stack(rows).reshape(len(units), -1)
 
 
 def _combined(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
@@ -291,11 +287,8 @@ def _combined(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
     if kind not in _REDUCTIONS:
         raise Refusal(f"reduction must be one of none, add, {', '.join(_REDUCTIONS)}, not {kind}")
     op, neutral = _REDUCTIONS[kind]
-    shape, updates = _scatter_shapes(ctx, node)
-    _check_size(prod(shape) * prod(updates))
-    units = np.eye(prod(updates)).reshape(-1, *updates)
-    hits = np.stack([_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}, reduction="add") for unit in units])
-    places = [np.flatnonzero(column) for column in hits.reshape(len(units), -1).T]
+    shape, hits = ctx.operand_shape(node.input(0)), _hits(ctx, node)
+    places = [np.flatnonzero(column) for column in hits.T]
     rounds = max(map(len, places))
     if rounds > _MOST_ROUNDS:
         raise Refusal(f"must have at most {_MOST_ROUNDS} updates at a place, not {rounds}")
@@ -307,7 +300,7 @@ def _combined(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
             values = ctx.floats(node.input(2), "updates").reshape(-1)[ids]
             y = ctx.emit(node, op, [y], constant=np.where(ids < 0, neutral, values))
             continue
-        own = np.arange(ids.size).reshape(shape) % prod(updates)
+        own = np.arange(ids.size).reshape(shape) % len(hits)
         part = moved(ctx, node, ctx.tensor(node.input(2)), np.where(ids < 0, own, ids))
         if (ids < 0).any():
             part = ctx.emit(node, "Mul", [part], constant=(ids >= 0).astype(np.float64))

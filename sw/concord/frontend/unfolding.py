@@ -68,7 +68,7 @@ def scan(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         raise Refusal("must be of opset 9 or later", "convert the model with onnx.version_converter")
     body, count = node.attrs["body"], int(node.attrs["num_scan_inputs"])
     carried, rows = node.inputs[: len(node.inputs) - count], node.inputs[len(node.inputs) - count :]
-    shapes = [ctx.constants[name].shape if ctx.is_constant(name) else ctx.shape(name) for name in rows]
+    shapes = [ctx.operand_shape(name) for name in rows]
     axes = [axis % len(s) for axis, s in zip(node.attrs.get("scan_input_axes", [0] * count), shapes, strict=True)]
     backwards = node.attrs.get("scan_input_directions", [0] * count)
     turns = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
@@ -325,7 +325,7 @@ def _place(ctx: Context, node: OnnxNode, index: int, default: int, count: int) -
 def _split(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     """Parts of a tensor along an axis: of one index each unless sizes, or the size of all of them, are there."""
     x, result = node.input(0), node.outputs[0]
-    shape = ctx.constants[x].shape if ctx.is_constant(x) else ctx.shape(x)
+    shape = ctx.operand_shape(x)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     if node.input(1):
         sizes = ctx.constant(node.input(1), "split")

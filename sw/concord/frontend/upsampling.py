@@ -43,14 +43,10 @@ def between(ctx: Context, node: OnnxNode, parts: dict[tuple[int, ...], str], fac
     for axis in reversed(range(len(factors))):
         keys = list(dict.fromkeys(key[:axis] for key in pieces))
         pieces = {
-            key: _joined(ctx, node, [pieces[(*key, r)] for r in range(factors[axis])], 2 + 2 * axis + 1) for key in keys
+            key: ctx.joined(node, [pieces[(*key, r)] for r in range(factors[axis])], 2 + 2 * axis + 1) for key in keys
         }
     full = [length * factor for length, factor in zip(spatial, factors, strict=True)]
     return ctx.emit(node, "Reshape", [pieces[()]], shape=(batch, channels, *full))
-
-
-def _joined(ctx: Context, node: OnnxNode, parts: list[str], axis: int) -> str:
-    return parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
 
 
 def _cut(ctx: Context, node: OnnxNode, x: str, sizes: Sequence[int]) -> str:
