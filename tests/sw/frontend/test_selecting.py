@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from concord.frontend import UnsupportedModel, import_model
@@ -50,63 +49,59 @@ def test_many_pieces_are_a_product():
 PLACED = {
     "elements": (
         node("ScatterElements", ["x", "i", "u"], ["y"], axis=2),
-        {"i": ints(1, 3).reshape(1, 1, 2)},
+        ints(1, 3).reshape(1, 1, 2),
         (1, 1, 2),
     ),
-    "rows": (node("ScatterND", ["x", "i", "u"], ["y"]), {"i": ints(0, 2, 0, 0).reshape(2, 2)}, (2, 4)),
-    "all": (node("ScatterND", ["x", "i", "u"], ["y"]), {"i": ints(0).reshape(1, 1)}, (1, 3, 4)),
+    "rows": (node("ScatterND", ["x", "i", "u"], ["y"]), ints(0, 2, 0, 0).reshape(2, 2), (2, 4)),
+    "all": (node("ScatterND", ["x", "i", "u"], ["y"]), ints(0).reshape(1, 1), (1, 3, 4)),
 }
 
 
-@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+FORMS = pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+
+
+def scattering(item, places, updates, form, opset=16):
+    """A model of data and updates, of which a form may have one constant."""
+    constants, inputs = {"i": places}, {"x": (1, 3, 4), "u": updates}
+    known = {"constant updates": "u", "constant data": "x"}.get(form)
+    if known is not None:
+        constants[known] = floats(*inputs.pop(known))
+    return model([item], inputs, constants=constants, opset=opset)
+
+
+def agrees_on_normal_samples(proto):
+    rng, graph = np.random.default_rng(2), import_model(proto)
+    agrees(proto, {name: rng.normal(size=(2, *graph.sample_shape(name))) for name in graph.inputs})
+
+
+@FORMS
 @pytest.mark.parametrize("name", PLACED)
 def test_elements_are_placed(name, form):
-    item, constants, shape = PLACED[name]
-    constants, inputs = dict(constants), {"x": (1, 3, 4), "u": shape}
-    known = {"constant updates": "u", "constant data": "x"}.get(form)
-    if known is not None:
-        constants[known] = floats(*inputs.pop(known))
+    proto = scattering(*PLACED[name], form)
     if name == "all" and form == "constant updates":
         with pytest.raises(UnsupportedModel, match="takes no element of a computed tensor"):
-            import_model(model([item], inputs, constants=constants))
+            import_model(proto)
         return
-    proto = model([item], inputs, constants=constants, opset=16)
-    rng = np.random.default_rng(2)
-    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+    agrees_on_normal_samples(proto)
 
 
-@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+@FORMS
 def test_updates_are_added(form):
     item = node("ScatterND", ["x", "i", "u"], ["y"], reduction="add")
-    constants, inputs = {"i": ints(0, 2, 0, 0, 0, 2).reshape(3, 2)}, {"x": (1, 3, 4), "u": (3, 4)}
-    known = {"constant updates": "u", "constant data": "x"}.get(form)
-    if known is not None:
-        constants[known] = floats(*inputs.pop(known))
-    proto = model([item], inputs, constants=constants, opset=16)
-    rng = np.random.default_rng(2)
-    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+    agrees_on_normal_samples(scattering(item, ints(0, 2, 0, 0, 0, 2).reshape(3, 2), (3, 4), form))
 
 
-@pytest.mark.parametrize("form", ["computed", "constant updates", "constant data"])
+@FORMS
 @pytest.mark.parametrize("reduction", ["max", "min", "mul"])
 @pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
 def test_updates_are_combined(op, reduction, form):
     """Several of them at some places, none at others."""
-    indices = {
-        "ScatterND": (ints(0, 2, 0, 0, 0, 2).reshape(3, 2), (3, 4)),
-        "ScatterElements": (ints(1, 1, 0, 2, 1, 1).reshape(1, 2, 3), (1, 2, 3)),
-    }
-    places, shape = indices[op]
-    item = node(op, ["x", "i", "u"], ["y"], reduction=reduction)
-    if op == "ScatterElements":
-        item.attribute.append(helper.make_attribute("axis", 1))
-    constants, inputs = {"i": places}, {"x": (1, 3, 4), "u": shape}
-    known = {"constant updates": "u", "constant data": "x"}.get(form)
-    if known is not None:
-        constants[known] = floats(*inputs.pop(known))
-    proto = model([item], inputs, constants=constants, opset=18)
-    rng = np.random.default_rng(2)
-    agrees(proto, {name: rng.normal(size=(2, *import_model(proto).sample_shape(name))) for name in inputs})
+    places, shape, attrs = {
+        "ScatterND": (ints(0, 2, 0, 0, 0, 2).reshape(3, 2), (3, 4), {}),
+        "ScatterElements": (ints(1, 1, 0, 2, 1, 1).reshape(1, 2, 3), (1, 2, 3), {"axis": 1}),
+    }[op]
+    item = node(op, ["x", "i", "u"], ["y"], reduction=reduction, **attrs)
+    agrees_on_normal_samples(scattering(item, places, shape, form, opset=18))
 
 
 def test_maxima_go_back_to_their_places():
