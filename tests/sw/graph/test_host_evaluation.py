@@ -8,7 +8,7 @@ from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_functions import HOST_FUNCTIONS
 from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, OperatorKind
+from concord.graph.ops import OPS, OperatorKind, host
 from support.operator_examples import EXAMPLES, example
 
 WHOLE = {"Lookup": (-5, 5), "Take": (-5, 5)}
@@ -97,3 +97,17 @@ def test_selection_of_constants():
         node = Node("Select", "node", ("a", "b"), ("y",), attrs)
         graph = graph_of(node, {"a": (1, 6), "b": (4, 1), "y": (4, 6)})
         agree(graph, inputs_of(graph, 3, 1))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 30])
+@pytest.mark.parametrize("spread", [1, 10, 100])
+def test_shares_of_classes_settle_in_half_of_the_rounds(classes, spread, monkeypatch):
+    pairs = classes * (classes - 1) // 2
+    attrs = {"classes": classes, "slopes": -np.ones(pairs), "offsets": np.zeros(pairs)}
+    node = Node("Coupling", "c", ("x",), ("y",), attrs)
+    graph = graph_of(node, {"x": (1, pairs), "y": (1, classes)})
+    x = {"x": np.random.default_rng(5).normal(0, spread, (300, 1, pairs))}
+    want = execute.run(graph, x)["y"]
+    monkeypatch.setattr(host, "COUPLING_ROUNDS", host.COUPLING_ROUNDS // 2)
+    np.testing.assert_array_equal(execute.run(graph, x)["y"], want)
+    np.testing.assert_allclose(want.sum(axis=-1), 1)

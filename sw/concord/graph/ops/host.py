@@ -145,7 +145,7 @@ class CouplingAttributes(NoAttributes):
 
 #: Shares of pairs are at least this, and at most 1 less this.
 LEAST_SHARE = 1e-7
-#: Rounds in which shares of classes come to those of their pairs; 10,000 random ones took 4 at most.
+#: Rounds in which shares of classes come to those of their pairs, twice as many as random ones take at most.
 COUPLING_ROUNDS = 8
 
 
