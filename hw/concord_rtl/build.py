@@ -14,6 +14,7 @@ import concord_boards
 from concord.spec.blocks import shortage
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
+from concord.spec.links import LinkSpec
 from concord.spec.presets import preset
 from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
@@ -33,6 +34,7 @@ from concord_rtl.flow.plan import (
     clock_option,
     config_option,
     image_option,
+    link_option,
     preset_option,
     source_key,
 )
@@ -96,6 +98,7 @@ def verilog(preset_name: str, build: Path) -> None:
     help="After that time no other seed is tried if there is a result.",
 )
 @clock_option
+@link_option
 @baud_option
 @partial_option
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
@@ -109,6 +112,7 @@ def bitstream(
     every_seed: bool,
     minutes: float,
     clock_mhz: float | None,
+    link_name: str | None,
     baud: int | None,
     jobs: int,
     partial: bool,
@@ -118,19 +122,19 @@ def bitstream(
     Without --clock the bitstream of a family whose PLL can be tuned runs at the clock that place and route reached.
     Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file)
+    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file, link_name=link_name)
     if lacking := shortage(plan.config, board_name):
         raise click.ClickException(f"does not fit on {board_name}: {lacking}")
     plan.choose(clock_mhz, baud)
     board, config, flow, hz = plan.board, plan.config, plan.flow, plan.hz
-    target = f"target {plan.aim / report.MHZ:g} MHz, {plan.baud} baud"
+    target = f"target {plan.aim / report.MHZ:g} MHz, {plan.link.name} with {plan.link.text}"
     CONSOLE.print(f"{board.name}, preset {config.name}, {target} -> {flow.folder}")
     plan.synthesize()
     seeds = seeds or list(flow.placement.seeds)
     runs = flow.place(seeds, Goal(plan.aim, hz, plan.tunes), jobs, every_seed, minutes)
     if plan.tunes:
-        hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, plan.baud)
-    summary = _summary(board, config, hz, plan.baud, runs)
+        hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, plan.link)
+    summary = _summary(board, config, hz, plan.link, runs)
     summary["fixed"] = plan.fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
     with (flow.folder / "report.txt").open("w") as file:
@@ -214,6 +218,7 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
 @image_option
 @build_option
 @partial_option
+@link_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bitstream to write.")
 def patch(
     board_name: str,
@@ -223,12 +228,13 @@ def patch(
     build: Path,
     output: Path,
     partial: bool,
+    link_name: str | None,
 ) -> None:
     """Put other contents into a built bitstream.
 
     Takes seconds, without place and route; without --image, the contents are zeros.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file)
+    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file, link_name=link_name)
     board, config, flow = plan.board, plan.config, plan.flow
     if not flow.bitstream.exists():
         raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")
@@ -245,10 +251,10 @@ def patch(
     _fill(plan, output, partial)
 
 
-def _tune(flow: Flow, reached_hz: float, baud: int) -> float:
+def _tune(flow: Flow, reached_hz: float, link: LinkSpec) -> float:
     """Set the PLL of the placed design to the greatest clock within reach, and return it as the design has it."""
     oscillator, text = flow.board.oscillator_hz, flow.placed.read_text()
-    hz, pll = reachable(flow.board, reached_hz, baud)
+    hz, pll = reachable(flow.board, reached_hz, link)
     tuning = flow.family.tuning
     if tuning is None or pll is None:
         raise ToolError(f"the clock of {flow.board.name} must be one that can be tuned")
@@ -259,7 +265,9 @@ def _tune(flow: Flow, reached_hz: float, baud: int) -> float:
     return made
 
 
-def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _summary(
+    board: Any, config: NpuConfig, hz: float, link: LinkSpec, runs: dict[int, dict[str, Any]]
+) -> dict[str, Any]:
     """What report.json says."""
     best = max(runs, key=lambda seed: report.score(runs[seed]))
     clocks = report.clocks(runs[best], hz)
@@ -268,7 +276,8 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
         "preset": config.name,
         "fingerprint": f"{config.fingerprint:016x}",
         "hz": hz,
-        "baud": baud,
+        "link": link.name,
+        **({} if link.baud is None else {"baud": link.baud}),
         "met": all(clock["met"] for clock in clocks),
         "clocks": clocks,
         "utilisation": report.utilisation(runs[best], family_named(board.family)),

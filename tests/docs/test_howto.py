@@ -26,8 +26,9 @@ from concord.spec import boards
 from concord.spec.config import SPEC_VERSION
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord_boards import Board
-from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.clocking import clock_of
+from concord_rtl.flow.ports.uart import divisor_of
 from support.derived_backends import needs_torch
 from support.flow_design import Echo
 from support.onnx_models import unary
@@ -60,8 +61,8 @@ def test_the_board_of_the_page(names, monkeypatch):
     platform = board.platform()
     assert platform.lookup(board.oscillator).clock.frequency == board.oscillator_hz
     hz, _ = clock_of(board, spec.clock_hz)
-    assert divisor_of(hz, spec.baud) == round(hz / spec.baud)
-    pins = board.platform().prepare(BoardTop(Echo([]), board, clock_hz=hz, baud=spec.baud), "npu").files["npu.pcf"]
+    assert divisor_of(hz, spec.link().baud) == round(hz / spec.link().baud)
+    pins = board.platform().prepare(BoardTop(Echo([]), board, clock_hz=hz, link=spec.link()), "npu").files["npu.pcf"]
     for resource, number in [*board.leds, ("uart", 0)]:
         assert f"set_io {resource}_{number}__" in pins
 

@@ -125,6 +125,7 @@ class ModelTransport:
 
     byte_time = 0.0
     wait_cycles = None
+    controlled = False
 
     def __init__(self, model):
         self.model = model

@@ -5,28 +5,22 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import io, wiring
 
+from concord.spec.links import LinkKind, LinkSpec
 from concord_boards import Board
 from concord_rtl.families.family import Pll
-from concord_rtl.flow.clocking import Clocking, clock_of, tuning_of
-from concord_rtl.flow.meter import BitMeter
-from concord_rtl.link.uart import Uart
+from concord_rtl.flow.clocking import Clocking, clock_of
+from concord_rtl.flow.ports.uart import UartPort, divisor_of
 from concord_rtl.parts.component import Component
 
-#: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
-BAUD_ERROR = 0.02
+
+def check_link(hz: float, link: LinkSpec) -> None:
+    """``ValueError`` if a link cannot be had with a clock."""
+    if link.baud is not None:
+        divisor_of(hz, link.baud)
 
 
-def divisor_of(hz: float, baud: int) -> int:
-    """Clock cycles per bit; ``ValueError`` if the bit rate cannot be made of the clock."""
-    divisor = round(hz / baud) if baud > 0 else 0
-    if divisor < Uart.LEAST_DIVISOR or abs(hz / divisor / baud - 1) > BAUD_ERROR:
-        rates = f"{hz / 1e6:g} MHz / n with n of at least {Uart.LEAST_DIVISOR}"
-        raise ValueError(f"baud must be within {100 * BAUD_ERROR:g} % of {rates}, not {baud!r}")
-    return divisor
-
-
-def reachable(board: Board, most_hz: float, baud: int) -> tuple[float, Pll | None]:
-    """The greatest clock up to ``most_hz`` that the board can make and that gives the bit rate; settings of its PLL.
+def reachable(board: Board, most_hz: float, link: LinkSpec) -> tuple[float, Pll | None]:
+    """The greatest clock up to ``most_hz`` that the board can make and that gives the link; settings of its PLL.
 
     Raises
     ------
@@ -36,7 +30,7 @@ def reachable(board: Board, most_hz: float, baud: int) -> tuple[float, Pll | Non
     while True:
         hz, pll = clock_of(board, most_hz)
         try:
-            divisor_of(hz, baud)
+            check_link(hz, link)
         except ValueError:
             most_hz = hz - 1
         else:
@@ -44,10 +38,9 @@ def reachable(board: Board, most_hz: float, baud: int) -> tuple[float, Pll | Non
 
 
 class BoardTop(Component):
-    """Core, serial port, clock and LEDs on a board.
+    """Core, link, clock and LEDs on a board.
 
-    Has no ports of its own: pins are requested from the platform. Where the clock can be changed after routing the
-    serial port measures it, else its divisor is a constant.
+    Has no ports of its own: pins are requested from the platform.
 
     Parameters
     ----------
@@ -57,8 +50,8 @@ class BoardTop(Component):
         The board.
     clock_hz : int
         Clock wanted.
-    baud : int
-        Bit rate of the serial port.
+    link : LinkSpec
+        What carries the bytes; :class:`ValueError` if the clock does not give it.
 
     Attributes
     ----------
@@ -66,13 +59,12 @@ class BoardTop(Component):
         Frequency of the clock made.
     """
 
-    def __init__(self, core: Any, board: Board, *, clock_hz: float, baud: int):
+    def __init__(self, core: Any, board: Board, *, clock_hz: float, link: LinkSpec):
         self.core = core
         self.board = board
         self.clocking = Clocking(board, clock_hz)
         self.hz = self.clocking.hz
-        self.baud = baud
-        self.divisor = divisor_of(self.hz, baud)
+        self.port = self._port(link)
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
@@ -83,16 +75,9 @@ class BoardTop(Component):
         if clocking.has_reset:
             m.d.comb += ResetSignal().eq(clocking.rst)
         m.submodules.core = core = self.core
-        m.submodules.uart = uart = self._uart(m)
-        wiring.connect(m, uart.o, core.rx)
-        wiring.connect(m, core.tx, uart.i)
-
-        pins = platform.request("uart", 0, dir={"rx": "-", "tx": "-"} | self._unused(platform))
-        rx: Any = io.Buffer("i", pins.rx)
-        m.submodules.rx = rx
-        tx: Any = io.FFBuffer("o", pins.tx)
-        m.submodules.tx = tx
-        m.d.comb += [uart.rx.eq(rx.i), tx.o.eq(uart.tx)]
+        m.submodules.port = port = self.port
+        wiring.connect(m, port.o, core.rx)
+        wiring.connect(m, core.tx, port.i)
 
         states = (core.done, core.trapped, core.busy)
         for (name, number), state in zip(self.board.leds, states, strict=False):
@@ -101,19 +86,8 @@ class BoardTop(Component):
             m.d.comb += led.o.eq(state)
         return m
 
-    def _uart(self, m: Module) -> Uart:
-        """The serial port with its bit rate."""
-        if not self.clocking.tunable:
-            return Uart(self.divisor)
-        m.domains.oscillator = ClockDomain(reset_less=True)
-        m.d.comb += ClockSignal("oscillator").eq(self.clocking.start_clk)
-        uart = Uart(int(tuning_of(self.board).most_hz / self.baud))
-        m.submodules.meter = meter = BitMeter(self.board.oscillator_hz, self.baud, uart.divisor.init)
-        m.d.comb += [meter.run.eq(self.clocking.runs), uart.divisor.eq(meter.divisor)]
-        return uart
-
-    @staticmethod
-    def _unused(platform: Any) -> dict[str, str]:
-        """Signals of the serial port that are left alone."""
-        names = [sub.name for sub in platform.lookup("uart", 0).ios]
-        return {name: "-" for name in names if name not in ("rx", "tx")}
+    def _port(self, link: LinkSpec) -> Any:
+        """What is at the pins: a component with the byte streams ``o`` (received) and ``i`` (to send)."""
+        if link.kind is LinkKind.UART and link.baud is not None:
+            return UartPort(self.board, self.clocking, link.baud)
+        raise ValueError(f"link must be one that there are pins for, not {link.name!r}")

@@ -16,6 +16,7 @@ import concord_rtl
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
+from concord.spec.links import LINKS, LinkKind, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
@@ -24,7 +25,7 @@ from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
 from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
-from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.board_top import BoardTop, check_link
 from concord_rtl.flow.bram import BlockRams, Layout, Store
 from concord_rtl.flow.cache import digest, sources
 from concord_rtl.flow.clocking import clock_of, tunable
@@ -51,6 +52,12 @@ build_option = click.option(
 )
 clock_option = click.option(
     "--clock", "clock_mhz", type=float, help="Clock in MHz that must be reached; default: what is possible."
+)
+link_option = click.option(
+    "--link",
+    "link_name",
+    type=NameChoice("link", LINKS),
+    help="What carries bytes to the host; default: the board's first one.",
 )
 baud_option = click.option("--baud", type=int, help="Bit rate of the serial port; default: the board's.")
 
@@ -112,11 +119,13 @@ class Plan:
         A configuration of its own, instead of a preset or that of the image.
     config_file : Path or None
         The file that such a configuration is in.
+    link_name : str or None
+        Name of a link of the board; its first one without.
 
     Raises
     ------
     click.ClickException
-        If the image or the configuration cannot be used.
+        If the image or the configuration cannot be used, or the board has no such link.
     """
 
     def __init__(
@@ -129,11 +138,21 @@ class Plan:
         *,
         config: NpuConfig | None = None,
         config_file: Path | None = None,
+        link_name: str | None = None,
     ):
         self.board = concord_boards.board_named(board_name)
         self.config = config or _config(self.board, preset_name, image, config_file)
-        own = self.config.name == self.board.preset
-        folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
+        spec = BOARD_SPECS[self.board.name]
+        try:
+            self.link = spec.link(link_name)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        parts = [
+            self.board.name,
+            *([] if self.config.name == self.board.preset else [self.config.name]),
+            *([] if self.link == spec.link() else [self.link.name]),
+        ]
+        folder = build / "-".join(parts)
         placement = self.board.placements.get(preset_of(self.config.name), Placement())
         self.flow = Flow(self.board, folder, console, placement)
         try:
@@ -145,18 +164,21 @@ class Plan:
     def choose(self, clock_mhz: float | None, baud: int | None) -> None:
         """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.
 
-        Sets ``wanted`` and ``hz``, the clock asked for and made, ``baud``, ``aim``, the target of place and route,
-        ``measures``, whether the design measures its clock, and ``tunes``, whether the clock follows from what is
-        reached.
+        Sets ``wanted`` and ``hz``, the clock asked for and made, ``link``, if it has another bit rate, ``aim``, the
+        target of place and route, ``measures``, whether the design measures its clock, and ``tunes``, whether the
+        clock follows from what is reached.
         """
         spec = BOARD_SPECS[self.board.name]
-        self.baud = spec.baud if baud is None else baud
+        if baud is not None:
+            if self.link.kind is not LinkKind.UART:
+                raise click.ClickException(f"--baud must be without --link {self.link.name}, which has no bit rate")
+            self.link = uart(baud, self.link.adapter)
         own = preset_of(self.config.name) == spec.preset
         usual = spec.clock_hz if own else self.config.clock_hz
         self.wanted = round(clock_mhz * MHZ) if clock_mhz else usual
         try:
             self.hz, _ = clock_of(self.board, self.wanted)
-            divisor_of(self.hz, self.baud)
+            check_link(self.hz, self.link)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
         self.measures = tunable(self.board, self.wanted)
@@ -169,8 +191,8 @@ class Plan:
         """Make the netlist, with pseudo-random contents in its block RAMs."""
         hardware = self.config.replace(board="", clock_hz=0)  # which are those of the board that is built for
         self.flow.generate(
-            lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, baud=self.baud),
-            digest(source_key(), hardware.to_dict(), self.fixed, self.wanted, self.baud),
+            lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, link=self.link),
+            digest(source_key(), hardware.to_dict(), self.fixed, self.wanted, self.link.name, self.link.baud),
         )
         self.flow.synthesize()
 

@@ -30,6 +30,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     board: str | None = None,
     preset: str | None = None,
     config: NpuConfig | str | Path | None = None,
+    link: str | None = None,
     calibrate: Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
     mantissa: int | str | Mapping[str, int] | None = None,
@@ -67,6 +68,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     config : NpuConfig, str or Path, optional
         For this NPU, or the one of this file (:func:`concord.spec.config_file.read_config`); ``warnings`` of the result
         say if its board, or ``board``, has too little for it.
+    link : str, optional
+        What carries bytes between host and board, such as ``"uart"``; by default the board's first one.
     calibrate : mapping of str to array, or array, optional
         Samples by input, ``[samples, *shape]``; the array alone if there is one input. Formats are chosen by what they
         do to these samples. Without them exponents are dynamic, and tables cover what is to be expected.
@@ -119,7 +122,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         is not supported, with every reason; if it does not fit, with what would help; or if parameters are not possible
         or do not go together.
     """
-    target = Target.of(board, preset, config)
+    target = Target.of(board, preset, config, link)
     if calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
     calibrate = as_arrays(calibrate)

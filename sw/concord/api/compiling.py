@@ -36,7 +36,7 @@ from concord.overflow.required import CountedWidths
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec import presets
-from concord.spec.boards import DEFAULT_BOARD, board_spec
+from concord.spec.boards import DEFAULT_BOARD, board_spec, link_of
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
 from concord.spec.presets import with_mantissas
@@ -98,14 +98,21 @@ class Target:
         The configurations that it may get: the presets of the board, or one.
     board : str or None
         The board, if there is one.
+    link : str or None
+        Name of a link of the board, by whose rates presets are ranked; the first one if left out.
     """
 
     configs: tuple[NpuConfig, ...]
     board: str | None = None
+    link: str | None = None
 
     @classmethod
     def of(
-        cls, board: str | None = None, preset: str | None = None, config: NpuConfig | str | Path | None = None
+        cls,
+        board: str | None = None,
+        preset: str | None = None,
+        config: NpuConfig | str | Path | None = None,
+        link: str | None = None,
     ) -> Target:
         """What the options say; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they say nothing.
 
@@ -114,8 +121,15 @@ class Target:
         Raises
         ------
         ValueError
-            For names that do not exist, a preset that is none of the board's, or options that do not go together.
+            For names that do not exist, a preset that is none of the board's, a link that it has not, or options that
+            do not go together.
         """
+        target = cls._without_link(board, preset, config)
+        link_of(target.configs[0].board, link)
+        return replace(target, link=link)
+
+    @classmethod
+    def _without_link(cls, board: str | None, preset: str | None, config: NpuConfig | str | Path | None) -> Target:
         if config is not None:
             if preset is not None:
                 raise ValueError("preset and config must not be given together")
@@ -206,7 +220,7 @@ def compile_network(
     ranking = Ranking()
     if len(configs) > 1:
         with status("choosing the preset"), unobserved():
-            ranking = rank(graph, configs, plain, options.batch, samples)
+            ranking = rank(graph, configs, plain, options.batch, samples, target.link)
         again = ranking.refusals if samples is not None or trained is not None else ()
         refusals += [refusal for refusal in ranking.refusals if refusal not in again]
         configs = [*(candidate.config for candidate in ranking.candidates), *(refusal.config for refusal in again)]

@@ -277,7 +277,7 @@ def connect(target: str, network: Network | Image | NpuConfig | None = None, **o
     network : Network, Image, NpuConfig or None
         What to load, or what the device should be. May be left out for a board with a named configuration.
     options
-        ``baud``, ``library`` and ``trace`` of :func:`concord.host.connect`.
+        ``link``, ``baud``, ``library`` and ``trace`` of :func:`concord.host.connect`.
 
     Raises
     ------

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays_of, echo, readable, wide_console
+from concord.cli.common import (
+    BOARD,
+    EXISTING,
+    FOLDER,
+    POSITIVE,
+    PRESET,
+    arrays_of,
+    echo,
+    link_option,
+    readable,
+    wide_console,
+)
 from concord.cli.passes import Watch, passes_options
 from concord.cli.selection import selection_options
 from concord.cli.status import counted_status
@@ -41,6 +52,7 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
     type=EXISTING,
     help="Compile for the configuration in this file, as `concord fit -o` writes it.",
 )
+@link_option
 @click.option(
     "--calibrate", type=EXISTING, help="npz file with an array for every input; the first axis counts samples."
 )
@@ -121,6 +133,7 @@ def compile_model(
     board: str | None,
     preset: str | None,
     config_file: Path | None,
+    link: str | None,
     calibrate: Path | None,
     quick: bool,
     mantissas: tuple[str, ...],
@@ -178,7 +191,7 @@ def compile_model(
         Widths.parse(mantissas), budget, free, ranges, accumulator, guard, batch, output_formats, quick, partition
     )
     options.check(calibrate is not None)
-    npu, target = Target.of(board, preset, config_file), output or model.with_suffix("")
+    npu, target = Target.of(board, preset, config_file, link), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
     network, watch = selection.of(onnx_bytes(model)), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
@@ -251,7 +264,7 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
-    speed = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
+    speed = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples), link)
     echo(f"on the board: {speed.speeds}")
     echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
     echo(f"inputs travel {speed.input_route}")

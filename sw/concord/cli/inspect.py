@@ -12,7 +12,7 @@ from rich.errors import ConsoleError
 from rich.table import Table
 from rich.text import Text
 
-from concord.cli.common import THING, echo, readable, wide_console
+from concord.cli.common import THING, echo, link_option, readable, wide_console
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
 from concord.display.tables import text_table
@@ -34,22 +34,25 @@ _TABLES = ("layers", "program", "map")
 @click.option(
     "--only", type=click.Choice(PARTS), multiple=True, help="Show only this part. The option can be repeated."
 )
+@link_option
 @readable
-def inspect(image: Path, only: tuple[str, ...]) -> None:
+def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
     """Show what is in an IMAGE or a compiled network.
 
     Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
     """
     loaded, package = load(image)
     try:
-        _show(loaded, package, image, only or PARTS, wide_console())
+        _show(loaded, package, image, only or PARTS, wide_console(), link)
     except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
         raise ValueError(
             f"{image} must have metadata as a compilation writes them; compile the network again"
         ) from error
 
 
-def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[str], console: Console) -> None:
+def _show(
+    loaded: Image, package: Package | None, image: Path, parts: Sequence[str], console: Console, link: str | None
+) -> None:
     config = loaded.config
     console.print(
         Text.assemble((str(image), "bold"), f": for {config.name}, fingerprint {config.fingerprint:016x}"),
@@ -76,7 +79,7 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         console.print(_ports(loaded))
     if "rates" in parts:
         try:
-            speed = rates(loaded, package.arrangement.batch if package is not None else 1)
+            speed = rates(loaded, package.arrangement.batch if package is not None else 1, link=link)
             console.print(_rates(speed))
             echo(f"  inputs travel {speed.input_route}")
         except ValueError as error:  # a program written by hand that goes on and on

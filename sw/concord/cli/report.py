@@ -8,7 +8,17 @@ from pathlib import Path
 
 import click
 
-from concord.cli.common import FILE, POSITIVE, TerminalConsole, arrays_of, check_page, echo, readable, samples_input
+from concord.cli.common import (
+    FILE,
+    POSITIVE,
+    TerminalConsole,
+    arrays_of,
+    check_page,
+    echo,
+    link_option,
+    readable,
+    samples_input,
+)
 from concord.utils.files import write_text
 
 
@@ -25,9 +35,10 @@ from concord.utils.files import write_text
     type=click.Choice(["emulator", "rtl"]),
     help="Where to run; the RTL also shows that bits and cycles are its own.",
 )
+@link_option
 @click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Number of samples to use.")
 @readable
-def report(network: Path, inputs: Path, output: Path | None, on: str, samples: int) -> None:
+def report(network: Path, inputs: Path, output: Path | None, on: str, link: str | None, samples: int) -> None:
     """Write a report about every layer of a compiled NETWORK: formats, errors, saturation, cycles, memory.
 
     The report is one HTML page that needs no other file, and the same facts as JSON.
@@ -46,7 +57,7 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     }
     with TerminalConsole(stderr=True).status("running the network up to every layer"):
         with connect(on, compiled.image.config) if on == "rtl" else nullcontext() as device:
-            analysis = analyse(compiled, arrays, device)
+            analysis = analyse(compiled, arrays, device, link)
     analysis = replace(analysis, name=network.resolve().name)
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())

@@ -15,6 +15,7 @@ from concord.cli.common import (
     check_npz,
     echo,
     inputs_from,
+    link_option,
     readable,
     samples_input,
     wide_console,
@@ -39,13 +40,21 @@ STRICT_STATUS = 3
 @click.option(
     "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
 )
+@link_option
 @click.option(
     "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
 )
 @workers_options
 @readable
 def run(
-    network: Path, inputs: Path, output: Path, on: str, strict: bool, workers: int | None, cluster: str | None
+    network: Path,
+    inputs: Path,
+    output: Path,
+    on: str,
+    link: str | None,
+    strict: bool,
+    workers: int | None,
+    cluster: str | None,
 ) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs.
 
@@ -64,8 +73,10 @@ def run(
         _refuse(records, output)
     if on != "emulator" and (workers, cluster) != (None, None):
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
+    if on == "emulator" and link is not None:
+        raise ValueError(f"--link must be given with --on rtl or a port, not {on!r}")
     with several(workers, cluster) as engine:
-        with connect(on, loaded.config) if engine is None else emulator(loaded.config, engine) as device:
+        with connect(on, loaded.config, link=link) if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
             results = run_batch(device, batch, TerminalConsole(stderr=True))
             if isinstance(device, LinkedDevice):

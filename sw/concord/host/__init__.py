@@ -20,8 +20,9 @@ from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeou
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
 from concord.host.transport import Transport
-from concord.spec.boards import BOARD_SPECS, baud_of
+from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
+from concord.spec.links import LinkKind, LinkSpec, uart
 
 #: Targets beside serial ports.
 TARGETS = ("emulator", "rtl")
@@ -33,6 +34,7 @@ def connect(
     target: str,
     config: NpuConfig | None = None,
     *,
+    link: str | None = None,
     baud: int | None = None,
     library: Path | None = None,
     trace: Path | None = None,
@@ -45,6 +47,9 @@ def connect(
         ``"emulator"``, ``"rtl"``, or the name of a serial port.
     config : NpuConfig or None
         Configuration. May be left out for a serial port if the board has one of the named ones.
+    link : str or None
+        Name of a link of the board. Of ``"rtl"``, which then is simulated with the time that bytes take there; without
+        it bytes take none. Of a port, the kind of link behind it; the board's first one if left out.
     baud : int or None
         Bit rate of a serial port; if left out, that of the board with the configuration, or, if that is not known, the
         first one of all boards at which somebody answers.
@@ -69,9 +74,10 @@ def connect(
             from concord.host.emulated import EmulatedDevice
 
             return EmulatedDevice(config)
-        from concord.host.rtl import RtlTransport, find_library
+        from concord.host.rtl import simulated
 
-        return _over_link(RtlTransport(library or find_library(config, trace=trace is not None), trace=trace), config)
+        board_link = None if link is None else link_of(config.board, link)
+        return _over_link(simulated(config, board_link, library, trace), config)
     if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
         close = difflib.get_close_matches(target.lower(), TARGETS, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -80,25 +86,30 @@ def connect(
         )
     from concord.host.serial_port import SerialTransport
 
-    if baud is None:
-        baud = _found_rate(target) if config is None else baud_of(config.board)
-    return _over_link(SerialTransport(target, baud), config)
+    if baud is not None:
+        chosen = uart(baud)
+    elif link is None and config is None:
+        chosen = _answering(target)
+    else:
+        chosen = link_of("" if config is None else config.board, link)
+    return _over_link(SerialTransport(target, chosen), config)
 
 
-def _found_rate(port: str) -> int:
-    """The first bit rate of a board at which somebody answers, from the fastest on; the slowest if nobody does."""
+def _answering(port: str) -> LinkSpec:
+    """The serial port of a board with the greatest bit rate at which somebody answers; the slowest if nobody does."""
     from concord.host.serial_port import SerialTransport
 
-    *others, slowest = sorted({board.baud for board in BOARD_SPECS.values()}, reverse=True)
-    for baud in others:
-        transport = SerialTransport(port, baud)
+    links = [link for board in BOARD_SPECS.values() for link in board.links if link.kind is LinkKind.UART]
+    *others, slowest = sorted(dict.fromkeys(links), key=lambda link: -link.bytes_per_second)
+    for link in others:
+        transport = SerialTransport(port, link)
         try:
             Link(transport, timeout=_PATIENCE, retries=1).synchronise()
         except LinkError:
             continue
         finally:
             transport.close()
-        return baud
+        return link
     return slowest
 
 

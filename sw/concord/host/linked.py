@@ -16,6 +16,7 @@ from concord.image import Image, Phase
 from concord.image.feeder_scripts import FeedError, Stream, stream
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Trap
+from concord.spec.links import window_of
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId
 from concord.spec.presets import PRESETS
 
@@ -38,7 +39,8 @@ class LinkedDevice(Device):
     def __init__(self, link: Link, config: NpuConfig | None = None):
         super().__init__(identify(link.synchronise(), config))
         self.link = link
-        link.max_payload, link.window = self.config.max_payload, self.config.request_buffer
+        link.max_payload = self.config.max_payload
+        link.window = window_of(link.transport.controlled, self.config.request_buffer)
         #: Cycles that one WAIT may take.
         self.wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
         self._feeder = FeederClient(self)

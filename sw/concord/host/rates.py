@@ -15,8 +15,8 @@ from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
 from concord.program import trace
-from concord.spec.boards import adapter_of, baud_of
-from concord.spec.link import BYTE_BITS
+from concord.spec.boards import link_of
+from concord.spec.links import LinkSpec
 
 #: Share of the time that the device is busy if it is what limits.
 _BUSY = 0.95
@@ -46,8 +46,10 @@ class Rates:
         Cycles from the first byte to the last one of a run alone.
     batch : int
         Samples of a run.
-    clock_hz, baud : int
-        Of the board: cycles, and bits on the line, per second.
+    clock_hz : int
+        Cycles per second on the board.
+    link : LinkSpec
+        What carries the bytes.
     layout : float or None
         Cycles that the feeder takes besides those of the computation, while the next inputs travel; ``None`` where the
         host lays out inputs.
@@ -60,7 +62,7 @@ class Rates:
         Bytes of requests that may be on the way before there is a reply; 0: each waits for its reply, so that nothing
         travels in both directions at once.
     reply_seconds : float
-        Time that a reply is held back (:class:`concord.spec.boards.Adapter`).
+        Time that a reply is held back (:class:`concord.spec.links.Adapter`).
     call_seconds : float
         Time that a call of ``concord.Network.run`` takes besides its runs, to clear flags and to read them.
     at_default : Rates or None
@@ -75,7 +77,7 @@ class Rates:
     latency: float
     batch: int
     clock_hz: int
-    baud: int
+    link: LinkSpec
     layout: float | None = None
     input_route: str = ""
     assumed: bool = False
@@ -107,8 +109,9 @@ class Rates:
     @property
     def wire_seconds(self) -> float:
         """Time of the bytes of a sample on the line."""
-        count = max(self.sent, self.received) if self.window else self.sent + self.received
-        return count * BYTE_BITS / self.baud / self.batch
+        apart = self.link.shared or not self.window
+        count = self.sent + self.received if apart else max(self.sent, self.received)
+        return count / self.link.bytes_per_second / self.batch
 
     @property
     def compute_seconds(self) -> float:
@@ -156,8 +159,8 @@ class Rates:
 
     @property
     def at(self) -> str:
-        """Clock and bit rate in words."""
-        return f"at {self.clock_hz / 1e6:g} MHz and {self.baud / 1e6:g} Mbit/s"
+        """Clock and link in words."""
+        return f"at {self.clock_hz / 1e6:g} MHz and {self.link.text}"
 
     @property
     def speeds(self) -> str:
@@ -224,10 +227,15 @@ def _count(number: float) -> str:
     return f"{number:,.{number % 1 > 0:d}f}"
 
 
-def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int64]]] | None = None) -> Rates:
+def rates(
+    image: Image,
+    batch: int = 1,
+    steps: Sequence[Sequence[NDArray[np.int64]]] | None = None,
+    link: str | None = None,
+) -> Rates:
     """Rates of an image on the board that its configuration is for.
 
-    A reply is held back by the latency of the board's adapter, set to low latency as
+    A reply is held back by the latency of the link's adapter, set to low latency as
     :class:`concord.host.serial_port.SerialTransport` does; ``at_default`` has the rates without.
 
     Parameters
@@ -238,30 +246,35 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
         Samples of a run.
     steps : sequence, optional
         For every phase the steps of the windows of its sliding products, as for :func:`concord.cycles.count`.
+    link : str, optional
+        Name of a link of the board; its first one if left out.
     """
-    config = image.config
+    config, board_link = image.config, link_of(image.config.board, link)
     traces = [trace(image.program, config, phase.pc) for phase in image.schedule()]
     known = steps if steps is not None else [None] * len(traces)
     phases = [counts_of(run, config, run_steps).cycles for run, run_steps in zip(traces, known, strict=True)]
     assumed = steps is None and any(run.slides for run in traces)
-    adapter = adapter_of(config.board)
+    adapter = board_link.adapter
     low, default = (
-        _rates(image, batch, phases, assumed, latency) for latency in (adapter.latency, adapter.default_latency)
+        _rates(image, batch, phases, assumed, board_link, latency)
+        for latency in (adapter.latency, adapter.default_latency)
     )
     slower = default.per_second < low.per_second or default.single_per_second < low.single_per_second
     return replace(low, at_default=default) if slower else low
 
 
-def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply_seconds: float) -> Rates:
+def _rates(
+    image: Image, batch: int, phases: Sequence[int], assumed: bool, link: LinkSpec, reply_seconds: float
+) -> Rates:
     """Rates if the computation of the phases takes so many cycles, and a reply is held back so long."""
     config = image.config
-    hz, baud = config.clock_hz, baud_of(config.board)
-    times = LineTimes(BYTE_BITS * hz / baud, reply_seconds * hz)
+    hz = config.clock_hz
+    times = LineTimes.of(link, hz, reply_seconds)
     line, call = traffic(image, phases, times), call_traffic(image, times)
     whole = Rates(
-        line.sent, line.received, line.requests, sum(phases), line.cycles, line.cycles, batch, hz, baud,
+        line.sent, line.received, line.requests, sum(phases), line.cycles, line.cycles, batch, hz, link,
         assumed=assumed,
-        window=config.request_buffer,
+        window=link.window(config.request_buffer),
         reply_seconds=reply_seconds,
         call_seconds=call.cycles / hz,
     )  # fmt: skip
@@ -270,10 +283,11 @@ def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply
     except FeedError as reason:
         return replace(whole, input_route=f"laid out by the host: {reason}")
     fed = fed_traffic(image, feeding, phases, times)
+    shared = (fed.sent + fed.received) * times.byte if link.shared else 0.0
     # One alone of an image in phases does without the feeder.
     alone = fed_latency(image, phases, times) if len(phases) == 1 else whole.latency
     clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
         whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
-        period=fed.cycles, latency=alone, layout=clock.sample_cycles - sum(phases),
+        period=max(fed.cycles, shared), latency=alone, layout=clock.sample_cycles - sum(phases),
     )  # fmt: skip

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 from concord.host.errors import DeviceError
+from concord.host.timed_line import LineTimes
 from concord.spec.config import NpuConfig
+from concord.spec.links import LinkSpec
 from concord.spec.presets import PRESETS
 from concord.utils.extras import install_command, missing
 
@@ -96,6 +98,7 @@ class RtlTransport:
     """
 
     wait_cycles: int | None = CYCLES_PER_SECOND // 4
+    controlled = False
 
     def __init__(self, library: Path, *, trace: Path | None = None):
         self._lib = _declare(ctypes.CDLL(str(library)))
@@ -151,6 +154,27 @@ class RtlTransport:
         if self._handle is None:
             raise DeviceError("the simulation was closed")
         return self._handle
+
+
+def simulated(config: NpuConfig, link: LinkSpec | None, library: Path | None, trace: Path | None) -> RtlTransport:
+    """The RTL of a configuration: behind a link with its times, or, without one, with bytes that take no time.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Says the clock.
+    link : LinkSpec or None
+        What carries the bytes.
+    library : Path or None
+        Compiled simulation; found, or built, if left out.
+    trace : Path or None
+        File for waveforms.
+    """
+    transport = RtlTransport(library or find_library(config, trace=trace is not None), trace=trace)
+    if link is not None:
+        times = LineTimes.of(link, config.clock_hz, link.adapter.latency)
+        transport.pace(round(times.byte), round(times.reply))
+    return transport
 
 
 def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:

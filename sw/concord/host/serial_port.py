@@ -8,8 +8,7 @@ from pathlib import Path
 import serial
 
 from concord.host.errors import LinkError
-from concord.spec.boards import FTDI
-from concord.spec.link import BYTE_BITS
+from concord.spec.links import FTDI, LinkSpec
 
 #: Where Linux has a folder for every serial port, with the latency timer of those of FTDI, in milliseconds.
 PORTS = Path("/sys/class/tty")
@@ -30,16 +29,18 @@ class SerialTransport:
     ----------
     port : str
         Name of the port, for instance ``/dev/ttyUSB0`` or ``COM3``.
-    baud : int
-        Bits per second, as built into the board's design.
+    link : LinkSpec
+        What is in the board's design behind the port, with its bit rate if it has one.
     """
 
     wait_cycles: int | None = None
 
-    def __init__(self, port: str, baud: int):
-        self.byte_time = BYTE_BITS / baud
+    def __init__(self, port: str, link: LinkSpec):
+        self.byte_time = 1 / link.bytes_per_second
+        self.controlled = link.controlled
+        rate = {} if link.baud is None else {"baudrate": link.baud}
         try:
-            self._serial = serial.Serial(port, baud, timeout=0, exclusive=True)
+            self._serial = serial.Serial(port, timeout=0, exclusive=True, **rate)
         except (serial.SerialException, ValueError) as error:
             raise LinkError(f"cannot open serial port {port!r}: {error}") from error
         if advice := _set_low_latency(self._serial, port):

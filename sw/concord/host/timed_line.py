@@ -13,6 +13,7 @@ from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.fields import Layout
 from concord.spec.link import COUNT, HEADER, ROOM_CYCLES, TARGET, WAIT_CYCLES, Kind, Status
+from concord.spec.links import LinkSpec
 from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 
 #: Cycles of a request, beside those of its bytes in the device.
@@ -31,10 +32,18 @@ class LineTimes:
         Of a byte on the line.
     reply : float
         That a reply waits in the drivers of the host, besides the time of its bytes.
+    controlled : bool
+        Whether bytes wait on the way while the device takes none (:class:`concord.spec.links.LinkSpec`).
     """
 
     byte: float = 0.0
     reply: float = 0.0
+    controlled: bool = False
+
+    @classmethod
+    def of(cls, link: LinkSpec, clock_hz: int, reply_seconds: float) -> LineTimes:
+        """Those of a link to a device with a clock, where a reply is held back so long."""
+        return cls(clock_hz / link.bytes_per_second, reply_seconds * clock_hz, link.controlled)
 
 
 class Answers(Protocol):
@@ -144,7 +153,8 @@ class TimedLine:
     """A transport that knows what time it is, in cycles of the device: the host itself takes none.
 
     Both directions are in use at the same time. The device carries out one request after the other, and begins with the
-    next when the reply has left. Escapes are left out, which is 0.8 % of random bytes.
+    next when the reply has left. Where the line holds bytes back and the device has no buffer for requests, a request
+    goes on the line then, too. Escapes are left out, which is 0.8 % of random bytes.
 
     Parameters
     ----------
@@ -168,6 +178,7 @@ class TimedLine:
     def __init__(self, config: NpuConfig, answers: Answers, times: LineTimes):
         self.config, self.answers, self.times = config, answers, times
         self.wait_cycles: int | None = None
+        self.controlled = times.controlled
         self.sent = self.received = self.requests = 0
         self.now = 0.0
         self._regions = regions(config)
@@ -196,7 +207,8 @@ class TimedLine:
         size = line_bytes(len(frame.payload))
         self.requests += 1
         self.sent += size
-        self._there = max(self.now, self._there) + size * self.times.byte
+        free = self._ready if self.controlled and not self.config.request_buffer else self._there
+        self._there = max(self.now, self._there, free) + size * self.times.byte
         begun = max(self._there, self._ready) + _REQUEST + len(frame.payload)
         self.answers.pass_to(begun)
         status, payload, done = self._numbered(frame, begun)

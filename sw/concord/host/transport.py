@@ -14,10 +14,13 @@ class Transport(Protocol):
         Seconds a byte spends on the line, for the choice of timeouts.
     wait_cycles : int or None
         Device cycles that one WAIT may take; ``None`` if that depends on the clock of the device.
+    controlled : bool
+        Whether bytes wait on the way while the device takes none; else the device drops what it has no room for.
     """
 
     byte_time: float
     wait_cycles: int | None
+    controlled: bool
 
     def write(self, data: bytes) -> None:
         """Send bytes."""

@@ -123,6 +123,7 @@ def rank(
     formats: Formats,
     batch: int = 1,
     samples: Mapping[str, npt.ArrayLike] | None = None,
+    link: str | None = None,
 ) -> Ranking:
     """Compile a network for every preset of a board, and rank them by the samples per second that a user gets.
 
@@ -140,6 +141,8 @@ def rank(
         Samples per run.
     samples : mapping of str to array, optional
         They say as how many bytes inputs travel.
+    link : str, optional
+        Name of a link of the board; its first one if left out.
     """
     taken, refused = [], []
     for config in configs:
@@ -150,7 +153,7 @@ def rank(
             continue
         if samples is not None:
             compiled = expecting(compiled, samples)
-        taken.append(PresetCandidate(config, compiled, rates(compiled.image, batch)))
+        taken.append(PresetCandidate(config, compiled, rates(compiled.image, batch, link=link)))
     return Ranking(tuple(by_rates(taken)), tuple(refused))
 
 

@@ -28,7 +28,7 @@ from concord.report.prefixes import cycles, layer_at, without_overlap
 from concord.utils.arrays import FloatArray
 
 
-def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> NetworkFacts:
+def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, link: str | None = None) -> NetworkFacts:
     """Run a network up to every layer and compare with double precision.
 
     Parameters
@@ -39,6 +39,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         ``[samples, *shape of a sample]`` for every input of the network.
     device : Device, optional
         The RTL or a board of the same configuration: its results and its cycles are compared with the emulator's.
+    link : str, optional
+        Name of a link of the board, for the rates; its first one if left out.
 
     Raises
     ------
@@ -82,7 +84,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         accumulator=_accumulator(compiled),
         row_tiling=compiled.row_tiling.text if compiled.row_tiling is not None else "",
         layers=tuple(_layers(compiled, inputs, want, flagged, steps)),
-        rates=rates(expecting(compiled, inputs).image, batch, steps),
+        rates=rates(expecting(compiled, inputs).image, batch, steps, link),
         inexact=compiled.inexact,
         input_flags=tuple(flag.hint for flag in compiled.package.input_flags(inputs)),
         expected_error=compiled.package.expected_error.text if compiled.package.expected_error is not None else "",

@@ -5,37 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from concord.spec.link import BAUD
+from concord.spec.links import LinkSpec, uart
 from concord.spec.names import unknown_name
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adapter:
-    """What carries the bytes of a board's serial port to the host, and how long it holds back a reply.
-
-    Latencies are besides the time of the bytes on the line.
-
-    Parameters
-    ----------
-    name : str
-        The chip.
-    latency : float
-        Seconds of a reply, with the driver set to low latency.
-    default_latency : float
-        Seconds of a reply, with the driver as it is installed.
-    """
-
-    name: str
-    latency: float
-    default_latency: float
-
-
-#: USB serial ports of FTDI, as the boards have them. They hold back a short reply until the latency timer of the driver
-#: runs out: 16 ms as installed, 1 ms at the least. The timer runs while a request is on the line, which makes the wait
-#: shorter; the frames of USB make it up to 1 ms longer. These are assumptions, to be measured on a board. Others have
-#: measured 60 KiB/s with 1 KiB a request at 3 Mbit/s and 16 ms, and 220 to 250 KiB/s with 1 ms (illumos issue 14169):
-#: that is 13 ms and 0.7 to 1.2 ms a request besides its bytes.
-FTDI = Adapter(name="FTDI", latency=1e-3, default_latency=16e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +23,26 @@ class BoardSpec:
         (docs/flow.md).
     aim_hz : int
         Target that place and route of the first preset begins with.
-    baud : int
-        Bits per second of its serial port.
-    adapter : Adapter
-        What is between its serial port and the host.
+    links : tuple of LinkSpec
+        What it can be connected by. The first is the one if nothing says which.
     """
 
     presets: tuple[str, ...]
     clock_hz: int
     aim_hz: int
-    baud: int = BAUD
-    adapter: Adapter = FTDI
+    links: tuple[LinkSpec, ...] = (uart(),)
 
     @property
     def preset(self) -> str:
         """The first preset."""
         return self.presets[0]
+
+    def link(self, name: str | None = None) -> LinkSpec:
+        """One of its links, the first without a name; ``ValueError`` lists them."""
+        for link in self.links:
+            if name in (None, link.name):
+                return link
+        raise unknown_name("link", [link.name for link in self.links], str(name))
 
 
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
@@ -76,13 +51,16 @@ BOARD_SPECS: dict[str, BoardSpec] = {
         presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
         clock_hz=81_750_000,
         aim_hz=82_000_000,
-        baud=3_000_000,
+        links=(uart(3_000_000),),
     ),
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
     "icebreaker": BoardSpec(presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000),
 }
+
+#: What is assumed of a board that is not known.
+_ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0)
 
 #: The board that everything is for if nothing says which.
 DEFAULT_BOARD = next(iter(BOARD_SPECS))
@@ -110,11 +88,6 @@ def board_of_name(name: str) -> str:
     return next(iter(boards_with(preset_of(name))), "")
 
 
-def baud_of(board: str) -> int:
-    """Bits per second of the serial port of a board; the default if that is not known."""
-    return BOARD_SPECS[board].baud if board in BOARD_SPECS else BAUD
-
-
-def adapter_of(board: str) -> Adapter:
-    """Adapter of a board; the usual one if the board is not known."""
-    return BOARD_SPECS[board].adapter if board in BOARD_SPECS else FTDI
+def link_of(board: str, name: str | None = None) -> LinkSpec:
+    """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port."""
+    return (BOARD_SPECS[board] if board in BOARD_SPECS else _ANY_BOARD).link(name)

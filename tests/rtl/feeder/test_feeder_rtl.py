@@ -17,8 +17,8 @@ from concord.host.traffic import fed_traffic
 from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route
-from concord.spec.boards import FTDI, baud_of
-from concord.spec.link import BYTE_BITS
+from concord.spec.boards import link_of
+from concord.spec.links import FTDI
 from concord_bench.hardware import CountingTransport
 from support.fed_nets import NETWORKS, batch_of
 from support.paced_transport import PacedTransport
@@ -168,7 +168,7 @@ def test_rates_have_the_waits_for_replies(name, fed, latency):
 
         few = 2 if not fed else 4 * REQUESTS * SLOW.max_payload // round(found.bytes_in)
         seconds(device.run, few)  # writes the script
-        transport.pace(BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.board), round(latency * SLOW.clock_hz))
+        transport.pace(int(SLOW.clock_hz / link_of(SLOW.board).bytes_per_second), round(latency * SLOW.clock_hz))
         each = (seconds(device.run, 2 * few) - seconds(device.run, few)) / few
         assert device.input_route == found.input_route
         assert 1 / found.per_second == pytest.approx(each, rel=0.05)

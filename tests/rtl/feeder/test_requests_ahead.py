@@ -13,8 +13,8 @@ from concord.host.frames import line_bytes
 from concord.host.rates import rates
 from concord.host.rtl import RtlTransport, find_library
 from concord.image.feeder_layout import Feeding
-from concord.spec.boards import FTDI, baud_of
-from concord.spec.link import BYTE_BITS
+from concord.spec.boards import link_of
+from concord.spec.links import FTDI
 from concord.spec.memmap import RegionId
 from support.fed_nets import NETWORKS, batch_of
 from support.noisy_line import damage_of
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 #: The same hardware with a slow clock, so that milliseconds are few cycles.
 SLOW = FED_AHEAD.replace(clock_hz=4_000_000)
-BYTE_CYCLES = BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.board)
+BYTE_CYCLES = int(SLOW.clock_hz / link_of(SLOW.board).bytes_per_second)
 
 
 def samples_of(compiled, size, scale=1.0):

@@ -6,6 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
+from concord.spec.links import uart
 from concord_boards import board_named
 from concord_boards.board import Placement
 from concord_rtl.families.ecp5 import blockages
@@ -90,7 +91,7 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
         router = (("bbMargin/x", "5"),) if rows else ()
         placement = Placement(blocked_rows=rows, router=router)
         flow = Flow(board, tmp_path / str(rows), Console(quiet=True), placement)
-        flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, baud=1_000_000), "blocked")
+        flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, link=uart()), "blocked")
         flow.synthesize()
         runs = flow.place([1], Goal(board.oscillator_hz, board.oscillator_hz))
         used[rows] = report.utilisation(runs[1], flow.family)["LUT4"]["used"]

@@ -1,13 +1,15 @@
 import pytest
 
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.links import uart
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.families.ecp5 import pll as ecp5
 from concord_rtl.families.ice40 import pll as ice40
-from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.clocking import clock_of
+from concord_rtl.flow.ports.uart import divisor_of
 from support.flow_design import Echo
 
 PINS = {
@@ -47,9 +49,9 @@ def test_placements_are_of_the_presets_of_the_board(name):
 )
 def test_top_has_pins_and_clock(name, clock):
     board = board_named(name)
-    top = BoardTop(Echo([]), board, clock_hz=clock, baud=1_000_000)
+    top = BoardTop(Echo([]), board, clock_hz=clock, link=uart())
     assert top.hz == clock
-    assert top.divisor == clock / 1e6
+    assert top.port.divisor == clock / 1e6
     files = board.platform().prepare(top, "npu", emit_src=False).files
     pins = files["npu.lpf" if board.family == "ecp5" else "npu.pcf"]
     for pin in PINS[name]:
@@ -102,4 +104,4 @@ def test_frequency_out_of_reach_is_refused(make, hz):
 def test_clock_and_bit_rate_can_be_made(name):
     spec = BOARD_SPECS[name]
     hz, _ = clock_of(board_named(name), spec.clock_hz)
-    assert divisor_of(hz, spec.baud) == round(hz / spec.baud)
+    assert divisor_of(hz, spec.link().baud) == round(hz / spec.link().baud)

@@ -6,6 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
+from concord.spec.links import uart
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
@@ -36,7 +37,7 @@ def build(folder, board, seed, make, hz=None):
     """Flow and runs of the design that ``make()`` returns; ``seed`` tells designs apart."""
     flow = Flow(board, folder, Console(quiet=True))
     hz = hz or board.oscillator_hz
-    flow.generate(lambda: BoardTop(make(), board, clock_hz=hz, baud=1_000_000), seed)
+    flow.generate(lambda: BoardTop(make(), board, clock_hz=hz, link=uart()), seed)
     flow.synthesize()
     return flow, flow.place([1], Goal(hz, hz))
 
@@ -99,7 +100,7 @@ def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path):
     board, texts = board_named("ulx3s-25f"), []
     for hz in (50e6, 87.5e6):
         flow = Flow(board, tmp_path / f"{hz:g}", Console(quiet=True))
-        flow.generate(lambda hz=hz: BoardTop(Echo([]), board, clock_hz=hz, baud=1_000_000), f"{hz:g}")
+        flow.generate(lambda hz=hz: BoardTop(Echo([]), board, clock_hz=hz, link=uart()), f"{hz:g}")
         flow.synthesize()
         runs = flow.place([1], Goal(60e6, 60e6, tunable=True))
         assert runs[1]["fmax"][NET]["constraint"] == pytest.approx(60, abs=0.01)
@@ -123,7 +124,7 @@ def test_the_serial_preset_fits_its_board(tmp_path):
     board = board_named("icebreaker")
     flow = Flow(board, tmp_path, Console(quiet=True))
     marked = contents.marked(UP5K, family_named(board.family), Contents())
-    flow.generate(lambda: BoardTop(NpuTop(UP5K, marked), board, clock_hz=UP5K.clock_hz, baud=1_000_000), "up5k")
+    flow.generate(lambda: BoardTop(NpuTop(UP5K, marked), board, clock_hz=UP5K.clock_hz, link=uart()), "up5k")
     flow.synthesize()
     log = tmp_path / "pack.log"
     files = ["--json", flow.file("json").name, "--pcf", flow.file("pcf").name, "--log", log.name]

@@ -8,6 +8,7 @@ import pytest
 from amaranth.back import rtlil
 from rich.console import Console
 
+from concord.spec.links import uart
 from concord_boards import board_named, floorplan
 from concord_boards.board import Placement
 from concord_rtl.core.top import NpuTop
@@ -60,7 +61,7 @@ def paths(unit, top, platform):
 def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset):
     plan = Plan("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
     plan.choose(None, None)
-    top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, baud=plan.baud)
+    top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, link=plan.link)
     names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
     names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
     found = floorplan.ecp5_85f(names)
@@ -106,7 +107,7 @@ def test_cells_are_where_they_are_told(tmp_path):
     placement = Placement(sites=lambda names: {name: "X13/Y25/EBR0" for name in names if name.endswith("wide.0.0")})
     flow = Flow(board, tmp_path, Console(quiet=True), placement)
     design = Echo([random_store("wide", 18, 1024, "sites")])
-    flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, baud=1_000_000), "sites")
+    flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, link=uart()), "sites")
     flow.synthesize()
     flow.place([1], Goal(board.oscillator_hz, board.oscillator_hz))
     cells = json.loads(flow.routed.read_text())["modules"]["top"]["cells"].values()

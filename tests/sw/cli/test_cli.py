@@ -270,7 +270,7 @@ def test_the_package_runs_as_the_command_does():
 
 @pytest.mark.filterwarnings("always")
 def test_a_warning_is_one_line_without_its_place(monkeypatch, tmp_path, image):
-    def slow(*_):
+    def slow(*_, **__):
         warnings.warn("replies wait", LatencyWarning, stacklevel=1)
         raise LinkError("nobody answers")
 

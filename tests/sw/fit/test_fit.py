@@ -56,7 +56,7 @@ def test_search(shapes):
     (small,), found = (search(graph, board).candidates for board in ("ulx3s-25f", "ulx3s-85f"))
     assert (small.config.native, small.config.lanes) == (8, 2) and small.use.fits(DEVICES["ulx3s-25f"])
     assert len(found) == 3 and found == by_rates(found)
-    assert {one.rates.baud for one in found} == {3_000_000}
+    assert {one.rates.link.baud for one in found} == {3_000_000}
     for one in (small, *found):
         assert one.use.fits(DEVICES["ulx3s-85f"]) and one.config.act_mant == 8 and one.within
         assert one.cycles == count(compile_graph(graph, one.config).image.program, one.config).cycles

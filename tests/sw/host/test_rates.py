@@ -12,11 +12,13 @@ from concord.cycles import count
 from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import LinkTimeout
 from concord.host.rates import Rates, rates
+from concord.host.timed_line import LineTimes
 from concord.host.traffic import traffic
 from concord.spec import boards
-from concord.spec.boards import BOARD_SPECS, FTDI, baud_of
+from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
 from concord.spec.link import BAUD, ESCAPE
+from concord.spec.links import CONTROLLED_WINDOW, FTDI, uart, window_of
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
 from support.commands import run, two_products
 from support.compiled_nets import perceptron, residual
@@ -60,7 +62,7 @@ def test_rates_of_a_board():
     one, two = rates(image), rates(image, 2)
     line, board = traffic(image), BOARD_SPECS["ulx3s-85f"]
     assert one.input_route == "laid out by the host: ecp5-85f-256 has no inbox"
-    assert (one.sent, one.received, one.clock_hz, one.baud) == (line.sent, line.received, board.clock_hz, board.baud)
+    assert (one.sent, one.received, one.clock_hz, one.link) == (line.sent, line.received, board.clock_hz, board.link())
     assert one.cycles == count(image.program, ECP5_85F_256).cycles
     assert one.limit == "link" and one.per_second * 2 == pytest.approx(two.per_second)
     slow = rates(replace(image, config=image.config.replace(clock_hz=50_000)))
@@ -71,7 +73,17 @@ def test_rates_of_a_board():
 def test_times_add_up():
     """Times in cycles of 50 MHz: 10 ms on the line, 10 ms to compute, and the rest."""
     found = Rates(
-        900, 100, 5, 500_000, 1_250_000, 1_250_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=4e-3
+        900,
+        100,
+        5,
+        500_000,
+        1_250_000,
+        1_250_000,
+        2,
+        50_000_000,
+        uart(1_000_000),
+        reply_seconds=1e-3,
+        call_seconds=4e-3,
     )
     assert (found.wire_seconds, found.wait_seconds) == pytest.approx((5e-3, 2.5e-3))
     assert found.compute_seconds == found.device_seconds == pytest.approx(5e-3)
@@ -98,7 +110,7 @@ def test_replies_are_held_back(monkeypatch, inbox, buffer):
     image = replace(image, config=ECP5_85F_256.replace(inbox=inbox, request_buffer=buffer))
 
     def of(**changes):
-        board = replace(BOARD_SPECS["ulx3s-85f"], adapter=replace(FTDI, **changes))
+        board = replace(BOARD_SPECS["ulx3s-85f"], links=(uart(3_000_000, replace(FTDI, **changes)),))
         monkeypatch.setitem(boards.BOARD_SPECS, "ulx3s-85f", board)
         return rates(image)
 
@@ -119,16 +131,16 @@ def test_replies_are_held_back(monkeypatch, inbox, buffer):
 
 
 def test_bit_rate_of_a_configuration():
-    assert BOARD_SPECS["ulx3s-85f"].baud == 3_000_000
+    assert BOARD_SPECS["ulx3s-85f"].link().baud == 3_000_000
     for config in (
         with_accumulator(with_mantissas(ECP5_85F, 5), 44, weights=(-12, 0)),
         ECP5_85F.replace(name="mine", narrow_depth=512),  # whatever it is called
         NpuConfig.from_dict({k: v for k, v in with_mantissas(ECP5_85F, 5).to_dict().items() if k != "board"}),
     ):
-        assert baud_of(config.board) == BOARD_SPECS["ulx3s-85f"].baud
-        assert rates(compile_graph(perceptron(40, 8, 16), config).image).baud == BOARD_SPECS["ulx3s-85f"].baud
-    assert baud_of("icebreaker") == BOARD_SPECS["icebreaker"].baud
-    assert baud_of("no such") == baud_of(TINY.board) == BAUD
+        assert link_of(config.board) == BOARD_SPECS["ulx3s-85f"].link()
+        assert rates(compile_graph(perceptron(40, 8, 16), config).image).link == BOARD_SPECS["ulx3s-85f"].link()
+    assert link_of("icebreaker") == BOARD_SPECS["icebreaker"].link()
+    assert link_of("no such").baud == link_of(TINY.board).baud == BAUD
 
 
 class Board(ModelTransport):
@@ -136,10 +148,10 @@ class Board(ModelTransport):
 
     rate, opened = BAUD, ()
 
-    def __init__(self, port, baud):
+    def __init__(self, port, link):
         super().__init__(DeviceModel(ECP5_85F))
-        type(self).opened += (baud,)
-        self.deaf = baud != self.rate
+        type(self).opened += (link.baud,)
+        self.deaf = link.baud != self.rate
 
     def write(self, data):
         if not self.deaf:
@@ -196,3 +208,28 @@ def test_compile_and_inspect_show_rates(tmp_path):
     assert float(low["requests"]) < 1
     assert float(low["ms for replies"]) < 0.1  # of 1 ms each: requests are ahead of replies
     assert float(installed["samples/s one at a time"]) < float(single) / 4
+
+
+def test_links_of_boards():
+    assert link_of("ulx3s-85f", "uart") is BOARD_SPECS["ulx3s-85f"].link()
+    with pytest.raises(ValueError, match=r"link must be one of uart.*, not 'serial'"):
+        link_of("ulx3s-85f", "serial")
+    assert uart(115_200).bytes_per_second == 11_520 and uart(115_200).name == "uart"
+
+
+def test_a_line_that_holds_bytes_back_needs_no_buffer():
+    assert [window_of(controlled, size) for controlled in (False, True) for size in (0, 20_000)] == [
+        0, 20_000, CONTROLLED_WINDOW, 20_000
+    ]  # fmt: skip
+    config = ECP5_85F.replace(request_buffer=0)
+    image = compile_graph(perceptron(40, 8, 16), config).image
+    times = [LineTimes(10.0, 5_000.0, controlled) for controlled in (False, True)]
+    waiting, running = (traffic(image, (1_000,), each).cycles for each in times)
+    assert running < waiting
+
+
+def test_a_line_for_both_directions():
+    image = compile_graph(perceptron(40, 8, 16), ECP5_85F).image
+    apart = rates(image)
+    shared = replace(apart, link=replace(apart.link, shared=True))
+    assert shared.wire_seconds == pytest.approx((apart.sent + apart.received) / apart.link.bytes_per_second)

@@ -7,6 +7,7 @@ import pytest
 from concord.host import Link, LinkError, connect, serial_port
 from concord.host.errors import LinkTimeout
 from concord.host.serial_port import LatencyWarning, SerialTransport
+from concord.spec.links import uart
 from concord.spec.presets import TINY
 from support.link_model import DeviceModel, ModelTransport
 from support.pty_bridge import bridged
@@ -33,7 +34,7 @@ def test_a_port_that_does_not_exist():
 
 def test_nothing_comes():
     with bridged(ModelTransport(DeviceModel(TINY))) as port:
-        transport = SerialTransport(port, 115_200)
+        transport = SerialTransport(port, uart(115_200))
         assert transport.read(10, 0.01) == b""
         assert transport.byte_time == pytest.approx(10 / 115_200)
         transport.close()
@@ -48,7 +49,7 @@ def test_nobody_answers():
             return b""
 
     with bridged(Mute()) as port:
-        link = Link(SerialTransport(port, 1_000_000), timeout=0.02)
+        link = Link(SerialTransport(port, uart(1_000_000)), timeout=0.02)
         with pytest.raises(LinkTimeout, match="PING failed 5 times"):
             link.synchronise()
         link.close()
@@ -79,7 +80,7 @@ def opened(monkeypatch, tmp_path):
             (tmp_path / "ttyUSB7" / "device" / "latency_timer").write_text(f"{timer}\n")
         kind = type("Here", (Port,), {"refuses": refuses})
         monkeypatch.setattr(serial_port.serial, "Serial", kind)
-        SerialTransport("/dev/ttyUSB7", 3_000_000)
+        SerialTransport("/dev/ttyUSB7", uart(3_000_000))
         return kind.asked
 
     return opening

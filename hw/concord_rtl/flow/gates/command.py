@@ -67,6 +67,8 @@ def gates(
                 f"{', '.join(filled.lost)}: the netlist cannot hold the contents; load them over the link"
             )
         fill(netlist, flow.family, filled.rams)
-        click.echo(library_of(netlist, board, plan.hz, plan.baud, plan.measures))
+        if plan.link.baud is None:
+            raise NetlistError(f"the link must be a serial port, not {plan.link.name}")
+        click.echo(library_of(netlist, board, plan.hz, plan.link.baud, plan.measures))
     except NetlistError as error:
         raise click.ClickException(str(error)) from error

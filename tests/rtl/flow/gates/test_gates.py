@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from concord.host.rtl import RtlTransport
+from concord.spec.links import uart
 from concord_boards import board_named
 from concord_rtl.families import ICE40
 from concord_rtl.flow.bitstream import Flow, Goal
@@ -32,7 +33,7 @@ def flow(request, tmp_path_factory):
     """A flow that has placed and routed the design."""
     board, hz = board_named(request.param), BOARDS[request.param]
     made = Flow(board, tmp_path_factory.mktemp("gates"), Console(quiet=True))
-    made.generate(lambda: BoardTop(Mixer(*INIT), board, clock_hz=hz, baud=BAUD), "mixer")
+    made.generate(lambda: BoardTop(Mixer(*INIT), board, clock_hz=hz, link=uart(BAUD)), "mixer")
     made.synthesize()
     assert not made.is_routed
     made.place([1], Goal(hz, hz))
