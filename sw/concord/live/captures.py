@@ -1,0 +1,177 @@
+"""What a source gives: pictures or windows of sound, in time; recordings keep their pace, others drop what is old."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from threading import Condition, Event, Thread
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+#: Seconds between two looks at whether it is time to end.
+_TICK = 0.05
+#: Seconds that a source gets to let go of its device.
+_PATIENCE = 2.0
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A picture, or a window of sound.
+
+    Parameters
+    ----------
+    position : float
+        Seconds from the beginning of the source.
+    data : array
+        Picture ``[height, width, 3]`` of bytes in the order red, green, blue; or samples of sound from -1 to 1.
+    taken : float
+        When it was complete, on the clock of ``time.perf_counter``.
+    """
+
+    position: float
+    data: NDArray[Any]
+    taken: float = field(default_factory=time.perf_counter)
+
+
+class Source(Protocol):
+    """Where pictures or sound come from."""
+
+    @property
+    def text(self) -> str:
+        """What it is, in words."""
+
+    @property
+    def live(self) -> bool:
+        """Whether captures come by themselves, so that old ones are dropped if they are not taken in time."""
+
+    def captures(self) -> Iterator[Capture]:
+        """Captures to the end of the source; what is open is closed with the iterator."""
+
+
+class Stop:
+    """When a session is to end: after some seconds, or when somebody says so.
+
+    Parameters
+    ----------
+    seconds : float or None
+        How long it may last; ``None`` if it has no such end.
+    """
+
+    def __init__(self, seconds: float | None = None):
+        self._asked = Event()
+        self._end = None if seconds is None else time.perf_counter() + seconds
+
+    def ask(self) -> None:
+        """End it now."""
+        self._asked.set()
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is to end."""
+        return self._asked.is_set() or (self._end is not None and time.perf_counter() >= self._end)
+
+    def wait(self, moment: float) -> None:
+        """Return at a moment of ``time.perf_counter``, or when it is to end."""
+        while (left := moment - time.perf_counter()) > 0 and not self.reached:
+            self._asked.wait(min(left, _TICK))
+
+
+def paced(captures: Iterator[Capture], stop: Stop) -> Iterator[Capture]:
+    """The captures of a recording, none of them earlier than when it was recorded."""
+    begin = time.perf_counter()
+    for capture in captures:
+        stop.wait(begin + capture.position)
+        yield Capture(capture.position, capture.data)
+
+
+def repeated(source: Source) -> Iterator[Capture]:
+    """A recording again and again; nothing if it is empty. Positions go on where the recording ends."""
+    begin, previous, step = 0.0, -1.0, 0.0
+    while True:
+        with closing(_closable(source.captures())) as captures:
+            empty = True
+            for capture in captures:
+                empty = False
+                position = begin + capture.position
+                step, previous = position - previous, position
+                yield Capture(position, capture.data)
+        if empty:
+            return
+        begin = previous + step
+
+
+def every(captures: Iterator[Capture], count: int) -> Iterator[Capture]:
+    """The first of every ``count`` captures."""
+    for number, capture in enumerate(captures):
+        if number % count == 0:
+            yield capture
+
+
+class Newest:
+    """Captures in a thread of their own: who reads them gets the newest one, and others are dropped.
+
+    Parameters
+    ----------
+    captures : iterator of Capture
+        What the thread reads.
+
+    Members
+    -------
+    dropped : int
+        Captures that nobody got.
+    """
+
+    def __init__(self, captures: Iterator[Capture]):
+        self.dropped = 0
+        self._captures = captures
+        self._changed = Condition()
+        self._capture: Capture | None = None
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._read, name="source", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            with closing(_closable(self._captures)) as captures:
+                for capture in captures:
+                    with self._changed:
+                        if self._closed:
+                            return
+                        self.dropped += self._capture is not None
+                        self._capture = capture
+                        self._changed.notify()
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify()
+
+    def until(self, stop: Stop) -> Iterator[Capture]:
+        """The newest capture, whenever there is one, to the end of the source or of the session."""
+        while not stop.reached:
+            with self._changed:
+                if self._capture is None and not self._ended:
+                    self._changed.wait(_TICK)
+                capture, self._capture = self._capture, None
+            if capture is not None:
+                yield capture
+            elif self._ended:
+                if self._error is not None:
+                    raise self._error
+                return
+
+    def close(self) -> None:
+        """End the thread; it lets go of the source."""
+        with self._changed:
+            self._closed = True
+        self._thread.join(_PATIENCE)
+
+
+def _closable(captures: Iterator[Capture]) -> Any:
+    """An iterator whose ``close`` closes what it has open; plain iterators have nothing open."""
+    return captures if hasattr(captures, "close") else (capture for capture in captures)
