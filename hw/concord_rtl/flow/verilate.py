@@ -34,6 +34,8 @@ from rich.console import Console
 import concord.spec
 import concord_rtl
 from concord.spec.config import NpuConfig
+from concord.spec.links import LINKS, LinkKind
+from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
 from concord_rtl.flow.cache import digest, sources
 
@@ -201,8 +203,8 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
     return target / LIBRARY
 
 
-def build(top: wiring.Component, name: str, *, trace: bool = False) -> Path:
-    """Return the library of a component with the streams ``rx`` and ``tx`` of bytes.
+def build(top: wiring.Component, name: str, *, trace: bool = False, wrapper: Path = WRAPPER) -> Path:
+    """Return the library of a component with the streams ``rx`` and ``tx`` of bytes, or what ``wrapper`` takes.
 
     Parameters
     ----------
@@ -212,23 +214,37 @@ def build(top: wiring.Component, name: str, *, trace: bool = False) -> Path:
         Name of its module.
     trace : bool
         Whether it can write waveforms.
+    wrapper : Path
+        The C functions.
     """
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with announced(f"Generating the Verilog of {name}"):
         text = verilog.convert(top, name=name, emit_src=False)
-    return compile_verilog(text, name, trace=trace)
+    return compile_verilog(text, name, trace=trace, wrapper=wrapper)
 
 
-def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
-    """Return the library of the whole NPU, without generating Verilog when nothing has changed since the last time."""
+def _simulated(config: NpuConfig, link: LinkKind) -> tuple[wiring.Component, Path]:
+    """The NPU with what it has at its pins for a link, and the C functions of what is at their other end."""
     from concord_rtl.core.top import NpuTop
 
-    origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace)[:24]
+    if link is LinkKind.UART:
+        return NpuTop(config), WRAPPER
+    raise SimulationError(f"link must be one that is simulated, not {link.value}")
+
+
+def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = LinkKind.UART) -> Path:
+    """Return the library of the whole NPU, without generating Verilog when nothing has changed since the last time.
+
+    Of a serial port the bytes are simulated, not the bits.
+    """
+    names = [link] if link is not LinkKind.UART else []
+    origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace, *names)[:24]
     note = build_folder() / f"{origin}.path"
     with _alone(note):
         if note.exists() and (known := Path(note.read_text())).exists():
             return known
-        path = build(NpuTop(config), "npu", trace=trace)
+        top, wrapper = _simulated(config, link)
+        path = build(top, "npu", trace=trace, wrapper=wrapper)
         note.write_text(str(path))
     return path
 
@@ -236,8 +252,14 @@ def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
 @click.command()
 @click.option("--preset", "name", type=click.Choice(list(PRESETS)), help="One of the named configurations.")
 @click.option("--config", "text", help="A configuration as JSON, as NpuConfig.to_dict gives it.")
+@click.option(
+    "--link",
+    default=LinkKind.UART.value,
+    type=NameChoice("link", LINKS),
+    help="What the NPU has at its pins. Of a serial port the bytes are simulated, not the bits.",
+)
 @click.option("--trace", is_flag=True, help="Build a library that can write waveforms.")
-def main(name: str | None, text: str | None, trace: bool) -> None:
+def main(name: str | None, text: str | None, link: str, trace: bool) -> None:
     """Print the path of the compiled simulation of an NPU."""
     if (name is None) == (text is None):
         raise click.UsageError("give either --preset or --config")
@@ -246,7 +268,7 @@ def main(name: str | None, text: str | None, trace: bool) -> None:
     except (TypeError, ValueError) as error:
         raise click.UsageError(f"--config is not valid: {error}") from error
     try:
-        click.echo(str(npu_library(config, trace=trace)))
+        click.echo(str(npu_library(config, trace=trace, link=LinkKind(link))))
     except SimulationError as error:
         raise click.ClickException(str(error)) from error
 

