@@ -1,0 +1,193 @@
+"""The compiled RTL behind its USB port as a transport."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from pathlib import Path
+
+from concord.host.errors import DeviceError, LinkError
+from concord.host.rtl import CYCLES_PER_SECOND
+from concord.host.usb_host import PACKET_BYTES, UsbHost
+
+#: Bytes of the buffer that a driver gives the host at a time: it comes back full, or with the first packet that is not.
+TRANSFER_BYTES = 4096
+#: Bytes of a packet at the most, PID and checksum included, and somewhat more.
+_ROOM = 2048
+#: What is wrong with a packet of the device (``verilate_usb.cpp``).
+_TROUBLES = {
+    -2: "bits must keep the clock",
+    -3: "a packet must begin with SYNC",
+    -4: "seven equal bits must not follow each other",
+    -5: "a packet must end with two bits of SE0",
+    -6: "a packet must have whole bytes",
+}
+
+
+class RtlLine:
+    """The line to the simulation; see :class:`concord.host.usb_host.Line`.
+
+    Parameters
+    ----------
+    library : Path
+        Made by ``concord_rtl.flow.verilate`` with the link ``usb``.
+    clock_hz : float
+        Clock of the NPU.
+    ppm : float
+        How much too fast the host's clock is, in parts per million.
+    trace : Path or None
+        VCD file for the waveforms; the library must have been built for it.
+    """
+
+    def __init__(self, library: Path, clock_hz: float, *, ppm: float = 0.0, trace: Path | None = None):
+        self._lib = _declare(ctypes.CDLL(str(library)))
+        self._handle: int | None = self._lib.concord_create()
+        if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
+            raise ValueError(f"library must have been built for waveforms, not {library}")
+        self._lib.concord_line_offset(self._handle, ppm)
+        self._lib.concord_reset(self._handle, clock_hz)
+        self._room = ctypes.create_string_buffer(_ROOM)
+
+    @property
+    def time(self) -> float:
+        """Seconds simulated so far."""
+        return float(self._lib.concord_line_time(self._open()))
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the NPU simulated so far."""
+        return int(self._lib.concord_cycles(self._open()))
+
+    @property
+    def attached(self) -> bool:
+        """Whether the device has pulled D+ up."""
+        return bool(self._lib.concord_line_attached(self._open()))
+
+    @property
+    def slowest(self) -> float:
+        """Bits that the device has taken for an answer at the most."""
+        return float(self._lib.concord_line_slowest(self._open()))
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet, three bits behind the last one."""
+        self._lib.concord_line_send(self._open(), packet, len(packet))
+
+    def listen(self, bits: float) -> bytes:
+        """The packet that begins within so many bits; nothing if none does."""
+        count = self._lib.concord_line_listen(self._open(), bits, self._room, _ROOM)
+        if count in _TROUBLES:
+            raise LinkError(f"{_TROUBLES[count]} at {self.time * 1e6:.3f} us")
+        if self._lib.concord_line_collisions(self._open()):
+            raise LinkError(f"the device must be silent while the host sends, before {self.time * 1e6:.3f} us")
+        return self._room.raw[: max(0, count)]
+
+    def hold(self, state: int, seconds: float) -> None:
+        """Hold the line in SE0 (0), J (1) or K (2), or leave it alone (3)."""
+        self._lib.concord_line_hold(self._open(), state, seconds)
+
+    def close(self) -> None:
+        """End the simulation."""
+        if self._handle is not None:
+            self._lib.concord_destroy(self._handle)
+            self._handle = None
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise DeviceError("the simulation was closed")
+        return self._handle
+
+
+class UsbRtlTransport:
+    """Bytes over the simulated USB port, once the host has enumerated the device.
+
+    Runs as long as someone reads, as :class:`concord.host.rtl.RtlTransport` does. Packets to the device take turns with
+    questions for packets from it.
+
+    Parameters
+    ----------
+    line : RtlLine
+        The line; closed with the transport.
+    host : UsbHost or None
+        The host at the line, for tests.
+    latency : float
+        Seconds of simulated time until the host's program sees what has come.
+    """
+
+    wait_cycles: int | None = CYCLES_PER_SECOND // 4
+
+    def __init__(self, line: RtlLine, *, host: UsbHost | None = None, latency: float = 0.0):
+        self.line, self.latency = line, latency
+        self.host = host or UsbHost(line)
+        self._waiting = bytearray()  # to be sent
+        self._partial = bytearray()  # of a transfer that goes on
+        self._seen: deque[tuple[float, bytes]] = deque()  # received, and when it is seen
+        self.attach()
+
+    def attach(self) -> None:
+        """Enumerate the device, as after a reset of the bus; forget what is on the way."""
+        self.device = self.host.enumerate()
+        self.host.open_port()
+        self._waiting.clear()
+        self._partial.clear()
+        self._seen.clear()
+
+    @property
+    def cycles(self) -> int:
+        """Clock cycles simulated so far."""
+        return self.line.cycles
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        self._waiting += data
+
+    def read(self, count: int, timeout: float) -> bytes:
+        """Simulate until something is there; see :class:`concord.host.transport.Transport`."""
+        end = self.cycles + max(1, int(timeout * CYCLES_PER_SECOND))
+        while not (self._seen and self._seen[0][0] <= self.line.time):
+            if self.cycles >= end:
+                return b""
+            self.poll()
+        seen, data = self._seen.popleft()
+        if len(data) > count:
+            self._seen.appendleft((seen, data[count:]))
+        return data[:count]
+
+    def poll(self) -> None:
+        """One packet to the device, if there is something to send, and one from it."""
+        if self._waiting and self.host.transmit(self.device.output, bytes(self._waiting[:PACKET_BYTES])):
+            del self._waiting[:PACKET_BYTES]
+        data = self.host.receive(self.device.input)
+        if data is None:
+            return
+        self._partial += data
+        if len(data) < PACKET_BYTES or len(self._partial) >= TRANSFER_BYTES:
+            if self._partial:
+                self._seen.append((self.line.time + self.latency, bytes(self._partial)))
+            self._partial.clear()
+
+    def close(self) -> None:
+        """End the simulation."""
+        self.line.close()
+
+
+def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
+    """Types of the C functions."""
+    handle, size, number, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_char_p
+    for name, result, arguments in (
+        ("create", handle, []),
+        ("destroy", None, [handle]),
+        ("reset", None, [handle, number]),
+        ("cycles", ctypes.c_uint64, [handle]),
+        ("trace", ctypes.c_int, [handle, text]),
+        ("line_time", number, [handle]),
+        ("line_offset", None, [handle, number]),
+        ("line_attached", ctypes.c_int, [handle]),
+        ("line_send", None, [handle, text, size]),
+        ("line_listen", ctypes.c_int, [handle, number, text, size]),
+        ("line_hold", None, [handle, ctypes.c_int, number]),
+        ("line_slowest", number, [handle]),
+        ("line_collisions", ctypes.c_uint64, [handle]),
+    ):
+        function = getattr(lib, f"concord_{name}")
+        function.restype, function.argtypes = result, arguments
+    return lib
