@@ -7,13 +7,11 @@ from typing import Any
 from amaranth import *
 from amaranth.lib.crc import catalog
 
-from concord.spec.link import CRC_BYTES
+from concord.spec.link import CRC_BYTES, CRC_POLYNOMIAL
 from concord_rtl.parts.component import Component, Input, Output
 
 #: CRC-32 of IEEE 802.3. ``PARAMETERS.compute(data)`` is the model.
 PARAMETERS = catalog.CRC32_ISO_HDLC(data_width=8)
-#: The polynomial without its highest power, x**0 in the highest bit, as suits bytes that are sent low bit first.
-_POLYNOMIAL = 0xEDB88320
 _BITS = 8 * CRC_BYTES
 
 
@@ -22,7 +20,7 @@ def _after_byte() -> list[set[int]]:
     state = [{n} for n in range(_BITS)]
     for _ in range(8):
         out, state = state[0], [*state[1:], set()]
-        state = [bit ^ out if _POLYNOMIAL >> n & 1 else bit for n, bit in enumerate(state)]
+        state = [bit ^ out if CRC_POLYNOMIAL >> n & 1 else bit for n, bit in enumerate(state)]
     return state
 
 

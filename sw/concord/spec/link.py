@@ -29,6 +29,10 @@ ESCAPE_XOR = 0x20
 #: seq, kind (status in a reply), length of the payload
 HEADER = Layout((Field("seq", 8), Field("kind", 8), Field("length", 16)))
 CRC_BYTES = 4
+#: The polynomial of CRC-32 without its highest power, x**0 in the highest bit, as bytes are sent low bit first.
+CRC_POLYNOMIAL = 0xEDB88320
+#: What the register of the checksum begins with, and what the checksum is added to at the end.
+CRC_ONES = (1 << 8 * CRC_BYTES) - 1
 
 
 class Kind(IntEnum):

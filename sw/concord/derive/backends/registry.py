@@ -9,6 +9,7 @@ from pathlib import Path
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
 from concord.derive.backends.torch_file import write_torch
+from concord.derive.c_host.source import write_c_host
 from concord.derive.ir import Model
 
 
@@ -31,11 +32,40 @@ class Backend:
     flags: bool
 
 
+@dataclass(frozen=True)
+class HostBackend:
+    """A kind of files with a host for the NPU: nothing is derived from the program, which goes into them as it is.
+
+    Parameters
+    ----------
+    suffix : str
+        Of the file that names the others.
+    write : callable
+        ``write(network, path)`` for the folder of a compiled network or the file of an image; returns what it has
+        written, for people.
+    """
+
+    suffix: str
+    write: Callable[[Path, Path], str]
+
+
 BACKENDS = {
     "numpy": Backend(".py", write_numpy, True),
     "torch": Backend(".py", write_torch, True),
     "onnx": Backend(".onnx", write_onnx, False),
 }
+HOSTS = {"c-host": HostBackend(".c", write_c_host)}
+
+
+def target_names() -> list[str]:
+    """Names of everything that can be written."""
+    return [*BACKENDS, *HOSTS]
+
+
+def target_for(path: Path, name: str | None) -> Backend | HostBackend:
+    """As :func:`backend_for`, hosts among them."""
+    hosts = {key: host for key, host in HOSTS.items() if key == name or (name is None and host.suffix == path.suffix)}
+    return next(iter(hosts.values())) if hosts else backend_for(path, name)
 
 
 def backend_for(path: Path, name: str | None) -> Backend:
@@ -47,7 +77,8 @@ def backend_for(path: Path, name: str | None) -> Backend:
         return BACKENDS[name]
     fitting = {key: backend for key, backend in BACKENDS.items() if backend.suffix == path.suffix}
     if not fitting:
-        suffixes = " or ".join(sorted({backend.suffix for backend in BACKENDS.values()}))
+        known = {backend.suffix for backend in BACKENDS.values()} | {host.suffix for host in HOSTS.values()}
+        suffixes = " or ".join(sorted(known))
         raise ValueError(f"{path} must end in {suffixes}")
     named = [backend for key, backend in fitting.items() if key in path.stem]
     return (named or list(fitting.values()))[0]

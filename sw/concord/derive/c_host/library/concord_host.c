@@ -1,0 +1,976 @@
+/* See concord_host.h. Reasons for what the link does are in docs/link.md. */
+
+#include "concord_host.h"
+
+#include <string.h>
+
+#define QUIET_MS 50U /* without a byte, before a connection begins */
+#define LATE 64U     /* numbers that are that far back are old ones */
+#define OVERHEAD (CONCORD_HEADER_BYTES + CONCORD_CRC_BYTES)
+#define ALL_BITS(field) ((1U << CONCORD_##field##_BITS) - 1U)
+
+/* The arithmetic is that of IEEE 754 in 64 bits. */
+typedef char double_has_64_bits[sizeof(double) == 8 ? 1 : -1];
+
+/* Bits and numbers ---------------------------------------------------------------------------- */
+
+static uint32_t get_bits(const uint8_t *bytes, uint32_t at, uint32_t width)
+{
+    uint32_t value = 0;
+    for (uint32_t k = 0; k < width; k++, at++)
+        value |= ((uint32_t)bytes[at >> 3] >> (at & 7U) & 1U) << k;
+    return value;
+}
+
+static void put_bits(uint8_t *bytes, uint32_t at, uint32_t width, uint32_t value)
+{
+    for (uint32_t k = 0; k < width; k++, at++) {
+        uint8_t bit = (uint8_t)(1U << (at & 7U));
+        bytes[at >> 3] = (uint8_t)((value >> k & 1U) != 0 ? bytes[at >> 3] | bit : bytes[at >> 3] & ~bit);
+    }
+}
+
+#define GET(bytes, field) get_bits(bytes, CONCORD_##field##_SHIFT, CONCORD_##field##_BITS)
+#define PUT(bytes, field, value) put_bits(bytes, CONCORD_##field##_SHIFT, CONCORD_##field##_BITS, value)
+
+static int32_t signed_bits(uint32_t value, uint32_t width)
+{
+    return (value >> (width - 1U) & 1U) != 0 ? (int32_t)value - (int32_t)(1U << width) : (int32_t)value;
+}
+
+static double power_of_two(int32_t exponent)
+{
+    uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The nearest binary16 number, of two the even one. */
+static uint16_t half_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint16_t sign = (uint16_t)(bits >> 48 & 0x8000U);
+    int32_t exponent = (int32_t)(bits >> 52 & 0x7FFU) - 1023;
+    uint64_t digits = (bits & 0xFFFFFFFFFFFFFU) | 0x10000000000000U;
+    if (exponent < CONCORD_BINARY16_EXP_MIN - (int32_t)CONCORD_BINARY16_PRECISION)
+        return sign;
+    uint32_t right = 53U - CONCORD_BINARY16_PRECISION;
+    if (exponent < CONCORD_BINARY16_EXP_MIN) {
+        right += (uint32_t)(CONCORD_BINARY16_EXP_MIN - exponent);
+        exponent = CONCORD_BINARY16_EXP_MIN - 1;
+    } else {
+        digits ^= 0x10000000000000U;
+        digits |= (uint64_t)(exponent - CONCORD_BINARY16_EXP_MIN + 1) << 52; /* both fields are rounded as one */
+    }
+    uint64_t rest = digits & ((1ULL << right) - 1U), tie = 1ULL << (right - 1U);
+    uint64_t whole = digits >> right;
+    whole += (rest > tie || (rest == tie && (whole & 1U) != 0)) ? 1U : 0U;
+    return (uint16_t)(sign | whole);
+}
+
+static float float_of_half(uint32_t half)
+{
+    uint32_t bits = (half & 0x8000U) << 16, field = half >> 10 & 31U, digits = half & 0x3FFU;
+    float value;
+    if (field == 0) {
+        value = (float)digits * (float)power_of_two(CONCORD_BINARY16_EXP_MIN - 10);
+        return bits != 0 ? -value : value;
+    }
+    bits |= (field == 31U ? 255U : field + 112U) << 23 | digits << 13;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t crc_of(uint32_t crc, const uint8_t *bytes, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        crc ^= bytes[k];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc & 1U) != 0 ? crc >> 1 ^ CONCORD_CRC_POLYNOMIAL : crc >> 1;
+    }
+    return crc;
+}
+
+/* The line --------------------------------------------------------------------------------------- */
+
+static uint32_t now(const concord_device *d)
+{
+    return d->line.milliseconds(d->line.context);
+}
+
+/* Take what has come into the ring. */
+static void poll(concord_device *d)
+{
+    uint32_t at = (d->read_at + d->waiting) % CONCORD_RING;
+    uint32_t most = at < d->read_at || d->waiting == CONCORD_RING ? d->read_at - at : CONCORD_RING - at;
+    if (most == 0)
+        return;
+    int32_t count = d->line.receive(d->line.context, d->ring + at, most);
+    if (count < 0 || (uint32_t)count > most)
+        d->failed = 1;
+    else
+        d->waiting += (uint32_t)count;
+}
+
+typedef struct {
+    concord_device *device;
+    uint32_t count;
+    uint8_t bytes[CONCORD_PIECE];
+} piece;
+
+static void send_piece(piece *p)
+{
+    concord_device *d = p->device;
+    if (p->count != 0 && d->line.send(d->line.context, p->bytes, p->count) != 0)
+        d->failed = 1;
+    p->count = 0;
+    poll(d);
+}
+
+static void send_byte(piece *p, uint8_t byte)
+{
+    if (p->count == CONCORD_PIECE)
+        send_piece(p);
+    p->bytes[p->count++] = byte;
+}
+
+static void send_escaped(piece *p, const uint8_t *bytes, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        uint8_t byte = bytes[k];
+        if (byte == CONCORD_FLAG || byte == CONCORD_ESCAPE) {
+            send_byte(p, CONCORD_ESCAPE);
+            byte ^= CONCORD_ESCAPE_XOR;
+        }
+        send_byte(p, byte);
+    }
+}
+
+static uint32_t escapes(const uint8_t *bytes, uint32_t count)
+{
+    uint32_t sum = 0;
+    for (uint32_t k = 0; k < count; k++)
+        sum += bytes[k] == CONCORD_FLAG || bytes[k] == CONCORD_ESCAPE;
+    return sum;
+}
+
+/* Header and checksum of a request with a number, and its bytes on the line. */
+static void measure(concord_request *r, uint8_t number, uint8_t header[CONCORD_HEADER_BYTES])
+{
+    PUT(header, HEADER_SEQ, number);
+    PUT(header, HEADER_KIND, r->kind);
+    PUT(header, HEADER_LENGTH, r->head_bytes + r->bytes);
+    uint32_t crc = crc_of(CONCORD_CRC_ONES, header, CONCORD_HEADER_BYTES);
+    crc = ~crc_of(crc_of(crc, r->head, r->head_bytes), r->data, r->bytes);
+    put_bits(r->crc, 0, 8U * CONCORD_CRC_BYTES, crc);
+    r->line = 2U + OVERHEAD + r->head_bytes + r->bytes + escapes(header, CONCORD_HEADER_BYTES) +
+              escapes(r->head, r->head_bytes) + escapes(r->data, r->bytes) + escapes(r->crc, CONCORD_CRC_BYTES);
+}
+
+/* Requests on the way ------------------------------------------------------------------------------- */
+
+static concord_request *request_at(concord_device *d, uint32_t place)
+{
+    return &d->requests[(d->first + place) % d->network->slots];
+}
+
+static void transmit(concord_device *d, uint32_t place)
+{
+    concord_request *r = request_at(d, place);
+    uint8_t header[CONCORD_HEADER_BYTES];
+    piece p;
+    p.device = d;
+    p.count = 0;
+    measure(r, (uint8_t)(d->first_number + place), header);
+    send_byte(&p, CONCORD_FLAG);
+    send_escaped(&p, header, CONCORD_HEADER_BYTES);
+    send_escaped(&p, r->head, r->head_bytes);
+    send_escaped(&p, r->data, r->bytes);
+    send_escaped(&p, r->crc, CONCORD_CRC_BYTES);
+    send_byte(&p, CONCORD_FLAG);
+    send_piece(&p);
+    r->sent++;
+    d->coming++;
+    d->since = now(d);
+}
+
+/* Wait for the next frame; a damaged one has no bytes. */
+static concord_result next_frame(concord_device *d, uint32_t patience)
+{
+    uint32_t start = now(d);
+    for (;;) {
+        while (d->waiting != 0) {
+            uint8_t byte = d->ring[d->read_at];
+            d->read_at = (d->read_at + 1U) % CONCORD_RING;
+            d->waiting--;
+            if (byte == CONCORD_FLAG) {
+                uint32_t count = d->escaped || d->too_long ? 0 : d->frame;
+                uint8_t empty = d->frame == 0 && !d->escaped;
+                d->frame = d->escaped = d->too_long = 0;
+                if (empty)
+                    continue;
+                d->received = count;
+                d->coming -= d->coming != 0;
+                return CONCORD_OK;
+            }
+            if (byte == CONCORD_ESCAPE && !d->escaped) {
+                d->escaped = 1;
+            } else {
+                if (d->frame == d->network->reply_bytes)
+                    d->too_long = 1;
+                else
+                    d->reply[d->frame++] = d->escaped ? byte ^ CONCORD_ESCAPE_XOR : byte;
+                d->escaped = 0;
+            }
+        }
+        poll(d);
+        if (d->failed)
+            return CONCORD_LINE_FAILED;
+        if (now(d) - start >= (d->waiting != 0 ? 4U * patience : patience))
+            return CONCORD_NO_REPLY;
+    }
+}
+
+/* The first requests on the way were carried out, and have no reply. Only the last one can have one that counts. */
+static concord_result pass(concord_device *d, uint32_t count)
+{
+    concord_request *last = request_at(d, d->count - 1U);
+    uint8_t again = count == d->count && last->reply;
+    concord_request request = *last;
+    d->first = (d->first + count) % d->network->slots;
+    d->first_number = (uint8_t)(d->first_number + count);
+    d->count -= count;
+    if (count > again)
+        d->failures = 0;
+    if (!again)
+        return CONCORD_OK;
+    if (++d->lost > d->retries)
+        return CONCORD_NO_REPLY;
+    request.sent = 0;
+    *request_at(d, 0) = request;
+    d->count = 1;
+    d->repeated++;
+    return CONCORD_OK;
+}
+
+static concord_result drain(concord_device *d);
+
+/* Take the frame that has come. CONCORD_DAMAGED and CONCORD_BUSY: requests have to be sent again. */
+static concord_result take(concord_device *d)
+{
+    uint32_t count = d->received, bytes = count - OVERHEAD;
+    const uint8_t *frame = d->reply;
+    if (count < OVERHEAD || GET(frame, HEADER_LENGTH) != bytes ||
+        get_bits(frame, 8U * (count - CONCORD_CRC_BYTES), 8U * CONCORD_CRC_BYTES) !=
+            (uint32_t)~crc_of(CONCORD_CRC_ONES, frame, count - CONCORD_CRC_BYTES))
+        return CONCORD_DAMAGED;
+    uint8_t status = (uint8_t)GET(frame, HEADER_KIND);
+    uint32_t place = (uint8_t)(GET(frame, HEADER_SEQ) - d->first_number);
+    if ((status & CONCORD_UNSOLICITED) != 0)
+        return CONCORD_DAMAGED;
+    if (place >= d->count)
+        return CONCORD_OK; /* to an earlier request */
+    concord_request *r = request_at(d, place);
+    concord_result result;
+    if (status == CONCORD_REPLY_BAD_SEQ) {
+        uint32_t passed = (uint8_t)(frame[CONCORD_HEADER_BYTES] - d->first_number);
+        if (passed >= CONCORD_NUMBERS - LATE && r->sent > 1)
+            return CONCORD_OK; /* it was late: what the device expected then has come since */
+        if (bytes == 0 || passed > d->count || (passed >= place && r->sent == 1))
+            return CONCORD_OUT_OF_ORDER;
+        result = pass(d, passed);
+        return result != CONCORD_OK || passed > place ? result : CONCORD_DAMAGED;
+    }
+    result = pass(d, place); /* the last one is not among them */
+    if (status == CONCORD_REPLY_BUSY && r->kind == CONCORD_KIND_WRITE && GET(r->head, TARGET_REGION) == CONCORD_REGION_INBOX)
+        return CONCORD_BUSY;
+    if (status != CONCORD_REPLY_OK) {
+        d->refusal = status;
+        d->count = 0; /* nothing behind it was carried out */
+        result = drain(d);
+        return result == CONCORD_LINE_FAILED ? result : CONCORD_REFUSED;
+    }
+    d->first = (d->first + 1U) % d->network->slots;
+    d->first_number++;
+    d->count--;
+    d->failures = 0;
+    d->since = d->progress = now(d);
+    d->answered = bytes;
+    return CONCORD_OK;
+}
+
+/* Take replies that are on their way, before their numbers are used again. */
+static concord_result drain(concord_device *d)
+{
+    while (d->coming != 0) {
+        concord_result result = next_frame(d, d->timeout_ms);
+        if (result == CONCORD_LINE_FAILED)
+            return result;
+        if (result == CONCORD_NO_REPLY)
+            d->coming = 0;
+        else if (d->count != 0 && (result = take(d)) != CONCORD_OK && result != CONCORD_DAMAGED && result != CONCORD_BUSY)
+            return result;
+    }
+    return CONCORD_OK;
+}
+
+/* Take what comes next; after a failure nothing is on the way. */
+static concord_result collect(concord_device *d)
+{
+    concord_result result = next_frame(d, d->timeout_ms);
+    if (result == CONCORD_OK)
+        result = take(d);
+    else
+        d->coming = 0;
+    if (result == CONCORD_OK && d->count != 0 && now(d) - d->since > d->timeout_ms)
+        result = CONCORD_NO_REPLY;
+    uint8_t full = result == CONCORD_BUSY; /* the inbox */
+    if (full ? now(d) - d->progress <= d->run_timeout_ms
+             : (result == CONCORD_DAMAGED || result == CONCORD_NO_REPLY) && d->lost <= d->retries && ++d->failures <= d->retries) {
+        result = drain(d);
+        for (uint32_t place = 0; result == CONCORD_OK && place < d->count; place++) {
+            transmit(d, place);
+            d->repeated += !full;
+        }
+    } else if (result == CONCORD_OK && d->count != 0 && request_at(d, d->count - 1U)->sent == 0) {
+        transmit(d, d->count - 1U); /* a read whose reply was lost */
+    }
+    if (result != CONCORD_OK) {
+        d->count = 0;
+        d->loaded = d->loaded && result == CONCORD_REFUSED;
+        d->connected = result == CONCORD_REFUSED;
+    }
+    return result;
+}
+
+/* Send a request as soon as there is room for it. */
+static concord_result post(concord_device *d, const concord_request *request)
+{
+    uint8_t header[CONCORD_HEADER_BYTES];
+    concord_request r = *request;
+    concord_result result = CONCORD_OK;
+    if (!d->connected)
+        return CONCORD_NOT_CONNECTED;
+    measure(&r, (uint8_t)(d->first_number + d->count), header);
+    while (result == CONCORD_OK && d->count != 0) {
+        uint32_t line = r.line;
+        for (uint32_t place = 0; place < d->count; place++)
+            line += request_at(d, place)->line;
+        if (d->count < d->network->slots && line <= d->network->window)
+            break;
+        result = collect(d);
+    }
+    if (result != CONCORD_OK)
+        return result;
+    *request_at(d, d->count) = r;
+    d->count++;
+    d->lost = 0;
+    transmit(d, d->count - 1U);
+    return d->failed ? CONCORD_LINE_FAILED : CONCORD_OK;
+}
+
+/* Wait for everything that is on the way. */
+static concord_result finish(concord_device *d)
+{
+    concord_result result = CONCORD_OK;
+    while (result == CONCORD_OK && d->count != 0)
+        result = collect(d);
+    return result;
+}
+
+/* Send a request and wait for its reply of so many bytes at least and at the most. */
+static concord_result ask(concord_device *d, concord_request *r, uint32_t least, uint32_t most)
+{
+    r->reply = 1;
+    concord_result result = post(d, r);
+    if (result == CONCORD_OK)
+        result = finish(d);
+    return result == CONCORD_OK && (d->answered < least || d->answered > most) ? CONCORD_BAD_REPLY : result;
+}
+
+static concord_request request_of(uint8_t kind, uint8_t head_bytes)
+{
+    concord_request r;
+    r.kind = kind;
+    r.head_bytes = head_bytes;
+    r.reply = r.sent = 0;
+    r.bytes = 0;
+    r.data = r.head;
+    return r;
+}
+
+static concord_result write(concord_device *d, uint8_t region, uint32_t address, const uint8_t *data, uint32_t bytes)
+{
+    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES);
+    PUT(r.head, TARGET_REGION, region);
+    PUT(r.head, TARGET_ADDR, address);
+    r.data = data;
+    r.bytes = bytes;
+    return post(d, &r);
+}
+
+static concord_result read(concord_device *d, uint8_t region, uint32_t address, uint32_t count, uint32_t least, uint32_t most)
+{
+    concord_request r = request_of(CONCORD_KIND_READ, CONCORD_TARGET_BYTES + CONCORD_COUNT_BYTES);
+    PUT(r.head, TARGET_REGION, region);
+    PUT(r.head, TARGET_ADDR, address);
+    put_bits(r.head, 8U * CONCORD_TARGET_BYTES + CONCORD_COUNT_COUNT_SHIFT, CONCORD_COUNT_COUNT_BITS, count);
+    return ask(d, &r, least, most);
+}
+
+static const uint8_t *answer(const concord_device *d)
+{
+    return d->reply + CONCORD_HEADER_BYTES;
+}
+
+static concord_result read_register(concord_device *d, uint32_t address)
+{
+    return read(d, CONCORD_REGION_REGS, address, 1, CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
+}
+
+/* One WAIT; how the last run ended is looked at when nothing goes on any more. */
+static concord_result wait(concord_device *d, uint8_t *busy)
+{
+    concord_request r = request_of(CONCORD_KIND_WAIT, CONCORD_WAIT_BYTES);
+    PUT(r.head, WAIT_CYCLES, d->network->wait_cycles);
+    concord_result result = ask(d, &r, CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
+    if (result != CONCORD_OK)
+        return result;
+    *busy = (uint8_t)GET(answer(d), STATUS_BUSY);
+    if (*busy || !GET(answer(d), STATUS_TRAPPED))
+        return *busy || GET(answer(d), STATUS_DONE) ? CONCORD_OK : CONCORD_NOT_RUN;
+    result = read_register(d, CONCORD_REGISTER_TRAP);
+    if (result != CONCORD_OK)
+        return result;
+    d->trap = (uint8_t)GET(answer(d), TRAP_CODE);
+    d->trap_pc = (uint16_t)GET(answer(d), TRAP_PC);
+    return CONCORD_TRAPPED;
+}
+
+static concord_result wait_idle(concord_device *d)
+{
+    uint32_t start = now(d);
+    uint8_t busy = 1;
+    for (;;) {
+        concord_result result = wait(d, &busy);
+        if (result != CONCORD_OK || !busy)
+            return result;
+        if (now(d) - start > d->run_timeout_ms)
+            return CONCORD_BUSY;
+    }
+}
+
+/* Wait until nothing goes on, whatever has happened before. */
+static concord_result settle(concord_device *d)
+{
+    concord_result result = wait_idle(d);
+    return result == CONCORD_TRAPPED || result == CONCORD_NOT_RUN ? CONCORD_OK : result;
+}
+
+/* Write CONTROL. Its word has to stay until the request is answered. */
+static concord_result control(concord_device *d, uint8_t start, uint16_t pc)
+{
+    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES);
+    uint8_t *word = r.head + CONCORD_TARGET_BYTES;
+    PUT(r.head, TARGET_REGION, CONCORD_REGION_REGS);
+    PUT(r.head, TARGET_ADDR, CONCORD_REGISTER_CONTROL);
+    put_bits(word, 0, 8U * CONCORD_REGISTER_BYTES, 0);
+    PUT(word, CONTROL_START, start);
+    PUT(word, CONTROL_CLEAR_FLAGS, !start);
+    PUT(word, CONTROL_PC, pc);
+    return post(d, &r);
+}
+
+/* Numbers to groups of bytes -------------------------------------------------------------------- */
+
+typedef struct {
+    const concord_span *span;
+    int32_t row;
+    uint32_t column, rows;
+} cursor;
+
+static cursor cursor_of(const concord_span *span)
+{
+    cursor c;
+    c.span = span;
+    c.row = span->first;
+    c.column = c.rows = 0;
+    return c;
+}
+
+static int32_t next_element(cursor *c)
+{
+    if (c->rows == c->span->repeats)
+        *c = cursor_of(c->span + 1);
+    int32_t element = c->row + (int32_t)c->column * c->span->step;
+    if (++c->column == c->span->count) {
+        c->column = 0;
+        c->row += c->span->stride;
+        c->rows++;
+    }
+    return element;
+}
+
+static uint8_t too_large(double value)
+{
+    const double limit = CONCORD_BINARY16_MAX + 16.0; /* half an ulp beyond the greatest number */
+    return !(value < limit && value > -limit);
+}
+
+static double limited(double value, const concord_grid *grid)
+{
+    const double whole = 6755399441055744.0; /* 1.5 * 2**52: a sum has no room for a fraction */
+    double least = grid->least, greatest = grid->greatest, code = value * power_of_two(-grid->exponent);
+    double nearest = code > -whole / 4.0 && code < whole / 4.0 ? code + whole - whole : code;
+    if (nearest < 0.0 || nearest > 0.0)
+        code = nearest;
+    else
+        code *= 0.0; /* a zero keeps its sign */
+    code = code > least ? code : least;
+    return (code < greatest ? code : greatest) * power_of_two(grid->exponent);
+}
+
+/* The binary16 number of an element of an input. */
+static concord_result element_of(const concord_input *input, const void *inputs, int32_t element, uint16_t *half)
+{
+    const uint8_t *place = (const uint8_t *)inputs + input->place;
+    *half = element == CONCORD_BORDER ? input->border : 0;
+    if (element < 0)
+        return CONCORD_OK;
+    uint32_t scale = (uint32_t)element / input->inner % input->scales;
+    if (input->type == CONCORD_BYTES) {
+        *half = input->book[256U * scale + place[element]];
+        return CONCORD_OK;
+    }
+    float single;
+    memcpy(&single, place + (uint32_t)element * sizeof single, sizeof single);
+    double value = (double)single;
+    if (too_large(value))
+        return CONCORD_BAD_INPUT;
+    if (input->grid != NULL)
+        value = limited(value, input->grid);
+    if (input->middles != NULL)
+        value -= input->middles[scale];
+    if (input->powers != NULL)
+        value *= power_of_two(-input->powers[scale]);
+    value -= input->offset;
+    *half = half_of(value);
+    return too_large(value) ? CONCORD_BAD_INPUT : CONCORD_OK;
+}
+
+/* Mantissas with the exponent of the greatest, rounded to the nearest, of two the even one. */
+static int32_t quantise(const concord_network *n, const uint16_t *halves, int32_t *mantissas, uint32_t count)
+{
+    const int32_t fraction = (int32_t)CONCORD_BINARY16_PRECISION - 1;
+    int32_t exponent = n->exponent_least, most = (int32_t)((1U << (n->mantissa - 1U)) - 1U);
+    for (uint32_t k = 0; k < count; k++) {
+        int32_t field = halves[k] >> fraction & 31, digits = halves[k] & 0x3FF;
+        int32_t top = field - 15;
+        if (field == 0) {
+            top = CONCORD_BINARY16_EXP_MIN - fraction;
+            for (int32_t rest = digits; rest > 1; rest >>= 1)
+                top++;
+        }
+        if ((field != 0 || digits != 0) && top - (n->mantissa - 2) > exponent)
+            exponent = top - (n->mantissa - 2);
+    }
+    if (exponent > n->exponent_greatest)
+        exponent = n->exponent_greatest;
+    for (uint32_t k = 0; k < count; k++) {
+        int32_t field = halves[k] >> fraction & 31, digits = halves[k] & 0x3FF;
+        if (field != 0)
+            digits |= 0x400;
+        int32_t right = exponent - ((field != 0 ? field : 1) - 25), whole;
+        if (right > 12)
+            right = 12; /* all digits are gone */
+        if (right <= 0) {
+            whole = digits << -right;
+        } else {
+            int32_t rest = digits & ((1 << right) - 1), tie = 1 << (right - 1);
+            whole = (digits >> right) + (rest > tie || (rest == tie && (digits >> right & 1) != 0));
+        }
+        whole = whole > most ? most : whole;
+        mantissas[k] = (halves[k] & 0x8000) != 0 ? -whole : whole;
+    }
+    return exponent;
+}
+
+static uint32_t lanes_of(const concord_part *part, uint32_t group)
+{
+    return (group + 1U) % part->tiles == 0 ? part->last : part->lanes;
+}
+
+static uint32_t group_bytes(const concord_network *n, const concord_part *part, uint32_t lanes)
+{
+    switch (part->format) {
+    case CONCORD_WIDE:
+        return 2U * lanes;
+    case CONCORD_NARROW:
+        return n->narrow_bytes;
+    case CONCORD_BLOCKS:
+        return 1U + n->mantissa_bytes * lanes;
+    default:
+        return lanes;
+    }
+}
+
+static concord_result encode_group(const concord_device *d, const concord_part *part, const void *inputs, cursor *c,
+                                   uint32_t lanes, uint8_t *bytes)
+{
+    const concord_network *n = d->network;
+    const concord_input *input = &n->inputs[part->port];
+    uint16_t halves[CONCORD_LANES_MOST];
+    int32_t mantissas[CONCORD_LANES_MOST];
+    for (uint32_t k = 0; k < lanes; k++) {
+        int32_t element = next_element(c);
+        if (part->format == CONCORD_CODES) {
+            bytes[k] = ((const uint8_t *)inputs)[input->place + (uint32_t)element];
+            continue;
+        }
+        concord_result result = element_of(input, inputs, element, &halves[k]);
+        if (result != CONCORD_OK)
+            return result;
+        if (part->format == CONCORD_WIDE)
+            put_bits(bytes, 16U * k, 16, halves[k]);
+    }
+    if (part->format == CONCORD_WIDE || part->format == CONCORD_CODES)
+        return CONCORD_OK;
+    uint32_t exponent = (uint32_t)quantise(n, halves, mantissas, lanes);
+    uint32_t packed = part->format == CONCORD_NARROW;
+    uint32_t width = packed ? n->mantissa : 8U * n->mantissa_bytes, at = packed ? 0 : 8;
+    for (uint32_t k = 0; k < lanes; k++, at += width)
+        put_bits(bytes, at, width, (uint32_t)mantissas[k]);
+    exponent &= (1U << n->exponent_bits) - 1U;
+    put_bits(bytes, packed ? at : 0, packed ? 8U * n->narrow_bytes - at : 8U, exponent);
+    return CONCORD_OK;
+}
+
+/* Whether all elements of a group are finite. */
+static uint8_t decode_group(const concord_device *d, const concord_part *part, void *outputs, cursor *c, uint32_t lanes,
+                            const uint8_t *bytes)
+{
+    const concord_network *n = d->network;
+    uint8_t *place = (uint8_t *)outputs + n->outputs[part->port], finite = 1;
+    uint32_t packed = part->format == CONCORD_NARROW, width = packed ? n->mantissa : 8U * n->mantissa_bytes;
+    uint32_t first = packed ? 0 : 8, exponent = packed ? n->native * width : 0;
+    float unit = 0.0F;
+    if (part->format != CONCORD_WIDE)
+        unit = (float)power_of_two(signed_bits(get_bits(bytes, exponent, n->exponent_bits), n->exponent_bits));
+    for (uint32_t k = 0; k < lanes; k++) {
+        int32_t element = next_element(c);
+        float value;
+        if (element < 0)
+            continue;
+        if (part->format == CONCORD_WIDE) {
+            uint32_t half = get_bits(bytes, 16U * k, 16);
+            value = float_of_half(half);
+            if ((half & 0x7FFFU) >= CONCORD_BINARY16_INF)
+                finite = 0;
+        } else {
+            value = (float)signed_bits(get_bits(bytes, first + k * width, width), width) * unit;
+        }
+        memcpy(place + (uint32_t)element * sizeof value, &value, sizeof value);
+    }
+    return finite;
+}
+
+/* Groups to requests, and replies to groups ------------------------------------------------------------ */
+
+typedef struct {
+    concord_device *device;
+    uint8_t *slot; /* NULL if nothing is in it */
+    uint32_t used, limit, address;
+    uint8_t region, word; /* bytes of a word; 0: the address stays */
+} writer;
+
+static concord_result flush(writer *w)
+{
+    if (w->slot == NULL)
+        return CONCORD_OK;
+    concord_result result = write(w->device, w->region, w->address, w->slot, w->used);
+    w->address += w->word != 0 ? w->used / w->word : 0;
+    w->slot = NULL;
+    return result;
+}
+
+static concord_result write_part(writer *w, const concord_part *part, const void *inputs)
+{
+    concord_device *d = w->device;
+    cursor c = cursor_of(part->spans);
+    for (uint32_t group = 0; group < part->groups; group++) {
+        uint32_t lanes = lanes_of(part, group), bytes = group_bytes(d->network, part, lanes);
+        concord_result result = CONCORD_OK;
+        if (w->slot != NULL && w->used + bytes > w->limit)
+            result = flush(w);
+        while (result == CONCORD_OK && w->slot == NULL && d->count == d->network->slots)
+            result = collect(d);
+        if (result == CONCORD_OK && w->slot == NULL) {
+            w->slot = d->slots + (d->first + d->count) % d->network->slots * d->network->slot_bytes;
+            w->used = 0;
+        }
+        if (result == CONCORD_OK)
+            result = encode_group(d, part, inputs, &c, lanes, w->slot + w->used);
+        if (result != CONCORD_OK)
+            return result;
+        w->used += bytes;
+    }
+    return CONCORD_OK;
+}
+
+static uint8_t region_of(const concord_part *part)
+{
+    return part->format == CONCORD_WIDE ? CONCORD_REGION_WIDE : CONCORD_REGION_NARROW;
+}
+
+static concord_result write_vectors(concord_device *d, const concord_part *part, const void *inputs)
+{
+    writer w;
+    w.device = d;
+    w.slot = NULL;
+    w.used = 0;
+    w.limit = d->network->slot_bytes;
+    w.address = part->address;
+    w.region = region_of(part);
+    w.word = (uint8_t)group_bytes(d->network, part, part->lanes);
+    concord_result result = write_part(&w, part, inputs);
+    return result == CONCORD_OK ? flush(&w) : result;
+}
+
+static concord_result read_vectors(concord_device *d, const concord_part *part, void *outputs, uint8_t *finite)
+{
+    uint32_t word = group_bytes(d->network, part, part->lanes), most = (d->network->reply_bytes - OVERHEAD) / word;
+    cursor c = cursor_of(part->spans);
+    for (uint32_t at = 0; at < part->groups;) {
+        uint32_t count = part->groups - at < most ? part->groups - at : most;
+        concord_result result = read(d, region_of(part), part->address + at, count, count * word, count * word);
+        if (result != CONCORD_OK)
+            return result;
+        for (uint32_t k = 0; k < count; k++)
+            *finite &= decode_group(d, part, outputs, &c, part->lanes, answer(d) + k * word);
+        at += count;
+    }
+    return CONCORD_OK;
+}
+
+/* What users call --------------------------------------------------------------------------------- */
+
+concord_result concord_connect(concord_device *d, const concord_network *network, const concord_line *line,
+                               uint8_t *slots, uint8_t *reply)
+{
+    static const concord_device fresh;
+    const uint8_t flags[2] = {CONCORD_FLAG, CONCORD_FLAG}; /* they end what another host may have begun */
+    *d = fresh;
+    d->timeout_ms = 1000;
+    d->run_timeout_ms = 10000;
+    d->retries = 8;
+    d->line = *line;
+    d->network = network;
+    d->slots = slots;
+    d->reply = reply;
+    if (line->send(line->context, flags, sizeof flags) != 0)
+        return CONCORD_LINE_FAILED;
+    uint32_t start = now(d), last = start;
+    while (now(d) - last < QUIET_MS && now(d) - start < d->timeout_ms) {
+        poll(d);
+        if (d->failed)
+            return CONCORD_LINE_FAILED;
+        if (d->waiting != 0)
+            last = now(d);
+        d->waiting = 0;
+    }
+    d->first_number = (uint8_t)now(d); /* old replies to an old number are ignored */
+    d->connected = 1;
+    concord_request r = request_of(CONCORD_KIND_PING, 0);
+    const uint32_t bytes = (CONCORD_REGISTER_FINGERPRINT_HIGH + 1U) * CONCORD_REGISTER_BYTES;
+    concord_result result = ask(d, &r, bytes, bytes);
+    const uint32_t word = 8U * CONCORD_REGISTER_BYTES;
+    if (result == CONCORD_BAD_REPLY ||
+        (result == CONCORD_OK && get_bits(answer(d), CONCORD_REGISTER_MAGIC * word, word) != CONCORD_MAGIC))
+        result = CONCORD_NO_NPU;
+    if (result == CONCORD_OK && get_bits(answer(d), CONCORD_REGISTER_VERSION * word, word) != CONCORD_SPEC_VERSION)
+        result = CONCORD_VERSION;
+    if (result == CONCORD_OK &&
+        (get_bits(answer(d), CONCORD_REGISTER_FINGERPRINT * word, word) != network->fingerprint ||
+         get_bits(answer(d), CONCORD_REGISTER_FINGERPRINT_HIGH * word, word) != network->fingerprint_high))
+        result = CONCORD_FINGERPRINT;
+    d->connected = result == CONCORD_OK;
+    return result;
+}
+
+concord_result concord_clear_flags(concord_device *d)
+{
+    concord_result result = control(d, 0, 0);
+    if (result == CONCORD_OK)
+        result = settle(d);
+    if (result == CONCORD_OK)
+        d->flags = 0;
+    return result;
+}
+
+concord_result concord_load(concord_device *d)
+{
+    d->loaded = d->script = 0;
+    d->under_way = 0;
+    concord_result result = settle(d);
+    for (uint32_t k = 0; result == CONCORD_OK && k < d->network->segment_count; k++) {
+        const concord_segment *segment = &d->network->segments[k];
+        uint32_t most = (d->network->payload - CONCORD_TARGET_BYTES) / segment->word * segment->word;
+        for (uint32_t at = 0; result == CONCORD_OK && at < segment->bytes; at += most) {
+            uint32_t bytes = segment->bytes - at < most ? segment->bytes - at : most;
+            result = write(d, segment->region, segment->start + at / segment->word, segment->data + at, bytes);
+        }
+    }
+    if (result == CONCORD_OK)
+        result = finish(d);
+    if (result == CONCORD_OK)
+        result = concord_clear_flags(d);
+    d->loaded = result == CONCORD_OK;
+    return result;
+}
+
+/* Flags since they were cleared, and how a sample has ended that has all of its results. */
+static concord_result ended(concord_device *d, uint8_t finite)
+{
+    concord_result result = read_register(d, CONCORD_REGISTER_FLAGS_ANY);
+    if (result != CONCORD_OK)
+        return result;
+    d->flags = (uint8_t)get_bits(answer(d), 0, CONCORD_FLAGS);
+    return d->flags != 0 ? CONCORD_FLAGGED : finite ? CONCORD_OK : CONCORD_INFINITE;
+}
+
+/* After an error the next sample begins anew. */
+static concord_result after(concord_device *d, concord_result result)
+{
+    if (result == CONCORD_OK || result == CONCORD_FLAGGED || result == CONCORD_INFINITE)
+        return result;
+    d->script = 0;
+    d->under_way = 0;
+    (void)finish(d);
+    return result;
+}
+
+static concord_result run_phases(concord_device *d, const void *inputs, void *outputs)
+{
+    uint8_t finite = 1;
+    for (uint32_t k = 0; k < d->network->phase_count; k++) {
+        const concord_phase *phase = &d->network->phases[k];
+        concord_result result = CONCORD_OK;
+        for (uint32_t part = 0; result == CONCORD_OK && part < phase->inputs; part++)
+            result = write_vectors(d, &phase->parts[part], inputs);
+        if (result == CONCORD_OK)
+            result = control(d, 1, phase->pc);
+        if (result == CONCORD_OK)
+            result = wait_idle(d);
+        for (uint32_t part = 0; result == CONCORD_OK && part < phase->outputs; part++)
+            result = read_vectors(d, &phase->parts[phase->inputs + part], outputs, &finite);
+        if (result != CONCORD_OK)
+            return result;
+    }
+    return ended(d, finite);
+}
+
+concord_result concord_run(concord_device *d, const void *inputs, void *outputs)
+{
+    concord_result result = d->loaded ? CONCORD_OK : CONCORD_NOT_LOADED;
+    if (result == CONCORD_OK && d->under_way != 0)
+        result = CONCORD_TOO_MANY;
+    if (result != CONCORD_OK)
+        return result;
+    if (d->flags != 0)
+        result = concord_clear_flags(d);
+    if (result == CONCORD_OK)
+        result = run_phases(d, inputs, outputs);
+    return after(d, result);
+}
+
+concord_result concord_find_flags(concord_device *d, uint32_t *pc, uint8_t *flags)
+{
+    uint32_t most = d->network->reply_bytes - OVERHEAD, depth = d->network->program_depth;
+    *flags = 0;
+    while (*pc < depth) {
+        uint32_t count = depth - *pc < most ? depth - *pc : most;
+        concord_result result = read(d, CONCORD_REGION_FLAGS, *pc, count, count, count);
+        if (result != CONCORD_OK)
+            return result;
+        for (uint32_t k = 0; k < count; k++, (*pc)++) {
+            *flags = answer(d)[k];
+            if (*flags != 0)
+                return CONCORD_OK;
+        }
+    }
+    return CONCORD_OK;
+}
+
+concord_result concord_read(concord_device *d, uint8_t region, uint32_t address, uint32_t count, const uint8_t **words,
+                            uint32_t *bytes)
+{
+    concord_result result = read(d, region, address, count, 0, d->network->reply_bytes);
+    *words = answer(d);
+    *bytes = d->answered;
+    return result;
+}
+
+const char *concord_layer_of(const concord_network *network, uint32_t pc)
+{
+    const char *name = NULL;
+    for (uint32_t k = 0; k < network->layer_count && network->layers[k].pc <= pc; k++)
+        name = network->layers[k].name;
+    return name;
+}
+
+static const char *text_of(const char *const *texts, uint32_t count, uint32_t number)
+{
+    return number < count ? texts[number] : "?";
+}
+
+#define TEXT_OF(texts, number) text_of(texts, sizeof texts / sizeof *texts, number)
+
+const char *concord_text(concord_result result)
+{
+    static const char *const texts[] = {
+        "done",
+        "done, but a flag was raised: numbers were cut off",
+        "done, but a result is an infinity or a NaN",
+        "the program has trapped",
+        "an input is no finite number of binary16",
+        "the line has failed",
+        "no reply",
+        "requests or replies arrive damaged",
+        "the device expects another number: it was reset, or has another host",
+        "the device has refused a request",
+        "a reply has a wrong length",
+        "no NPU answers",
+        "the device has another version of the specification",
+        "the device has another configuration",
+        "not connected",
+        "no network is loaded",
+        "a run has not ended in time",
+        "no run has ended",
+        "the device is idle, but has fewer results than it must have",
+        "a result must be taken before",
+        "no sample is under way",
+        "this network cannot be streamed",
+    };
+    typedef char a_text_for_every_result[sizeof texts / sizeof *texts == CONCORD_RESULTS ? 1 : -1];
+    return TEXT_OF(texts, (uint32_t)result + 0U * sizeof(a_text_for_every_result));
+}
+
+const char *concord_refusal_text(uint8_t refusal)
+{
+    static const char *const texts[] = CONCORD_REPLY_TEXTS;
+    return TEXT_OF(texts, refusal);
+}
+
+const char *concord_flag_text(uint8_t number)
+{
+    static const char *const texts[] = CONCORD_FLAG_TEXTS;
+    return TEXT_OF(texts, number);
+}
+
+const char *concord_trap_text(uint8_t trap)
+{
+    static const char *const texts[] = CONCORD_TRAP_TEXTS;
+    return TEXT_OF(texts, trap);
+}

@@ -1,0 +1,275 @@
+"""The files of a host in C: a network with its image, and the library beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from concord.derive.c_host.plan import GroupFormat, HostInput, HostPart, HostPlan, plan
+from concord.derive.c_host.spec_header import spec_header
+from concord.derive.names import Names
+from concord.graph.ir import Shape
+from concord.image.words import to_bytes
+from concord.networks.folder import load
+from concord.spec.link import CRC_BYTES, HEADER, TARGET
+from concord.spec.memmap import RegionId, regions
+from concord.utils.files import check_place, write_text
+
+#: Files of the library, which are the same for all networks.
+LIBRARY = ("concord_host.h", "concord_host.c")
+SPEC_HEADER = "concord_spec.h"
+#: Requests on the way at the most, and bytes of data in one and of a reply at the most: buffers of the network.
+_SLOTS, _SLOT_BYTES, _REPLY_BYTES = 8, 256, 256
+#: One WAIT takes at most this part of a second.
+_WAIT_SECONDS = 0.1
+_C_WORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool"
+).split()
+
+
+def write_c_host(source: Path, path: Path) -> str:
+    """Write the host for a compiled network or an image: ``path``, its header, and the library beside it.
+
+    Returns what was written, for people. Errors are those of :func:`concord.networks.folder.load` and
+    :class:`concord.derive.c_host.plan.HostError`.
+    """
+    if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII) or path.stem.startswith("concord_"):
+        raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
+    made = plan(*load(source))
+    texts = c_files(made, path.stem)
+    for name in texts:
+        check_place(path.parent / name)
+    for name, text in texts.items():
+        write_text(path.parent / name, text)
+    return (
+        f"{len(made.inputs)} inputs, {len(made.outputs)} outputs, {_image_bytes(made):,} bytes of image; beside it "
+        + (", ".join(name for name in texts if name != path.name))
+    )
+
+
+def c_files(made: HostPlan, name: str) -> dict[str, str]:
+    """Texts of all files by name; ``name`` is what names in C begin with."""
+    writer = _Writer(made, name)
+    library = files("concord.derive.c_host") / "library"
+    texts = {f"{name}.c": writer.source(), f"{name}.h": writer.header(), SPEC_HEADER: spec_header()}
+    return texts | {part: (library / part).read_text(encoding="utf-8") for part in LIBRARY}
+
+
+def _segments(made: HostPlan) -> list[tuple[RegionId, int, bytes]]:
+    """Region, first word and bytes of what is loaded."""
+    image = made.image
+    program = to_bytes(image.program, regions(made.config)[RegionId.PROGRAM].nbytes).tobytes()
+    return [(RegionId.PROGRAM, 0, program), *((part.region, part.start, part.data) for part in image.segments)]
+
+
+def _image_bytes(made: HostPlan) -> int:
+    return sum(len(data) for _, _, data in _segments(made))
+
+
+class _Writer:
+    """Writes the texts of one network."""
+
+    def __init__(self, made: HostPlan, name: str):
+        self.made, self.name, self.upper = made, name, name.upper()
+        names = Names(_C_WORDS)
+        self.inputs = [names.new(port.name) for port in made.inputs]
+        names = Names(_C_WORDS)
+        self.outputs = [names.new(port.name) for port in made.outputs]
+        self._arrays: list[str] = []
+        self._spans: dict[tuple[str, ...], str] = {}
+        config = made.config
+        words = [regions(config)[region].nbytes for region in (RegionId.WIDE, RegionId.NARROW)]
+        self._slots = _SLOTS if config.request_buffer else 1
+        self._slot_bytes = max(*words, min(config.max_payload - TARGET.nbytes, _SLOT_BYTES))
+        overhead = HEADER.nbytes + CRC_BYTES
+        self._reply_bytes = overhead + max(*words, min(config.max_payload, _REPLY_BYTES))
+
+    # The header --------------------------------------------------------------------------------------
+
+    def header(self) -> str:
+        """The text of the header."""
+        name, upper, config = self.name, self.upper, self.made.config
+        title = _comment(str(self.made.image.metadata.get("name", "program")))
+        lines = [
+            f"/* {title}, for {_comment(config.name)}: written by `concord derive --to c-host`. */",
+            f"\n#ifndef {upper}_H\n#define {upper}_H\n",
+            '#include "concord_host.h"\n',
+            f"#define {upper}_FINGERPRINT {config.fingerprint:#018x}ULL",
+            "\n/* What a run takes. */",
+            "typedef struct {",
+            *(
+                _member(c_name, port.shape, port.name)
+                for c_name, port in zip(self.inputs, self.made.inputs, strict=True)
+            ),
+            f"}} {name}_inputs;",
+            "\n/* What a run gives. */",
+            "typedef struct {",
+            *(
+                _member(c_name, port.shape, port.name)
+                for c_name, port in zip(self.outputs, self.made.outputs, strict=True)
+            ),
+            f"}} {name}_outputs;",
+            "\n/* A connection, with its buffers. */",
+            "typedef struct {",
+            "    concord_device device;",
+            f"    uint8_t slots[{self._slots * self._slot_bytes}], reply[{self._reply_bytes}];",
+            f"}} {name}_npu;\n",
+            f"extern const concord_network {name}_network;\n",
+            "/* See concord_host.h. */",
+            f"concord_result {name}_connect({name}_npu *npu, const concord_line *line);",
+            f"concord_result {name}_load({name}_npu *npu);",
+            f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs);",
+            "\n#endif",
+        ]
+        return "\n".join(lines) + "\n"
+
+    # The source --------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The text of the source."""
+        name = self.name
+        body = "\n\n".join([*self._tables(), self._network(), *self._functions()])
+        return f'/* See {name}.h. */\n\n#include "{name}.h"\n\n{body}\n'
+
+    def _tables(self) -> list[str]:
+        made, table = self.made, regions(self.made.config)
+        rows = []
+        for k, (region, start, data) in enumerate(_segments(made)):
+            if data:
+                self._arrays.append(_byte_array(f"segment_{k}", data))
+                rows.append(
+                    f"{{CONCORD_REGION_{region.name}, {table[region].nbytes}, {start}, {len(data)}, segment_{k}}}"
+                )
+        inputs = [self._input(k, port) for k, port in enumerate(made.inputs)]
+        outputs = [f"offsetof({self.name}_outputs, {c_name})" for c_name in self.outputs]
+        phases = []
+        for k, phase in enumerate(made.phases):
+            parts = [self._part(part) for part in (*phase.inputs, *phase.outputs)]
+            self._arrays.append(_array("concord_part", f"parts_{k}", parts))
+            phases.append(f"{{{phase.pc}, {len(phase.inputs)}, {len(phase.outputs)}, parts_{k}}}")
+        layers = self._layers()
+        return [
+            *self._arrays,
+            _array("concord_segment", "segments", rows),
+            _array("concord_input", "input_ports", inputs),
+            _array("uint32_t", "output_places", outputs),
+            _array("concord_phase", "phases", phases),
+            *([_array("concord_layer", "layers", layers)] if layers else []),
+        ]
+
+    def _layers(self) -> list[str]:
+        metadata = self.made.image.metadata
+        starts = metadata.get("program", [])
+        return [f"{{{pc}, {_text(str(metadata['layers'][layer]['name']))}}}" for pc, layer in starts]
+
+    def _input(self, number: int, port: HostInput) -> str:
+        grid = powers = middles = "NULL"
+        if port.grid is not None:
+            grid = f"&grid_{number}"
+            fields = f"{port.grid.exponent}, {port.grid.least}, {port.grid.greatest}"
+            self._arrays.append(f"static const concord_grid grid_{number} = {{{fields}}};")
+        if port.powers.any():
+            powers = f"powers_{number}"
+            self._arrays.append(_array("int8_t", powers, map(str, port.powers.tolist())))
+        if port.middles.any():
+            middles = f"middles_{number}"
+            self._arrays.append(_array("double", middles, map(_double, port.middles.tolist())))
+        place = f"offsetof({self.name}_inputs, {self.inputs[number]})"
+        tables = f"{grid}, {powers}, {middles}, {_double(port.offset)}, {len(port.powers)}, {port.inner}, NULL"
+        return f"{{{place}, CONCORD_FLOATS, {port.border:#06x}, {tables}}}"
+
+    def _part(self, part: HostPart) -> str:
+        rows = tuple(f"{{{s.first}, {s.step}, {s.stride}, {s.count}, {s.repeats}}}" for s in part.spans)
+        if rows not in self._spans:
+            self._spans[rows] = f"spans_{len(self._spans)}"
+            self._arrays.append(_array("concord_span", self._spans[rows], rows))
+        form = f"CONCORD_{GroupFormat(part.format).name}"
+        numbers = f"{part.lanes}, {part.last}, {part.tiles}, {part.groups}, {part.address}"
+        return f"{{{part.port}, {form}, {numbers}, {self._spans[rows]}}}"
+
+    def _network(self) -> str:
+        config, made = self.made.config, self.made
+        wait = max(1, min(int(config.clock_hz * _WAIT_SECONDS), (1 << 32) - 1))
+        narrow, script = config.narrow_word.nbytes, 0
+        fields = {
+            "fingerprint": f"{config.fingerprint & 0xFFFF_FFFF:#010x}U",
+            "fingerprint_high": f"{config.fingerprint >> 32:#010x}U",
+            "native": config.native,
+            "mantissa": config.act_mant,
+            "mantissa_bytes": config.mantissa_bytes,
+            "exponent_bits": config.act_exp_width,
+            "narrow_bytes": narrow,
+            "script_word": script,
+            "exponent_least": config.act.exp_min,
+            "exponent_greatest": config.act.exp_max,
+            "program_depth": config.program_depth,
+            "payload": config.max_payload,
+            "window": config.request_buffer,
+            "outbox": config.outbox_depth,
+            "wait_cycles": f"{wait}U",
+            "slots": self._slots,
+            "slot_bytes": self._slot_bytes,
+            "reply_bytes": self._reply_bytes,
+            "segments": "segments",
+            "inputs": "input_ports",
+            "outputs": "output_places",
+            "phases": "phases",
+            "route": "NULL",
+            "layers": "layers" if self._layers() else "NULL",
+            "segment_count": "sizeof segments / sizeof *segments",
+            "phase_count": len(made.phases),
+            "layer_count": len(self._layers()),
+        }
+        lines = "".join(f"    .{field} = {value},\n" for field, value in fields.items())
+        return f"const concord_network {self.name}_network = {{\n{lines}}};"
+
+    def _functions(self) -> Iterable[str]:
+        name = self.name
+        yield (
+            f"concord_result {name}_connect({name}_npu *npu, const concord_line *line)\n{{\n"
+            f"    return concord_connect(&npu->device, &{name}_network, line, npu->slots, npu->reply);\n}}"
+        )
+        yield f"concord_result {name}_load({name}_npu *npu)\n{{\n    return concord_load(&npu->device);\n}}"
+        yield (
+            f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs)\n{{\n"
+            "    return concord_run(&npu->device, inputs, outputs);\n}"
+        )
+
+
+# Texts of C -----------------------------------------------------------------------------------------
+
+
+def _comment(text: str) -> str:
+    """A text that may stand in a comment."""
+    return "".join(c if " " <= c <= "~" else "_" for c in text).replace("*/", "* /").replace("/*", "/ *")
+
+
+def _text(text: str) -> str:
+    """A text as a literal of C; other characters than printable ASCII ones as underscores."""
+    plain = "".join(c if " " <= c <= "~" else "_" for c in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?") + '"'
+
+
+def _double(value: float) -> str:
+    """Exactly this number: with 17 digits a compiler that follows IEEE 754 reads it back."""
+    return repr(float(value))
+
+
+def _member(name: str, shape: Shape, original: str) -> str:
+    sizes = "".join(f"[{size}]" for size in shape)
+    text = "" if original == name else f" /* {_comment(original)} */"
+    return f"    float {name}{sizes};{text}"
+
+
+def _array(kind: str, name: str, rows: Iterable[str]) -> str:
+    body = "".join(f"    {row},\n" for row in rows)
+    return f"static const {kind} {name}[] = {{\n{body}}};"
+
+
+def _byte_array(name: str, data: bytes) -> str:
+    lines: Sequence[bytes] = [data[at : at + 20] for at in range(0, len(data), 20)]
+    body = "".join(f"    {', '.join(map(str, line))},\n" for line in lines)
+    return f"static const uint8_t {name}[] = {{\n{body}}};"

@@ -1,0 +1,97 @@
+/* Runs a derived host on samples: harness LINE SAMPLES RESULTS MODE TIMEOUT, with LINE the number of a socket.
+ *
+ * Prints a line for every call: the result, its text, the flags, and what was refused or trapped. */
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "net.h"
+
+static int send_bytes(void *context, const uint8_t *bytes, uint32_t count)
+{
+    int line = *(int *)context;
+    while (count != 0) {
+        ssize_t sent = write(line, bytes, count);
+        if (sent < 0)
+            return -1;
+        bytes += sent;
+        count -= (uint32_t)sent;
+    }
+    return 0;
+}
+
+static int32_t receive_bytes(void *context, uint8_t *bytes, uint32_t most)
+{
+    struct pollfd line = {*(int *)context, POLLIN, 0};
+    if (poll(&line, 1, 1) <= 0)
+        return 0;
+    ssize_t count = read(line.fd, bytes, most);
+    return count <= 0 ? -1 : (int32_t)count;
+}
+
+static uint32_t milliseconds(void *context)
+{
+    struct timespec now;
+    (void)context;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint32_t)(now.tv_sec * 1000 + now.tv_nsec / 1000000);
+}
+
+static net_npu npu;
+static net_inputs inputs;
+static net_outputs outputs;
+
+static concord_result say(const char *call, concord_result result)
+{
+    const concord_device *d = &npu.device;
+    printf("%s: %d %s; flags %u, refusal %s, trap %s at %u, repeated %u\n", call, (int)result, concord_text(result), d->flags,
+           concord_refusal_text(d->refusal), concord_trap_text(d->trap), d->trap_pc, d->repeated);
+    return result;
+}
+
+/* What raised flags, by layer. */
+static void find_flags(void)
+{
+    uint32_t pc = 0;
+    uint8_t flags = 0;
+    while (concord_find_flags(&npu.device, &pc, &flags) == CONCORD_OK && flags != 0) {
+        const char *layer = concord_layer_of(&net_network, pc);
+        for (uint8_t bit = 0; bit < 8; bit++)
+            if ((flags >> bit & 1) != 0)
+                printf("flag: %s %s\n", layer == NULL ? "?" : layer, concord_flag_text(bit));
+        pc++;
+    }
+}
+
+int main(int count, char **words)
+{
+    if (count != 6)
+        return 2;
+    int line_number = atoi(words[1]);
+    concord_line line = {send_bytes, receive_bytes, milliseconds, &line_number};
+    FILE *samples = fopen(words[2], "rb"), *results = fopen(words[3], "wb");
+    if (samples == NULL || results == NULL)
+        return 2;
+    if (say("connect", net_connect(&npu, &line)) != CONCORD_OK)
+        return 1;
+    npu.device.timeout_ms = (uint32_t)atoi(words[5]);
+    npu.device.retries = 60;
+    if (say("load", net_load(&npu)) != CONCORD_OK)
+        return 1;
+    while (fread(&inputs, sizeof inputs, 1, samples) == 1) {
+        concord_result result = say("run", net_run(&npu, &inputs, &outputs));
+        if (result != CONCORD_OK && result != CONCORD_FLAGGED && result != CONCORD_INFINITE)
+            return 1;
+        fwrite(&outputs, sizeof outputs, 1, results);
+        if (result == CONCORD_FLAGGED)
+            find_flags();
+    }
+    fclose(samples);
+    fclose(results);
+    return 0;
+}

@@ -1,0 +1,126 @@
+"""Hosts in C on this machine: compiled, and connected to a device over a socket."""
+
+import atexit
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from concord.derive.c_host.plan import plan
+from concord.derive.c_host.source import LIBRARY, SPEC_HEADER, c_files
+from concord.derive.c_host.spec_header import spec_header
+
+HARNESS = Path(__file__).parent / "c_host" / "harness.c"
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+needs_compiler = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror"]
+#: Of executables, which stop at undefined behaviour and at accesses outside of objects.
+CHECKED = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover"]
+
+
+def write_host(image, package, folder, name="net"):
+    """The files of a host; returns its plan."""
+    made = plan(image, package)
+    for file, text in c_files(made, name).items():
+        (folder / file).write_text(text)
+    return made
+
+
+def build(folder, options=CHECKED, compiler=None):
+    """Compile a host with the harness; returns the executable."""
+    command = compiler or COMPILERS[0]
+    _compile([command, *STRICT, *options, "-c", folder / "net.c", "-o", folder / "net.o"])
+    objects = [folder / "net.o", _library(command, tuple(options))]
+    _compile([command, *options, "-D_GNU_SOURCE", "-I", folder, HARNESS, *objects, "-o", folder / "host"])
+    return folder / "host"
+
+
+@cache
+def _library(command, options):
+    """The object of the library, which is the same for all networks."""
+    folder = Path(tempfile.mkdtemp(prefix="c-host-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = files("concord.derive.c_host") / "library"
+    for name in LIBRARY:
+        (folder / name).write_text((library / name).read_text())
+    (folder / SPEC_HEADER).write_text(spec_header())
+    _compile([command, *STRICT, *options, "-c", folder / "concord_host.c", "-o", folder / "concord_host.o"])
+    return folder / "concord_host.o"
+
+
+def _compile(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+class Run:
+    """What a host has printed and written."""
+
+    def __init__(self, done, data, made):
+        self.code, self.text = done
+        self.calls = re.findall(r"^(\w+): (\d+) (.*?); flags (\d+)", self.text, re.MULTILINE)
+        self.flags = set(re.findall(r"^flag: (.*) (\w+)$", self.text, re.MULTILINE))
+        self.repeated = max((int(n) for n in re.findall(r"repeated (\d+)", self.text)), default=0)
+        width = sum(int(np.prod(port.shape)) for port in made.outputs)
+        values = np.frombuffer(data, np.float32).reshape(-1, width)
+        self.outputs, at = {}, 0
+        for port in made.outputs:
+            size = int(np.prod(port.shape))
+            self.outputs[port.name] = values[:, at : at + size].reshape(-1, *port.shape)
+            at += size
+
+
+def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=1000, patience=120):
+    """Run a compiled host on samples, with a device behind a socket.
+
+    ``damage(data, way)`` changes bytes on the line, ``way`` being ``"request"`` or ``"reply"``.
+    """
+    size = len(next(iter(inputs.values())))
+    columns = [inputs[port.name].astype(np.float32).reshape(size // made.batch, -1) for port in made.inputs]
+    (folder / "samples").write_bytes(
+        b"".join(b"".join(c[k].tobytes() for c in columns) for k in range(len(columns[0])))
+    )
+    ours, theirs = socket.socketpair()
+    command = [folder / "host", str(theirs.fileno()), folder / "samples", folder / "results", mode, str(timeout)]
+    process = subprocess.Popen(
+        command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    theirs.close()
+    pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data)))
+    pump.start()
+    try:
+        text, _ = process.communicate(timeout=patience)
+    finally:
+        process.kill()
+        pump.join()
+        ours.close()
+    return Run((process.returncode, text), (folder / "results").read_bytes(), made)
+
+
+def _pump(line, transport, damage):
+    """Carry bytes until the host ends."""
+    line.setblocking(False)
+    while True:
+        try:
+            data = line.recv(4096)
+            if not data:
+                return
+            transport.write(damage(data, "request"))
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            return
+        reply = transport.read(4096, 0.002)
+        if reply:
+            try:
+                line.sendall(damage(reply, "reply"))
+            except (BrokenPipeError, ConnectionResetError):
+                return
