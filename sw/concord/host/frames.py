@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from concord.spec.link import CRC_BYTES, ESCAPE, ESCAPE_XOR, FLAG, HEADER
+from concord.spec.link import CRC_BYTES, ESCAPE, ESCAPE_XOR, FLAG, HEADER, RESUME
 
 _FLAG = bytes([FLAG])
 _ESCAPE = bytes([ESCAPE])
 _ESCAPED_ESCAPE = bytes([ESCAPE, ESCAPE ^ ESCAPE_XOR])
 _ESCAPED_FLAG = bytes([ESCAPE, FLAG ^ ESCAPE_XOR])
+#: A pause that ends with RESUME, or an escape and perhaps a pause behind it.
+_PAUSE = re.compile(b"%c+(%c?)" % (ESCAPE, RESUME))
 
 
 def line_bytes(payload: int) -> int:
@@ -106,3 +109,17 @@ class FrameReader:
     def reset(self) -> None:
         """Forget what has arrived since the last flag."""
         self._raw.clear()
+
+
+class PauseFilter:
+    """Takes the pauses of a device that its line did not wait for out of its bytes (``concord.spec.link.RESUME``)."""
+
+    def __init__(self) -> None:
+        self._held = b""  # an escape whose meaning comes with the bytes behind it
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes from the line and return those of frames, and flags; an escape is kept back for what follows."""
+        data = self._held + data
+        whole = data.rstrip(_ESCAPE)
+        self._held = _ESCAPE if len(whole) < len(data) else b""
+        return _PAUSE.sub(lambda match: b"" if match[1] else _ESCAPE, whole)

@@ -25,6 +25,9 @@ from concord.spec.fields import Field, Layout
 FLAG = 0x7E
 ESCAPE = 0x7D
 ESCAPE_XOR = 0x20
+#: What ends a pause. On a line whose clock does not wait a device that has no byte for the middle of a frame sends
+#: ``ESCAPE`` until it has one, and then this byte; where its last byte was ``ESCAPE`` anyway, this byte is left out.
+RESUME = 0x7F
 
 #: seq, kind (status in a reply), length of the payload
 HEADER = Layout((Field("seq", 8), Field("kind", 8), Field("length", 16)))

@@ -6,8 +6,8 @@ from zlib import crc32
 
 import pytest
 
-from concord.host.frames import Frame, FrameError, FrameReader, enclose
-from concord.spec.link import CRC_BYTES, ESCAPE, FLAG, HEADER, Kind, Status
+from concord.host.frames import Frame, FrameError, FrameReader, PauseFilter, enclose
+from concord.spec.link import CRC_BYTES, ESCAPE, FLAG, HEADER, RESUME, Kind, Status
 from concord.spec.memmap import RegionId
 
 CORNERS = [FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255]
@@ -98,3 +98,21 @@ def test_another_length_with_a_good_checksum(more):
 def test_every_byte_survives_the_line():
     body = bytes(range(256)) + bytes([FLAG, ESCAPE, FLAG, FLAG ^ 0x20, ESCAPE ^ 0x20, ESCAPE, ESCAPE])
     assert list(FrameReader().feed(enclose(body))) == [body]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 10_000])
+def test_pauses_leave_no_trace(piece):
+    """In front of any byte within a frame, that of an escape sequence among them, and wherever the line is cut."""
+    rng = random.Random(piece)
+    plain = b"".join(Frame(n % 256, RESUME, payload).encode() for n, payload in enumerate(payloads()))
+    line = bytearray()
+    for before, byte in zip(bytes([FLAG]) + plain, plain, strict=False):
+        length = rng.choice([0, 0, 1, 2, 5])
+        if before == ESCAPE:
+            line += bytes([ESCAPE] * length)
+        elif before != FLAG and length:
+            line += bytes([*[ESCAPE] * length, RESUME])
+        line.append(byte)
+    assert line.count(RESUME) > plain.count(RESUME)
+    pauses = PauseFilter()
+    assert b"".join(pauses.feed(bytes(line[at : at + piece])) for at in range(0, len(line), piece)) == plain
