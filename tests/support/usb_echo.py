@@ -4,13 +4,12 @@ import random
 from functools import cache
 
 from amaranth import Module
-from amaranth.back import verilog
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.host.usb_host import Pid, UsbHost
 from concord.host.usb_rtl import RtlLine
-from concord_rtl.flow.verilate import WRAPPER, compile_verilog
+from concord_rtl.flow.verilate import USB_WRAPPER, build
 from concord_rtl.link.usb_port import UsbPort
 
 CLOCK_HZ = 80e6
@@ -34,9 +33,7 @@ class Echo(wiring.Component):
 
 @cache
 def echo_library():
-    return compile_verilog(
-        verilog.convert(Echo(), name="echo", emit_src=False), "echo", wrapper=WRAPPER.with_name("verilate_usb.cpp")
-    )
+    return build(Echo(), "echo", wrapper=USB_WRAPPER)
 
 
 class FaultyLine:
@@ -59,13 +56,8 @@ class FaultyLine:
         self.faults = 0
         self._rng = random.Random(seed)
 
-    @property
-    def time(self):
-        return self.line.time
-
-    @property
-    def cycles(self):
-        return self.line.cycles
+    def __getattr__(self, name):
+        return getattr(self.line, name)
 
     def hold(self, state, seconds):
         self.line.hold(state, seconds)

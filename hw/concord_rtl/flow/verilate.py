@@ -46,6 +46,7 @@ except ImportError:  # Windows: two processes that need the same library both bu
     fcntl = None
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
+USB_WRAPPER = Path(__file__).with_name("verilate_usb.cpp")
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
     *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
@@ -229,6 +230,10 @@ def _simulated(config: NpuConfig, link: LinkKind) -> tuple[wiring.Component, Pat
 
     if link is LinkKind.UART:
         return NpuTop(config), WRAPPER
+    if link is LinkKind.USB:
+        from concord_rtl.flow.usb_top import UsbNpu
+
+        return UsbNpu(config), USB_WRAPPER
     raise SimulationError(f"link must be one that is simulated, not {link.value}")
 
 

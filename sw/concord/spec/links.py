@@ -44,6 +44,10 @@ class Adapter:
 #: that is 13 ms and 0.7 to 1.2 ms a request besides its bytes.
 FTDI = Adapter(name="FTDI", latency=1e-3, default_latency=16e-3)
 
+#: The host's own driver of serial ports over USB, which has no timer: what a reply waits for is the next frame, at the
+#: most 1 ms. An assumption, to be measured on a board.
+CDC_ACM = Adapter(name="CDC-ACM", latency=1e-3, default_latency=1e-3)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSpec:
@@ -109,3 +113,15 @@ def uart(baud: int = BAUD, adapter: Adapter = FTDI) -> LinkSpec:
     """A serial port with a bit rate."""
     text = f"{baud / 1e6:g} Mbit/s"
     return LinkSpec(kind=LinkKind.UART, text=text, bytes_per_second=baud / BYTE_BITS, adapter=adapter, baud=baud)
+
+
+#: USB full speed, as it was measured with writes of 1,020 bytes in the simulation: of the 1.2 MB/s that frames have
+#: room for, questions for replies take a part (docs/usb.md).
+USB = LinkSpec(
+    kind=LinkKind.USB,
+    text="1.03 MB/s",
+    bytes_per_second=1.03e6,
+    adapter=CDC_ACM,
+    controlled=True,
+    shared=True,
+)

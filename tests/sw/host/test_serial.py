@@ -7,7 +7,7 @@ import pytest
 from concord.host import Link, LinkError, connect, serial_port
 from concord.host.errors import LinkTimeout
 from concord.host.serial_port import LatencyWarning, SerialTransport
-from concord.spec.links import uart
+from concord.spec.links import USB, uart
 from concord.spec.presets import TINY
 from support.link_model import DeviceModel, ModelTransport
 from support.pty_bridge import bridged
@@ -69,18 +69,21 @@ class Port:
         type(self).asked = wanted
 
 
+FTDI_PORT = uart(3_000_000)
+
+
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """Opens a port of Linux whose latency timer shows so many milliseconds, with a driver as described."""
     monkeypatch.setattr(serial_port, "PORTS", tmp_path)
 
-    def opening(timer, refuses=None):
+    def opening(timer, refuses=None, link=FTDI_PORT):
         (tmp_path / "ttyUSB7" / "device").mkdir(parents=True)
         if timer is not None:
             (tmp_path / "ttyUSB7" / "device" / "latency_timer").write_text(f"{timer}\n")
         kind = type("Here", (Port,), {"refuses": refuses})
         monkeypatch.setattr(serial_port.serial, "Serial", kind)
-        SerialTransport("/dev/ttyUSB7", uart(3_000_000))
+        SerialTransport("/dev/ttyUSB7", link)
         return kind.asked
 
     return opening
@@ -106,3 +109,7 @@ def test_replies_that_are_held_back_are_told(opened, tmp_path, refuses):
 def test_a_system_without_the_setting_is_told(opened, refuses):
     with pytest.warns(LatencyWarning, match="latency timer of the port to 1 ms .Windows: Device Manager"):
         opened(None, refuses)
+
+
+def test_a_link_without_a_timer_is_quiet_on_every_system(opened):
+    assert opened(None, NotImplementedError(), USB) is None

@@ -8,6 +8,7 @@ import pytest
 
 from concord.host.errors import DeviceError
 from concord.host.rtl import find_library
+from concord.spec.links import LinkKind
 from concord.spec.presets import TINY
 from concord.utils import extras
 from support.commands import run
@@ -20,7 +21,7 @@ def test_the_command_of_a_checkout():
     """The folder is one that pip takes, and the extras that messages name are there."""
     assert extras.install_command("fast") == f"pip install -e '{ROOT}[fast]'"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"hw", "fast", "demo", "parallel", "torch", "prove"} <= set(project["optional-dependencies"])
+    assert {"hw", "usb", "fast", "demo", "parallel", "torch", "prove"} <= set(project["optional-dependencies"])
 
 
 def test_the_command_of_a_wheel(monkeypatch, tmp_path):
@@ -32,6 +33,12 @@ def test_without_the_hardware_extra(monkeypatch):
     monkeypatch.setattr("concord.host.rtl.missing", lambda modules: ["amaranth"])
     with pytest.raises(DeviceError, match=r"^the RTL needs amaranth, not installed; pip install -e '.*\[hw\]'$"):
         find_library(TINY)
+
+
+def test_without_the_usb_extra(monkeypatch):
+    monkeypatch.setattr("concord.host.rtl.missing", lambda modules: [name for name in modules if name == "luna"])
+    with pytest.raises(DeviceError, match=r"^the RTL needs luna, not installed; pip install -e '.*\[usb\]'$"):
+        find_library(TINY, link=LinkKind.USB)
 
 
 def test_the_command_line_without_the_hardware_extra(monkeypatch, tmp_path):
