@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from amaranth.build import Resource
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
@@ -62,6 +64,8 @@ class Board:
         Options that tell nextpnr the device.
     placements : mapping of str to Placement
         By preset, for those that nearly fill the device.
+    spi : Resource or None
+        Pins for a host with a serial peripheral interface: ``sck``, ``csn``, ``copi`` and ``cipo``.
     """
 
     name: str
@@ -73,3 +77,4 @@ class Board:
     leds: tuple[tuple[str, int], ...]
     place: tuple[str, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
+    spi: Resource | None = None

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from amaranth.build import Attrs, Clock, Pins, Resource, Subsignal
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.links import SPI_HZ
 from concord_boards import floorplan
 from concord_boards.board import Board, Placement
 
@@ -14,6 +16,17 @@ _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"),
 
 #: For 256 multiply-accumulates per cycle: rows side by side, and places of registers without regard to clock enables.
 _FIXED = Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set",), router=_PATIENT)
+
+#: The first four pins of J1: gp0 is a pin that clocks can come from.
+_SPI = Resource(
+    "spi",
+    0,
+    Subsignal("sck", Pins("0+", dir="i", conn=("gpio", 0)), Clock(2 * SPI_HZ)),
+    Subsignal("csn", Pins("0-", dir="i", conn=("gpio", 0)), Attrs(PULLMODE="UP")),
+    Subsignal("copi", Pins("1+", dir="i", conn=("gpio", 0))),
+    Subsignal("cipo", Pins("1-", dir="o", conn=("gpio", 0)), Attrs(SLEWRATE="FAST")),
+    Attrs(IO_TYPE="LVCMOS33"),
+)
 
 
 def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
@@ -28,6 +41,7 @@ def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
         leds=(("led", 0), ("led", 1), ("led", 2)),
         place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
         placements=placements,
+        spi=_SPI,
     )
 
 

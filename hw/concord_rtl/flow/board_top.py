@@ -9,6 +9,7 @@ from concord.spec.links import LinkKind, LinkSpec
 from concord_boards import Board
 from concord_rtl.families.family import Pll
 from concord_rtl.flow.clocking import Clocking, clock_of
+from concord_rtl.flow.ports.spi import SpiPort
 from concord_rtl.flow.ports.uart import UartPort, divisor_of
 from concord_rtl.parts.component import Component
 
@@ -90,4 +91,6 @@ class BoardTop(Component):
         """What is at the pins: a component with the byte streams ``o`` (received) and ``i`` (to send)."""
         if link.kind is LinkKind.UART and link.baud is not None:
             return UartPort(self.board, self.clocking, link.baud)
+        if link.kind is LinkKind.SPI:
+            return SpiPort(self.board)
         raise ValueError(f"link must be one that there are pins for, not {link.name!r}")

@@ -53,10 +53,13 @@ class _Giver(Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         place = Signal(range(DATA_BITS))  # of the bit on the wire
+        first = Signal(init=1)  # it is the first one
+        bit = Signal()  # the bit on the wire if it is not
         byte = Signal(DATA_BITS, init=FLAG)
         paused = Signal()  # there was an escape that belongs to no byte
-        m.d.comb += self.cipo.eq(byte[::-1].bit_select(place, 1))
-        m.d.places += place.eq(place + 1)
+        m.d.comb += self.cipo.eq(Mux(first, byte[-1], bit))
+        m.d.places += [place.eq(place + 1), first.eq(place.all())]
+        m.d.sync += bit.eq(Cat(byte[-2::-1], byte[-1]).bit_select(place, 1))  # the way to the pin is a short one
         with m.If(place.all()):
             with m.If(self.i.valid):
                 m.d.comb += self.i.ready.eq(~paused)

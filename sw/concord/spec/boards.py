@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from concord.spec.links import USB, LinkSpec, uart
+from concord.spec.links import SLOW_SPI_HZ, SPI_HZ, USB, LinkSpec, spi, uart
 from concord.spec.names import unknown_name
 
 
@@ -45,22 +45,27 @@ class BoardSpec:
         raise unknown_name("link", [link.name for link in self.links], str(name))
 
 
+#: Links of the boards ULX3S.
+_ULX3S = (uart(3_000_000), USB, spi(SPI_HZ))
+
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": BoardSpec(
         presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
         clock_hz=81_750_000,
         aim_hz=82_000_000,
-        links=(uart(3_000_000), USB),
+        links=_ULX3S,
     ),
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=(uart(3_000_000), USB)),
-    "icebreaker": BoardSpec(presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
+    "icebreaker": BoardSpec(
+        presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000, links=(uart(), spi(SLOW_SPI_HZ))
+    ),
 }
 
 #: What is assumed of a board that is not known.
-_ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0, links=(uart(), USB))
+_ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0, links=(uart(), USB, spi(SLOW_SPI_HZ)))
 
 #: The board that everything is for if nothing says which.
 DEFAULT_BOARD = next(iter(BOARD_SPECS))
@@ -89,5 +94,5 @@ def board_of_name(name: str) -> str:
 
 
 def link_of(board: str, name: str | None = None) -> LinkSpec:
-    """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port or USB."""
+    """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port, USB or SPI."""
     return (BOARD_SPECS[board] if board in BOARD_SPECS else _ANY_BOARD).link(name)

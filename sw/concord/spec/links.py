@@ -69,6 +69,8 @@ class LinkSpec:
         Whether the line holds bytes back while the device takes none, so that no byte is ever dropped.
     shared : bool
         Whether both directions share the line.
+    clock_hz : int or None
+        Of a bus whose clock the host makes: the greatest that there are bits for in time.
     """
 
     kind: LinkKind
@@ -78,6 +80,7 @@ class LinkSpec:
     baud: int | None = None
     controlled: bool = False
     shared: bool = False
+    clock_hz: int | None = None
 
     @property
     def name(self) -> str:
@@ -125,3 +128,19 @@ USB = LinkSpec(
     controlled=True,
     shared=True,
 )
+
+
+#: The driver of Linux for what is on a bus that has no driver of its own: what a call costs beside its bytes. An
+#: assumption, to be measured on a board.
+SPIDEV = Adapter(name="spidev", latency=50e-6, default_latency=50e-6)
+#: Share of the clock that is left for bytes, behind gaps between them and between calls. An assumption, likewise.
+_SPIDEV_SHARE = 0.64
+#: Clocks of slaves whose bits are back within half a period: on ECP5, and on iCE40 with slower pads.
+SPI_HZ, SLOW_SPI_HZ = 50_000_000, 25_000_000
+
+
+def spi(clock_hz: int) -> LinkSpec:
+    """A slave whose clock may have so many periods a second, and whose host is ``spidev``."""
+    rate = _SPIDEV_SHARE * clock_hz / 8
+    text = f"{rate / 1e6:.3g} MB/s"
+    return LinkSpec(kind=LinkKind.SPI, text=text, bytes_per_second=rate, adapter=SPIDEV, clock_hz=clock_hz)

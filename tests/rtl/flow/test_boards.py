@@ -1,7 +1,7 @@
 import pytest
 
 from concord.spec.boards import BOARD_SPECS
-from concord.spec.links import uart
+from concord.spec.links import LinkKind, uart
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.families import ECP5, ICE40
@@ -58,6 +58,32 @@ def test_top_has_pins_and_clock(name, clock):
         assert f'"{pin}"' in pins or f" {pin}\n" in pins
     has_pll = "PLL" in files["npu.il"]
     assert has_pll == (clock != board.oscillator_hz)
+
+
+@pytest.mark.parametrize(
+    ("name", "pins"),
+    [("ulx3s-85f", {"sck": "B11", "csn": "C11", "copi": "A10", "cipo": "A11"}),
+     ("icebreaker", {"csn": "3", "copi": "48", "cipo": "46", "sck": "44"})],
+)  # fmt: skip
+def test_top_with_spi(name, pins):
+    """It has its own pins, none of the serial port, and the lights; its clock has a target."""
+    board = board_named(name)
+    link = BOARD_SPECS[name].link("spi")
+    files = board.platform().prepare(BoardTop(Echo([]), board, clock_hz=24e6, link=link), "npu", emit_src=False).files
+    text = files["npu.lpf" if board.family == "ecp5" else "npu.pcf"]
+    for signal, pin in pins.items():
+        assert f'COMP "spi_0__{signal}__io" SITE "{pin}"' in text or f"spi_0__{signal}__io {pin}\n" in text
+    assert f'"{PINS[name][0]}"' not in text and f" {PINS[name][0]}\n" not in text
+    assert f'"{PINS[name][3]}"' in text or f" {PINS[name][3]}\n" in text
+    hz = 2.0 * link.clock_hz
+    assert f'FREQUENCY PORT "spi_0__sck__io" {hz} HZ' in text or f"set_frequency spi_0__sck__io {hz / 1e6}" in text
+
+
+@pytest.mark.parametrize("name", sorted(BOARD_SPECS))
+def test_boards_have_pins_for_their_links(name):
+    kinds = {link.kind for link in BOARD_SPECS[name].links}
+    assert (LinkKind.SPI in kinds) == (board_named(name).spi is not None)
+    assert BOARD_SPECS[name].link().kind is LinkKind.UART
 
 
 @pytest.mark.parametrize(("hz", "baud", "divisor"), [(50e6, 1_000_000, 50), (12e6, 3_000_000, 4), (50e6, 115_200, 434)])
