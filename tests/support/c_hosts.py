@@ -26,9 +26,9 @@ STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic
 CHECKED = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover"]
 
 
-def write_host(image, package, folder, name="net"):
+def write_host(image, package, folder, name="net", bytes_of=None):
     """The files of a host; returns its plan."""
-    made = plan(image, package)
+    made = plan(image, package, bytes_of)
     for file, text in c_files(made, name).items():
         (folder / file).write_text(text)
     return made
@@ -84,7 +84,11 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
     ``damage(data, way)`` changes bytes on the line, ``way`` being ``"request"`` or ``"reply"``.
     """
     size = len(next(iter(inputs.values())))
-    columns = [inputs[port.name].astype(np.float32).reshape(size // made.batch, -1) for port in made.inputs]
+    types = [np.float32 if port.book is None else np.uint8 for port in made.inputs]
+    columns = [
+        inputs[port.name].astype(kind).reshape(size // made.batch, -1)
+        for port, kind in zip(made.inputs, types, strict=True)
+    ]
     (folder / "samples").write_bytes(
         b"".join(b"".join(c[k].tobytes() for c in columns) for k in range(len(columns[0])))
     )

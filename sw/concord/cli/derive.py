@@ -25,8 +25,16 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
     default=None,
     help="Compute the sticky flags of the NPU, too. Python files do by default, ONNX graphs do not.",
 )
+@click.option(
+    "--bytes",
+    "bytes_of",
+    multiple=True,
+    metavar="NAME=LOW,HIGH",
+    help="Of a host in C: elements of this input are bytes, and these numbers are what 0 and 255 stand for. The option "
+    "can be repeated.",
+)
 @readable
-def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> None:
+def derive(image: Path, output: Path, name: str | None, flags: bool | None, bytes_of: tuple[str, ...]) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
     The program is read, not the network that it was made of: it may be written by hand. With --to c-host it is the
@@ -41,8 +49,23 @@ def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> N
     if isinstance(backend, HostBackend):
         if flags is not None:
             raise ValueError("--flags and --no-flags are for models; a host reads the flags of the NPU in every run")
-        echo(f"{output}: {backend.write(image, output)}")
+        echo(f"{output}: {backend.write(image, output, _byte_ranges(bytes_of))}")
         return
+    if bytes_of:
+        raise ValueError("--bytes is for hosts in C; models take floats")
     model = derived(image, backend.flags if flags is None else flags)
     backend.write(model, output)
     echo(f"{output}: {summary(model)}")
+
+
+def _byte_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Ranges by input; ``ValueError`` for a text that is none."""
+    ranges = {}
+    for text in texts:
+        name, _, numbers = text.rpartition("=")
+        try:
+            low, high = map(float, numbers.split(","))
+        except ValueError as error:
+            raise ValueError(f"--bytes must be NAME=LOW,HIGH, not {text!r}") from error
+        ranges[name] = low, high
+    return ranges

@@ -73,16 +73,35 @@ int main(int count, char **words)
     if (count != 6)
         return 2;
     int line_number = atoi(words[1]);
-    concord_line line = {send_bytes, receive_bytes, milliseconds, &line_number};
+    concord_line line = {send_bytes, receive_bytes, milliseconds, &line_number, (uint32_t)atoi(words[5]), 0, 60};
     FILE *samples = fopen(words[2], "rb"), *results = fopen(words[3], "wb");
     if (samples == NULL || results == NULL)
         return 2;
     if (say("connect", net_connect(&npu, &line)) != CONCORD_OK)
         return 1;
-    npu.device.timeout_ms = (uint32_t)atoi(words[5]);
-    npu.device.retries = 60;
     if (say("load", net_load(&npu)) != CONCORD_OK)
         return 1;
+#ifdef NET_DEPTH
+    if (strcmp(words[4], "stream") == 0) {
+        uint32_t under_way = 0;
+        for (;;) {
+            concord_result result;
+            uint8_t there = fread(&inputs, sizeof inputs, 1, samples) == 1;
+            if (!there && under_way == 0)
+                break;
+            if (there && say("put", net_put(&npu, &inputs)) != CONCORD_OK)
+                return 1;
+            under_way += there;
+            if (there && under_way < NET_DEPTH)
+                continue;
+            result = say("get", net_get(&npu, &outputs));
+            if (result != CONCORD_OK && result != CONCORD_FLAGGED && result != CONCORD_INFINITE)
+                return 1;
+            under_way--;
+            fwrite(&outputs, sizeof outputs, 1, results);
+        }
+    }
+#endif
     while (fread(&inputs, sizeof inputs, 1, samples) == 1) {
         concord_result result = say("run", net_run(&npu, &inputs, &outputs));
         if (result != CONCORD_OK && result != CONCORD_FLAGGED && result != CONCORD_INFINITE)

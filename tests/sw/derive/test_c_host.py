@@ -1,25 +1,31 @@
 """Hosts in C: compiled with every warning, they give what the driver gives, bit for bit."""
 
+import random
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
-from concord.derive.c_host.plan import HostError, plan
+from concord.derive.c_host.plan import GroupFormat, HostError, plan
 from concord.derive.c_host.spans import spans
+from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.host.rtl import RtlTransport, find_library
 from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL
-from concord.spec.presets import TINY
-from support import c_hosts, compiled_nets
+from concord.spec.memmap import Reg, RegionId
+from concord.spec.presets import ECP5_25F, TINY
+from support import c_hosts, compiled_nets, fed_nets, noisy_line
 from support.c_hosts import needs_compiler
 from support.commands import run as command
 from support.compiled_nets import graph_of
 from support.derived_modules import random_inputs
 from support.fed_model import FedModel
-from support.link_model import ModelTransport
+from support.link_model import DeviceModel, ModelTransport
+from support.rtl_configs import FED, FED_AHEAD
 from support.small_examples import SMALL
 
 pytestmark = needs_compiler
@@ -112,6 +118,218 @@ def test_images_by_hand(name, tmp_path):
         device.load(image)
         want = device.run(inputs)
     same(c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(image.config))), want)
+
+
+@pytest.mark.parametrize("mode", ["run", "stream"])
+@pytest.mark.parametrize("name", ["residual", pytest.param("gru", marks=pytest.mark.slow), "row tiles"])
+def test_through_the_feeder(name, mode, tmp_path):
+    """Windows, a recurrence, and a sample in several phases, through a model of the device."""
+    package = compile_graph(fed_nets.NETWORKS[name](), FED).package
+    compared(package, tmp_path, ModelTransport(FedModel(FED)), mode=mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [FED, FED_AHEAD], ids=lambda config: config.name)
+@pytest.mark.parametrize("mode", ["run", "stream"])
+@pytest.mark.parametrize("name", ["residual", "lstm", "row tiles"])
+def test_through_the_feeder_of_the_rtl(name, mode, config, tmp_path):
+    nets = {**fed_nets.NETWORKS, "lstm": lambda: compiled_nets.recurrent("LSTM", 5, 3, 6)}
+    compared(compile_graph(nets[name](), config).package, tmp_path, RtlTransport(find_library(config)), 6, mode=mode)
+
+
+def test_samples_that_wait_for_room(tmp_path):
+    """More samples than the outbox holds the results of, and blocks of mantissas with exponents."""
+    config = ECP5_25F.replace(outbox=128)
+    package = compile_graph(compiled_nets.perceptron(24, 16, 12), config).package
+    made = plan(package.image, package)
+    assert made.route is not None and made.route.depth == 5
+    assert [part.format for part in made.route.inputs] == [GroupFormat.BLOCKS]
+    run = compared(package, tmp_path, ModelTransport(FedModel(config)), 40, mode="stream")
+    assert [call for call, *_ in run.calls[2:]] == ["put"] * 5 + ["get", "put"] * 35 + ["get"] * 5
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_inputs_of_bytes(channels, tmp_path):
+    """Bytes go to the feeder as they are, with a page for all channels, or for each."""
+    config = ECP5_25F.replace(code_pages=4)
+    package = compile_graph(fed_nets.NETWORKS["residual"](), config).package
+    pixels = np.random.default_rng(4).integers(0, 256, (5, 2, 4, 4))
+    scale = ChannelScale((2, 1, 1), (1, -2), (0.25, 0.5)) if channels > 1 else ChannelScale((1, 1, 1), (2,))
+    package = with_arrangement(package, channel_scales={"x": scale})
+    made = c_hosts.write_host(package.image, package, tmp_path, bytes_of={"x": (-1.0, 2.0)})
+    assert [part.format for part in made.route.inputs] == [GroupFormat.CODES]
+    assert len(made.route.codes) == 256 * min(channels, 2) and "uint8_t x[2][4][4];" in (tmp_path / "net.h").read_text()
+    c_hosts.build(tmp_path)
+    want = of_driver(package, {"x": -1.0 + 3.0 * pixels / 255})
+    same(c_hosts.run(made, tmp_path, {"x": pixels}, ModelTransport(FedModel(config)), mode="stream"), want)
+
+
+def with_arrangement(package, **fields):
+    return replace(package, arrangement=replace(package.arrangement, **fields))
+
+
+@pytest.mark.parametrize("laid", ["bytes", "floats"])
+def test_numbers_are_prepared_as_by_the_driver(laid, tmp_path):
+    """Codes of a quantised model, offsets and scales of channels, where the host lays them out."""
+    config = TINY.replace(narrow_depth=256, wide_depth=256, matrix_depth=1024)
+    package = compile_graph(compiled_nets.residual(), config).package
+    package = with_arrangement(
+        package,
+        grids={"x": InputGrid(-3, -12, 20)},
+        input_offsets={"x": 0.5},
+        channel_scales={"x": ChannelScale((2, 1, 4), (0, 1, 2, -3, 1, 0, -2, 3), tuple(np.arange(8) / 7))},
+    )
+    bytes_of = {"x": (-4.0, 4.0)} if laid == "bytes" else {}
+    made = c_hosts.write_host(package.image, package, tmp_path, bytes_of=bytes_of)
+    assert made.route is None and made.laid_out == "tiny has no inbox"
+    c_hosts.build(tmp_path)
+    rng = np.random.default_rng(8)
+    pixels, floats = rng.integers(0, 256, (6, 2, 4, 4)), (rng.integers(-80, 80, (6, 2, 4, 4)) / 32).astype(np.float32)
+    floats[0, 0, 0] = -0.0, 0.0, -1e-30, 65504
+    inputs, sent = (-4.0 + 8.0 * pixels / 255, pixels) if laid == "bytes" else (floats, floats)
+    run = c_hosts.run(made, tmp_path, {"x": sent}, ModelTransport(FedModel(config)))
+    same(run, of_driver(package, {"x": inputs}))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("what", ["laid out", "fed"])
+def test_a_line_that_damages_loses_and_doubles(what, seed, tmp_path):
+    """Results are the same, and every write takes place once, in order."""
+    config = FED_AHEAD if what == "fed" else TINY.replace(request_buffer=256)
+    package = perceptron(config)
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    inputs, runs = samples_of(package, 12), []
+    for damage in (None, noisy_line.damage_of(random.Random(seed))):
+        model = FedModel(config)
+        change = None if damage is None else lambda data, way, damage=damage: damage(data)
+        mode, timeout = "stream" if what == "fed" else "run", 2000 if damage is None else 50
+        run = c_hosts.run(made, tmp_path, inputs, ModelTransport(model), mode=mode, damage=change, timeout=timeout)
+        same(run, of_driver(package, inputs))
+        runs.append((run, model.writes))
+    assert runs[1][1] == runs[0][1]
+    assert runs[1][0].repeated > 3 and runs[0][0].repeated == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [TINY, FED_AHEAD], ids=lambda config: config.name)
+def test_a_bad_line_to_the_rtl(config, tmp_path):
+    package = perceptron(config)
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    inputs, damage = samples_of(package, 20), noisy_line.damage_of(random.Random(5))
+    run = c_hosts.run(
+        made, tmp_path, inputs, RtlTransport(find_library(config)), mode="stream" if config.inbox else "run",
+        damage=lambda data, way: damage(data), timeout=100,
+    )  # fmt: skip
+    same(run, of_driver(package, inputs))
+    assert run.repeated > 3
+
+
+def test_flags_are_told_by_layer(tmp_path):
+    package = perceptron()
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    inputs = samples_of(package, 3)
+    inputs["x"][1] = np.sign(inputs["x"][1]) * 65000
+    run = c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(TINY)))
+    with connect("emulator", TINY) as device:
+        device.load(package.image)
+        with np.errstate(all="ignore"):
+            want = package.run(device, inputs)
+        flags = {(record.layer, record.flag) for record in package.flags(device)}
+    same(run, want)
+    assert flags and run.flags == flags
+    assert [int(code) for _, code, *_ in run.calls] == [0, 0, 0, 1, 0]
+    assert "run: 1 done, but a flag was raised: numbers were cut off; flags" in run.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [TINY, FED], ids=lambda config: config.name)
+def test_traps_are_told(config, tmp_path):
+    """A program without an end runs behind the end of the memory, laid out by the host and fed."""
+    package = perceptron(config)
+    image = package.image
+    stopped = replace(image, program=(*image.program[:-1], 63))
+    made = c_hosts.write_host(stopped, replace(package, image=stopped), tmp_path)
+    assert (made.route is None) == (config is TINY)
+    c_hosts.build(tmp_path)
+    inputs = samples_of(package, 3)
+    run = c_hosts.run(made, tmp_path, inputs, RtlTransport(find_library(config)))
+    assert run.code == 1 and run.calls[-1][1:3] == ("3", "the program has trapped"), run.text
+    assert f"trap BAD_OPCODE at {len(image.program) - 1}," in run.text
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -65520.0])
+def test_inputs_that_are_no_binary16_are_refused(value, tmp_path):
+    package = perceptron()
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    inputs = samples_of(package, 1)
+    inputs["x"][0, 3] = value
+    run = c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(TINY)))
+    assert run.code == 1 and run.calls[-1][2] == "an input is no finite number of binary16"
+
+
+def answers(folder, transport, **options):
+    """What a host says that cannot run; the last call."""
+    package = perceptron()
+    made = c_hosts.write_host(package.image, package, folder)
+    c_hosts.build(folder)
+    run = c_hosts.run(made, folder, samples_of(package, 2), transport, **options)
+    assert run.code == 1 and run.outputs["fc1.out"].shape[0] == 0, run.text
+    call, _, text, _ = run.calls[-1]
+    return call, text
+
+
+def test_other_devices_are_refused(tmp_path):
+    model = FedModel(TINY.replace(engines=2))
+    assert answers(tmp_path, ModelTransport(model)) == ("connect", "the device has another configuration")
+    for register, text in (
+        (Reg.VERSION, "the device has another version of the specification"),
+        (Reg.MAGIC, "no NPU answers"),
+    ):
+        model = DeviceModel(TINY)
+        model.memory[RegionId.REGS][register] = 77
+        assert answers(tmp_path, ModelTransport(model)) == ("connect", text)
+
+
+def test_nobody_answers(tmp_path):
+    call, text = answers(tmp_path, ModelTransport(FedModel(TINY)), damage=lambda data, way: b"", timeout=20)
+    assert (call, text) == ("connect", "no reply")
+
+
+def test_a_device_that_was_reset_is_noticed(tmp_path):
+    """Between two requests it begins to count anew."""
+    model = FedModel(TINY)
+
+    class Resetting(ModelTransport):
+        def write(self, data):
+            super().write(data)
+            if self.model.expected % 256 != 0 and len(self.model.writes) > 20:
+                self.model.expected = (self.model.expected + 77) % 256
+
+    assert answers(tmp_path, Resetting(model)) == (
+        "load",
+        "the device expects another number: it was reset, or has another host",
+    )
+
+
+def test_elements_that_are_not_sent_are_zero(tmp_path):
+    """An image of a network by itself has outputs of whole vectors, of which some lanes are not sent."""
+    image = perceptron(FED).image
+    made = c_hosts.write_host(image, None, tmp_path)
+    assert not made.outputs[0].complete
+    assert made.laid_out == "an element of 'x' is in several windows, and may differ there", (
+        "spare lanes are elements here"
+    )
+    c_hosts.build(tmp_path)
+    inputs = {"x": np.random.default_rng(7).normal(size=(3, *made.inputs[0].shape)).astype(np.float32)}
+    with connect("emulator", FED) as device:
+        device.load(image)
+        want = device.run(inputs)
+    assert (want["fc1.out"][..., 3] == 0).all()
+    same(c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(FED))), want)
 
 
 def test_what_the_host_computes_is_refused():

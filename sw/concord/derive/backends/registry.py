@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +41,12 @@ class HostBackend:
     suffix : str
         Of the file that names the others.
     write : callable
-        ``write(network, path)`` for the folder of a compiled network or the file of an image; returns what it has
-        written, for people.
+        ``write(network, path, bytes_of)`` for the folder of a compiled network or the file of an image, and the inputs
+        whose elements are bytes, with the numbers that 0 and 255 stand for; returns what it has written, for people.
     """
 
     suffix: str
-    write: Callable[[Path, Path], str]
+    write: Callable[[Path, Path, Mapping[str, tuple[float, float]]], str]
 
 
 BACKENDS = {

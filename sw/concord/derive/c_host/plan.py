@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
-from concord.compiler.ir.layout import PAD
+from concord.compiler.ir.layout import BORDER, PAD
 from concord.derive.c_host.spans import ElementSpan, spans
 from concord.golden import binary16
+from concord.golden.real_numbers import check_real_numbers
 from concord.graph.ir import Graph, Shape
 from concord.image import Image
+from concord.image.code_book import CodeBook, Coding
+from concord.image.feeder_layout import Feed
+from concord.image.feeder_scripts import FeedError, InputTransfer, LinkFormat, OutputTransfer, route
 from concord.image.phases import PortRange
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray, Ids
+
+#: The numbers that the least and the greatest byte stand for.
+ByteRange = tuple[float, float]
+
+
+_BYTES = (0.0, 255.0)
 
 
 class HostError(ValueError):
@@ -85,6 +97,8 @@ class HostInput:
         By entry: the power of two that elements are divided by, and what is subtracted before.
     inner : int
         Element k has the entry ``k // inner % len(powers)``.
+    book : array or None
+        Where elements are bytes: by entry, the binary16 patterns of all 256.
     """
 
     name: str
@@ -95,14 +109,26 @@ class HostInput:
     powers: Ids
     middles: FloatArray
     inner: int
+    book: NDArray[np.uint16] | None = None
 
 
 @dataclass(frozen=True)
 class HostOutput:
-    """An output: its name, and the shape of what a run gives."""
+    """An output.
+
+    Parameters
+    ----------
+    name : str
+        Name in the network.
+    shape : tuple of int
+        Of what a run gives.
+    complete : bool
+        Whether all elements come from the device; others are zero.
+    """
 
     name: str
     shape: Shape
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -115,14 +141,62 @@ class PhasePlan:
 
 
 @dataclass(frozen=True)
+class RoutePlan:
+    """How samples go through the feeder.
+
+    Parameters
+    ----------
+    script, codes : tuple of int
+        Words of the script, and of the code book.
+    inputs, outputs : tuple of HostPart
+        What is sent for a sample, and what it gives back.
+    chunk : int
+        Most bytes of a request.
+    result_bytes : int
+        Bytes that a sample gives back.
+    depth : int
+        Samples that may be sent before results are taken, so that the outbox has room for all of them.
+    text : str
+        What travels, in words.
+    """
+
+    script: tuple[int, ...]
+    codes: tuple[int, ...]
+    inputs: tuple[HostPart, ...]
+    outputs: tuple[HostPart, ...]
+    chunk: int
+    result_bytes: int
+    depth: int
+    text: str
+
+
+@dataclass(frozen=True)
 class HostPlan:
-    """All that a host does with an image; ``batch`` are the samples that a run computes together."""
+    """All that a host does with an image.
+
+    Parameters
+    ----------
+    image : Image
+        What is loaded.
+    batch : int
+        Samples that a run computes together.
+    inputs, outputs : tuple of HostInput and HostOutput
+        In the order of the ports.
+    phases : tuple of PhasePlan
+        The starts of the program, where the host lays out the inputs.
+    route : RoutePlan or None
+        How samples go through the feeder, if they do.
+    laid_out : str
+        Why the host lays out the inputs; empty if they go through the feeder.
+    """
 
     image: Image
     batch: int
     inputs: tuple[HostInput, ...]
     outputs: tuple[HostOutput, ...]
     phases: tuple[PhasePlan, ...]
+    route: RoutePlan | None
+    laid_out: str
 
     @property
     def config(self) -> NpuConfig:
@@ -130,8 +204,15 @@ class HostPlan:
         return self.image.config
 
 
-def plan(image: Image, package: Package | None) -> HostPlan:
+def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange] | None = None) -> HostPlan:
     """The plan for an image, or for a compiled network.
+
+    Parameters
+    ----------
+    image, package
+        The image, and the network that it is of.
+    bytes_of : mapping of str to pair of float, optional
+        Inputs whose elements are bytes, and the numbers that 0 and 255 stand for.
 
     Raises
     ------
@@ -156,7 +237,14 @@ def plan(image: Image, package: Package | None) -> HostPlan:
         for phase in schedule
     )
     batch = 1 if package is None else package.arrangement.batch
-    return HostPlan(image, batch, _inputs(image, package), _outputs(image, package), phases)
+    typed = {} if package is None else _typed_bytes(package)
+    inputs = _inputs(image, package, {**(bytes_of or {}), **typed})
+    route, laid_out = None, ""
+    try:
+        route = _route(image, inputs, orders, inverse)
+    except FeedError as reason:
+        laid_out = str(reason)
+    return HostPlan(image, batch, inputs, _outputs(image, package, inverse), phases, route, laid_out)
 
 
 def _refuse(package: Package) -> None:
@@ -167,9 +255,15 @@ def _refuse(package: Package) -> None:
                 f"the host computes {_operators(graph)} {where} the NPU, which a host in C does not: leave it out of "
                 "the model, or compute it in the application"
             )
-    if package.element_types or package.texts:
-        kinds = ", ".join(f"{name} of {kind}" for name, kind in sorted(package.element_types.items()))
-        raise HostError(f"a host in C takes and gives floats, not {kinds or 'texts'}")
+    others = {name: kind for name, kind in package.element_types.items() if name not in _typed_bytes(package)}
+    if others or package.texts:
+        kinds = ", ".join(f"{name} of {kind}" for name, kind in sorted(others.items()))
+        raise HostError(f"a host in C takes floats and bytes, and gives floats, not {kinds or 'texts'}")
+
+
+def _typed_bytes(package: Package) -> dict[str, ByteRange]:
+    """Inputs that are bytes in the model."""
+    return {name: _BYTES for name in package.arrangement.inputs if package.element_types.get(name) == "uint8"}
 
 
 def _operators(graph: Graph) -> str:
@@ -197,9 +291,7 @@ def _output_orders(image: Image, package: Package | None) -> dict[str, Ids]:
         of_sample[ids] = np.arange(len(ids))
         order = _padded(of_sample, port, image.config)
         lanes = image.feeding.lanes.get(port.name, (image.config.native,) * len(order))
-        if (order[np.arange(image.config.native) >= np.array(lanes)[:, None]] != PAD).any():
-            raise HostError(f"output {port.name!r} has elements that are not sent")
-        orders[port.name] = order
+        orders[port.name] = np.where(np.arange(image.config.native) < np.array(lanes)[:, None], order, PAD)
     return orders
 
 
@@ -228,23 +320,35 @@ def _shape(name: str, port: Port, package: Package | None) -> Shape:
     return ((arrangement.batch,) if arrangement.batch > 1 else ()) + tuple(arrangement.shapes[name])
 
 
-def _outputs(image: Image, package: Package | None) -> tuple[HostOutput, ...]:
-    return tuple(HostOutput(port.name, _shape(port.name, port, package)) for port in image.outputs)
+def _outputs(image: Image, package: Package | None, orders: Mapping[str, Ids]) -> tuple[HostOutput, ...]:
+    shapes = {port.name: _shape(port.name, port, package) for port in image.outputs}
+    return tuple(HostOutput(name, shape, (orders[name] != PAD).sum() == prod(shape)) for name, shape in shapes.items())
 
 
-def _inputs(image: Image, package: Package | None) -> tuple[HostInput, ...]:
+def _inputs(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange]) -> tuple[HostInput, ...]:
+    if unknown := sorted(set(bytes_of) - {port.name for port in image.inputs}):
+        raise ValueError(f"bytes must be of {[port.name for port in image.inputs]}, not of {unknown}")
     inputs = []
     for port in image.inputs:
         name, shape = port.name, _shape(port.name, port, package)
         if package is None:
-            inputs.append(HostInput(name, shape, 0, None, 0.0, np.zeros(1, np.int64), np.zeros(1), prod(shape)))
-            continue
-        arrangement = package.arrangement
-        offset = arrangement.input_offsets.get(name, 0.0)
-        border = int(binary16.encode(np.array(0.0 - offset)))
-        scales = _scales(arrangement, name)
-        inputs.append(HostInput(name, shape, border, arrangement.grids.get(name), offset, *scales))
+            made = HostInput(name, shape, 0, None, 0.0, np.zeros(1, np.int64), np.zeros(1), prod(shape))
+        else:
+            arrangement = package.arrangement
+            offset = arrangement.input_offsets.get(name, 0.0)
+            border = int(binary16.encode(np.array(0.0 - offset)))
+            scales = _scales(arrangement, name)
+            made = HostInput(name, shape, border, arrangement.grids.get(name), offset, *scales)
+        inputs.append(replace(made, book=_book(made, *bytes_of[name])) if name in bytes_of else made)
     return tuple(inputs)
+
+
+def _book(made: HostInput, low: float, high: float) -> NDArray[np.uint16]:
+    """Binary16 patterns ``[entries, 256]`` of the bytes of an input."""
+    values = low + (high - low) * np.arange(256) / 255
+    values = made.grid.round(values) if made.grid is not None else values
+    values = np.ldexp(values - made.middles[:, None], -made.powers[:, None]) - made.offset
+    return binary16.encode(check_real_numbers(f"bytes of input {made.name!r}", values))
 
 
 def _scales(arrangement: Arrangement, name: str) -> tuple[Ids, FloatArray, int]:
@@ -261,3 +365,97 @@ def _scales(arrangement: Arrangement, name: str) -> tuple[Ids, FloatArray, int]:
     entries, inner = prod(whole[varying[0] : varying[-1] + 1]), prod(whole[varying[-1] + 1 :])
     powers, middles = (array.reshape(-1, entries, inner)[0, :, 0] for array in both)
     return powers.astype(np.int64), middles.astype(np.float64), inner
+
+
+# Through the feeder ------------------------------------------------------------------------------------
+
+
+def _route(
+    image: Image, inputs: tuple[HostInput, ...], orders: Mapping[str, Ids], inverse: Mapping[str, Ids]
+) -> RoutePlan:
+    """How samples go through the feeder; :class:`FeedError` if they cannot."""
+    config, schedule, ports = image.config, image.schedule(), (image.inputs, image.outputs)
+    feeds = {feed.port: feed for feed in image.feeding.feeds}
+    borders = {made.name: made.border for made in inputs}
+    elements = {name: _raw_elements(feed, orders[name], borders[name], config) for name, feed in feeds.items()}
+    coded = [made for made in inputs if made.book is not None and made.name in feeds]
+    pages, codings = _code_pages(coded, feeds, elements, config)
+    chosen = route(image.feeding, schedule, ports, codings, config)
+    if len(schedule) > 1 and chosen.result_bytes > config.outbox_depth:
+        raise FeedError("a sample in several phases has more results than the outbox has room for")
+    names = [port.name for port in image.inputs]
+    sent = tuple(
+        _raw_part(names.index(transfer.port.name), transfer, elements[transfer.port.name])
+        for transfer in chosen.input_transfers
+    )
+    names = [port.name for port in image.outputs]
+    taken = tuple(
+        _result_part(names.index(output.port.name), output, inverse[output.port.name])
+        for phase in chosen.output_transfers
+        for output in phase
+    )
+    largest = max(1 if part.format is GroupFormat.CODES else 1 + config.mantissa_bytes * part.lanes for part in sent)
+    if largest > chosen.chunk:
+        raise FeedError(f"a vector takes {largest} bytes, and the inbox {chosen.chunk} at a time")
+    most = max(output.size for phase in chosen.output_transfers for output in phase)
+    if most > config.max_payload:
+        raise FeedError(f"a vector of results has {most} bytes, and a reply {config.max_payload}")
+    used = any(transfer.kind is LinkFormat.CODED for transfer in chosen.input_transfers)
+    codes = CodeBook(tuple(pages), codings).words if used else ()
+    depth = max(1, config.outbox_depth // chosen.result_bytes)
+    return RoutePlan(chosen.script, codes, sent, taken, chosen.chunk, chosen.result_bytes, depth, chosen.text)
+
+
+def _raw_elements(feed: Feed, order: Ids, border: int, config: NpuConfig) -> Ids:
+    """By element of an image, the element of the sample; ``PAD`` for one that is nowhere.
+
+    :class:`FeedError` if a sample can have several elements in the place of one of the image.
+    """
+    laid = feed.order(config.native)
+    raw = np.full(feed.elements, PAD)
+    raw[laid[laid >= 0]] = order[laid >= 0]
+    if (np.where(order[laid < 0] == BORDER, border, 0) != feed.border).any():
+        raise FeedError(f"elements outside of {feed.port!r} are not all the same")
+    if (raw[laid[laid >= 0]] != order[laid >= 0]).any():
+        raise FeedError(f"an element of {feed.port!r} is in several windows, and may differ there")
+    return raw
+
+
+def _code_pages(
+    coded: list[HostInput], feeds: Mapping[str, Feed], elements: Mapping[str, Ids], config: NpuConfig
+) -> tuple[list[NDArray[np.uint16]], dict[str, Coding]]:
+    """Pages of the code book, and which ones inputs of bytes have, as far as there are enough."""
+    pages: list[NDArray[np.uint16]] = []
+    codings = {}
+    for made in coded:
+        assert made.book is not None
+        raw = elements[made.name].reshape(-1, feeds[made.name].image[2])
+        entries = np.where(raw >= 0, raw // made.inner % len(made.powers), -1)
+        by_channel = entries.max(axis=0)
+        if ((entries != by_channel) & (entries >= 0)).any():
+            continue  # the page would depend on the position
+        single = len(set(by_channel.tolist())) == 1
+        wanted = by_channel[:1] if single else by_channel
+        if len(pages) + len(wanted) <= config.code_pages:
+            codings[made.name] = Coding(len(pages), by_channel=not single)
+            pages += [made.book[max(0, entry)] for entry in wanted.tolist()]
+    return pages, codings
+
+
+def _raw_part(number: int, transfer: InputTransfer, raw: Ids) -> HostPart:
+    """An input as it is sent."""
+    if transfer.kind is not LinkFormat.BLOCKS:
+        coded = transfer.kind is LinkFormat.CODED
+        form, ids = (GroupFormat.CODES, np.maximum(raw, 0)) if coded else (GroupFormat.WIDE, raw)
+        return HostPart(number, form, 1, 1, 1, len(raw), 0, tuple(spans(ids)))
+    native, channels = transfer.config.native, transfer.feed.image[2]
+    last = channels - (transfer.headers - 1) * native
+    groups = len(raw) // channels * transfer.headers
+    return HostPart(number, GroupFormat.BLOCKS, native, last, transfer.headers, groups, 0, tuple(spans(raw)))
+
+
+def _result_part(number: int, output: OutputTransfer, order: Ids) -> HostPart:
+    """Vectors of an output as they come."""
+    form = GroupFormat.WIDE if output.port.region is RegionId.WIDE else GroupFormat.BLOCKS
+    rows = order[output.first : output.first + output.count, : output.lanes]
+    return HostPart(number, form, output.lanes, output.lanes, 1, output.count, 0, tuple(spans(rows)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from concord.derive.c_host.plan import GroupFormat, HostInput, HostPart, HostPlan, plan
+from concord.derive.c_host.plan import ByteRange, GroupFormat, HostInput, HostPart, HostPlan, plan
 from concord.derive.c_host.spec_header import spec_header
 from concord.derive.names import Names
 from concord.graph.ir import Shape
 from concord.image.words import to_bytes
 from concord.networks.folder import load
+from concord.spec.feeder import SCRIPT_WORD
 from concord.spec.link import CRC_BYTES, HEADER, TARGET
 from concord.spec.memmap import RegionId, regions
 from concord.utils.files import check_place, write_text
@@ -30,7 +31,7 @@ _C_WORDS = (
 ).split()
 
 
-def write_c_host(source: Path, path: Path) -> str:
+def write_c_host(source: Path, path: Path, bytes_of: Mapping[str, ByteRange] | None = None) -> str:
     """Write the host for a compiled network or an image: ``path``, its header, and the library beside it.
 
     Returns what was written, for people. Errors are those of :func:`concord.networks.folder.load` and
@@ -38,7 +39,7 @@ def write_c_host(source: Path, path: Path) -> str:
     """
     if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII) or path.stem.startswith("concord_"):
         raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
-    made = plan(*load(source))
+    made = plan(*load(source), bytes_of)
     texts = c_files(made, path.stem)
     for name in texts:
         check_place(path.parent / name)
@@ -101,7 +102,7 @@ class _Writer:
             "\n/* What a run takes. */",
             "typedef struct {",
             *(
-                _member(c_name, port.shape, port.name)
+                _member(c_name, port.shape, port.name, port.book is not None)
                 for c_name, port in zip(self.inputs, self.made.inputs, strict=True)
             ),
             f"}} {name}_inputs;",
@@ -122,9 +123,23 @@ class _Writer:
             f"concord_result {name}_connect({name}_npu *npu, const concord_line *line);",
             f"concord_result {name}_load({name}_npu *npu);",
             f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs);",
+            *self._streamed(),
             "\n#endif",
         ]
         return "\n".join(lines) + "\n"
+
+    def _streamed(self) -> list[str]:
+        """Declarations of what there is with a feeder, or why there is none."""
+        made, name = self.made, self.name
+        if made.route is None:
+            return [f"\n/* Inputs are laid out by the host: {_comment(made.laid_out)}. */"]
+        return [
+            f"\n/* Inputs go to the feeder: {_comment(made.route.text)}.",
+            f" * Up to {self.upper}_DEPTH samples may be put before the result of the first is taken. */",
+            f"#define {self.upper}_DEPTH {made.route.depth}",
+            f"concord_result {name}_put({name}_npu *npu, const {name}_inputs *inputs);",
+            f"concord_result {name}_get({name}_npu *npu, {name}_outputs *outputs);",
+        ]
 
     # The source --------------------------------------------------------------------------------------
 
@@ -139,7 +154,7 @@ class _Writer:
         rows = []
         for k, (region, start, data) in enumerate(_segments(made)):
             if data:
-                self._arrays.append(_byte_array(f"segment_{k}", data))
+                self._arrays.append(_number_array("uint8_t", f"segment_{k}", data))
                 rows.append(
                     f"{{CONCORD_REGION_{region.name}, {table[region].nbytes}, {start}, {len(data)}, segment_{k}}}"
                 )
@@ -150,15 +165,34 @@ class _Writer:
             parts = [self._part(part) for part in (*phase.inputs, *phase.outputs)]
             self._arrays.append(_array("concord_part", f"parts_{k}", parts))
             phases.append(f"{{{phase.pc}, {len(phase.inputs)}, {len(phase.outputs)}, parts_{k}}}")
-        layers = self._layers()
+        layers, route = self._layers(), self._route()
         return [
             *self._arrays,
+            *([f"static const concord_route route = {{{route}}};"] if route else []),
             _array("concord_segment", "segments", rows),
             _array("concord_input", "input_ports", inputs),
             _array("uint32_t", "output_places", outputs),
             _array("concord_phase", "phases", phases),
             *([_array("concord_layer", "layers", layers)] if layers else []),
         ]
+
+    def _route(self) -> str:
+        """Fields of the route; empty if there is none."""
+        route, table = self.made.route, regions(self.made.config)
+        if route is None:
+            return ""
+        words = {"script": (route.script, RegionId.SCRIPT), "codes": (route.codes, RegionId.CODES)}
+        names, sizes = [], []
+        for name, (listed, region) in words.items():
+            data = to_bytes(listed, table[region].nbytes).tobytes()
+            if data:
+                self._arrays.append(_number_array("uint8_t", name, data))
+            names.append(name if data else "NULL")
+            sizes.append(str(len(data)))
+        parts = [self._part(part) for part in (*route.inputs, *route.outputs)]
+        self._arrays.append(_array("concord_part", "route_parts", parts))
+        numbers = [len(route.inputs), len(route.outputs), "route_parts", min(route.chunk, self._slot_bytes)]
+        return ", ".join(map(str, [*names, *sizes, *numbers, route.result_bytes, route.depth]))
 
     def _layers(self) -> list[str]:
         metadata = self.made.image.metadata
@@ -178,8 +212,12 @@ class _Writer:
             middles = f"middles_{number}"
             self._arrays.append(_array("double", middles, map(_double, port.middles.tolist())))
         place = f"offsetof({self.name}_inputs, {self.inputs[number]})"
-        tables = f"{grid}, {powers}, {middles}, {_double(port.offset)}, {len(port.powers)}, {port.inner}, NULL"
-        return f"{{{place}, CONCORD_FLOATS, {port.border:#06x}, {tables}}}"
+        book, kind = "NULL", "CONCORD_FLOATS"
+        if port.book is not None:
+            book, kind = f"book_{number}", "CONCORD_BYTES"
+            self._arrays.append(_number_array("uint16_t", book, port.book.reshape(-1).tolist()))
+        tables = f"{grid}, {powers}, {middles}, {_double(port.offset)}, {len(port.powers)}, {port.inner}, {book}"
+        return f"{{{place}, {kind}, {port.border:#06x}, {tables}}}"
 
     def _part(self, part: HostPart) -> str:
         rows = tuple(f"{{{s.first}, {s.step}, {s.stride}, {s.count}, {s.repeats}}}" for s in part.spans)
@@ -193,7 +231,6 @@ class _Writer:
     def _network(self) -> str:
         config, made = self.made.config, self.made
         wait = max(1, min(int(config.clock_hz * _WAIT_SECONDS), (1 << 32) - 1))
-        narrow, script = config.narrow_word.nbytes, 0
         fields = {
             "fingerprint": f"{config.fingerprint & 0xFFFF_FFFF:#010x}U",
             "fingerprint_high": f"{config.fingerprint >> 32:#010x}U",
@@ -201,8 +238,8 @@ class _Writer:
             "mantissa": config.act_mant,
             "mantissa_bytes": config.mantissa_bytes,
             "exponent_bits": config.act_exp_width,
-            "narrow_bytes": narrow,
-            "script_word": script,
+            "narrow_bytes": config.narrow_word.nbytes,
+            "script_word": SCRIPT_WORD.nbytes,
             "exponent_least": config.act.exp_min,
             "exponent_greatest": config.act.exp_max,
             "program_depth": config.program_depth,
@@ -217,7 +254,7 @@ class _Writer:
             "inputs": "input_ports",
             "outputs": "output_places",
             "phases": "phases",
-            "route": "NULL",
+            "route": "NULL" if made.route is None else "&route",
             "layers": "layers" if self._layers() else "NULL",
             "segment_count": "sizeof segments / sizeof *segments",
             "phase_count": len(made.phases),
@@ -228,6 +265,8 @@ class _Writer:
 
     def _functions(self) -> Iterable[str]:
         name = self.name
+        zeros = f"    static const {name}_outputs zeros;\n    *outputs = zeros; /* some elements are always zero */\n"
+        zeros = "" if all(port.complete for port in self.made.outputs) else zeros
         yield (
             f"concord_result {name}_connect({name}_npu *npu, const concord_line *line)\n{{\n"
             f"    return concord_connect(&npu->device, &{name}_network, line, npu->slots, npu->reply);\n}}"
@@ -235,8 +274,17 @@ class _Writer:
         yield f"concord_result {name}_load({name}_npu *npu)\n{{\n    return concord_load(&npu->device);\n}}"
         yield (
             f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs)\n{{\n"
-            "    return concord_run(&npu->device, inputs, outputs);\n}"
+            f"{zeros}    return concord_run(&npu->device, inputs, outputs);\n}}"
         )
+        if self.made.route is not None:
+            yield (
+                f"concord_result {name}_put({name}_npu *npu, const {name}_inputs *inputs)\n{{\n"
+                "    return concord_put(&npu->device, inputs);\n}"
+            )
+            yield (
+                f"concord_result {name}_get({name}_npu *npu, {name}_outputs *outputs)\n{{\n"
+                f"{zeros}    return concord_get(&npu->device, outputs);\n}}"
+            )
 
 
 # Texts of C -----------------------------------------------------------------------------------------
@@ -258,10 +306,10 @@ def _double(value: float) -> str:
     return repr(float(value))
 
 
-def _member(name: str, shape: Shape, original: str) -> str:
+def _member(name: str, shape: Shape, original: str, coded: bool = False) -> str:
     sizes = "".join(f"[{size}]" for size in shape)
     text = "" if original == name else f" /* {_comment(original)} */"
-    return f"    float {name}{sizes};{text}"
+    return f"    {'uint8_t' if coded else 'float'} {name}{sizes};{text}"
 
 
 def _array(kind: str, name: str, rows: Iterable[str]) -> str:
@@ -269,7 +317,6 @@ def _array(kind: str, name: str, rows: Iterable[str]) -> str:
     return f"static const {kind} {name}[] = {{\n{body}}};"
 
 
-def _byte_array(name: str, data: bytes) -> str:
-    lines: Sequence[bytes] = [data[at : at + 20] for at in range(0, len(data), 20)]
-    body = "".join(f"    {', '.join(map(str, line))},\n" for line in lines)
-    return f"static const uint8_t {name}[] = {{\n{body}}};"
+def _number_array(kind: str, name: str, values: Sequence[int]) -> str:
+    lines = [", ".join(map(str, values[at : at + 20])) for at in range(0, len(values), 20)]
+    return _array(kind, name, lines)

@@ -156,16 +156,17 @@ static uint32_t escapes(const uint8_t *bytes, uint32_t count)
     return sum;
 }
 
-/* Header and checksum of a request with a number, and its bytes on the line. */
-static void measure(concord_request *r, uint8_t number, uint8_t header[CONCORD_HEADER_BYTES])
+/* Give a request its number: header, checksum, and its bytes on the line. */
+static void number_request(concord_request *r, uint8_t number)
 {
-    PUT(header, HEADER_SEQ, number);
-    PUT(header, HEADER_KIND, r->kind);
-    PUT(header, HEADER_LENGTH, r->head_bytes + r->bytes);
-    uint32_t crc = crc_of(CONCORD_CRC_ONES, header, CONCORD_HEADER_BYTES);
+    PUT(r->header, HEADER_SEQ, number);
+    PUT(r->header, HEADER_KIND, r->kind);
+    PUT(r->header, HEADER_LENGTH, r->head_bytes + r->bytes);
+    uint32_t crc = crc_of(CONCORD_CRC_ONES, r->header, CONCORD_HEADER_BYTES);
     crc = ~crc_of(crc_of(crc, r->head, r->head_bytes), r->data, r->bytes);
     put_bits(r->crc, 0, 8U * CONCORD_CRC_BYTES, crc);
-    r->line = 2U + OVERHEAD + r->head_bytes + r->bytes + escapes(header, CONCORD_HEADER_BYTES) +
+    r->sent = 0;
+    r->line = 2U + OVERHEAD + r->head_bytes + r->bytes + escapes(r->header, CONCORD_HEADER_BYTES) +
               escapes(r->head, r->head_bytes) + escapes(r->data, r->bytes) + escapes(r->crc, CONCORD_CRC_BYTES);
 }
 
@@ -173,19 +174,17 @@ static void measure(concord_request *r, uint8_t number, uint8_t header[CONCORD_H
 
 static concord_request *request_at(concord_device *d, uint32_t place)
 {
-    return &d->requests[(d->first + place) % d->network->slots];
+    return d->aside != NULL ? d->aside : &d->requests[(d->first + place) % d->network->slots];
 }
 
 static void transmit(concord_device *d, uint32_t place)
 {
     concord_request *r = request_at(d, place);
-    uint8_t header[CONCORD_HEADER_BYTES];
     piece p;
     p.device = d;
     p.count = 0;
-    measure(r, (uint8_t)(d->first_number + place), header);
     send_byte(&p, CONCORD_FLAG);
-    send_escaped(&p, header, CONCORD_HEADER_BYTES);
+    send_escaped(&p, r->header, CONCORD_HEADER_BYTES);
     send_escaped(&p, r->head, r->head_bytes);
     send_escaped(&p, r->data, r->bytes);
     send_escaped(&p, r->crc, CONCORD_CRC_BYTES);
@@ -201,6 +200,8 @@ static concord_result next_frame(concord_device *d, uint32_t patience)
 {
     uint32_t start = now(d);
     for (;;) {
+        if (d->failed)
+            return CONCORD_LINE_FAILED;
         while (d->waiting != 0) {
             uint8_t byte = d->ring[d->read_at];
             d->read_at = (d->read_at + 1U) % CONCORD_RING;
@@ -226,8 +227,6 @@ static concord_result next_frame(concord_device *d, uint32_t patience)
             }
         }
         poll(d);
-        if (d->failed)
-            return CONCORD_LINE_FAILED;
         if (now(d) - start >= (d->waiting != 0 ? 4U * patience : patience))
             return CONCORD_NO_REPLY;
     }
@@ -236,9 +235,8 @@ static concord_result next_frame(concord_device *d, uint32_t patience)
 /* The first requests on the way were carried out, and have no reply. Only the last one can have one that counts. */
 static concord_result pass(concord_device *d, uint32_t count)
 {
-    concord_request *last = request_at(d, d->count - 1U);
-    uint8_t again = count == d->count && last->reply;
-    concord_request request = *last;
+    concord_request request = *request_at(d, d->count - 1U);
+    uint8_t again = count == d->count && request.reply;
     d->first = (d->first + count) % d->network->slots;
     d->first_number = (uint8_t)(d->first_number + count);
     d->count -= count;
@@ -246,9 +244,9 @@ static concord_result pass(concord_device *d, uint32_t count)
         d->failures = 0;
     if (!again)
         return CONCORD_OK;
-    if (++d->lost > d->retries)
+    if (++d->lost > d->line.retries)
         return CONCORD_NO_REPLY;
-    request.sent = 0;
+    number_request(&request, d->first_number);
     *request_at(d, 0) = request;
     d->count = 1;
     d->repeated++;
@@ -296,7 +294,9 @@ static concord_result take(concord_device *d)
     d->first_number++;
     d->count--;
     d->failures = 0;
-    d->since = d->progress = now(d);
+    d->since = now(d);
+    if (d->aside == NULL)
+        d->progress = d->since;
     d->answered = bytes;
     return CONCORD_OK;
 }
@@ -305,7 +305,7 @@ static concord_result take(concord_device *d)
 static concord_result drain(concord_device *d)
 {
     while (d->coming != 0) {
-        concord_result result = next_frame(d, d->timeout_ms);
+        concord_result result = next_frame(d, d->line.timeout_ms);
         if (result == CONCORD_LINE_FAILED)
             return result;
         if (result == CONCORD_NO_REPLY)
@@ -316,31 +316,66 @@ static concord_result drain(concord_device *d)
     return CONCORD_OK;
 }
 
+static void transmit_all(concord_device *d)
+{
+    for (uint32_t place = 0; place < d->count; place++)
+        transmit(d, place);
+}
+
+static concord_result wait(concord_device *d, uint8_t *busy);
+
+/* The inbox has no room: see that the program has not trapped, and send what it has refused once more. */
+static concord_result wait_for_room(concord_device *d)
+{
+    concord_request aside;
+    uint32_t first = d->first, count = d->count;
+    uint8_t busy = 0;
+    if (now(d) - d->progress > d->line.run_timeout_ms)
+        return CONCORD_BUSY;
+    concord_result result = drain(d);
+    if (result != CONCORD_OK)
+        return result;
+    d->aside = &aside;
+    d->count = 0;
+    result = wait(d, &busy);
+    d->aside = NULL;
+    d->first = first;
+    d->count = count;
+    if (result != CONCORD_OK)
+        return result;
+    for (uint32_t place = 0; place < count; place++)
+        number_request(request_at(d, place), (uint8_t)(d->first_number + place));
+    transmit_all(d);
+    return CONCORD_OK;
+}
+
 /* Take what comes next; after a failure nothing is on the way. */
 static concord_result collect(concord_device *d)
 {
-    concord_result result = next_frame(d, d->timeout_ms);
+    concord_result result = next_frame(d, d->line.timeout_ms);
     if (result == CONCORD_OK)
         result = take(d);
     else
         d->coming = 0;
-    if (result == CONCORD_OK && d->count != 0 && now(d) - d->since > d->timeout_ms)
+    if (result == CONCORD_OK && d->count != 0 && now(d) - d->since > d->line.timeout_ms)
         result = CONCORD_NO_REPLY;
-    uint8_t full = result == CONCORD_BUSY; /* the inbox */
-    if (full ? now(d) - d->progress <= d->run_timeout_ms
-             : (result == CONCORD_DAMAGED || result == CONCORD_NO_REPLY) && d->lost <= d->retries && ++d->failures <= d->retries) {
+    if (result == CONCORD_BUSY) {
+        result = wait_for_room(d);
+    } else if ((result == CONCORD_DAMAGED || result == CONCORD_NO_REPLY) && d->lost <= d->line.retries &&
+               d->failures < d->line.retries) {
+        d->failures++;
         result = drain(d);
-        for (uint32_t place = 0; result == CONCORD_OK && place < d->count; place++) {
-            transmit(d, place);
-            d->repeated += !full;
+        if (result == CONCORD_OK) {
+            d->repeated += d->count;
+            transmit_all(d);
         }
     } else if (result == CONCORD_OK && d->count != 0 && request_at(d, d->count - 1U)->sent == 0) {
         transmit(d, d->count - 1U); /* a read whose reply was lost */
     }
     if (result != CONCORD_OK) {
         d->count = 0;
-        d->loaded = d->loaded && result == CONCORD_REFUSED;
-        d->connected = result == CONCORD_REFUSED;
+        if (result != CONCORD_REFUSED && result != CONCORD_TRAPPED)
+            d->connected = d->loaded = 0;
     }
     return result;
 }
@@ -348,12 +383,11 @@ static concord_result collect(concord_device *d)
 /* Send a request as soon as there is room for it. */
 static concord_result post(concord_device *d, const concord_request *request)
 {
-    uint8_t header[CONCORD_HEADER_BYTES];
     concord_request r = *request;
     concord_result result = CONCORD_OK;
     if (!d->connected)
         return CONCORD_NOT_CONNECTED;
-    measure(&r, (uint8_t)(d->first_number + d->count), header);
+    number_request(&r, (uint8_t)(d->first_number + d->count));
     while (result == CONCORD_OK && d->count != 0) {
         uint32_t line = r.line;
         for (uint32_t place = 0; place < d->count; place++)
@@ -368,7 +402,7 @@ static concord_result post(concord_device *d, const concord_request *request)
     d->count++;
     d->lost = 0;
     transmit(d, d->count - 1U);
-    return d->failed ? CONCORD_LINE_FAILED : CONCORD_OK;
+    return d->failed ? collect(d) : CONCORD_OK;
 }
 
 /* Wait for everything that is on the way. */
@@ -395,7 +429,7 @@ static concord_request request_of(uint8_t kind, uint8_t head_bytes)
     concord_request r;
     r.kind = kind;
     r.head_bytes = head_bytes;
-    r.reply = r.sent = 0;
+    r.reply = 0;
     r.bytes = 0;
     r.data = r.head;
     return r;
@@ -457,7 +491,7 @@ static concord_result wait_idle(concord_device *d)
         concord_result result = wait(d, &busy);
         if (result != CONCORD_OK || !busy)
             return result;
-        if (now(d) - start > d->run_timeout_ms)
+        if (now(d) - start > d->line.run_timeout_ms)
             return CONCORD_BUSY;
     }
 }
@@ -762,17 +796,17 @@ concord_result concord_connect(concord_device *d, const concord_network *network
     static const concord_device fresh;
     const uint8_t flags[2] = {CONCORD_FLAG, CONCORD_FLAG}; /* they end what another host may have begun */
     *d = fresh;
-    d->timeout_ms = 1000;
-    d->run_timeout_ms = 10000;
-    d->retries = 8;
     d->line = *line;
+    d->line.timeout_ms = line->timeout_ms != 0 ? line->timeout_ms : 1000;
+    d->line.run_timeout_ms = line->run_timeout_ms != 0 ? line->run_timeout_ms : 10000;
+    d->line.retries = line->retries != 0 ? line->retries : 4;
     d->network = network;
     d->slots = slots;
     d->reply = reply;
     if (line->send(line->context, flags, sizeof flags) != 0)
         return CONCORD_LINE_FAILED;
     uint32_t start = now(d), last = start;
-    while (now(d) - last < QUIET_MS && now(d) - start < d->timeout_ms) {
+    while (now(d) - last < QUIET_MS && now(d) - start < d->line.timeout_ms) {
         poll(d);
         if (d->failed)
             return CONCORD_LINE_FAILED;
@@ -809,6 +843,17 @@ concord_result concord_clear_flags(concord_device *d)
     return result;
 }
 
+/* Words that stay where they are until all requests are answered. */
+static concord_result write_words(concord_device *d, uint8_t region, uint8_t word, uint32_t start, const uint8_t *data,
+                                  uint32_t bytes)
+{
+    uint32_t most = (d->network->payload - CONCORD_TARGET_BYTES) / word * word;
+    concord_result result = CONCORD_OK;
+    for (uint32_t at = 0; result == CONCORD_OK && at < bytes; at += most)
+        result = write(d, region, start + at / word, data + at, bytes - at < most ? bytes - at : most);
+    return result;
+}
+
 concord_result concord_load(concord_device *d)
 {
     d->loaded = d->script = 0;
@@ -816,14 +861,8 @@ concord_result concord_load(concord_device *d)
     concord_result result = settle(d);
     for (uint32_t k = 0; result == CONCORD_OK && k < d->network->segment_count; k++) {
         const concord_segment *segment = &d->network->segments[k];
-        uint32_t most = (d->network->payload - CONCORD_TARGET_BYTES) / segment->word * segment->word;
-        for (uint32_t at = 0; result == CONCORD_OK && at < segment->bytes; at += most) {
-            uint32_t bytes = segment->bytes - at < most ? segment->bytes - at : most;
-            result = write(d, segment->region, segment->start + at / segment->word, segment->data + at, bytes);
-        }
+        result = write_words(d, segment->region, segment->word, segment->start, segment->data, segment->bytes);
     }
-    if (result == CONCORD_OK)
-        result = finish(d);
     if (result == CONCORD_OK)
         result = concord_clear_flags(d);
     d->loaded = result == CONCORD_OK;
@@ -847,7 +886,8 @@ static concord_result after(concord_device *d, concord_result result)
         return result;
     d->script = 0;
     d->under_way = 0;
-    (void)finish(d);
+    while (d->count != 0)
+        (void)collect(d);
     return result;
 }
 
@@ -871,6 +911,115 @@ static concord_result run_phases(concord_device *d, const void *inputs, void *ou
     return ended(d, finite);
 }
 
+/* Script and numbers of codes to the device, whose rings are empty then. */
+static concord_result install(concord_device *d)
+{
+    const concord_route *route = d->network->route;
+    concord_result result = settle(d);
+    if (result == CONCORD_OK)
+        result = write_words(d, CONCORD_REGION_CODES, 2, 0, route->codes, route->codes_bytes);
+    if (result == CONCORD_OK)
+        result = write_words(d, CONCORD_REGION_SCRIPT, d->network->script_word, 0, route->script, route->script_bytes);
+    d->address = d->held = 0;
+    d->script = result == CONCORD_OK;
+    return result;
+}
+
+/* Read results from the next one on; what is in front of them may go. */
+static concord_result read_results(concord_device *d, uint32_t count)
+{
+    uint8_t place[CONCORD_OUTBOX_BYTES];
+    PUT(place, OUTBOX_FIRST, d->address);
+    PUT(place, OUTBOX_KEPT, d->address);
+    concord_result result = read(d, CONCORD_REGION_OUTBOX, get_bits(place, 0, 8U * CONCORD_OUTBOX_BYTES), count, 0, count);
+    if (result == CONCORD_OK)
+        d->held = 0;
+    return result;
+}
+
+static concord_result put_sample(concord_device *d, const void *inputs)
+{
+    const concord_route *route = d->network->route;
+    concord_result result = d->script ? CONCORD_OK : install(d);
+    if (result == CONCORD_OK && d->held != 0 && d->held + (d->under_way + 1U) * route->result > d->network->outbox)
+        result = read_results(d, 0);
+    writer w;
+    w.device = d;
+    w.slot = NULL;
+    w.used = w.address = 0;
+    w.limit = route->chunk;
+    w.region = CONCORD_REGION_INBOX;
+    w.word = 0;
+    for (uint32_t part = 0; result == CONCORD_OK && part < route->inputs; part++)
+        result = write_part(&w, &route->parts[part], inputs);
+    if (result == CONCORD_OK)
+        result = flush(&w);
+    d->under_way += result == CONCORD_OK;
+    return result;
+}
+
+/* Wait for results, as long as the device can make some. */
+static concord_result wait_results(concord_device *d, uint32_t start, uint8_t *idle)
+{
+    uint8_t busy = 0;
+    concord_result result = wait(d, &busy);
+    if (result != CONCORD_OK)
+        return result;
+    if (busy)
+        return now(d) - start > d->line.run_timeout_ms ? CONCORD_BUSY : CONCORD_OK;
+    return ++*idle > 1 ? CONCORD_NO_RESULT : CONCORD_OK;
+}
+
+static concord_result get_sample(concord_device *d, void *outputs)
+{
+    const concord_network *n = d->network;
+    const concord_route *route = n->route;
+    uint32_t left = route->result, start = now(d), part = 0, group = 0;
+    uint8_t finite = 1, idle = 0;
+    cursor c = cursor_of(route->parts[route->inputs].spans);
+    while (left != 0) {
+        uint32_t most = n->reply_bytes - OVERHEAD, used = 0;
+        concord_result result = read_results(d, left < most ? left : most);
+        if (result != CONCORD_OK)
+            return result;
+        while (left != 0) { /* whole groups */
+            const concord_part *groups = &route->parts[route->inputs + part];
+            uint32_t lanes = lanes_of(groups, group), bytes = group_bytes(n, groups, lanes);
+            if (used + bytes > d->answered)
+                break;
+            finite &= decode_group(d, groups, outputs, &c, lanes, answer(d) + used);
+            used += bytes;
+            left -= bytes;
+            if (++group == groups->groups && left != 0) {
+                group = 0;
+                c = cursor_of(route->parts[route->inputs + ++part].spans);
+            }
+        }
+        d->address = (d->address + used) % (2U * n->outbox);
+        d->held = used;
+        if (used != 0)
+            idle = 0;
+        else if ((result = wait_results(d, start, &idle)) != CONCORD_OK)
+            return result;
+    }
+    d->under_way--;
+    return ended(d, finite);
+}
+
+concord_result concord_put(concord_device *d, const void *inputs)
+{
+    if (!d->loaded)
+        return CONCORD_NOT_LOADED;
+    if (d->network->route == NULL)
+        return CONCORD_NOT_STREAMED;
+    return d->under_way == d->network->route->depth ? CONCORD_TOO_MANY : after(d, put_sample(d, inputs));
+}
+
+concord_result concord_get(concord_device *d, void *outputs)
+{
+    return d->under_way == 0 ? CONCORD_NOTHING_PUT : after(d, get_sample(d, outputs));
+}
+
 concord_result concord_run(concord_device *d, const void *inputs, void *outputs)
 {
     concord_result result = d->loaded ? CONCORD_OK : CONCORD_NOT_LOADED;
@@ -880,8 +1029,13 @@ concord_result concord_run(concord_device *d, const void *inputs, void *outputs)
         return result;
     if (d->flags != 0)
         result = concord_clear_flags(d);
-    if (result == CONCORD_OK)
+    if (result == CONCORD_OK && d->network->route == NULL) {
         result = run_phases(d, inputs, outputs);
+    } else if (result == CONCORD_OK) {
+        result = put_sample(d, inputs);
+        if (result == CONCORD_OK)
+            result = get_sample(d, outputs);
+    }
     return after(d, result);
 }
 

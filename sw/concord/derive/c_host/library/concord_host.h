@@ -47,6 +47,10 @@ typedef struct {
     /* A clock that counts up, modulo 2**32. */
     uint32_t (*milliseconds)(void *context);
     void *context;
+    /* Settings; 0 stands for the number behind them. */
+    uint32_t timeout_ms;     /* for a reply, from the end of its request on: 1000 */
+    uint32_t run_timeout_ms; /* for a run: 10000 */
+    uint8_t retries;         /* how often what is unanswered is sent again: 4 */
 } concord_line;
 
 /* Numbers of elements: `repeats` rows of `count` elements each. Element k of row r is first + k * step + r * stride.
@@ -110,7 +114,7 @@ typedef struct {
     const concord_part *parts;
     uint32_t chunk;  /* most bytes of a request */
     uint32_t result; /* bytes that a sample gives back */
-    uint32_t ahead;  /* samples that may be put before results are taken */
+    uint32_t depth;  /* samples that may be put before results are taken */
 } concord_route;
 
 typedef struct {
@@ -142,7 +146,7 @@ typedef struct {
 /* A request on the way. */
 typedef struct {
     uint8_t kind, head_bytes, reply, sent;
-    uint8_t head[CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES], crc[CONCORD_CRC_BYTES];
+    uint8_t header[CONCORD_HEADER_BYTES], head[CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES], crc[CONCORD_CRC_BYTES];
     uint32_t bytes, line; /* of the data, and of all on the line */
     const uint8_t *data;
 } concord_request;
@@ -153,12 +157,8 @@ typedef struct {
 #define CONCORD_RING 256 /* bytes that have come while others are sent */
 #define CONCORD_PIECE 32 /* bytes that are sent between looks at what has come */
 
-/* The state of a connection. Settings may be changed behind connect; the rest is to be read only. */
+/* The state of a connection, to be read only. */
 typedef struct {
-    /* Settings. */
-    uint32_t timeout_ms;     /* for a reply, from the end of its request on: 1000 */
-    uint32_t run_timeout_ms; /* for a run: 10000 */
-    uint8_t retries;         /* how often what is unanswered is sent again: 8 */
     /* What happened. */
     uint8_t refusal; /* CONCORD_REPLY_... of a request that was refused */
     uint8_t flags;   /* CONCORD_FLAG_... since they were cleared, a bit each */
@@ -175,6 +175,7 @@ typedef struct {
     uint32_t first, count, coming;      /* its place, requests on the way, replies that may come */
     uint32_t failures, lost;            /* in a row; replies to the last request */
     uint32_t since, progress;           /* when something was sent or came, and when a request was answered */
+    concord_request *aside;             /* the only request on the way, while the others wait */
     uint32_t frame, received, answered; /* bytes of the frame that is coming, of the last, of its payload */
     uint32_t waiting, read_at;          /* bytes in the ring, from where on */
     uint32_t under_way, held, address;  /* samples; results that were not let go; place of the next result */
