@@ -1,5 +1,9 @@
 """The command line as tests call it, and a small model for it."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 from click.testing import CliRunner
 
@@ -8,6 +12,14 @@ from support.onnx_models import model, node
 
 #: Samples that :func:`two_products` writes.
 SAMPLES = 300
+#: The command as a program of its own that says when it begins.
+_PROGRAM = """
+import sys
+sys.argv[0] = "concord"
+from concord.__main__ import main
+print("ready", flush=True)
+main()
+"""
 
 
 def run(*arguments, command=main):
@@ -15,6 +27,18 @@ def run(*arguments, command=main):
     result = CliRunner().invoke(command, [str(argument) for argument in arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
+
+
+def begin(*words, on_interrupt=signal.default_int_handler):
+    """The command, as far as its first own line; it inherits whether interruptions are ignored, as behind ``&``."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *map(str, words)], **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.stdout.readline() == b"ready\n"
+    return process
 
 
 def two_products(folder):

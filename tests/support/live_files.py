@@ -1,10 +1,13 @@
-"""Small recordings that tests make: videos, pictures, sound, and a reason to skip where OpenCV is not there."""
+"""Small recordings and networks for them that tests make, and a reason to skip where OpenCV is not there."""
 
 import importlib.util
 import wave
 
 import numpy as np
 import pytest
+
+from support.commands import run
+from support.onnx_models import model, node
 
 needs_opencv = pytest.mark.skipif(
     importlib.util.find_spec("cv2") is None, reason="needs OpenCV, of the extra live: pip install -e '.[live]'"
@@ -50,3 +53,31 @@ def write_video(path, pictures, rate=20.0):
 def plain(colour, height=48, width=64):
     """A picture of one colour."""
     return np.full((height, width, 3), colour, np.uint8)
+
+
+#: Names of the classes of :func:`colour_network`.
+COLOURS = ("red", "green", "blue")
+
+
+def colour_network(folder, preset="tiny"):
+    """A compiled network whose scores are the means of the channels of a picture of 8 x 8, from 0 to 1."""
+    nodes = [node("GlobalAveragePool", ["x"], ["means"]), node("Flatten", ["means"], ["y"])]
+    samples = np.random.default_rng(0).uniform(0, 1, (40, 3, 8, 8))
+    return _compiled(folder, model(nodes, {"x": (1, 3, 8, 8)}), preset, samples)
+
+
+def level_network(folder, preset="tiny"):
+    """A compiled network whose two scores are the mean of 200 samples of sound, and its opposite."""
+    weights = np.outer(np.full(200, 1 / 200), [1, -1]).astype(np.float32)
+    proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": (1, 200)}, constants={"w": weights})
+    return _compiled(folder, proto, preset, np.random.default_rng(0).uniform(-1, 1, (40, 200)))
+
+
+def _compiled(folder, proto, preset, samples):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "net.onnx").write_bytes(proto.SerializeToString())
+    np.savez(folder / "x.npz", x=samples)
+    words = ("compile", folder / "net.onnx", "--calibrate", folder / "x.npz", "--preset", preset, "-o", folder / "net")
+    code, output = run(*words)
+    assert code == 0, output
+    return folder / "net"

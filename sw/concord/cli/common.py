@@ -43,6 +43,9 @@ samples_input = click.option(
     "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
 )
 #: Of commands that say rates.
+on_option = click.option(
+    "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
+)
 link_option = click.option(
     "--link", type=LINK, help="What carries bytes between host and board; by default the board's first one."
 )
@@ -126,6 +129,12 @@ def check_page(page: Path) -> Path:
     for path in (page, facts):
         check_place(path)
     return facts
+
+
+def check_link(on: str, link: str | None) -> None:
+    """``ValueError`` if a link is named for the emulator, which has none."""
+    if on == "emulator" and link is not None:
+        raise ValueError(f"--link must be given with --on rtl or a port, not {on!r}")
 
 
 def echo(text: str, nl: bool = True, err: bool = False) -> None:

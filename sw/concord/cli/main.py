@@ -34,6 +34,7 @@ SECTIONS = {
         "disasm": LazyCommand("words", "disasm"),
     },
     "Demonstrations": {
+        "live": LazyCommand("live", "live"),
         "demo": LazyCommand("demos", "demo"),
         "train-demo": LazyCommand("demos", "train_demo"),
     },

@@ -12,10 +12,12 @@ from concord.cli.common import (
     FILE,
     THING,
     TerminalConsole,
+    check_link,
     check_npz,
     echo,
     inputs_from,
     link_option,
+    on_option,
     readable,
     samples_input,
     wide_console,
@@ -37,9 +39,7 @@ STRICT_STATUS = 3
 @click.argument("network", type=THING)
 @samples_input
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
-@click.option(
-    "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
-)
+@on_option
 @link_option
 @click.option(
     "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
@@ -73,8 +73,7 @@ def run(
         _refuse(records, output)
     if on != "emulator" and (workers, cluster) != (None, None):
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
-    if on == "emulator" and link is not None:
-        raise ValueError(f"--link must be given with --on rtl or a port, not {on!r}")
+    check_link(on, link)
     with several(workers, cluster) as engine:
         with connect(on, loaded.config, link=link) if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)

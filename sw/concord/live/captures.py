@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread
@@ -36,6 +36,10 @@ class Capture:
     taken: float = field(default_factory=time.perf_counter)
 
 
+#: Captures in their order; what a source has open is closed with them.
+Captures = Generator[Capture, None, None]
+
+
 class Source(Protocol):
     """Where pictures or sound come from."""
 
@@ -47,8 +51,8 @@ class Source(Protocol):
     def live(self) -> bool:
         """Whether captures come by themselves, so that old ones are dropped if they are not taken in time."""
 
-    def captures(self) -> Iterator[Capture]:
-        """Captures to the end of the source; what is open is closed with the iterator."""
+    def captures(self) -> Captures:
+        """Captures to the end of the source."""
 
 
 class Stop:
@@ -79,7 +83,7 @@ class Stop:
             self._asked.wait(min(left, _TICK))
 
 
-def paced(captures: Iterator[Capture], stop: Stop) -> Iterator[Capture]:
+def paced(captures: Iterator[Capture], stop: Stop) -> Captures:
     """The captures of a recording, none of them earlier than when it was recorded."""
     begin = time.perf_counter()
     for capture in captures:
@@ -87,11 +91,11 @@ def paced(captures: Iterator[Capture], stop: Stop) -> Iterator[Capture]:
         yield Capture(capture.position, capture.data)
 
 
-def repeated(source: Source) -> Iterator[Capture]:
+def repeated(source: Source) -> Captures:
     """A recording again and again; nothing if it is empty. Positions go on where the recording ends."""
     begin, previous, step = 0.0, -1.0, 0.0
     while True:
-        with closing(_closable(source.captures())) as captures:
+        with closing(source.captures()) as captures:
             empty = True
             for capture in captures:
                 empty = False
@@ -103,7 +107,7 @@ def repeated(source: Source) -> Iterator[Capture]:
         begin = previous + step
 
 
-def every(captures: Iterator[Capture], count: int) -> Iterator[Capture]:
+def every(captures: Iterator[Capture], count: int) -> Captures:
     """The first of every ``count`` captures."""
     for number, capture in enumerate(captures):
         if number % count == 0:
@@ -115,7 +119,7 @@ class Newest:
 
     Parameters
     ----------
-    captures : iterator of Capture
+    captures : generator of Capture
         What the thread reads.
 
     Members
@@ -124,7 +128,7 @@ class Newest:
         Captures that nobody got.
     """
 
-    def __init__(self, captures: Iterator[Capture]):
+    def __init__(self, captures: Captures):
         self.dropped = 0
         self._captures = captures
         self._changed = Condition()
@@ -136,7 +140,7 @@ class Newest:
 
     def _read(self) -> None:
         try:
-            with closing(_closable(self._captures)) as captures:
+            with closing(self._captures) as captures:
                 for capture in captures:
                     with self._changed:
                         if self._closed:
@@ -170,8 +174,3 @@ class Newest:
         with self._changed:
             self._closed = True
         self._thread.join(_PATIENCE)
-
-
-def _closable(captures: Iterator[Capture]) -> Any:
-    """An iterator whose ``close`` closes what it has open; plain iterators have nothing open."""
-    return captures if hasattr(captures, "close") else (capture for capture in captures)

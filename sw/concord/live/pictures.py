@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.live.captures import Capture
+from concord.live.captures import Capture, Captures
 from concord.utils.extras import install_command
 
 #: Pictures per second of recordings that do not say it.
@@ -23,6 +23,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".pgm", "
 
 def opencv() -> Any:
     """The module ``cv2``; ``RuntimeError`` with the name of the extra if it is not there."""
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")  # a device that is not there gets a message of ours
     try:
         import cv2
     except ImportError as error:
@@ -51,7 +52,7 @@ class Video:
         """The file."""
         return f"video {self.path}"
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Captures:
         """Its pictures; ``ValueError`` if it is no video."""
         cv2 = opencv()
         video = cv2.VideoCapture(str(self.path))
@@ -88,7 +89,7 @@ class Folder:
         """What it is, and its name."""
         return f"{'pictures in' if self.path.is_dir() else 'picture'} {self.path}"
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Captures:
         """Its pictures; ``ValueError`` if there is none, or something else."""
         cv2 = opencv()
         paths = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
@@ -120,7 +121,7 @@ class Camera:
         """Which."""
         return f"camera {self.number}"
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Captures:
         """Its pictures, without end; ``RuntimeError`` if it cannot be opened, or gives none."""
         cv2 = opencv()
         video = cv2.VideoCapture(self.number)

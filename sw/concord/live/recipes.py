@@ -20,6 +20,8 @@ from concord.live.sounds import SoundWindows
 
 #: How a picture gets the shape of the input.
 CROP, STRETCH = "crop", "stretch"
+#: Seconds from a window of sound to the next one, if nothing else was asked for.
+USUAL_HOP = 0.25
 #: The front end of networks that read sound as it is.
 SAMPLES = "samples"
 _FITTING = {
@@ -264,7 +266,7 @@ class SoundRecipe:
 
 
 def sound_recipe(
-    target: NetworkInput, front_end: str | None = None, hop: float = 0.25, rate: int | None = None
+    target: NetworkInput, front_end: str | None = None, hop: float = USUAL_HOP, rate: int | None = None
 ) -> SoundRecipe:
     """How sound becomes an input.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.live.captures import Capture
+from concord.live.captures import Capture, Captures
 from concord.utils.arrays import FloatArray
 from concord.utils.extras import install_command
 
@@ -73,7 +73,7 @@ class WavFile:
         """The file."""
         return f"sound {self.path}"
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Captures:
         """Its windows; ``ValueError`` if it is none, of another rate, or too short."""
         try:
             with wave.open(str(self.path), "rb") as file:
@@ -130,7 +130,7 @@ class Microphone:
         """Which."""
         return "microphone" if self.device is None else f"microphone {self.device}"
 
-    def captures(self) -> Iterator[Capture]:
+    def captures(self) -> Captures:
         """Its windows, without end; ``RuntimeError`` if it cannot be opened."""
         sounddevice = _sounddevice()
         try:

@@ -1,35 +1,13 @@
 """Ctrl-C ends the command with one line and status 130, whatever it is doing."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from concord.networks.folder import load_package
 from concord.spec.presets import ECP5_85F_256
-from support.commands import two_products
-
-COMMAND = """
-import sys
-sys.argv[0] = "concord"
-from concord.__main__ import main
-print("ready", flush=True)
-main()
-"""
-
-
-def begin(*words, on_interrupt=signal.default_int_handler):
-    """The command, as far as its first own line; it inherits whether interruptions are ignored, as behind ``&``."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], **pipes)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert process.stdout.readline() == b"ready\n"
-    return process
+from support.commands import begin, two_products
 
 
 @pytest.mark.slow
