@@ -46,7 +46,7 @@ except ImportError:  # Windows: two processes that need the same library both bu
     fcntl = None
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
-USB_WRAPPER = Path(__file__).with_name("verilate_usb.cpp")
+USB_WRAPPER, SPI_WRAPPER = (Path(__file__).with_name(f"verilate_{name}.cpp") for name in ("usb", "spi"))
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
     *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
@@ -230,11 +230,13 @@ def _simulated(config: NpuConfig, link: LinkKind) -> tuple[wiring.Component, Pat
 
     if link is LinkKind.UART:
         return NpuTop(config), WRAPPER
-    if link is LinkKind.USB:
-        from concord_rtl.flow.usb_top import UsbNpu
+    if link is LinkKind.SPI:
+        from concord_rtl.flow.spi_top import SpiNpu
 
-        return UsbNpu(config), USB_WRAPPER
-    raise SimulationError(f"link must be one that is simulated, not {link.value}")
+        return SpiNpu(config), SPI_WRAPPER
+    from concord_rtl.flow.usb_top import UsbNpu
+
+    return UsbNpu(config), USB_WRAPPER
 
 
 def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = LinkKind.UART) -> Path:

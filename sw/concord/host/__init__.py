@@ -19,6 +19,7 @@ from concord.host.device import Device
 from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
+from concord.host.spi import is_spi, open_spi
 from concord.host.transport import Transport
 from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
@@ -44,7 +45,7 @@ def connect(
     Parameters
     ----------
     target : str
-        ``"emulator"``, ``"rtl"``, or the name of a serial port.
+        ``"emulator"``, ``"rtl"``, or the name of a serial port, or of a bus such as ``/dev/spidev0.0``.
     config : NpuConfig or None
         Configuration. May be left out for a serial port if the board has one of the named ones.
     link : str or None
@@ -78,6 +79,8 @@ def connect(
 
         board_link = None if link is None else link_of(config.board, link)
         return _over_link(simulated(config, board_link, library, trace), config)
+    if is_spi(target):
+        return _over_link(open_spi(target, link_of("" if config is None else config.board, LinkKind.SPI)), config)
     if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
         close = difflib.get_close_matches(target.lower(), TARGETS, 1)
         hint = f"; did you mean {close[0]}?" if close else ""

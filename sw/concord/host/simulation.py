@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concord.host.rtl import RtlTransport, find_library
+from concord.host.spi_rtl import RtlSpi, SpiRtlTransport
 from concord.host.timed_line import LineTimes
 from concord.host.transport import Transport
 from concord.host.usb_rtl import RtlLine, UsbRtlTransport
@@ -15,7 +16,7 @@ from concord.spec.links import LinkKind, LinkSpec
 def simulated(config: NpuConfig, link: LinkSpec | None, library: Path | None, trace: Path | None) -> Transport:
     """The RTL of a configuration: behind a link with its times, or, without one, with bytes that take no time.
 
-    Of a serial port bytes are simulated, of USB every bit.
+    Of a serial port bytes are simulated, of USB and SPI every bit.
 
     Parameters
     ----------
@@ -32,6 +33,8 @@ def simulated(config: NpuConfig, link: LinkSpec | None, library: Path | None, tr
     library = library or find_library(config, trace=trace is not None, link=kind)
     if link is not None and link.kind is LinkKind.USB:
         return UsbRtlTransport(RtlLine(library, config.clock_hz, trace=trace), link)
+    if link is not None and link.kind is LinkKind.SPI:
+        return SpiRtlTransport(RtlSpi(library, trace=trace), config.clock_hz, link)
     transport = RtlTransport(library, trace=trace)
     if link is not None:
         times = LineTimes.of(link, config.clock_hz, link.adapter.latency)
