@@ -33,6 +33,7 @@ from concord.spec.name_choice import NameChoice
 
 if TYPE_CHECKING:
     from concord.live.captures import Capture, Newest, Source, Stop
+    from concord.live.page import LiveView
     from concord.live.recipes import NetworkInput, Recipe
     from concord.live.session import LiveSession, LiveState
 
@@ -87,6 +88,8 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--hop", type=_SECONDS, help=f"Sound: seconds from a window to the next one; by default {USUAL_HOP:g}.")
 @click.option("--rate", type=POSITIVE, help="Sound: samples per second, with --front-end samples.")
+@click.option("--page", type=click.IntRange(0, 65535), help="Port of the page on this machine; by default a free one.")
+@click.option("--no-page", is_flag=True, help="No page.")
 @click.option("--frames", type=POSITIVE, help="End after so many frames.")
 @click.option("--seconds", type=_SECONDS, help="End after so many seconds.")
 @click.option("--every", default=1, show_default=True, type=POSITIVE, help="Take one of so many frames.")
@@ -106,6 +109,7 @@ def live(
     from concord.host.progress import load as load_image
     from concord.live.captures import Stop
     from concord.live.inference import Inference, network_input
+    from concord.live.page import LiveView
     from concord.live.session import LiveSession
     from concord.live.terminal import summary_lines
     from concord.networks.folder import load
@@ -127,7 +131,8 @@ def live(
         inference.warm_up()
         session = LiveSession(inference, recipe)
         stop = Stop(options["seconds"])
-        with _interruptible(stop), _captures(origin, stop, session, options) as captures:
+        view = LiveView(network.resolve().name, on, origin.text, recipe, inference)
+        with _interruptible(stop), _page(view, session, options), _captures(origin, stop, session, options) as captures:
             _show(session.run(islice(captures, options["frames"])), session, console)
     for line in summary_lines(session.summary):
         echo(line)
@@ -167,6 +172,22 @@ def _captures(origin: Source, stop: Stop, session: LiveSession, options: dict[st
     else:
         with closing(captures):
             yield _until(captures, stop)
+
+
+@contextmanager
+def _page(view: LiveView, session: LiveSession, options: dict[str, Any]) -> Iterator[None]:
+    """The page of the session, unless there is to be none; it hears of the end."""
+    from concord.live.page import PageServer
+
+    if options["no_page"]:
+        yield
+        return
+    with closing(PageServer(view, session.board, options["page"] or 0)) as server:
+        echo(f"page: {server.url}")
+        try:
+            yield
+        finally:
+            session.board.end()
 
 
 def _until(captures: Iterator[Capture], stop: Stop) -> Iterator[Capture]:

@@ -66,6 +66,10 @@ class Recipe(Protocol):
     def text(self) -> str:
         """All that it does, in words."""
 
+    @property
+    def sound_rate(self) -> int | None:
+        """Samples per second of sound; ``None`` if it is about pictures."""
+
     def seen(self, data: NDArray[Any]) -> NDArray[Any]:
         """What of a capture the network sees."""
 
@@ -120,6 +124,7 @@ class PictureRecipe:
     scaling: ByteScaling | None
     fitting: str = CROP
     blue_first: bool = False
+    sound_rate = None
 
     @property
     def channels_first(self) -> bool:
@@ -246,6 +251,11 @@ class SoundRecipe:
         range_text = "from -1 to 1" if self._full_scale == 1 else f"as {self.target.element_type}"
         what = f"samples {range_text}" if self.front_end is None else self.front_end.text
         return f"{self.target.name} ({self.target.shape_text}): {hop}; {what}"
+
+    @property
+    def sound_rate(self) -> int:
+        """Samples per second."""
+        return self.windows.rate
 
     @cached_property
     def _full_scale(self) -> float:

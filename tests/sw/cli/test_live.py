@@ -1,15 +1,18 @@
 """``concord live``: recordings, a camera and a microphone to the end, by time, by frames, and by Ctrl-C."""
 
+import json
 import re
 import signal
 import sys
 import time
+import urllib.request
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from concord.live.inference import Inference
+from concord.live.session import LiveSession
 from support.commands import begin, run
 from support.live_files import (
     COLOURS,
@@ -46,7 +49,7 @@ def pictures(folder):
 
 
 def live(folder, network, source, *more):
-    code, output = run("live", folder / network / "net", "--source", source, *more)
+    code, output = run("live", folder / network / "net", "--source", source, "--no-page", *more)
     return code, output.splitlines()
 
 
@@ -150,6 +153,23 @@ def test_sound_in_a_file(folder):
     ]  # fmt: skip
 
 
+def test_the_page_is_there_while_it_runs(folder, monkeypatch):
+    pages, states, right = [], [], LiveSession.run
+    monkeypatch.setattr("concord.cli.live.echo", pages.append)
+
+    def looking(session, captures):
+        for state in right(session, captures):
+            states.append(json.loads(urllib.request.urlopen(f"{pages[2].removeprefix('page: ')}state").read()))
+            yield state
+
+    monkeypatch.setattr(LiveSession, "run", looking)
+    words = ("--source", folder / "sound.wav", "--front-end", "samples", "--rate", 1000, "--hop", 0.2, "--fast")
+    assert run("live", folder / "levels" / "net", *words) == (0, "")
+    assert [(state["frames"], state["label"]) for state in states] == [(1, "0"), (2, "0"), (3, "1")]
+    with pytest.raises(OSError):
+        urllib.request.urlopen(pages[2].removeprefix("page: "))
+
+
 @pytest.mark.slow
 def test_the_rtl_says_the_same(folder):
     words = [levels(folder, folder / "sound.wav", "--fast", "--on", on)[1] for on in ("emulator", "rtl")]
@@ -161,7 +181,7 @@ def test_the_rtl_says_the_same(folder):
 def test_ctrl_c_ends_with_the_summary(pictures):
     net, source = pictures / "colours" / "net", pictures / "pictures"
     process = begin("live", net, "--scale", 1, "--repeat", "--source", source, "--fps", 0.01)
-    assert [process.stdout.readline()[:6] for _ in range(3)] == [b"source", b"input:", b"0.00 s"]
+    assert [process.stdout.readline()[:6] for _ in range(4)] == [b"source", b"input:", b"page: ", b"0.00 s"]
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")

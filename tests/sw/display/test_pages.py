@@ -9,7 +9,7 @@ from concord.display import pages
 from concord.display.pages import number, percent, shape
 from concord.display.terminal import counted
 
-TEMPLATES = {package: files(f"concord.{package}") / "templates" for package in ("report", "prove", "overflow")}
+TEMPLATES = {package: files(f"concord.{package}") / "templates" for package in ("report", "prove", "overflow", "live")}
 FRAME = files("concord.display") / "templates"
 
 
