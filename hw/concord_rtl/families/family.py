@@ -57,6 +57,14 @@ class Pll(ABC):
         """Instantiate the PLL: ``pin`` is the oscillator, ``clk`` the clock it makes."""
 
 
+class UsbPll(ABC):
+    """A phase-locked loop with the clocks of USB."""
+
+    @abstractmethod
+    def build(self, m: Module, pin: Value, usb: Value, usb_io: Value, locked: Value) -> None:
+        """Instantiate the PLL: ``pin`` is the oscillator, ``usb`` 12 and ``usb_io`` 48 MHz, whose edges coincide."""
+
+
 _AnyPll = TypeVar("_AnyPll", bound=Pll)
 
 
@@ -226,6 +234,10 @@ class Family(ABC):
     @abstractmethod
     def pll(self, input_hz: float, wanted_hz: float) -> Pll:
         """Settings for the greatest frequency not above the wanted one; :class:`ValueError` if none is near."""
+
+    def usb_pll(self, input_hz: float) -> UsbPll:
+        """Settings for the clocks of USB; :class:`ValueError` if there are none."""
+        raise ValueError(f"board must be one whose PLL makes the clocks of USB, not one with {self.name}")
 
     @abstractmethod
     def packing(self, placed: Path, packed: Path) -> tuple[str, list[str]]:

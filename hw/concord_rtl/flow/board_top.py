@@ -1,5 +1,6 @@
 """The design around the core on a board."""
 
+from importlib.util import find_spec
 from typing import Any
 
 from amaranth import *
@@ -15,9 +16,11 @@ from concord_rtl.parts.component import Component
 
 
 def check_link(hz: float, link: LinkSpec) -> None:
-    """``ValueError`` if a link cannot be had with a clock."""
+    """``ValueError`` if a link cannot be had with a clock, or without packages that are not installed."""
     if link.baud is not None:
         divisor_of(hz, link.baud)
+    if link.kind is LinkKind.USB and find_spec("luna") is None:
+        raise ValueError("link must be one whose packages are installed, not 'usb': luna-usb is of the extra usb")
 
 
 def reachable(board: Board, most_hz: float, link: LinkSpec) -> tuple[float, Pll | None]:
@@ -93,4 +96,8 @@ class BoardTop(Component):
             return UartPort(self.board, self.clocking, link.baud)
         if link.kind is LinkKind.SPI:
             return SpiPort(self.board)
+        if link.kind is LinkKind.USB:
+            from concord_rtl.flow.ports.usb import UsbBoardPort  # needs the package luna
+
+            return UsbBoardPort(self.board, self.clocking)
         raise ValueError(f"link must be one that there are pins for, not {link.name!r}")

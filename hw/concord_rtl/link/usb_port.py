@@ -71,7 +71,7 @@ class _SilentEndpoint(Elaboratable):
 
 
 class _SerialDevice(USBSerialDevice):
-    """The device of luna, whose endpoints begin anew with a reset of the bus and with a configuration.
+    """The device of luna, whose endpoints begin anew with a configuration, as it comes behind a reset of the bus, too.
 
     The standard says so, and the host counts on it: an endpoint that goes on with DATA1 takes the first packet for one
     that it has, and drops it.
@@ -85,8 +85,7 @@ class _SerialDevice(USBSerialDevice):
         control.add_request_handler(StallOnlyRequestHandler(self._refused))
         usb.add_endpoint(_SilentEndpoint(self._STATUS_ENDPOINT_NUMBER))
 
-        restart = Signal()
-        m.d.comb += restart.eq(usb.reset_detected | control.interface.config_changed)
+        restart = control.interface.config_changed
         number, size = self._DATA_ENDPOINT_NUMBER, self._max_packet_size
         received = USBStreamOutEndpoint(endpoint_number=number, max_packet_size=size, buffer_size=RECEIVED_BYTES)
         sent = USBStreamInEndpoint(endpoint_number=number, max_packet_size=size)
@@ -137,7 +136,7 @@ class UsbPort(Component):
 
     The host sees a serial port (``/dev/ttyACM0``); bit rates that it asks for mean nothing. What comes while ``o`` is
     not taken is refused, and the host sends it again; what the host does not fetch waits in ``i``. So nothing is
-    dropped in either direction, but by a reset of the bus: that empties the endpoints.
+    dropped in either direction, but by a new configuration, as behind a reset of the bus: that empties the endpoints.
 
     Has three clocks: the streams belong to ``sync``, everything else to ``usb`` (12 MHz) and ``usb_io`` (48 MHz), whose
     edges coincide: both come from one PLL.

@@ -1,15 +1,16 @@
 import pytest
 
 from concord.spec.boards import BOARD_SPECS
-from concord.spec.links import LinkKind, uart
+from concord.spec.links import USB, LinkKind, uart
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.families.ecp5 import pll as ecp5
 from concord_rtl.families.ice40 import pll as ice40
-from concord_rtl.flow.board_top import BoardTop
+from concord_rtl.flow.board_top import BoardTop, check_link
 from concord_rtl.flow.clocking import clock_of
 from concord_rtl.flow.ports.uart import divisor_of
+from concord_rtl.link.usb_port import USB_HZ, USB_IO_HZ
 from support.flow_design import Echo
 
 PINS = {
@@ -84,6 +85,35 @@ def test_boards_have_pins_for_their_links(name):
     kinds = {link.kind for link in BOARD_SPECS[name].links}
     assert (LinkKind.SPI in kinds) == (board_named(name).spi is not None)
     assert BOARD_SPECS[name].link().kind is LinkKind.UART
+
+
+@pytest.mark.parametrize("name", [name for name, spec in BOARD_SPECS.items() if USB in spec.links])
+def test_top_with_usb_has_its_pins_and_clocks(name):
+    board = board_named(name)
+    files = board.platform().prepare(BoardTop(Echo([]), board, clock_hz=50e6, link=USB), "npu", emit_src=False).files
+    assert all(f'SITE "{pin}"' in files["npu.lpf"] for pin in ("D15", "E15", "B12"))
+    assert files["npu.il"].count("cell \\EHXPLLL") == 2
+
+
+def test_the_clocks_of_usb_are_exact():
+    pll = ECP5.usb_pll(25e6)
+    vco = 25e6 / pll.REF_DIV * pll.FB_DIV * pll.FB_OUT_DIV
+    assert ecp5.VCO[0] <= vco <= ecp5.VCO[1]
+    assert (vco / pll.USB_DIV, vco / pll.USB_IO_DIV) == (USB_HZ, USB_IO_HZ) == (12e6, 48e6)
+
+
+def test_boards_without_the_clocks_of_usb_are_refused():
+    with pytest.raises(ValueError, match="board must be one whose PLL makes the clocks of USB, not one with ice40"):
+        ICE40.usb_pll(12e6)
+    with pytest.raises(ValueError, match="oscillator must have 25 MHz for USB, not 12"):
+        ECP5.usb_pll(12e6)
+
+
+def test_usb_without_its_packages_is_refused(monkeypatch):
+    monkeypatch.setattr("concord_rtl.flow.board_top.find_spec", lambda name: None)
+    check_link(50e6, uart())
+    with pytest.raises(ValueError, match="luna-usb is of the extra usb"):
+        check_link(50e6, USB)
 
 
 @pytest.mark.parametrize(("hz", "baud", "divisor"), [(50e6, 1_000_000, 50), (12e6, 3_000_000, 4), (50e6, 115_200, 434)])

@@ -197,6 +197,15 @@ def test_command_line_refuses(tmp_path):
     assert "must be built again" in failing(*arguments)
 
 
+def test_clocks_of_the_link_have_their_own_targets():
+    usb = {"achieved": 13.0, "constraint": 12.0}
+    run = {"fmax": {"$glbnet$port.usb": usb, "clocking.clk": {"achieved": 61.0, "constraint": 50.0}}}
+    assert report.score(run) == 61
+    assert [(clock["target_mhz"], clock["met"]) for clock in report.clocks(run, 62e6)] == [(12, True), (62, False)]
+    usb["achieved"] = 11.9
+    assert [clock["met"] for clock in report.clocks(run, 50e6)] == [False, True]
+
+
 @pytest.mark.parametrize("family", [ECP5, ICE40], ids=lambda family: family.name)
 def test_report_tells_met_from_missed(family):
     resources = {key: {"used": 5, "available": 50} for key in family.resources.values()}

@@ -54,23 +54,30 @@ def test_the_serial_port_finds_its_divisor(mhz, baud):
     assert seen == [4000, divisor_of(hz, baud), divisor_of(hz, baud)]
 
 
-def settings(pll):
+USB = Ecp5Pll(10e6, 5, 2, 48)
+
+
+def settings(pll, feedback="CLKOS"):
     """What nextpnr writes about a PLL, among other things."""
     lines = [f"word: {name} {getattr(pll, part) - 1:07b}" for name, part in WORDS.items()]
-    return "\n".join([".tile MIB_R50C2:PLL0_LL", "word: CLKFB_DIV 0000000", *lines, "word: CLKOS2_DIV 0000111", ""])
+    rest = ["word: CLKOS2_DIV 0000111", "enum: MODE EHXPLLL", f"enum: FEEDBK_PATH {feedback}", ""]
+    return "\n".join([".tile_group MIB_R50C2:PLL0_LL MIB_R50C3:BANKREF8", "word: CLKFB_DIV 0000000", *lines, *rest, ""])
 
 
 def test_the_clock_of_a_design_is_read_and_replaced():
     old, new = ecp5_pll(OSCILLATOR, 110e6), ecp5_pll(OSCILLATOR, 97.3e6)
     assert old != new and tuning(settings(old), OSCILLATOR) == old
     assert tuned(settings(old), new, OSCILLATOR) == settings(new)
+    for texts in (("", settings(USB, "CLKOP")), (settings(USB, "CLKOP"), "")):  # that of a link stays as it is
+        first, last = texts
+        assert tuned(first + settings(old) + last, new, OSCILLATOR) == first + settings(new) + last
 
 
 def test_other_designs_are_refused():
     pll = Ecp5Pll(100e6, 1, 24, 6)
-    with pytest.raises(ValueError, match="one CLKI_DIV of a PLL, not 0"):
+    with pytest.raises(ValueError, match="one PLL with feedback from CLKOS, not 0"):
         tuning("", OSCILLATOR)
-    with pytest.raises(ValueError, match="one CLKI_DIV of a PLL, not 2"):
+    with pytest.raises(ValueError, match="one PLL with feedback from CLKOS, not 2"):
         tuned(settings(pll) * 2, pll, OSCILLATOR)
     text = settings(pll).replace("CLKOP_CPHASE 0000101", "CLKOP_CPHASE 0000100")
     with pytest.raises(ValueError, match="CLKOP_CPHASE must be that of divider 6, not of 5"):

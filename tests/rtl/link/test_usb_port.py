@@ -75,6 +75,13 @@ def test_a_host_that_does_not_read_loses_nothing(bench):
     assert bench.exchange(data[taken:]) == data
 
 
+def test_bytes_that_wait_come_in_full_packets(bench):
+    taken = bench.send(data_of(1000))
+    sizes = [len(packet) for _ in range(3) for packet in bench.receive()]
+    assert sum(sizes) == taken >= 3 * 64
+    assert sum(0 < size < 64 for size in sizes) <= 1
+
+
 KINDS = {
     "damaged data": {"damaged": dict.fromkeys((Pid.DATA0, Pid.DATA1), 0.15)},
     "lost data": {"lost": dict.fromkeys((Pid.DATA0, Pid.DATA1), 0.15)},

@@ -10,7 +10,7 @@ import numpy as np
 from concord_rtl.families.ecp5.blockages import Ecp5Blockages
 from concord_rtl.families.ecp5.carry_chains import shorten
 from concord_rtl.families.ecp5.gates import MODELS
-from concord_rtl.families.ecp5.pll import Ecp5Pll, ecp5_pll
+from concord_rtl.families.ecp5.pll import Ecp5Pll, Ecp5UsbPll, ecp5_pll
 from concord_rtl.families.ecp5.primitives import Ecp5Primitives
 from concord_rtl.families.ecp5.tuning import Ecp5Tuning
 from concord_rtl.families.family import Family, FileOption, Target
@@ -69,6 +69,9 @@ class _Ecp5(Family):
 
     def pll(self, input_hz: float, wanted_hz: float) -> Ecp5Pll:
         return ecp5_pll(input_hz, wanted_hz)
+
+    def usb_pll(self, input_hz: float) -> Ecp5UsbPll:
+        return Ecp5UsbPll(input_hz)
 
     def packing(self, placed: Path, packed: Path) -> tuple[str, list[str]]:
         return "ecppack", ["--compress", "--input", placed.name, "--bit", packed.name]

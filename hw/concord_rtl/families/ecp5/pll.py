@@ -7,7 +7,7 @@ from itertools import product
 
 from amaranth import *
 
-from concord_rtl.families.family import ALMOST, Pll, nearest
+from concord_rtl.families.family import ALMOST, Pll, UsbPll, nearest
 
 #: Limits of the EHXPLLL in Hz, and of its dividers.
 VCO = (400e6, 800e6)
@@ -57,6 +57,68 @@ class Ecp5Pll(Pll):
             i_PLLWAKESYNC=Const(0),
             o_CLKOP=clk,
             o_CLKOS=feedback,
+            o_LOCK=locked,
+        )
+
+
+class Ecp5UsbPll(UsbPll):
+    """EHXPLLL whose VCO runs at 480 MHz.
+
+    From 25 MHz no phase detector above ``PFD_MIN`` gives 12 and 48 MHz. These are the settings that the platform files
+    of luna have for the ULX3S, with 5 MHz there.
+
+    Parameters
+    ----------
+    input_hz : float
+        Must be ``INPUT_HZ``.
+    """
+
+    INPUT_HZ = 25e6
+    REF_DIV, FB_DIV, FB_OUT_DIV, USB_IO_DIV, USB_DIV = 5, 2, 48, 10, 40
+
+    def __init__(self, input_hz: float):
+        if input_hz != self.INPUT_HZ:
+            raise ValueError(f"oscillator must have {self.INPUT_HZ / 1e6:g} MHz for USB, not {input_hz / 1e6:g}")
+
+    def build(self, m: Module, pin: Value, usb: Value, usb_io: Value, locked: Value) -> None:
+        feedback = Signal()
+        m.submodules.pll = Instance(
+            "EHXPLLL",
+            a_ICP_CURRENT="12",
+            a_LPF_RESISTOR="8",
+            a_MFG_ENABLE_FILTEROPAMP="1",
+            a_MFG_GMCREF_SEL="2",
+            p_FEEDBK_PATH="CLKOP",
+            p_CLKI_DIV=self.REF_DIV,
+            p_CLKFB_DIV=self.FB_DIV,
+            p_CLKOP_ENABLE="ENABLED",
+            p_CLKOP_DIV=self.FB_OUT_DIV,
+            p_CLKOP_CPHASE=self.FB_OUT_DIV - 1,
+            p_CLKOS_ENABLE="ENABLED",
+            p_CLKOS_DIV=self.USB_IO_DIV,
+            p_CLKOS_CPHASE=self.USB_IO_DIV - 1,
+            p_CLKOS2_ENABLE="ENABLED",
+            p_CLKOS2_DIV=self.USB_DIV,
+            p_CLKOS2_CPHASE=self.USB_IO_DIV - 1,  # as late as the other one
+            p_OUTDIVIDER_MUXA="DIVA",
+            p_OUTDIVIDER_MUXB="DIVB",
+            p_OUTDIVIDER_MUXC="DIVC",
+            i_CLKI=pin,
+            i_CLKFB=feedback,
+            i_RST=Const(0),
+            i_STDBY=Const(0),
+            i_ENCLKOP=Const(0),
+            i_ENCLKOS=Const(0),
+            i_ENCLKOS2=Const(0),
+            i_PHASESEL0=Const(0),
+            i_PHASESEL1=Const(0),
+            i_PHASEDIR=Const(1),
+            i_PHASESTEP=Const(1),
+            i_PHASELOADREG=Const(1),
+            i_PLLWAKESYNC=Const(0),
+            o_CLKOP=feedback,
+            o_CLKOS=usb_io,
+            o_CLKOS2=usb,
             o_LOCK=locked,
         )
 

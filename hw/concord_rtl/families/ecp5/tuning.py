@@ -19,6 +19,8 @@ WORDS = {
     "CLKOS_CPHASE": "fb_div",
 }
 WIDTH = (DIVIDERS - 1).bit_length()
+#: Settings of a PLL with the feedback that :class:`Ecp5Pll` has; that of a link has another one.
+GROUP = re.compile(r"(?m)^\.tile_group .*\n(?:\w+: .*\n)*?enum: FEEDBK_PATH CLKOS$")
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -33,11 +35,14 @@ def tuning(text: str, input_hz: float) -> Ecp5Pll:
     ValueError
         If there is not exactly one PLL, or one that :class:`concord_rtl.flow.clocking.Clocking` does not make.
     """
+    groups = GROUP.findall(text)
+    if len(groups) != 1:
+        raise ValueError(f"the design must have one PLL with feedback from CLKOS, not {len(groups)}")
     dividers: dict[str, int] = {}
     for name, part in WORDS.items():
-        words = _pattern(name).findall(text)
+        words = _pattern(name).findall(groups[0])
         if len(words) != 1:
-            raise ValueError(f"the design must have one {name} of a PLL, not {len(words)}")
+            raise ValueError(f"the PLL must have one {name}, not {len(words)}")
         value = int(words[0][1], 2) + 1
         if dividers.setdefault(part, value) != value:
             raise ValueError(f"{name} must be that of divider {dividers[part]}, not of {value}")
@@ -48,9 +53,14 @@ def tuning(text: str, input_hz: float) -> Ecp5Pll:
 def tuned(text: str, pll: Ecp5Pll, input_hz: float) -> str:
     """``text`` with the settings ``pll``; :class:`ValueError` as from :func:`tuning`."""
     tuning(text, input_hz)
-    for name, part in WORDS.items():
-        text = _pattern(name).sub(rf"\g<1>{getattr(pll, part) - 1:0{WIDTH}b}", text)
-    return text
+
+    def replaced(group: re.Match[str]) -> str:
+        settings = group[0]
+        for name, part in WORDS.items():
+            settings = _pattern(name).sub(rf"\g<1>{getattr(pll, part) - 1:0{WIDTH}b}", settings)
+        return settings
+
+    return GROUP.sub(replaced, text)
 
 
 class Ecp5Tuning(Tuning):
