@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from concord.spec.config import NpuConfig
 from concord_bench.accumulators import measure_accumulators
+from concord_bench.c_host import measure_c_host
 from concord_bench.calibration import measure_calibration
 from concord_bench.feature_scales import measure_feature_scales
 from concord_bench.functions import measure_functions
@@ -46,6 +47,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "overflow_training": measure_overflow_training,
     "graph_training": measure_graph_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
+    "c_host": lambda config, results, _: measure_c_host(results),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),

@@ -1,6 +1,7 @@
 """Hosts in C on this machine: compiled, and connected to a device over a socket."""
 
 import atexit
+import os
 import re
 import shutil
 import socket
@@ -19,6 +20,7 @@ from concord.derive.c_host.source import LIBRARY, SPEC_HEADER, c_files
 from concord.derive.c_host.spec_header import spec_header
 
 HARNESS = Path(__file__).parent / "c_host" / "harness.c"
+PICO = Path(__file__).parents[2] / "examples" / "pico" / "main.c"
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror"]
@@ -36,10 +38,20 @@ def write_host(image, package, folder, name="net", bytes_of=None):
 
 def build(folder, options=CHECKED, compiler=None):
     """Compile a host with the harness; returns the executable."""
-    command = compiler or COMPILERS[0]
+    return _link(folder, ["-D_GNU_SOURCE", HARNESS], options, compiler or COMPILERS[0])
+
+
+def build_pico(folder, options=CHECKED):
+    """The example for the Pico with the stand-in for its SDK."""
+    sdk = Path(__file__).parent / "c_host" / "pico"
+    _compile([COMPILERS[0], *STRICT, *options, "-I", sdk, "-I", folder, "-c", PICO, "-o", folder / "main.o"])
+    return _link(folder, ["-I", sdk, sdk / "sdk.c", folder / "main.o"], options, COMPILERS[0])
+
+
+def _link(folder, sources, options, command):
     _compile([command, *STRICT, *options, "-c", folder / "net.c", "-o", folder / "net.o"])
     objects = [folder / "net.o", _library(command, tuple(options))]
-    _compile([command, *options, "-D_GNU_SOURCE", "-I", folder, HARNESS, *objects, "-o", folder / "host"])
+    _compile([command, *options, "-I", folder, *sources, *objects, "-o", folder / "host"])
     return folder / "host"
 
 
@@ -92,11 +104,19 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
     (folder / "samples").write_bytes(
         b"".join(b"".join(c[k].tobytes() for c in columns) for k in range(len(columns[0])))
     )
+    words = [folder / "samples", folder / "results", mode, str(timeout)]
+    done = connected(lambda line: [folder / "host", line, *words], transport, damage, patience)
+    return Run(done, (folder / "results").read_bytes(), made)
+
+
+def connected(command, transport, damage=None, patience=120):
+    """Run ``command(line)`` with a device behind the socket ``line``; returns its code and what it prints."""
     ours, theirs = socket.socketpair()
-    command = [folder / "host", str(theirs.fileno()), folder / "samples", folder / "results", mode, str(timeout)]
+    line = str(theirs.fileno())
     process = subprocess.Popen(
-        command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command(line), pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"LINE": line},
+    )  # fmt: skip
     theirs.close()
     pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data)))
     pump.start()
@@ -106,7 +126,7 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
         process.kill()
         pump.join()
         ours.close()
-    return Run((process.returncode, text), (folder / "results").read_bytes(), made)
+    return process.returncode, text
 
 
 def _pump(line, transport, damage):

@@ -73,7 +73,8 @@ int main(int count, char **words)
     if (count != 6)
         return 2;
     int line_number = atoi(words[1]);
-    concord_line line = {send_bytes, receive_bytes, milliseconds, &line_number, (uint32_t)atoi(words[5]), 0, 60};
+    uint32_t timeout = (uint32_t)atoi(words[5]);
+    concord_line line = {send_bytes, receive_bytes, milliseconds, &line_number, timeout, 20 * timeout, 60};
     FILE *samples = fopen(words[2], "rb"), *results = fopen(words[3], "wb");
     if (samples == NULL || results == NULL)
         return 2;

@@ -15,8 +15,8 @@ from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.host.rtl import RtlTransport, find_library
-from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL
-from concord.spec.memmap import Reg, RegionId
+from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL, Kind, Status
+from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord.spec.presets import ECP5_25F, TINY
 from support import c_hosts, compiled_nets, fed_nets, noisy_line
 from support.c_hosts import needs_compiler
@@ -24,7 +24,7 @@ from support.commands import run as command
 from support.compiled_nets import graph_of
 from support.derived_modules import random_inputs
 from support.fed_model import FedModel
-from support.link_model import DeviceModel, ModelTransport
+from support.link_model import DeviceModel, ModelTransport, Refused
 from support.rtl_configs import FED, FED_AHEAD
 from support.small_examples import SMALL
 
@@ -258,6 +258,71 @@ def test_traps_are_told(config, tmp_path):
     run = c_hosts.run(made, tmp_path, inputs, RtlTransport(find_library(config)))
     assert run.code == 1 and run.calls[-1][1:3] == ("3", "the program has trapped"), run.text
     assert f"trap BAD_OPCODE at {len(image.program) - 1}," in run.text
+
+
+class Crowded(FedModel):
+    """Refuses some writes to the inbox; ``status`` is what WAIT says in the meantime."""
+
+    def __init__(self, config, refusals, **status):
+        super().__init__(config)
+        self.refusals, self.status, self.asked = (
+            refusals,
+            {"busy": 0, "done": 0, "trapped": 0, "reserved": 0} | status,
+            0,
+        )
+
+    def _execute(self, frame):
+        payload = super()._execute(frame)
+        if frame.kind != Kind.WAIT or not self.asked:
+            return payload
+        return REGISTERS[Reg.STATUS].layout.pack(**self.status).to_bytes(4, "little")
+
+    def _feed(self, kind, region, addr, count, rest):
+        if region.id is RegionId.INBOX and self.refusals:
+            self.refusals -= 1
+            self.asked += 1
+            raise Refused(Status.BUSY)
+        return super()._feed(kind, region, addr, count, rest)
+
+
+def crowded(folder, model, **options):
+    package = compile_graph(fed_nets.NETWORKS["row tiles"](), FED_AHEAD).package
+    made = c_hosts.write_host(package.image, package, folder)
+    c_hosts.build(folder)
+    inputs = samples_of(package, 3)
+    return c_hosts.run(made, folder, inputs, ModelTransport(model), mode="stream", **options), of_driver(
+        package, inputs
+    )
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 5])
+def test_an_inbox_without_room_gets_bytes_again(refusals, tmp_path):
+    """Several requests are on the way when the first of them is refused; the program has not ended yet."""
+    model = Crowded(FED_AHEAD, refusals, busy=1)
+    run, want = crowded(tmp_path, model)
+    same(run, want)
+    assert model.refusals == 0 and model.asked == refusals
+
+
+def test_a_trap_is_told_though_the_inbox_refuses(tmp_path):
+    run, _ = crowded(tmp_path, Crowded(FED_AHEAD, 1000, trapped=1))
+    assert run.code == 1 and run.calls[-1][1:3] == ("3", "the program has trapped")
+
+
+def test_an_inbox_that_never_has_room_ends_the_run(tmp_path):
+    run, _ = crowded(tmp_path, Crowded(FED_AHEAD, 10**9, busy=1), timeout=30)
+    assert run.code == 1 and run.calls[-1][2] == "a run has not ended in time"
+
+
+def test_the_example_for_the_pico(tmp_path):
+    """Its program against a stand-in for the SDK: three runs of a sample of zeros."""
+    package = perceptron()
+    c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build_pico(tmp_path)
+    code, text = c_hosts.connected(lambda line: [tmp_path / "host"], ModelTransport(FedModel(TINY)))
+    want = of_driver(package, {"x": np.zeros((1, 22))})["fc1.out"][0]
+    line = "done: " + " ".join(f"{value:g}" for value in want)
+    assert (code, text.splitlines()) == (0, [line] * 3)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -65520.0])

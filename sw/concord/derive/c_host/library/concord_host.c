@@ -7,35 +7,50 @@
 #define QUIET_MS 50U /* without a byte, before a connection begins */
 #define LATE 64U     /* numbers that are that far back are old ones */
 #define OVERHEAD (CONCORD_HEADER_BYTES + CONCORD_CRC_BYTES)
-#define ALL_BITS(field) ((1U << CONCORD_##field##_BITS) - 1U)
+
+/* A field of a word of at most 32 bits: its value, and the word that has it and nothing else. */
+#define GET(word, field) ((word) >> CONCORD_##field##_SHIFT & 0xFFFFFFFFU >> (32U - CONCORD_##field##_BITS))
+#define PUT(field, value) ((uint32_t)(value) << CONCORD_##field##_SHIFT)
 
 /* The arithmetic is that of IEEE 754 in 64 bits. */
 typedef char double_has_64_bits[sizeof(double) == 8 ? 1 : -1];
 
 /* Bits and numbers ---------------------------------------------------------------------------- */
 
-static uint32_t get_bits(const uint8_t *bytes, uint32_t at, uint32_t width)
+/* Words as they are on the line, up to four bytes. */
+static uint32_t load(const uint8_t *bytes, uint32_t count)
 {
-    uint32_t value = 0;
-    for (uint32_t k = 0; k < width; k++, at++)
-        value |= ((uint32_t)bytes[at >> 3] >> (at & 7U) & 1U) << k;
-    return value;
+    uint32_t word = 0;
+    while (count-- != 0)
+        word = word << 8 | bytes[count];
+    return word;
 }
 
+static void store(uint8_t *bytes, uint32_t count, uint32_t word)
+{
+    for (uint32_t k = 0; k < count; k++, word >>= 8)
+        bytes[k] = (uint8_t)word;
+}
+
+/* Numbers of up to 16 bits that begin anywhere, in two's complement. */
+static int32_t signed_bits(const uint8_t *bytes, uint32_t at, uint32_t width)
+{
+    uint32_t word = load(bytes + (at >> 3), ((at & 7U) + width + 7U) >> 3) >> (at & 7U), sign = 1U << (width - 1U);
+    return (int32_t)(word & (sign - 1U)) - (int32_t)(word & sign);
+}
+
+/* What is behind them in the last byte becomes zero. */
 static void put_bits(uint8_t *bytes, uint32_t at, uint32_t width, uint32_t value)
 {
-    for (uint32_t k = 0; k < width; k++, at++) {
-        uint8_t bit = (uint8_t)(1U << (at & 7U));
-        bytes[at >> 3] = (uint8_t)((value >> k & 1U) != 0 ? bytes[at >> 3] | bit : bytes[at >> 3] & ~bit);
-    }
+    uint32_t low = at & 7U, kept = bytes[at >> 3] & ((1U << low) - 1U);
+    store(bytes + (at >> 3), (low + width + 7U) >> 3, (value & ((1U << width) - 1U)) << low | kept);
 }
 
-#define GET(bytes, field) get_bits(bytes, CONCORD_##field##_SHIFT, CONCORD_##field##_BITS)
-#define PUT(bytes, field, value) put_bits(bytes, CONCORD_##field##_SHIFT, CONCORD_##field##_BITS, value)
-
-static int32_t signed_bits(uint32_t value, uint32_t width)
+/* digits / 2**right, rounded to the nearest, of two the even one. */
+static uint32_t nearest(uint32_t digits, uint32_t right)
 {
-    return (value >> (width - 1U) & 1U) != 0 ? (int32_t)value - (int32_t)(1U << width) : (int32_t)value;
+    uint32_t whole = digits >> right, rest = digits - (whole << right), tie = 1U << right >> 1;
+    return whole + (right != 0 && (rest > tie || (rest == tie && (whole & 1U) != 0)));
 }
 
 static double power_of_two(int32_t exponent)
@@ -46,41 +61,53 @@ static double power_of_two(int32_t exponent)
     return value;
 }
 
-/* The nearest binary16 number, of two the even one. */
-static uint16_t half_of(double value)
+/* The nearest binary16 number, of two the even one, of a value below the limit. */
+static uint32_t half_of(double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    uint16_t sign = (uint16_t)(bits >> 48 & 0x8000U);
-    int32_t exponent = (int32_t)(bits >> 52 & 0x7FFU) - 1023;
-    uint64_t digits = (bits & 0xFFFFFFFFFFFFFU) | 0x10000000000000U;
-    if (exponent < CONCORD_BINARY16_EXP_MIN - (int32_t)CONCORD_BINARY16_PRECISION)
+    uint32_t high = (uint32_t)(bits >> 32), sign = high >> 16 & 0x8000U;
+    int32_t exponent = (int32_t)(high >> 20 & 0x7FFU) - 1023;
+    uint32_t digits = (high & 0xFFFFFU) << 1 | ((uint32_t)bits != 0), right = 22U - CONCORD_BINARY16_PRECISION;
+    if (exponent < CONCORD_BINARY16_EXP_MIN - CONCORD_BINARY16_PRECISION)
         return sign;
-    uint32_t right = 53U - CONCORD_BINARY16_PRECISION;
     if (exponent < CONCORD_BINARY16_EXP_MIN) {
         right += (uint32_t)(CONCORD_BINARY16_EXP_MIN - exponent);
-        exponent = CONCORD_BINARY16_EXP_MIN - 1;
+        digits |= 1U << 21;
     } else {
-        digits ^= 0x10000000000000U;
-        digits |= (uint64_t)(exponent - CONCORD_BINARY16_EXP_MIN + 1) << 52; /* both fields are rounded as one */
+        digits |= (uint32_t)(exponent - CONCORD_BINARY16_EXP_MIN + 1) << 21; /* both fields are rounded as one */
     }
-    uint64_t rest = digits & ((1ULL << right) - 1U), tie = 1ULL << (right - 1U);
-    uint64_t whole = digits >> right;
-    whole += (rest > tie || (rest == tie && (whole & 1U) != 0)) ? 1U : 0U;
-    return (uint16_t)(sign | whole);
+    return sign | nearest(digits, right);
+}
+
+/* Digits of a binary16 number, whose least one weighs 2**unit. */
+static uint32_t digits_of(uint32_t half, int32_t *unit)
+{
+    uint32_t field = half >> 10 & 31U;
+    *unit = (int32_t)(field != 0 ? field : 1U) + CONCORD_BINARY16_EXP_MIN - CONCORD_BINARY16_PRECISION;
+    return (half & 0x3FFU) | (field != 0 ? 0x400U : 0U);
+}
+
+static float float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* whole * 2**exponent */
+static float scaled(int32_t whole, int32_t exponent)
+{
+    return (float)whole * float_of_bits((uint32_t)(127 + exponent) << 23);
 }
 
 static float float_of_half(uint32_t half)
 {
-    uint32_t bits = (half & 0x8000U) << 16, field = half >> 10 & 31U, digits = half & 0x3FFU;
-    float value;
-    if (field == 0) {
-        value = (float)digits * (float)power_of_two(CONCORD_BINARY16_EXP_MIN - 10);
-        return bits != 0 ? -value : value;
-    }
-    bits |= (field == 31U ? 255U : field + 112U) << 23 | digits << 13;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    int32_t unit;
+    uint32_t digits = digits_of(half, &unit), sign = (half & 0x8000U) << 16;
+    if ((half & CONCORD_BINARY16_INF) == CONCORD_BINARY16_INF)
+        return float_of_bits(sign | 0x7F800000U | (half & 0x3FFU) << 13);
+    return sign != 0 ? -scaled((int32_t)digits, unit) : scaled((int32_t)digits, unit);
 }
 
 static uint32_t crc_of(uint32_t crc, const uint8_t *bytes, uint32_t count)
@@ -159,15 +186,12 @@ static uint32_t escapes(const uint8_t *bytes, uint32_t count)
 /* Give a request its number: header, checksum, and its bytes on the line. */
 static void number_request(concord_request *r, uint8_t number)
 {
-    PUT(r->header, HEADER_SEQ, number);
-    PUT(r->header, HEADER_KIND, r->kind);
-    PUT(r->header, HEADER_LENGTH, r->head_bytes + r->bytes);
-    uint32_t crc = crc_of(CONCORD_CRC_ONES, r->header, CONCORD_HEADER_BYTES);
-    crc = ~crc_of(crc_of(crc, r->head, r->head_bytes), r->data, r->bytes);
-    put_bits(r->crc, 0, 8U * CONCORD_CRC_BYTES, crc);
+    uint32_t length = r->head_bytes + r->bytes - CONCORD_HEADER_BYTES;
+    store(r->head, CONCORD_HEADER_BYTES, PUT(HEADER_SEQ, number) | PUT(HEADER_KIND, r->kind) | PUT(HEADER_LENGTH, length));
+    store(r->crc, CONCORD_CRC_BYTES, ~crc_of(crc_of(CONCORD_CRC_ONES, r->head, r->head_bytes), r->data, r->bytes));
     r->sent = 0;
-    r->line = 2U + OVERHEAD + r->head_bytes + r->bytes + escapes(r->header, CONCORD_HEADER_BYTES) +
-              escapes(r->head, r->head_bytes) + escapes(r->data, r->bytes) + escapes(r->crc, CONCORD_CRC_BYTES);
+    r->line = 2U + OVERHEAD + length;
+    r->line += escapes(r->head, r->head_bytes) + escapes(r->data, r->bytes) + escapes(r->crc, CONCORD_CRC_BYTES);
 }
 
 /* Requests on the way ------------------------------------------------------------------------------- */
@@ -184,13 +208,12 @@ static void transmit(concord_device *d, uint32_t place)
     p.device = d;
     p.count = 0;
     send_byte(&p, CONCORD_FLAG);
-    send_escaped(&p, r->header, CONCORD_HEADER_BYTES);
     send_escaped(&p, r->head, r->head_bytes);
     send_escaped(&p, r->data, r->bytes);
     send_escaped(&p, r->crc, CONCORD_CRC_BYTES);
     send_byte(&p, CONCORD_FLAG);
     send_piece(&p);
-    r->sent++;
+    r->sent = (uint8_t)(r->sent + (r->sent < 255U));
     d->coming++;
     d->since = now(d);
 }
@@ -253,19 +276,23 @@ static concord_result pass(concord_device *d, uint32_t count)
     return CONCORD_OK;
 }
 
+/* Payload of the last reply. */
+static const uint8_t *answer(const concord_device *d)
+{
+    return d->reply + CONCORD_HEADER_BYTES;
+}
+
 static concord_result drain(concord_device *d);
 
 /* Take the frame that has come. CONCORD_DAMAGED and CONCORD_BUSY: requests have to be sent again. */
 static concord_result take(concord_device *d)
 {
-    uint32_t count = d->received, bytes = count - OVERHEAD;
-    const uint8_t *frame = d->reply;
-    if (count < OVERHEAD || GET(frame, HEADER_LENGTH) != bytes ||
-        get_bits(frame, 8U * (count - CONCORD_CRC_BYTES), 8U * CONCORD_CRC_BYTES) !=
-            (uint32_t)~crc_of(CONCORD_CRC_ONES, frame, count - CONCORD_CRC_BYTES))
+    uint32_t bytes = d->received - OVERHEAD, header = load(d->reply, CONCORD_HEADER_BYTES);
+    if (d->received < OVERHEAD || GET(header, HEADER_LENGTH) != bytes ||
+        load(answer(d) + bytes, CONCORD_CRC_BYTES) != ~crc_of(CONCORD_CRC_ONES, d->reply, CONCORD_HEADER_BYTES + bytes))
         return CONCORD_DAMAGED;
-    uint8_t status = (uint8_t)GET(frame, HEADER_KIND);
-    uint32_t place = (uint8_t)(GET(frame, HEADER_SEQ) - d->first_number);
+    uint8_t status = (uint8_t)GET(header, HEADER_KIND);
+    uint32_t place = (uint8_t)(GET(header, HEADER_SEQ) - d->first_number);
     if ((status & CONCORD_UNSOLICITED) != 0)
         return CONCORD_DAMAGED;
     if (place >= d->count)
@@ -273,7 +300,7 @@ static concord_result take(concord_device *d)
     concord_request *r = request_at(d, place);
     concord_result result;
     if (status == CONCORD_REPLY_BAD_SEQ) {
-        uint32_t passed = (uint8_t)(frame[CONCORD_HEADER_BYTES] - d->first_number);
+        uint32_t passed = (uint8_t)(*answer(d) - d->first_number);
         if (passed >= CONCORD_NUMBERS - LATE && r->sent > 1)
             return CONCORD_OK; /* it was late: what the device expected then has come since */
         if (bytes == 0 || passed > d->count || (passed >= place && r->sent == 1))
@@ -282,7 +309,7 @@ static concord_result take(concord_device *d)
         return result != CONCORD_OK || passed > place ? result : CONCORD_DAMAGED;
     }
     result = pass(d, place); /* the last one is not among them */
-    if (status == CONCORD_REPLY_BUSY && r->kind == CONCORD_KIND_WRITE && GET(r->head, TARGET_REGION) == CONCORD_REGION_INBOX)
+    if (status == CONCORD_REPLY_BUSY && r->kind == CONCORD_KIND_WRITE && r->inbox)
         return CONCORD_BUSY;
     if (status != CONCORD_REPLY_OK) {
         d->refusal = status;
@@ -322,22 +349,22 @@ static void transmit_all(concord_device *d)
         transmit(d, place);
 }
 
-static concord_result wait(concord_device *d, uint8_t *busy);
+static concord_result wait(concord_device *d, uint32_t *status);
 
 /* The inbox has no room: see that the program has not trapped, and send what it has refused once more. */
 static concord_result wait_for_room(concord_device *d)
 {
     concord_request aside;
-    uint32_t first = d->first, count = d->count;
-    uint8_t busy = 0;
+    uint32_t status;
     if (now(d) - d->progress > d->line.run_timeout_ms)
         return CONCORD_BUSY;
     concord_result result = drain(d);
     if (result != CONCORD_OK)
         return result;
+    uint32_t first = d->first, count = d->count;
     d->aside = &aside;
     d->count = 0;
-    result = wait(d, &busy);
+    result = wait(d, &status);
     d->aside = NULL;
     d->first = first;
     d->count = count;
@@ -424,22 +451,25 @@ static concord_result ask(concord_device *d, concord_request *r, uint32_t least,
     return result == CONCORD_OK && (d->answered < least || d->answered > most) ? CONCORD_BAD_REPLY : result;
 }
 
-static concord_request request_of(uint8_t kind, uint8_t head_bytes)
+/* A request with the words behind its header. */
+static concord_request request_of(uint8_t kind, uint8_t head_bytes, uint32_t word, uint32_t following)
 {
     concord_request r;
     r.kind = kind;
-    r.head_bytes = head_bytes;
-    r.reply = 0;
+    r.head_bytes = (uint8_t)(CONCORD_HEADER_BYTES + head_bytes);
+    r.reply = r.inbox = 0;
     r.bytes = 0;
-    r.data = r.head;
+    r.data = NULL;
+    store(r.head + CONCORD_HEADER_BYTES, 4, word);
+    store(r.head + CONCORD_HEADER_BYTES + 4, 4, following);
     return r;
 }
 
 static concord_result write(concord_device *d, uint8_t region, uint32_t address, const uint8_t *data, uint32_t bytes)
 {
-    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES);
-    PUT(r.head, TARGET_REGION, region);
-    PUT(r.head, TARGET_ADDR, address);
+    uint32_t target = PUT(TARGET_REGION, region) | PUT(TARGET_ADDR, address);
+    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES, target, 0);
+    r.inbox = region == CONCORD_REGION_INBOX;
     r.data = data;
     r.bytes = bytes;
     return post(d, &r);
@@ -447,73 +477,66 @@ static concord_result write(concord_device *d, uint8_t region, uint32_t address,
 
 static concord_result read(concord_device *d, uint8_t region, uint32_t address, uint32_t count, uint32_t least, uint32_t most)
 {
-    concord_request r = request_of(CONCORD_KIND_READ, CONCORD_TARGET_BYTES + CONCORD_COUNT_BYTES);
-    PUT(r.head, TARGET_REGION, region);
-    PUT(r.head, TARGET_ADDR, address);
-    put_bits(r.head, 8U * CONCORD_TARGET_BYTES + CONCORD_COUNT_COUNT_SHIFT, CONCORD_COUNT_COUNT_BITS, count);
+    uint32_t target = PUT(TARGET_REGION, region) | PUT(TARGET_ADDR, address);
+    concord_request r = request_of(CONCORD_KIND_READ, CONCORD_TARGET_BYTES + CONCORD_COUNT_BYTES, target, PUT(COUNT_COUNT, count));
     return ask(d, &r, least, most);
 }
 
-static const uint8_t *answer(const concord_device *d)
+static concord_result read_register(concord_device *d, uint32_t address, uint32_t *word)
 {
-    return d->reply + CONCORD_HEADER_BYTES;
+    concord_result result = read(d, CONCORD_REGION_REGS, address, 1, CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
+    *word = load(answer(d), CONCORD_REGISTER_BYTES);
+    return result;
 }
 
-static concord_result read_register(concord_device *d, uint32_t address)
+/* One WAIT, which gives the word of STATUS; a trap is looked at when nothing goes on any more. */
+static concord_result wait(concord_device *d, uint32_t *status)
 {
-    return read(d, CONCORD_REGION_REGS, address, 1, CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
-}
-
-/* One WAIT; how the last run ended is looked at when nothing goes on any more. */
-static concord_result wait(concord_device *d, uint8_t *busy)
-{
-    concord_request r = request_of(CONCORD_KIND_WAIT, CONCORD_WAIT_BYTES);
-    PUT(r.head, WAIT_CYCLES, d->network->wait_cycles);
+    concord_request r = request_of(CONCORD_KIND_WAIT, CONCORD_WAIT_BYTES, PUT(WAIT_CYCLES, d->network->wait_cycles), 0);
     concord_result result = ask(d, &r, CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
-    if (result != CONCORD_OK)
+    uint32_t trap;
+    *status = load(answer(d), CONCORD_REGISTER_BYTES);
+    if (result != CONCORD_OK || GET(*status, STATUS_BUSY) != 0 || GET(*status, STATUS_TRAPPED) == 0)
         return result;
-    *busy = (uint8_t)GET(answer(d), STATUS_BUSY);
-    if (*busy || !GET(answer(d), STATUS_TRAPPED))
-        return *busy || GET(answer(d), STATUS_DONE) ? CONCORD_OK : CONCORD_NOT_RUN;
-    result = read_register(d, CONCORD_REGISTER_TRAP);
-    if (result != CONCORD_OK)
-        return result;
-    d->trap = (uint8_t)GET(answer(d), TRAP_CODE);
-    d->trap_pc = (uint16_t)GET(answer(d), TRAP_PC);
-    return CONCORD_TRAPPED;
+    result = read_register(d, CONCORD_REGISTER_TRAP, &trap);
+    d->trap = (uint8_t)GET(trap, TRAP_CODE);
+    d->trap_pc = (uint16_t)GET(trap, TRAP_PC);
+    return result == CONCORD_OK ? CONCORD_TRAPPED : result;
 }
 
-static concord_result wait_idle(concord_device *d)
+static concord_result wait_idle(concord_device *d, uint32_t *status)
 {
     uint32_t start = now(d);
-    uint8_t busy = 1;
     for (;;) {
-        concord_result result = wait(d, &busy);
-        if (result != CONCORD_OK || !busy)
+        concord_result result = wait(d, status);
+        if (result != CONCORD_OK || GET(*status, STATUS_BUSY) == 0)
             return result;
         if (now(d) - start > d->line.run_timeout_ms)
             return CONCORD_BUSY;
     }
 }
 
-/* Wait until nothing goes on, whatever has happened before. */
+/* Wait until nothing goes on, however the last run has ended. */
 static concord_result settle(concord_device *d)
 {
-    concord_result result = wait_idle(d);
-    return result == CONCORD_TRAPPED || result == CONCORD_NOT_RUN ? CONCORD_OK : result;
+    uint32_t status;
+    concord_result result = wait_idle(d, &status);
+    return result == CONCORD_TRAPPED ? CONCORD_OK : result;
 }
 
-/* Write CONTROL. Its word has to stay until the request is answered. */
-static concord_result control(concord_device *d, uint8_t start, uint16_t pc)
+/* Wait for the end of a run. */
+static concord_result wait_done(concord_device *d)
 {
-    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES);
-    uint8_t *word = r.head + CONCORD_TARGET_BYTES;
-    PUT(r.head, TARGET_REGION, CONCORD_REGION_REGS);
-    PUT(r.head, TARGET_ADDR, CONCORD_REGISTER_CONTROL);
-    put_bits(word, 0, 8U * CONCORD_REGISTER_BYTES, 0);
-    PUT(word, CONTROL_START, start);
-    PUT(word, CONTROL_CLEAR_FLAGS, !start);
-    PUT(word, CONTROL_PC, pc);
+    uint32_t status;
+    concord_result result = wait_idle(d, &status);
+    return result == CONCORD_OK && GET(status, STATUS_DONE) == 0 ? CONCORD_NOT_RUN : result;
+}
+
+/* Write CONTROL. */
+static concord_result control(concord_device *d, uint32_t word)
+{
+    const uint32_t target = PUT(TARGET_REGION, CONCORD_REGION_REGS) | PUT(TARGET_ADDR, CONCORD_REGISTER_CONTROL);
+    concord_request r = request_of(CONCORD_KIND_WRITE, CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES, target, word);
     return post(d, &r);
 }
 
@@ -557,11 +580,8 @@ static double limited(double value, const concord_grid *grid)
 {
     const double whole = 6755399441055744.0; /* 1.5 * 2**52: a sum has no room for a fraction */
     double least = grid->least, greatest = grid->greatest, code = value * power_of_two(-grid->exponent);
-    double nearest = code > -whole / 4.0 && code < whole / 4.0 ? code + whole - whole : code;
-    if (nearest < 0.0 || nearest > 0.0)
-        code = nearest;
-    else
-        code *= 0.0; /* a zero keeps its sign */
+    double rounded = code > -whole / 4.0 && code < whole / 4.0 ? code + whole - whole : code;
+    code = rounded < 0.0 || rounded > 0.0 ? rounded : code * 0.0; /* a zero keeps its sign */
     code = code > least ? code : least;
     return (code < greatest ? code : greatest) * power_of_two(grid->exponent);
 }
@@ -590,43 +610,33 @@ static concord_result element_of(const concord_input *input, const void *inputs,
     if (input->powers != NULL)
         value *= power_of_two(-input->powers[scale]);
     value -= input->offset;
-    *half = half_of(value);
-    return too_large(value) ? CONCORD_BAD_INPUT : CONCORD_OK;
+    if (too_large(value))
+        return CONCORD_BAD_INPUT;
+    *half = (uint16_t)half_of(value);
+    return CONCORD_OK;
 }
 
-/* Mantissas with the exponent of the greatest, rounded to the nearest, of two the even one. */
+/* Mantissas with the exponent that suits the greatest. */
 static int32_t quantise(const concord_network *n, const uint16_t *halves, int32_t *mantissas, uint32_t count)
 {
-    const int32_t fraction = (int32_t)CONCORD_BINARY16_PRECISION - 1;
-    int32_t exponent = n->exponent_least, most = (int32_t)((1U << (n->mantissa - 1U)) - 1U);
+    int32_t exponent = n->exponent_least, unit;
+    uint32_t most = (1U << (n->mantissa - 1U)) - 1U;
     for (uint32_t k = 0; k < count; k++) {
-        int32_t field = halves[k] >> fraction & 31, digits = halves[k] & 0x3FF;
-        int32_t top = field - 15;
-        if (field == 0) {
-            top = CONCORD_BINARY16_EXP_MIN - fraction;
-            for (int32_t rest = digits; rest > 1; rest >>= 1)
-                top++;
-        }
-        if ((field != 0 || digits != 0) && top - (n->mantissa - 2) > exponent)
-            exponent = top - (n->mantissa - 2);
+        uint32_t digits = digits_of(halves[k], &unit);
+        for (int32_t top = unit - n->mantissa + 2; digits != 0; digits >>= 1, top++)
+            if (top > exponent)
+                exponent = top;
     }
     if (exponent > n->exponent_greatest)
         exponent = n->exponent_greatest;
     for (uint32_t k = 0; k < count; k++) {
-        int32_t field = halves[k] >> fraction & 31, digits = halves[k] & 0x3FF;
-        if (field != 0)
-            digits |= 0x400;
-        int32_t right = exponent - ((field != 0 ? field : 1) - 25), whole;
-        if (right > 12)
-            right = 12; /* all digits are gone */
-        if (right <= 0) {
-            whole = digits << -right;
-        } else {
-            int32_t rest = digits & ((1 << right) - 1), tie = 1 << (right - 1);
-            whole = (digits >> right) + (rest > tie || (rest == tie && (digits >> right & 1) != 0));
-        }
+        uint32_t digits = digits_of(halves[k], &unit), whole;
+        if (exponent <= unit)
+            whole = digits << (unit - exponent);
+        else
+            whole = exponent - unit > CONCORD_BINARY16_PRECISION ? 0 : nearest(digits, (uint32_t)(exponent - unit));
         whole = whole > most ? most : whole;
-        mantissas[k] = (halves[k] & 0x8000) != 0 ? -whole : whole;
+        mantissas[k] = (halves[k] & 0x8000U) != 0 ? -(int32_t)whole : (int32_t)whole;
     }
     return exponent;
 }
@@ -667,7 +677,7 @@ static concord_result encode_group(const concord_device *d, const concord_part *
         if (result != CONCORD_OK)
             return result;
         if (part->format == CONCORD_WIDE)
-            put_bits(bytes, 16U * k, 16, halves[k]);
+            store(bytes + 2U * k, 2, halves[k]);
     }
     if (part->format == CONCORD_WIDE || part->format == CONCORD_CODES)
         return CONCORD_OK;
@@ -676,8 +686,7 @@ static concord_result encode_group(const concord_device *d, const concord_part *
     uint32_t width = packed ? n->mantissa : 8U * n->mantissa_bytes, at = packed ? 0 : 8;
     for (uint32_t k = 0; k < lanes; k++, at += width)
         put_bits(bytes, at, width, (uint32_t)mantissas[k]);
-    exponent &= (1U << n->exponent_bits) - 1U;
-    put_bits(bytes, packed ? at : 0, packed ? 8U * n->narrow_bytes - at : 8U, exponent);
+    put_bits(bytes, packed ? at : 0, n->exponent_bits, exponent);
     return CONCORD_OK;
 }
 
@@ -688,22 +697,20 @@ static uint8_t decode_group(const concord_device *d, const concord_part *part, v
     const concord_network *n = d->network;
     uint8_t *place = (uint8_t *)outputs + n->outputs[part->port], finite = 1;
     uint32_t packed = part->format == CONCORD_NARROW, width = packed ? n->mantissa : 8U * n->mantissa_bytes;
-    uint32_t first = packed ? 0 : 8, exponent = packed ? n->native * width : 0;
-    float unit = 0.0F;
-    if (part->format != CONCORD_WIDE)
-        unit = (float)power_of_two(signed_bits(get_bits(bytes, exponent, n->exponent_bits), n->exponent_bits));
+    uint32_t first = packed ? 0 : 8, exponent = packed ? n->native * width : 0; /* of wide vectors without a meaning */
+    int32_t unit = signed_bits(bytes, exponent, n->exponent_bits);
     for (uint32_t k = 0; k < lanes; k++) {
         int32_t element = next_element(c);
         float value;
         if (element < 0)
             continue;
         if (part->format == CONCORD_WIDE) {
-            uint32_t half = get_bits(bytes, 16U * k, 16);
+            uint32_t half = load(bytes + 2U * k, 2);
             value = float_of_half(half);
             if ((half & 0x7FFFU) >= CONCORD_BINARY16_INF)
                 finite = 0;
         } else {
-            value = (float)signed_bits(get_bits(bytes, first + k * width, width), width) * unit;
+            value = scaled(signed_bits(bytes, first + k * width, width), unit);
         }
         memcpy(place + (uint32_t)element * sizeof value, &value, sizeof value);
     }
@@ -790,12 +797,19 @@ static concord_result read_vectors(concord_device *d, const concord_part *part, 
 
 /* What users call --------------------------------------------------------------------------------- */
 
+/* A register in the reply to PING. */
+static uint32_t identity(const concord_device *d, uint32_t reg)
+{
+    return load(answer(d) + reg * CONCORD_REGISTER_BYTES, CONCORD_REGISTER_BYTES);
+}
+
 concord_result concord_connect(concord_device *d, const concord_network *network, const concord_line *line,
                                uint8_t *slots, uint8_t *reply)
 {
-    static const concord_device fresh;
     const uint8_t flags[2] = {CONCORD_FLAG, CONCORD_FLAG}; /* they end what another host may have begun */
-    *d = fresh;
+    for (uint32_t k = 0; k < sizeof *d; k++)
+        ((uint8_t *)d)[k] = 0;
+    d->aside = NULL;
     d->line = *line;
     d->line.timeout_ms = line->timeout_ms != 0 ? line->timeout_ms : 1000;
     d->line.run_timeout_ms = line->run_timeout_ms != 0 ? line->run_timeout_ms : 10000;
@@ -816,18 +830,15 @@ concord_result concord_connect(concord_device *d, const concord_network *network
     }
     d->first_number = (uint8_t)now(d); /* old replies to an old number are ignored */
     d->connected = 1;
-    concord_request r = request_of(CONCORD_KIND_PING, 0);
+    concord_request r = request_of(CONCORD_KIND_PING, 0, 0, 0);
     const uint32_t bytes = (CONCORD_REGISTER_FINGERPRINT_HIGH + 1U) * CONCORD_REGISTER_BYTES;
     concord_result result = ask(d, &r, bytes, bytes);
-    const uint32_t word = 8U * CONCORD_REGISTER_BYTES;
-    if (result == CONCORD_BAD_REPLY ||
-        (result == CONCORD_OK && get_bits(answer(d), CONCORD_REGISTER_MAGIC * word, word) != CONCORD_MAGIC))
+    if (result == CONCORD_BAD_REPLY || (result == CONCORD_OK && identity(d, CONCORD_REGISTER_MAGIC) != CONCORD_MAGIC))
         result = CONCORD_NO_NPU;
-    if (result == CONCORD_OK && get_bits(answer(d), CONCORD_REGISTER_VERSION * word, word) != CONCORD_SPEC_VERSION)
+    if (result == CONCORD_OK && identity(d, CONCORD_REGISTER_VERSION) != CONCORD_SPEC_VERSION)
         result = CONCORD_VERSION;
-    if (result == CONCORD_OK &&
-        (get_bits(answer(d), CONCORD_REGISTER_FINGERPRINT * word, word) != network->fingerprint ||
-         get_bits(answer(d), CONCORD_REGISTER_FINGERPRINT_HIGH * word, word) != network->fingerprint_high))
+    if (result == CONCORD_OK && (identity(d, CONCORD_REGISTER_FINGERPRINT) != network->fingerprint ||
+                                 identity(d, CONCORD_REGISTER_FINGERPRINT_HIGH) != network->fingerprint_high))
         result = CONCORD_FINGERPRINT;
     d->connected = result == CONCORD_OK;
     return result;
@@ -835,7 +846,7 @@ concord_result concord_connect(concord_device *d, const concord_network *network
 
 concord_result concord_clear_flags(concord_device *d)
 {
-    concord_result result = control(d, 0, 0);
+    concord_result result = control(d, PUT(CONTROL_CLEAR_FLAGS, 1));
     if (result == CONCORD_OK)
         result = settle(d);
     if (result == CONCORD_OK)
@@ -872,10 +883,11 @@ concord_result concord_load(concord_device *d)
 /* Flags since they were cleared, and how a sample has ended that has all of its results. */
 static concord_result ended(concord_device *d, uint8_t finite)
 {
-    concord_result result = read_register(d, CONCORD_REGISTER_FLAGS_ANY);
+    uint32_t word;
+    concord_result result = read_register(d, CONCORD_REGISTER_FLAGS_ANY, &word);
     if (result != CONCORD_OK)
         return result;
-    d->flags = (uint8_t)get_bits(answer(d), 0, CONCORD_FLAGS);
+    d->flags = (uint8_t)word;
     return d->flags != 0 ? CONCORD_FLAGGED : finite ? CONCORD_OK : CONCORD_INFINITE;
 }
 
@@ -900,9 +912,9 @@ static concord_result run_phases(concord_device *d, const void *inputs, void *ou
         for (uint32_t part = 0; result == CONCORD_OK && part < phase->inputs; part++)
             result = write_vectors(d, &phase->parts[part], inputs);
         if (result == CONCORD_OK)
-            result = control(d, 1, phase->pc);
+            result = control(d, PUT(CONTROL_START, 1) | PUT(CONTROL_PC, phase->pc));
         if (result == CONCORD_OK)
-            result = wait_idle(d);
+            result = wait_done(d);
         for (uint32_t part = 0; result == CONCORD_OK && part < phase->outputs; part++)
             result = read_vectors(d, &phase->parts[phase->inputs + part], outputs, &finite);
         if (result != CONCORD_OK)
@@ -928,10 +940,8 @@ static concord_result install(concord_device *d)
 /* Read results from the next one on; what is in front of them may go. */
 static concord_result read_results(concord_device *d, uint32_t count)
 {
-    uint8_t place[CONCORD_OUTBOX_BYTES];
-    PUT(place, OUTBOX_FIRST, d->address);
-    PUT(place, OUTBOX_KEPT, d->address);
-    concord_result result = read(d, CONCORD_REGION_OUTBOX, get_bits(place, 0, 8U * CONCORD_OUTBOX_BYTES), count, 0, count);
+    uint32_t place = PUT(OUTBOX_FIRST, d->address) | PUT(OUTBOX_KEPT, d->address);
+    concord_result result = read(d, CONCORD_REGION_OUTBOX, place, count, 0, count);
     if (result == CONCORD_OK)
         d->held = 0;
     return result;
@@ -961,11 +971,11 @@ static concord_result put_sample(concord_device *d, const void *inputs)
 /* Wait for results, as long as the device can make some. */
 static concord_result wait_results(concord_device *d, uint32_t start, uint8_t *idle)
 {
-    uint8_t busy = 0;
-    concord_result result = wait(d, &busy);
+    uint32_t status;
+    concord_result result = wait(d, &status);
     if (result != CONCORD_OK)
         return result;
-    if (busy)
+    if (GET(status, STATUS_BUSY) != 0)
         return now(d) - start > d->line.run_timeout_ms ? CONCORD_BUSY : CONCORD_OK;
     return ++*idle > 1 ? CONCORD_NO_RESULT : CONCORD_OK;
 }

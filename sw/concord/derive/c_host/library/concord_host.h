@@ -145,9 +145,9 @@ typedef struct {
 
 /* A request on the way. */
 typedef struct {
-    uint8_t kind, head_bytes, reply, sent;
-    uint8_t header[CONCORD_HEADER_BYTES], head[CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES], crc[CONCORD_CRC_BYTES];
-    uint32_t bytes, line; /* of the data, and of all on the line */
+    uint8_t kind, head_bytes, reply, inbox, sent;
+    uint8_t head[CONCORD_HEADER_BYTES + CONCORD_TARGET_BYTES + CONCORD_REGISTER_BYTES], crc[CONCORD_CRC_BYTES];
+    uint32_t bytes, line; /* of the data behind the head, and of all on the line */
     const uint8_t *data;
 } concord_request;
 
@@ -155,7 +155,7 @@ typedef struct {
 #define CONCORD_REQUESTS 8 /* on the way at the most */
 #endif
 #define CONCORD_RING 256 /* bytes that have come while others are sent */
-#define CONCORD_PIECE 32 /* bytes that are sent between looks at what has come */
+#define CONCORD_PIECE 16 /* bytes that are sent between looks at what has come */
 
 /* The state of a connection, to be read only. */
 typedef struct {
