@@ -91,16 +91,12 @@ class Folder:
 
     def captures(self) -> Captures:
         """Its pictures; ``ValueError`` if there is none, or something else."""
-        cv2 = opencv()
         paths = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         paths = [path for path in paths if path.suffix.lower() in SUFFIXES]
         if not paths:
             raise ValueError(f"{self.path} must have pictures in it ({', '.join(SUFFIXES)}), but has none")
         for number, path in enumerate(paths):
-            picture = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR)
-            if picture is None:
-                raise ValueError(f"{path} must be a picture, and is none")
-            yield Capture(number / (self.rate or FOLDER_RATE), _rgb(picture))
+            yield Capture(number / (self.rate or FOLDER_RATE), _decoded(path))
 
 
 @dataclass(frozen=True)
@@ -149,6 +145,18 @@ def encoded(picture: NDArray[Any], suffix: str, widest: int = 640) -> bytes:
         picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA).reshape(size[1], size[0], -1)
     shown = picture if picture.shape[2] == 1 else picture[..., ::-1]
     return bytes(cv2.imencode(suffix, np.ascontiguousarray(shown))[1])
+
+
+def _decoded(path: Path) -> NDArray[Any]:
+    """The picture in a file; ``ValueError`` if it is none."""
+    cv2 = opencv()
+    try:
+        picture = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        picture = None
+    if picture is None:
+        raise ValueError(f"{path} must be a picture, and is none")
+    return _rgb(picture)
 
 
 def _rgb(picture: NDArray[Any]) -> NDArray[Any]:

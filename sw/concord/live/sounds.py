@@ -82,6 +82,8 @@ class WavFile:
                         f"{self.path} must have {self.windows.rate:,} samples per second, as in the training, "
                         f"not {file.getframerate():,}; convert it: ffmpeg -i IN.wav -ar {self.windows.rate} OUT.wav"
                     )
+                if file.getsampwidth() not in _TYPES:
+                    raise ValueError(f"{self.path} must have samples of 1 to 4 bytes, not {file.getsampwidth()}")
                 if file.getnframes() < self.windows.length:
                     seconds = self.windows.length / self.windows.rate
                     raise ValueError(
@@ -89,9 +91,9 @@ class WavFile:
                         f"not {file.getnframes() / self.windows.rate:g} s"
                     )
                 yield from self.windows.cut(_pieces(file))
-        except (wave.Error, EOFError) as error:
+        except (wave.Error, EOFError, RuntimeError) as error:
             raise ValueError(
-                f"{self.path} must be a wav file of whole numbers (PCM): {error or 'it is empty'}"
+                f"{self.path} must be a wav file of whole numbers (PCM): {str(error) or 'its parts do not fit'}"
             ) from error
 
 
@@ -99,6 +101,7 @@ def _pieces(file: wave.Wave_read) -> Iterator[FloatArray]:
     """Sound of a file from -1 to 1, the mean of its channels."""
     width, channels = file.getsampwidth(), file.getnchannels()
     while data := file.readframes(1 << 12):
+        data = data[: len(data) // (width * channels) * width * channels]  # the last one of a file that was cut off
         if width == 3:
             padded = np.zeros((len(data) // 3, 4), np.uint8)
             padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
@@ -131,22 +134,20 @@ class Microphone:
         return "microphone" if self.device is None else f"microphone {self.device}"
 
     def captures(self) -> Captures:
-        """Its windows, without end; ``RuntimeError`` if it cannot be opened."""
+        """Its windows, without end; ``RuntimeError`` if it cannot be opened, or is gone."""
         sounddevice = _sounddevice()
+        options = {"samplerate": self.windows.rate, "channels": 1, "dtype": "int16", "device": self.device}
         try:
-            stream = sounddevice.InputStream(
-                samplerate=self.windows.rate, channels=1, dtype="float32", device=self.device
-            )
+            with sounddevice.InputStream(**options) as stream:
+                yield from self.windows.cut(self._read(stream))
         except (sounddevice.PortAudioError, ValueError) as error:
-            raise RuntimeError(f"{self.text} cannot be opened: {error}") from error
-        with stream:
-            yield from self.windows.cut(self._read(stream))
+            raise RuntimeError(f"{self.text} cannot be used: {error}") from error
 
     def _read(self, stream: Any) -> Iterator[FloatArray]:
         """Pieces as long as a hop."""
         while True:
             piece, _ = stream.read(self.windows.hop)
-            yield np.asarray(piece[:, 0], dtype=np.float64)
+            yield np.asarray(piece[:, 0] / 2.0**15)
 
 
 def _sounddevice() -> Any:

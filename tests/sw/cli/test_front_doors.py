@@ -19,7 +19,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "words",
     [["run", "net.onnx", "-i", "x.npz", "-o", "y.npz"], ["inspect", "net.onnx"], ["derive", "net.onnx", "-o", "m.py"],
-     ["data", "to-native", "net.onnx", "x.npz", "-o", "n.npz"], ["prove", "net.onnx"]],
+     ["data", "to-native", "net.onnx", "x.npz", "-o", "n.npz"], ["prove", "net.onnx"],
+     ["live", "net.onnx", "--source", "camera", "--scale", "1"]],
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_a_model_that_is_not_compiled(folder, words):

@@ -6,11 +6,13 @@ import signal
 import sys
 import time
 import urllib.request
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from concord.cli.common import TerminalConsole
 from concord.live.inference import Inference
 from concord.live.session import LiveSession
 from support.commands import begin, run
@@ -24,6 +26,7 @@ from support.live_files import (
     write_video,
     write_wav,
 )
+from support.trained import DATA, needs_data
 
 PICTURES = [plain(tuple(200 * (k == n) for k in range(3))) for n in (0, 1, 1, 2)]
 
@@ -136,7 +139,7 @@ def test_a_microphone(folder, monkeypatch):
             pass
 
         def read(self, count):
-            return np.full((count, 1), -0.25, np.float32), False
+            return np.full((count, 1), -(2**13), np.int16), False
 
     monkeypatch.setitem(sys.modules, "sounddevice", SimpleNamespace(InputStream=Stream, PortAudioError=OSError))
     code, lines = levels(folder, "microphone", "--frames", 3)
@@ -168,6 +171,16 @@ def test_the_page_is_there_while_it_runs(folder, monkeypatch):
     assert [(state["frames"], state["label"]) for state in states] == [(1, "0"), (2, "0"), (3, "1")]
     with pytest.raises(OSError):
         urllib.request.urlopen(pages[2].removeprefix("page: "))
+
+
+def test_a_terminal_is_drawn_again_and_again(folder, monkeypatch):
+    monkeypatch.setattr("concord.cli.live.TerminalConsole", partial(TerminalConsole, force_terminal=True, width=100))
+    _, lines = levels(folder, folder / "sound.wav")
+    shown = [re.sub(r"\x1b\[[\d;?]*\w", "", line).strip() for line in lines]
+    frames = [int(count) for line in shown for count in re.findall(r"frame (\d) ", line)]
+    assert frames == sorted(frames) and frames[-1] == 5 and len(set(frames)) > 1
+    assert "class 0  0.500" in shown and "class 1  0.500" in shown
+    assert not any(line.startswith("0.20 s") for line in shown) and shown[-1] == "no flags were raised"
 
 
 @pytest.mark.slow
@@ -213,3 +226,56 @@ def test_what_does_not_fit_is_refused(folder, network, source, more, message):
 def test_labels_must_be_as_many_as_classes(folder):
     code, lines = levels(folder, folder / "sound.wav", "--labels", folder / "labels.txt")
     assert code == 1 and lines == ["Error: there must be 2 labels, one for each class, not 3"]
+
+
+def by_class(lines):
+    """Classes with their frames, from the summary."""
+    return dict(re.findall(r"(\w+) (\d+)", next(line for line in lines if line.startswith("classes: "))))
+
+
+def classes_of(net, samples, names, folder):
+    """The same from what ``concord run`` writes."""
+    np.save(folder / "in.npy", samples)
+    assert run("run", net, "-i", folder / "in.npy", "-o", folder / "out.npz")[0] == 0
+    (scores,) = np.load(folder / "out.npz").values()
+    labels, counts = np.unique(np.array(names)[scores.argmax(axis=1)], return_counts=True)
+    return dict(zip(labels, map(str, counts), strict=True))
+
+
+def trained(folder, name, samples, classes):
+    """A network of the trained ones, compiled, and a file with its labels."""
+    model, net, labels = DATA / "models" / f"{name}.onnx", folder / "net", folder / "labels.txt"
+    np.savez(folder / "calibrate.npz", x=samples)
+    labels.write_text("\n".join(classes))
+    code, output = run("compile", model, "--calibrate", folder / "calibrate.npz", "-o", net)
+    assert code == 0, output
+    return net, labels
+
+
+@needs_data
+@needs_opencv
+@pytest.mark.slow
+def test_pictures_of_a_data_set_have_the_classes_that_run_gives(tmp_path):
+    data = np.load(DATA / "data" / "ic_cifar10.npz")
+    net, labels = trained(tmp_path, "ic_resnet8", data["x_calib"], data["classes"])
+    images = data["x"][:40]
+    pictures = write_pictures(tmp_path / "pictures", images.transpose(0, 2, 3, 1))
+    words = ("--scale", 1, "--labels", labels, "--fast", "--no-page")
+    code, output = run("live", net, "--source", pictures, *words)
+    assert code == 0 and output.endswith("no flags were raised\n")
+    assert by_class(output.splitlines()) == classes_of(net, images, data["classes"], tmp_path)
+
+
+@needs_data
+@pytest.mark.slow
+def test_words_of_a_data_set_are_heard(tmp_path):
+    """23 of 24: it takes one ``right`` for another word, as the float network does."""
+    sounds, codes = (np.load(DATA / "data" / name) for name in ("kws_pcm.npz", "kws_mfcc_int8.npz"))
+    samples = (codes["x_calib"].astype(np.float32) - codes["zero_point"]) * codes["scale"]
+    net, labels = trained(tmp_path, "kws_dscnn", samples, codes["classes"])
+    recording = write_wav(tmp_path / "a.wav", sounds["pcm"].reshape(-1) / 2.0**15)
+    words = ("--front-end", "mfcc-mlperf", "--hop", 1, "--fast", "--no-page", "--labels", labels)
+    code, output = run("live", net, "--source", recording, *words)
+    heard = re.findall(r"^\d+\.00 s  (\w+)  ", output, re.MULTILINE)
+    right = [codes["classes"][k] for k in sounds["y_mlperf"]]
+    assert code == 0 and len(heard) == 24 and sum(a == b for a, b in zip(heard, right, strict=True)) == 23

@@ -1,5 +1,6 @@
 """Sources: small files made here, and a camera and a microphone in the place of libraries that would ask real ones."""
 
+import random
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from concord.live import sounds
 from concord.live.pictures import Camera, Folder, Video, encoded
 from concord.live.sounds import Microphone, SoundWindows, WavFile
 from concord.live.sources import hears, picture_source, sound_source
+from support.fuzz.commands import damaged
 from support.live_files import needs_opencv, plain, write_pictures, write_video, write_wav
 
 RED, GREEN, BLUE = (200, 20, 20), (20, 200, 20), (20, 20, 200)
@@ -56,9 +58,10 @@ def test_a_folder_gives_its_pictures_by_name_to_the_bit(tmp_path):
 def test_folders_without_pictures_and_files_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="must have pictures in it"):
         list(Folder(tmp_path).captures())
-    (tmp_path / "a.png").write_bytes(b"none")
-    with pytest.raises(ValueError, match=r"a\.png must be a picture, and is none"):
-        list(Folder(tmp_path).captures())
+    for contents in (b"none", b""):
+        (tmp_path / "a.png").write_bytes(contents)
+        with pytest.raises(ValueError, match=r"a\.png must be a picture, and is none"):
+            list(Folder(tmp_path).captures())
 
 
 @needs_opencv
@@ -152,6 +155,51 @@ def test_wav_files_that_do_not_fit(tmp_path):
         list(WavFile(path, WINDOWS).captures())
 
 
+def test_samples_of_other_widths(tmp_path):
+    path = write_wav(tmp_path / "a.wav", np.zeros(200), 1000)
+    data = bytearray(path.read_bytes())
+    data[34] = 64  # bits of a sample
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"a\.wav must have samples of 1 to 4 bytes, not 8"):
+        list(WavFile(path, WINDOWS).captures())
+
+
+def test_a_wav_file_that_was_cut_off_has_what_is_there(tmp_path):
+    path = write_wav(tmp_path / "a.wav", np.full(300, 0.5), 1000, channels=2)
+    path.write_bytes(path.read_bytes()[:-403])
+    assert [len(capture.data) for capture in WavFile(path, WINDOWS).captures()] == [100, 100, 100]
+
+
+def test_damaged_wav_files_have_windows_or_a_message(tmp_path):
+    rng, path = random.Random(1), tmp_path / "a.wav"
+    data = write_wav(path, np.random.default_rng(0).uniform(-1, 1, 150), 1000).read_bytes()
+    ends = set()
+    for _ in range(300):
+        path.write_bytes(damaged(rng, data[:44]) + data[44:])
+        try:
+            ends.update(capture.data.shape for capture in WavFile(path, WINDOWS).captures())
+        except (ValueError, OSError) as error:
+            ends.add(type(error))
+            assert "a.wav must" in str(error), error
+    assert {(100,), ValueError} <= ends
+
+
+@needs_opencv
+def test_damaged_pictures_have_pixels_or_a_message(tmp_path):
+    rng = random.Random(1)
+    picture = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    path = write_pictures(tmp_path, [picture]) / "0000.png"
+    data, ends = path.read_bytes(), set()
+    for _ in range(300):
+        path.write_bytes(damaged(rng, data))
+        try:
+            ends.update(capture.data.shape[2:] for capture in Folder(path).captures())
+        except ValueError as error:
+            ends.add(ValueError)
+            assert str(error).endswith("0000.png must be a picture, and is none")
+    assert ends == {(3,), ValueError}
+
+
 @pytest.mark.parametrize("hop", [0, 101])
 def test_hops_from_a_sample_to_a_window(hop):
     with pytest.raises(ValueError, match=r"hop must be from a sample to a window, 0\.001 to 0\.1 s, not"):
@@ -164,7 +212,7 @@ class FakeStream:
     def __init__(self, samplerate, channels, dtype, device):
         if device == "none":
             raise FakeModule.PortAudioError("no such device")
-        assert (samplerate, channels, dtype) == (1000, 1, "float32")
+        assert (samplerate, channels, dtype) == (1000, 1, "int16")
         self.at, self.closed = 0, False
         FakeModule.streams += (self,)
 
@@ -176,7 +224,9 @@ class FakeStream:
 
     def read(self, count):
         self.at += count
-        return np.arange(self.at - count, self.at, dtype=np.float32)[:, None] / 1000, False
+        if self.at > 1000:
+            raise FakeModule.PortAudioError("unplugged")
+        return np.arange(self.at - count, self.at, dtype=np.int16)[:, None], False
 
 
 class FakeModule:
@@ -191,14 +241,21 @@ def test_a_microphone_gives_windows_without_end(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", FakeModule)
     captures = Microphone(WINDOWS).captures()
     for k in range(5):
-        assert next(captures).data * 1000 == pytest.approx(np.arange(40 * k, 40 * k + 100))
+        assert next(captures).data * 2**15 == pytest.approx(np.arange(40 * k, 40 * k + 100))
     captures.close()
+    assert FakeModule.streams[-1].closed
+
+
+def test_a_microphone_that_is_gone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sounddevice", FakeModule)
+    with pytest.raises(RuntimeError, match="microphone cannot be used: unplugged"):
+        list(Microphone(WINDOWS).captures())
     assert FakeModule.streams[-1].closed
 
 
 def test_a_microphone_that_is_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", FakeModule)
-    with pytest.raises(RuntimeError, match="microphone none cannot be opened: no such device"):
+    with pytest.raises(RuntimeError, match="microphone none cannot be used: no such device"):
         next(Microphone(WINDOWS, "none").captures())
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     with pytest.raises(RuntimeError, match=r"a microphone needs sounddevice, which is not there; .*\[live\]"):
