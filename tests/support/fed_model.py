@@ -23,7 +23,7 @@ class FedModel(DeviceModel):
             if region is not RegionId.REGS:
                 self.device.write(region, addr, [word])
             elif word & 1:
-                self.device.start(word >> 16)
+                self.device.start(word >> 16, adds=bool(word >> 2 & 1))
             else:
                 self.device.clear_flags()
         return data

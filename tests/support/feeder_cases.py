@@ -35,6 +35,8 @@ class Filled:
         Page of codes.
     paged : bool
         Whether every element of a position has a page of its own.
+    held : int
+        Last lines of windows during which nothing is let go.
     """
 
     image: tuple[int, int, int]
@@ -48,6 +50,7 @@ class Filled:
     border: int = 0
     page: int = 0
     paged: bool = False
+    held: int = 0
 
     @property
     def size(self) -> int:
@@ -79,7 +82,7 @@ class Filled:
             feed_word(FeedOp.MOVES, move_y=self.stride[0] * line % ring, move_x=self.stride[1] * pixel % ring),
             feed_word(FeedOp.START, start=start % ring, border=self.border),
             feed_word(FeedOp.TARGET, target=TARGET, blocks=self.kind == "blocks", **flags),
-            feed_word(FeedOp.FILL, advance=self.nbytes(config.native) % ring),
+            feed_word(FeedOp.FILL, advance=self.nbytes(config.native) % ring, held=self.held),
         ]
 
     def vectors(self, sample: bytes, codes: list[int], config: NpuConfig) -> list[tuple[int, int]]:
@@ -128,7 +131,7 @@ def script(filled: Filled, lanes: int, config: NpuConfig = CONFIG) -> list[int]:
     """A script with some wide results of so many lanes, and a narrow one."""
     return [
         *filled.words(config),
-        feed_word(FeedOp.RUN, pc=7),
+        feed_word(FeedOp.RUN, pc=7, adds=0),
         feed_word(FeedOp.SEND, source=WIDE_RESULT, vectors=2, lanes=lanes, narrow=0),
         feed_word(FeedOp.SEND, source=NARROW_RESULT, vectors=1, lanes=lanes, narrow=1),
         feed_word(FeedOp.END),
@@ -153,7 +156,7 @@ class Core:
         self.memory[region][addr] = word
         self.writes.append((region, addr, word))
 
-    def start(self, pc: int) -> bool:
+    def start(self, pc: int, adds: bool) -> bool:
         """A run."""
         self.starts.append(pc)
         for k in range(2):

@@ -131,7 +131,8 @@ class FeedEngine(NpuUnit):
                 request.p.region.eq(RegionId.REGS),
                 request.p.addr.eq(Reg.CONTROL),
                 value.start.eq(1),
-                value.pc.eq(start.p),
+                value.pc.eq(start.p.pc),
+                value.adds.eq(start.p.adds),
                 start.ready.eq(request.ready),
             ]
         with m.Else():

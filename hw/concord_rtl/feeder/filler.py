@@ -103,8 +103,10 @@ class Filler(NpuUnit):
         fill = data.View(shape_of(FEED_LAYOUTS[FeedOp.FILL]), self.word.as_value())
         beyond = Signal(signed(len(self.tail)))  # bytes that came after the input
         short = Signal()  # bytes of the input are missing
+        held = Signal()  # the next input begins with what this line of windows reads
+        m.d.sync += held.eq(walker.lines <= fill.held)
         m.d.comb += self.starving.eq(reader.starving | short)
-        with m.If(reader.asking):
+        with m.If(reader.asking & ~held):
             m.d.sync += self.released.eq(walker.needed)
         with m.FSM():
             with m.State("IDLE"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data
 
 from concord.spec.feeder import FEED_LAYOUTS, SCRIPT_WORD, FeedOp
 from concord_rtl.parts.component import Component, Input, Output
@@ -20,7 +19,7 @@ class ProgramRunner(Component):
 
     word = Input(shape_of(SCRIPT_WORD), "Word of a script.")
     decode = Input(1, "Strobe: ``word`` is a new one.")
-    start = Output(stream_of(shape_of(FEED_LAYOUTS[FeedOp.RUN])["pc"].shape), "Addresses of first instructions.")
+    start = Output(stream_of(shape_of(FEED_LAYOUTS[FeedOp.RUN])), "Words of runs that begin.")
     core_busy = Input(1, "A program runs.")
     core_trapped = Input(1, "The last run ended with a trap.")
     done = Output(1, "Strobe: the program has come to its end.")
@@ -28,9 +27,8 @@ class ProgramRunner(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        run = data.View(shape_of(FEED_LAYOUTS[FeedOp.RUN]), self.word.as_value())
         left = Signal(range(SETTLE))
-        m.d.comb += self.start.payload.eq(run.pc)
+        m.d.comb += self.start.payload.eq(self.word)
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.decode & (self.word.op == FeedOp.RUN)):

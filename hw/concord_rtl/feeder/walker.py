@@ -49,6 +49,7 @@ class FeedWalker(Component):
     inside = Output(1, "Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.")
     ended = Output(1, "There was no element left.")
     last = Output(1, "The window is the last one.")
+    lines = Output(12, "Lines of windows that are left, that of the window included.")
     needed = Output(lambda self: self.bits, "Nothing in front of this address will be asked for.")
     border = Output(BINARY16_WIDTH, "What elements outside the image are.")
 
@@ -71,7 +72,7 @@ class FeedWalker(Component):
         # The window: its place in the image and in the inbox.
         y, x = Signal(position_shape()), Signal(position_shape())
         row, position = Signal(self.bits), Signal(self.bits)
-        rows, cols = Signal(12), Signal(12)
+        rows, cols = self.lines, Signal(12)
         last_col = Signal()
         m.d.comb += [last_col.eq(cols == 1), self.last.eq(last_col & (rows == 1))]
         with m.If(self.load):

@@ -63,6 +63,8 @@ class Registers(Component):
         values[Reg.LINK_ERRORS] = self.link_errors
 
         control: Any = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
+        adds, restart = Signal(), Signal()
+        m.d.comb += restart.eq(self.run.start & ~adds)
         accept = self.write & (self.addr == Reg.CONTROL) & ~self.run.busy & ~self.clearing
         m.d.comb += [control.eq(self.w_data)]
         m.d.sync += [
@@ -70,7 +72,7 @@ class Registers(Component):
             self.clear_flags.eq(accept & control.clear_flags),
         ]
         with m.If(accept):
-            m.d.sync += self.run.pc.eq(control.pc)
+            m.d.sync += [self.run.pc.eq(control.pc), adds.eq(control.adds)]
 
         status: Any = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
         pending = self.run.start | self.clear_flags
@@ -87,37 +89,37 @@ class Registers(Component):
 
         addr = self.addr
         if self.banked:
-            valid = self._bank(m, values)
+            valid = self._bank(m, values, restart)
         else:
             valid, addr = 1, register(m, addr, "addr_here")
             cycles = Signal(64)
             values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
-            with m.If(self.run.start):
+            with m.If(restart):
                 m.d.sync += cycles.eq(0)
             with m.Elif(self.run.busy):
                 m.d.sync += cycles.eq(cycles + 1)
             for reg, name in COUNTERS.items():
-                values[reg] = self._counter(m, name)
+                values[reg] = self._counter(m, name, restart)
         with m.If(valid):
             m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[addr])
         return m
 
-    def _bank(self, m, values):
+    def _bank(self, m, values, restart):
         """Counters in block RAM; returns when the value of the one at ``addr`` is there."""
         names = {Reg.CYCLES: "cycle", Reg.CYCLES_HIGH: "cycle_high", **COUNTERS}
         first = min(names)
         bank: Any = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
         m.submodules.bank = bank
-        m.d.comb += [bank.clear.eq(self.run.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.run.busy)]
+        m.d.comb += [bank.clear.eq(restart), bank.addr.eq(self.addr - first), bank.cycle.eq(self.run.busy)]
         m.d.comb += [getattr(bank, name).eq(getattr(self.events, name)) for name in COUNTERS.values()]
         values |= dict.fromkeys(names, bank.data)
         return bank.valid
 
-    def _counter(self, m, name):
-        """Count the events ``name`` of a run."""
+    def _counter(self, m, name, restart):
+        """Count the events ``name`` of a run, and of those that it adds to."""
         event, count = Signal(name=f"{name}_event"), Signal(32, name=f"{name}_count")
         m.d.sync += event.eq(getattr(self.events, name))
-        with m.If(self.run.start):
+        with m.If(restart):
             m.d.sync += count.eq(0)
         with m.Else():
             m.d.sync += count.eq(count + event)

@@ -9,10 +9,11 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE, FEED_LAYOUTS, OUTBOX_ADDRESS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.memmap import RegionId
 
-#: Region and address -> word; region, address and word; address of the program -> whether it did not trap.
+#: Region and address -> word; region, address and word; address of the program, and whether its counters go on from the
+#: run before -> whether it did not trap.
 Read = Callable[[RegionId, int], int]
 Write = Callable[[RegionId, int, int], None]
-Start = Callable[[int], bool]
+Start = Callable[[int, bool], bool]
 
 
 class Feeder:
@@ -93,7 +94,7 @@ class Feeder:
                     yield
                 self.released = base
             elif op is FeedOp.RUN:
-                if not self._start(word["pc"]):
+                if not self._start(word["pc"], bool(word["adds"])):
                     return
             elif op is FeedOp.SEND:
                 yield from self._send(word)
@@ -132,7 +133,7 @@ class Feeder:
                             offset = origin + ky * f["tap_y"] + kx * f["tap_x"] + c * size
                             at = self._near(self.released, base + offset, ring)
                         if 0 <= y < f["height"] and 0 <= x < f["width"]:
-                            if single:
+                            if single and f["rows"] - oy > f["held"]:
                                 self.released = at
                             yield from self._bytes(at, size)
                             number = int.from_bytes(bytes(self.inbox[at : at + size]), "little")
@@ -144,7 +145,7 @@ class Feeder:
                         self._store(target, lanes[-native:], exp, f)
                         target = (target + 1) % (1 << 14)
             y = f["y0"] + (oy + 1) * f["step_y"]
-            if not single and y > 0:
+            if not single and y > 0 and f["rows"] - oy - 1 > f["held"]:
                 self.released = self._near(self.released, base + f["start"] + (oy + 1) * f["move_y"], ring)
 
     def _code(self, f: dict[str, int], channel: int, byte: int) -> int:

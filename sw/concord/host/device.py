@@ -60,8 +60,6 @@ class Device(ABC):
         self.image: Image | None = None
         #: Told how many samples more of a batch have ended, for a progress bar.
         self.ended: Callable[[int], None] | None = None
-        #: What the phases of a run before the last one have counted.
-        self._earlier: Counters = {}
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +79,7 @@ class Device(ABC):
         """Let go of the device."""
 
     @abstractmethod
-    def _start(self, pc: int) -> None:
+    def _start(self, pc: int, adds: bool) -> None:
         """Start the program; ``pc`` was checked."""
 
     @abstractmethod
@@ -99,10 +97,6 @@ class Device(ABC):
     @abstractmethod
     def clear_flags(self) -> None:
         """Clear all sticky flags."""
-
-    @abstractmethod
-    def _counters(self) -> Counters:
-        """Counters of the last start of the program by register name; ``None`` for what the back end does not count."""
 
     @abstractmethod
     def _read(self, region: Region, addr: int, count: int) -> bytes:
@@ -181,13 +175,15 @@ class Device(ABC):
         self.clear_flags()
         self.image = image
 
-    def start(self, pc: int = 0) -> None:
-        """Start a run at ``pc``; behind the end of the instruction memory it traps with ``PC_RANGE``."""
+    def start(self, pc: int = 0, *, adds: bool = False) -> None:
+        """Start a run at ``pc``; behind the end of the instruction memory it traps with ``PC_RANGE``.
+
+        With ``adds`` the counters go on from those of the run before.
+        """
         field = REGISTERS[Reg.CONTROL].layout["pc"]
         if not field.low <= pc <= field.high:
             raise ValueError(f"pc must be in {field.low}..{field.high}, not {pc!r}")
-        self._earlier = {}
-        self._start(pc)
+        self._start(pc, adds)
 
     def run(self, inputs: ArrayLike | Mapping[str, ArrayLike], *, pc: int = 0, timeout: float | None = None) -> Any:
         """Run the program once per sample, all of its phases, and return the outputs.
@@ -242,9 +238,7 @@ class Device(ABC):
                 region = self.regions[places[0][part.port]]
                 words = inputs[part.port][part.first : part.first + part.count]
                 self._write(region, part.address, to_bytes(words, region.nbytes).tobytes())
-            counted = self.counters() if k else {}
-            self.start(phase.pc)
-            self._earlier = counted
+            self.start(phase.pc, adds=k > 0)
             self.wait(timeout)
             for part in phase.outputs:
                 words = self.read(places[1][part.port], part.address, part.count)
@@ -258,9 +252,9 @@ class Device(ABC):
 
     # State -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def counters(self) -> Counters:
         """Counters of the last run by register name, the sums over its phases; ``None`` for what is not counted."""
-        return add_counters(self._counters(), self._earlier)
 
     def flags(self) -> dict[int, tuple[Flag, ...]]:
         """Sticky flags by the address of the ``v_rd`` of the chain that raised them, none left out."""

@@ -81,16 +81,20 @@ class EmulatedDevice(Device):
             self._catch_up()
         return *self._before, self._last
 
-    def _counters(self) -> Counters:
+    def counters(self) -> Counters:
         return reduce(add_counters, map(counters_of, self.runs()))
 
     def wait(self, timeout: float | None = None) -> None:
         if self._last.trap is not Trap.NONE:
             raise self._trapped(self._last.trap, self._last.pc)
 
-    def _start(self, pc: int) -> None:
+    def _start(self, pc: int, adds: bool) -> None:
         self._catch_up()
-        self._last, self._before = self._open().run(pc), ()
+        self._run(pc, adds)
+
+    def _run(self, pc: int, adds: bool) -> None:
+        self._before = (*self._before, self._last) if adds else ()
+        self._last = self._open().run(pc)
         self._started = True
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
@@ -122,9 +126,8 @@ class EmulatedDevice(Device):
     def _set_word(self, region: RegionId, addr: int, word: int) -> None:
         self._open().write(region, addr, [word])
 
-    def _succeeds(self, pc: int) -> bool:
-        self._last = self._open().run(pc)
-        self._started = True
+    def _succeeds(self, pc: int, adds: bool) -> bool:
+        self._run(pc, adds)
         return self._last.trap is Trap.NONE
 
     def _run_batch(
@@ -149,7 +152,7 @@ class EmulatedDevice(Device):
             emulator.memories.flags[:] = flags
             return super()._run_batch(image, schedule, batch, size, timeout)
         *self._before, self._last = (result.run for result in results)
-        self._started, self._earlier = True, {}
+        self._started = True
         self._pending = image, schedule, {name: values[-1].copy() for name, values in batch.items()}
         pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
         for phase, result in zip(schedule, results, strict=True):
@@ -210,9 +213,11 @@ class EmulatedDevice(Device):
             Reg.TRAP: REGISTERS[Reg.TRAP].layout.pack(code=run.trap, reserved=0, pc=run.pc),
             Reg.FLAGS_ANY: self._open().memories.flag_union(),
         }
-        if reg in (Reg.CYCLES, Reg.CYCLES_HIGH):
-            return run.cycles >> (32 if reg is Reg.CYCLES_HIGH else 0) & _MASK
-        return values.get(reg, getattr(run, reg.name.lower()) if reg in COUNTERS else 0)
+        counter = Reg.CYCLES if reg is Reg.CYCLES_HIGH else reg
+        if counter in COUNTERS:
+            total: int = sum(getattr(each, counter.name.lower()) for each in (*self._before, run))
+            return total >> (32 if reg is Reg.CYCLES_HIGH else 0) & _MASK
+        return values.get(reg, 0)
 
     def _open(self) -> Emulator:
         if self._closed:

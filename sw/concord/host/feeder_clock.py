@@ -145,8 +145,11 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
         lanes = [min(native, channels - tile * native) for tile in range(tiles)]
         sizes = [count * transfer.size + (transfer.kind is LinkFormat.BLOCKS) for count in lanes]
         spent = [count * element + (native - count) * PADDING + vector for count in lanes]
+        vectors = rows.count * feed.windows[1] * tiles
         ends = np.cumsum(sizes * (rows.count * feed.windows[1])).tolist()
-        return list(zip(ends, spent * (rows.count * feed.windows[1]), [0, *ends[:-1]], strict=True))
+        free = np.array([0, *ends[:-1]])
+        free[vectors - rows.held * feed.windows[1] * tiles :] = 0  # nothing is let go there
+        return list(zip(ends, spent * (rows.count * feed.windows[1]), free.tolist(), strict=True))
     y0 = feed.origin[0] + rows.first * feed.stride[0] - rows.top
     ys = y0 + np.arange(rows.count)[:, None] * feed.stride[0] + np.arange(kh) * feed.dilation[0]
     xs = feed.origin[1] + np.arange(feed.windows[1])[:, None] * feed.stride[1] + np.arange(kw) * feed.dilation[1]
@@ -156,5 +159,6 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     bottom, right = np.clip(ys.max(1), -1, height - 1), np.clip(xs.max(1), -1, width - 1)
     needed = np.maximum(bottom[:, None] * transfer.line + (right + 1) * transfer.pixel, 0)
     free = np.maximum(y0 + np.arange(rows.count) * feed.stride[0], 0) * transfer.line
+    free[rows.count - rows.held :] = 0  # nothing is let go there
     every = np.repeat(free, feed.windows[1])
     return list(zip(needed.ravel().tolist(), cycles.ravel().tolist(), every.tolist(), strict=True))

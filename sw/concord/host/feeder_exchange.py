@@ -80,7 +80,8 @@ class Exchange:
         self._batch, self._chunk, self._sample = raw_stream.data, route.chunk, route.sample_bytes
         self._result, self._total, self._origin = route.result_bytes, size * route.result_bytes, first
         self._capacity, self._ring = config.inbox - 1, config.outbox_depth
-        self._most = min(outbox_chunk(config), self._total)
+        most = min(outbox_chunk(config), self._total)
+        self._most = max(most // self._result * self._result, min(most, self._result))  # of whole samples, if it can be
         self._first_pause = max(1, int(_PAUSE_SECONDS * config.clock_hz))
         self._timeout = timeout
         self._results = bytearray()
@@ -126,6 +127,8 @@ class Exchange:
     def _go_on(self) -> None:
         """Send the next request, or wait for a reply."""
         self._take()
+        if self._posted and len(self._results) - self._kept >= self._ring // 2:
+            self._read(0)
         may_send, wanted = self._may_send(), self._wanted()
         ready = self._link.room_for(LinkRequest.write(self._inbox, 0, self._part() if may_send else b""))
         if self._posted and not (ready and (may_send or wanted)):  # what is sent depends on what has come
@@ -169,8 +172,12 @@ class Exchange:
             target = self._total
         else:
             target = max(self._needed(), self._asked + (self._due - self._asked) // self._most * self._most)
-        free = self._ring - (self._asked - len(self._results))
-        return max(0, min(target - self._asked, self._most, free))
+        kept = self._kept if self._posted else len(self._results)  # more than that has no room until the device is told
+        free = self._ring - (self._asked - kept)
+        count = max(0, min(target - self._asked, self._most, free))
+        if self._result <= self._most:  # of whole samples: what is read behind a part that is not there, is read again
+            count = max(0, (self._asked + count) // self._result * self._result - self._asked)
+        return count
 
     # Requests --------------------------------------------------------------------------------------
 

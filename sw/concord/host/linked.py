@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from concord.host.device import COUNTERS, Counters, Device, Outputs
 from concord.host.errors import MismatchError, RunTimeout
 from concord.host.feeder import FeederClient
@@ -60,22 +58,11 @@ class LinkedDevice(Device):
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
-        """Raw inputs through the feeder, if there is one and it can lay them out.
-
-        The last sample of an image in phases goes without: counters are added up there.
-        """
-        fed = size if len(schedule) == 1 else max(size - 1, 0)
-        first = {name: values[:fed] for name, values in batch.items()}
-        raw_stream = self._stream(image, schedule, first, fed)
+        """Raw inputs through the feeder, if there is one and it can lay them out."""
+        raw_stream = self._stream(image, schedule, batch)
         if raw_stream is None:
             return super()._run_batch(image, schedule, batch, size, timeout)
-        outputs = self._feeder.run(image, raw_stream, fed, timeout)
-        if fed == size:
-            self._earlier = {}
-            return outputs
-        rest = {name: values[fed:] for name, values in batch.items()}
-        last = super()._run_batch(image, schedule, rest, size - fed, timeout)
-        return {name: np.concatenate([values, last[name]]) for name, values in outputs.items()}
+        return self._feeder.run(image, raw_stream, size, timeout)
 
     def _run_sample(
         self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
@@ -90,11 +77,8 @@ class LinkedDevice(Device):
         finally:
             self._posting = False
 
-    def _stream(self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], fed: int) -> Stream | None:
-        """Raw inputs of the samples that go through the feeder, or ``None``."""
-        if not fed:
-            self.input_route = "laid out by the host: a sample in several phases goes alone"
-            return None
+    def _stream(self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any]) -> Stream | None:
+        """Raw inputs as they go through the feeder, or ``None``."""
         try:
             raw_stream = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
         except FeedError as reason:
@@ -103,8 +87,8 @@ class LinkedDevice(Device):
         self.input_route = f"raw: {raw_stream.route.text}"
         return raw_stream
 
-    def _start(self, pc: int) -> None:
-        self._control(start=1, pc=pc)
+    def _start(self, pc: int, adds: bool) -> None:
+        self._control(start=1, adds=adds, pc=pc)
 
     def wait(self, timeout: float | None = None) -> None:
         self._check(self._idle(timeout))
@@ -133,7 +117,7 @@ class LinkedDevice(Device):
         self._control(clear_flags=1)
         self._idle(_CLEAR_TIMEOUT)
 
-    def _counters(self) -> Counters:
+    def counters(self) -> Counters:
         words = self.read(RegionId.REGS, 0, len(Reg))
         words[Reg.CYCLES] |= words[Reg.CYCLES_HIGH] << 32
         return {reg.name: words[reg] for reg in COUNTERS}

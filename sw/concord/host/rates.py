@@ -284,8 +284,7 @@ def _rates(
         return replace(whole, input_route=f"laid out by the host: {reason}")
     fed = fed_traffic(image, feeding, phases, times)
     shared = (fed.sent + fed.received) * times.byte if link.shared else 0.0
-    # One alone of an image in phases does without the feeder.
-    alone = fed_latency(image, phases, times) if len(phases) == 1 else whole.latency
+    alone = fed_latency(image, phases, times)
     clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
         whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",

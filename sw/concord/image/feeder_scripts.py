@@ -52,6 +52,8 @@ class Rows:
         Its lines of windows, and where their first vector goes.
     top, end : int
         Lines of the image that it begins with, and that the next one begins with.
+    held : int
+        Its last lines of windows, which read what the next one begins with: nothing may be let go there.
     """
 
     phase: int
@@ -60,6 +62,7 @@ class Rows:
     address: int
     top: int
     end: int
+    held: int
 
 
 class InputTransfer:
@@ -108,29 +111,37 @@ class InputTransfer:
         """Bytes of a sample."""
         return self.feed.image[0] * self.line
 
-    def span(self) -> int:
-        """Most bytes that must be in the inbox at a time."""
+    def span(self, parts: Sequence[Rows]) -> int:
+        """Most bytes that must be in the inbox at a time to lay out all parts."""
         feed = self.feed
-        if feed.single:
-            return 2
         reach = (feed.kernel[0] - 1) * feed.dilation[0] + 1
+        again = 0  # lines of the image that are kept for the next part
+        for rows in parts:
+            bottom = feed.origin[0] + (rows.first + rows.count - 1) * feed.stride[0] + reach
+            again = max(again, min(bottom, feed.image[0]) - rows.end)
+        if feed.single:
+            return max(2, again * self.line + self.pixel)
         last = feed.origin[0] + (feed.windows[0] - 1) * feed.stride[0]
         before = -feed.origin[1] * self.pixel  # lines are let go as far as the first window reaches
-        return max(reach, feed.image[0] - max(last, 0)) * self.line + max(before, 0)
+        return max(reach, again, feed.image[0] - max(last, 0)) * self.line + max(before, 0)
 
     def rows(self, schedule: Sequence[Phase]) -> list[Rows]:
-        """What is laid out when; :class:`FeedError` if a part is not made of whole lines of windows."""
+        """What is laid out when; :class:`FeedError` if a part is not made of whole lines of windows, in order."""
         feed, name = self.feed, self.port.name
         parts = [(k, part) for k, phase in enumerate(schedule) for part in phase.inputs if part.port == name]
         per_line = feed.windows[1] * -(-feed.lanes // self.config.native)
-        firsts = [part.first for _, part in parts]
-        whole = not any(part.first % per_line or part.count % per_line for _, part in parts)
-        if not whole or firsts != [sum(part.count for _, part in parts[:k]) for k in range(len(parts))]:
-            raise FeedError(f"{name!r} comes in parts that are no whole lines of windows, one after the other")
-        tops = [max(0, feed.origin[0] + first // per_line * feed.stride[0]) for first in firsts] + [feed.image[0]]
+        if any(part.first % per_line or part.count % per_line for _, part in parts):
+            raise FeedError(f"{name!r} comes in parts that are no whole lines of windows")
+        firsts, counts = ([getattr(part, end) // per_line for _, part in parts] for end in ("first", "count"))
+        if firsts[:1] != [0] or firsts != sorted(firsts):
+            raise FeedError(f"{name!r} comes in parts that are in another order than its lines")
+        tops = [max(0, feed.origin[0] + first * feed.stride[0]) for first in firsts] + [feed.image[0]]
+        # Windows let go of what is above them, and single taps of what they have read: the first line of the next part.
+        again = [first + count - after for first, count, after in zip(firsts, counts, firsts[1:], strict=False)]
+        held = [max(0, lines - (not feed.single)) for lines in again]
         return [
-            Rows(phase, part.first // per_line, part.count // per_line, part.address, *tops[k : k + 2])
-            for k, (phase, part) in enumerate(parts)
+            Rows(phase, first, count, part.address, tops[k], tops[k + 1], last)
+            for k, ((phase, part), first, count, last) in enumerate(zip(parts, firsts, counts, [*held, 0], strict=True))
         ]
 
     def words(self, rows: Rows) -> list[int]:
@@ -150,7 +161,7 @@ class InputTransfer:
             (FeedOp.MOVES, {"move_y": feed.stride[0] * self.line & ring, "move_x": feed.stride[1] * pixel & ring}),
             (FeedOp.START, {"start": (y0 * self.line + feed.origin[1] * pixel) & ring, "border": feed.border}),
             (FeedOp.TARGET, {"target": rows.address, **self._flags()}),
-            (FeedOp.FILL, {"advance": (rows.end - rows.top) * self.line & ring}),
+            (FeedOp.FILL, {"advance": (rows.end - rows.top) * self.line & ring, "held": rows.held}),
         )
         try:
             return [feed_word(op, **values) for op, values in fields]
@@ -308,8 +319,11 @@ def route(
         raise FeedError("several inputs come in several phases")
     input_transfers = tuple(_narrowest(feeds[port.name], port, codings.get(port.name), config) for port in inputs)
     words: dict[int, list[int]] = {}
+    room = config.inbox - 1
     for transfer in input_transfers:
-        for rows in transfer.rows(schedule):
+        parts = transfer.rows(schedule)
+        room = min(room, config.inbox - 1 - transfer.span(parts))
+        for rows in parts:
             words.setdefault(rows.phase, []).extend(transfer.words(rows))
     for exact in (True, False):
         output_transfers = tuple(tuple(_output_transfers(feeding, phase, outputs, exact, config)) for phase in schedule)
@@ -318,7 +332,6 @@ def route(
             break
     else:
         raise FeedError(f"its script has {len(script)} words, and there is room for {SCRIPT_DEPTH}")
-    room = config.inbox - 1 - max(transfer.span() for transfer in input_transfers)
     chunk = min(room, config.max_payload - TARGET.nbytes)
     if chunk < min(_LEAST_CHUNK, config.inbox // 2):
         raise FeedError(f"windows reach over {config.inbox - 1 - room} bytes, and the inbox has {config.inbox}")
@@ -361,7 +374,7 @@ def _script(
         for k, phase in enumerate(schedule):
             script += [
                 *words.get(k, []),
-                feed_word(FeedOp.RUN, pc=phase.pc),
+                feed_word(FeedOp.RUN, pc=phase.pc, adds=k > 0),
                 *(output.word for output in output_transfers[k]),
             ]
     except ValueError as error:

@@ -6,7 +6,7 @@ import numpy as np
 
 from concord.emulator import ReferenceMachine
 from concord.emulator.run import Run
-from concord.host.device import Counters, Device
+from concord.host.device import Counters, Device, add_counters
 from concord.host.emulated import counters_of
 from concord.image import Memories
 from concord.image.words import to_bytes, to_integers
@@ -27,6 +27,7 @@ class ReferenceDevice(Device):
         super().__init__(config)
         self._memories = Memories(config)
         self._run = Run(Trap.NONE, 0, 0, 0, 0, 0)
+        self._counted = counters_of(self._run)
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -38,12 +39,14 @@ class ReferenceDevice(Device):
         if self._run.trap is not Trap.NONE:
             raise self._trapped(self._run.trap, self._run.pc)
 
-    def _start(self, pc: int) -> None:
+    def _start(self, pc: int, adds: bool) -> None:
+        counted = self._counted if adds else {}
         with np.errstate(all="ignore"):
             self._run = ReferenceMachine(self._memories).run(pc)
+        self._counted = add_counters(counters_of(self._run), counted)
 
-    def _counters(self) -> Counters:
-        return counters_of(self._run)
+    def counters(self) -> Counters:
+        return self._counted
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
         return to_bytes(self._memories.read(region.id, addr, count), region.nbytes).tobytes()

@@ -30,7 +30,7 @@ from concord.spec.limits import ACC_WIDTH_MIN, PROGRAM_DEPTH_MAX
 from concord.spec.link import TARGET
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
-SPEC_VERSION = 4
+SPEC_VERSION = 5
 
 #: Matrix rows that an element-serial configuration multiplies at a time.
 SERIAL_ROWS = 2

@@ -27,7 +27,8 @@ of them with a dynamic exponent, rounded to nearest even. With ``blocks`` the el
 their exponent precedes every vector (spare lanes are not sent): a position begins with such a byte, and its bytes
 follow each other. If the window has several taps then, all of them are inside the image and fill whole vectors. Behind
 a ``FILL`` the input begins ``advance`` bytes later; all addresses are modulo twice the size of the ring, which holds a
-byte less than its size. What is not needed any more is let go line by line, where the window has one tap byte by byte.
+byte less than its size. What is not needed any more is let go line by line, where the window has one tap byte by byte;
+during the last ``held`` lines of windows nothing is, so that the next ``FILL`` can begin with what they have read.
 
 A ``SEND`` of wide vectors gives two bytes for an element, little endian. One of ``narrow`` vectors gives the exponent
 of each and its mantissas, in two's complement: a byte each, or two (little endian) if they have more than 8 bits.
@@ -113,8 +114,14 @@ _LAYOUTS: dict[FeedOp, tuple[Field, ...]] = {
         Field("page", CODE_PAGE_BITS, doc="this page, or that of element 0 of a position"),
         Field("paged", 1, doc="element c of a position has page + c, modulo the pages that there are"),
     ),
-    FeedOp.FILL: (Field("advance", 16, doc="bytes that the next input lies behind this one"),),
-    FeedOp.RUN: (Field("pc", 16, doc="first instruction"),),
+    FeedOp.FILL: (
+        Field("advance", 16, doc="bytes that the next input lies behind this one"),
+        Field("held", 12, doc="last lines of windows during which no byte is let go"),
+    ),
+    FeedOp.RUN: (
+        Field("pc", 16, doc="first instruction"),
+        Field("adds", 1, doc="counters go on from the run before"),
+    ),
     FeedOp.SEND: (
         Field("source", 14, doc="address of the first vector"),
         Field("vectors", 12, doc="vectors, which follow each other"),

@@ -162,7 +162,8 @@ REGISTERS: tuple[Register, ...] = (
             (
                 Field("start", 1, doc="start a run; ignored while one is running"),
                 Field("clear_flags", 1, doc="clear the sticky flag memory (done within program_depth cycles)"),
-                Field("reserved", 14),
+                Field("adds", 1, doc="counters go on from the run before, else they begin again"),
+                Field("reserved", 13),
                 Field("pc", 16, doc="first instruction"),
             )
         ),
@@ -188,7 +189,7 @@ REGISTERS: tuple[Register, ...] = (
         False,
         "Why and where the last run trapped.",
     ),
-    Register(Reg.CYCLES, _VALUE, False, "Clock cycles of the last run, start to done, low half."),
+    Register(Reg.CYCLES, _VALUE, False, "Clock cycles of the last run, and of those it adds to, low half."),
     Register(Reg.CYCLES_HIGH, _VALUE, False, "Clock cycles of the last run, high half."),
     Register(Reg.DENSE_STEPS, _VALUE, False, "Tile steps (T*N*L multiply-accumulates each) of the last run."),
     Register(Reg.DEPTHWISE_STEPS, _VALUE, False, "Depthwise taps (N elements each) that the last run has read."),

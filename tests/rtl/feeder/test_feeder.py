@@ -8,7 +8,7 @@ import pytest
 from concord.golden.feeder import Feeder as Model
 from concord.image import code_book
 from concord.image.feeder_layout import Feed, Feeding
-from concord.image.feeder_scripts import stream
+from concord.image.feeder_scripts import FeedError, stream
 from concord.image.phases import Phase, PortRange
 from concord.image.ports import Port
 from concord.spec.feeder import OUTBOX_ADDRESS
@@ -98,8 +98,8 @@ class Core:
         self.memory[region][addr] = word
         self.writes.append((region, addr, word))
 
-    def start(self, pc):
-        self.starts.append(pc)
+    def start(self, pc, adds):
+        self.starts.append((pc, bool(adds)))
         for addr in range(200, 203):
             self.memory[RegionId.WIDE][addr] += 0x0001000200030005
         self.memory[RegionId.NARROW][RESULT] = self.memory[RegionId.NARROW][RESULT] * 5 % (1 << 40)
@@ -129,7 +129,7 @@ def core_bench(dut, core, finished, stall, seed):
                 ctx.set(dut.core_busy, 1)
                 for _ in range(rng.randint(1, 40)):
                     await ctx.tick()
-                ctx.set(dut.core_trapped, not core.start(fields["pc"]))
+                ctx.set(dut.core_trapped, not core.start(fields["pc"], fields["adds"]))
                 ctx.set(dut.core_busy, 0)
             else:
                 core.write(region, request.addr, request.data & (1 << dut.config.wide_word.width) - 1)
@@ -152,23 +152,51 @@ def image_of(rng, feeds):
     return (ports, outputs), [Phase(5, tuple(parts), out)]
 
 
+def in_parts(rng, feeds):
+    """Ports and schedule of the first input in parts of whole lines of windows, which overlap or leave lines out."""
+    feed = feeds[0]
+    del feeds[1:]
+    vectors = len(feed.order(CONFIG.native))
+    port = Port(feed.port, rng.choice([RegionId.NARROW, RegionId.WIDE]), 0, (vectors, CONFIG.native))
+    lines, per_line, address, first, inputs = feed.windows[0], vectors // feed.windows[0], 0, 0, []
+    while first < lines and len(inputs) < 4:
+        count = min(rng.randint(1, 3), lines - first, (190 - address) // per_line)
+        if not count:
+            break
+        inputs.append(PortRange(feed.port, first * per_line, count * per_line, address))
+        address += count * per_line
+        first += max(0, count + rng.choice([-2, -1, -1, 0, 1]))
+    outputs = [Port("y", RegionId.WIDE, 200, (2, 4)), Port("z", RegionId.NARROW, RESULT, (1, 4))]
+    results = PortRange("y", 0, 2, 200), PortRange("z", 0, 1, RESULT)
+    last = len(inputs) - 1
+    phases = [Phase(5 + k, (part,), results if k == last else ()) for k, part in enumerate(inputs)]
+    return ([port], outputs), phases
+
+
 def read_at(place):
     """Address of a read of the outbox that lets go of what is in front of it."""
     return OUTBOX_ADDRESS.pack(first=place % 64, kept=place % 64)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
 @pytest.mark.parametrize("seed", range(18))
-def test_layout_run_and_results(seed, monkeypatch):
+def test_layout_run_and_results(seed, parts, monkeypatch):
     monkeypatch.setattr(code_book, "PAGE_VALUES", 24)  # so that many values do not need many samples
     rng = random.Random(seed)
     stall = (0.0, 0.3)[seed % 2]
-    feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]
-    ports, schedule = image_of(rng, feeds)
-    feeding = Feeding(tuple(feeds), {"y": (3, 3), "z": ((1,), (4,))[seed % 3 == 0]})
-    samples = 3
-    batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many", "colours"]), samples) for feed in feeds}
-    whole = stream(feeding, schedule, ports, batch, CONFIG)
+    while True:
+        feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]
+        ports, schedule = in_parts(rng, feeds) if parts else image_of(rng, feeds)
+        feeding = Feeding(tuple(feeds), {"y": (3, 3), "z": ((1,), (4,))[seed % 3 == 0]})
+        samples = 3
+        batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many", "colours"]), samples) for feed in feeds}
+        try:
+            whole = stream(feeding, schedule, ports, batch, CONFIG)
+        except FeedError as error:
+            assert "the inbox has 128" in str(error)
+        else:
+            break
     want, got = Core(), Core()
     model = Model(CONFIG, want.read, want.write, want.start)
     results = []
@@ -183,10 +211,13 @@ def test_layout_run_and_results(seed, monkeypatch):
         while len(model.outbox) - len(results) >= 4:
             results += model.read(read_at(len(results)), 4)
     results += model.read(read_at(len(results)), len(model.outbox) - len(results))
-    assert len(results) == samples * whole.route.result_bytes and want.starts == [5] * samples
-    for feed, port in zip(feeds, ports[0], strict=True):  # what the host would have written
-        words = port.encode(batch[feed.port][-1], CONFIG)
-        assert [want.memory[port.region][port.address + k] for k in range(len(words))] == words
+    assert len(results) == samples * whole.route.result_bytes
+    assert want.starts == [(phase.pc, k > 0) for k, phase in enumerate(schedule)] * samples
+    words = {port.name: port.encode(batch[port.name][-1], CONFIG) for port in ports[0]}
+    places = {port.name: want.memory[port.region] for port in ports[0]}
+    for part in (part for phase in schedule for part in phase.inputs):  # what the host would have written
+        wrote = [places[part.port][part.address + k] for k in range(part.count)]
+        assert wrote == words[part.port][part.first : part.first + part.count]
 
     dut = Feeder(CONFIG)
     finished, own = [], []

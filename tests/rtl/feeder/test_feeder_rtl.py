@@ -1,7 +1,7 @@
 """Networks through the feeder of the Verilated design: the same bits as the emulator, and fewer bytes."""
 
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from concord.spec.links import FTDI
 from concord_bench.hardware import CountingTransport
 from support.fed_nets import NETWORKS, batch_of
 from support.paced_transport import PacedTransport
+from support.row_tiled_nets import separable
 from support.rtl_configs import FED
 
 pytestmark = pytest.mark.slow
@@ -52,6 +53,27 @@ def test_the_same_bits(device, make, kind):
         got = compiled.run(device, given)
         for name, values in want.items():
             np.testing.assert_array_equal(got[name], values)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_row_tiles_that_overlap(samples):
+    """Lines that two row tiles read travel once, also those of a sample alone; counters are those of all phases."""
+    config = FED.replace(inbox=512, narrow_depth=80, wide_depth=96, program_depth=1024)
+    graph = separable(24)
+    compiled = compile_graph(graph, config)
+    parts = [part for phase in compiled.image.schedule() for part in phase.inputs]
+    assert any(part.first + part.count > after.first for part, after in pairwise(parts))
+    given = batch_of(graph, samples, "many")
+    with connect("emulator", config) as emulator:
+        emulator.load(compiled.image)
+        want, counters = compiled.run(emulator, given), emulator.counters()
+    with LinkedDevice(Link(CountingTransport(find_library(config))), config) as device:
+        device.load(compiled.image)
+        for _ in range(2):
+            got = compiled.run(device, given)
+            assert device.input_route.startswith("raw: ") and device.counters() == counters
+            for name, values in want.items():
+                np.testing.assert_array_equal(got[name], values)
 
 
 @pytest.mark.parametrize("name", ["residual", "gru"])

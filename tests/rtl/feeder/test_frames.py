@@ -86,7 +86,8 @@ class Beside:
             elif moved and RegionId(request.region) is RegionId.REGS:
                 ctx.set(dut.core_busy, 1)
                 await ctx.tick().repeat(self.rng.randint(1, 30))
-                core.start(REGISTERS[Reg.CONTROL].layout.unpack(request.data & 0xFFFFFFFF)["pc"])
+                fields = REGISTERS[Reg.CONTROL].layout.unpack(request.data & 0xFFFFFFFF)
+                core.start(fields["pc"], fields["adds"])
                 ctx.set(dut.core_busy, 0)
             elif moved:
                 core.write(RegionId(request.region), request.addr, request.data & (1 << 8 * CONFIG.native * 2) - 1)

@@ -1,6 +1,7 @@
 """The golden feeder against loops over whole samples: what is laid out, when, and what is let go."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,25 @@ def test_windows_let_go_of_the_lines_above_them():
         # The windows of line y are done with line y + 1; those of the next one begin with line y.
         lines = max(0, k // line - 2)
         assert CONFIG.inbox - 1 - made.room == k - max(0, lines * line - pixel), k
+
+
+@pytest.mark.parametrize("name", ["windows", "halves"])
+def test_the_last_lines_of_windows_let_nothing_go(name):
+    """What the line in front of them has let go of is the last."""
+    filled, lanes = CASES[name]
+    sample, held = sample_of(random.Random(4), filled), filled.windows[0] - 1
+    plain, made = (feeder(Core(), script(each, lanes)) for each in (filled, replace(filled, held=held)))
+    least = CONFIG.inbox
+    for byte in sample[:-1]:
+        plain.write(RegionId.INBOX, 0, byte)
+        made.write(RegionId.INBOX, 0, byte)
+        assert made.room <= plain.room
+        least = min(least, made.room)
+    line = filled.nbytes(CONFIG.native) // filled.image[0]
+    gone = line - filled.size if filled.kernel == (1, 1) else 0  # all but the last element of the first line
+    assert made.room == least == CONFIG.inbox - 1 - (len(sample) - 1 - gone)
+    made.write(RegionId.INBOX, 0, sample[-1])
+    assert made.room == CONFIG.inbox - 1  # all of it is over
 
 
 def test_the_inbox_holds_a_byte_less_than_its_size():

@@ -173,7 +173,7 @@ def test_feedings_that_do_not_fit_are_refused(feeding, message):
 
 def test_values_beyond_a_word_are_refused():
     with pytest.raises(ValueError, match=r"pc must be in 0..65535, not 65536"):
-        feed_word(FeedOp.RUN, pc=65536)
+        feed_word(FeedOp.RUN, pc=65536, adds=0)
 
 
 @pytest.mark.parametrize("inbox", [-1, 1, 64, 100, 16384])

@@ -158,7 +158,7 @@ def stream_of(model, samples, chunk=40, script=(1, 2), codes=()):
 
 
 def run_at(pc):
-    return feed_word(FeedOp.RUN, pc=pc)
+    return feed_word(FeedOp.RUN, pc=pc, adds=0)
 
 
 def exchange(model, window, samples, chunk=40, timeout=None):
