@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -28,9 +29,9 @@ STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic
 CHECKED = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover"]
 
 
-def write_host(image, package, folder, name="net", bytes_of=None):
+def write_host(image, package, folder, name="net", **options):
     """The files of a host; returns its plan."""
-    made = plan(image, package, bytes_of)
+    made = plan(image, package, **options)
     for file, text in c_files(made, name).items():
         (folder / file).write_text(text)
     return made
@@ -130,7 +131,12 @@ def connected(command, transport, damage=None, patience=120):
 
 
 def _pump(line, transport, damage):
-    """Carry bytes until the host ends."""
+    """Carry bytes until the host ends; over a bus as many come back."""
+    if hasattr(transport, "xfer2"):
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while data := line.recv(4096):
+                line.sendall(bytes(transport.xfer2(list(data))))
+        return
     line.setblocking(False)
     while True:
         try:

@@ -33,8 +33,16 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
     help="Of a host in C: elements of this input are bytes, and these numbers are what 0 and 255 stand for. The option "
     "can be repeated.",
 )
+@click.option(
+    "--npu-part",
+    is_flag=True,
+    help="Of a host in C: leave out what the host computes in front of the NPU and behind it, such as a softmax at the "
+    "end; inputs and outputs are those of the NPU.",
+)
 @readable
-def derive(image: Path, output: Path, name: str | None, flags: bool | None, bytes_of: tuple[str, ...]) -> None:
+def derive(
+    image: Path, output: Path, name: str | None, flags: bool | None, bytes_of: tuple[str, ...], npu_part: bool
+) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
     The program is read, not the network that it was made of: it may be written by hand. With --to c-host it is the
@@ -49,10 +57,10 @@ def derive(image: Path, output: Path, name: str | None, flags: bool | None, byte
     if isinstance(backend, HostBackend):
         if flags is not None:
             raise ValueError("--flags and --no-flags are for models; a host reads the flags of the NPU in every run")
-        echo(f"{output}: {backend.write(image, output, _byte_ranges(bytes_of))}")
+        echo(f"{output}: {backend.write(image, output, _byte_ranges(bytes_of), npu_part)}")
         return
-    if bytes_of:
-        raise ValueError("--bytes is for hosts in C; models take floats")
+    if bytes_of or npu_part:
+        raise ValueError("--bytes and --npu-part are for hosts in C; models have all of the network, and take floats")
     model = derived(image, backend.flags if flags is None else flags)
     backend.write(model, output)
     echo(f"{output}: {summary(model)}")

@@ -15,7 +15,9 @@ from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.host.rtl import RtlTransport, find_library
+from concord.host.spi_rtl import RtlSpi
 from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL, Kind, Status
+from concord.spec.links import LinkKind
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord.spec.presets import ECP5_25F, TINY
 from support import c_hosts, compiled_nets, fed_nets, noisy_line
@@ -27,6 +29,7 @@ from support.fed_model import FedModel
 from support.link_model import DeviceModel, ModelTransport, Refused
 from support.rtl_configs import FED, FED_AHEAD
 from support.small_examples import SMALL
+from support.spi_bus import ModelBus
 
 pytestmark = needs_compiler
 
@@ -260,6 +263,31 @@ def test_traps_are_told(config, tmp_path):
     assert f"trap BAD_OPCODE at {len(image.program) - 1}," in run.text
 
 
+def over_a_bus(config, folder, bus):
+    """Run a host that has the clock of its line."""
+    package = perceptron(config)
+    made = c_hosts.write_host(package.image, package, folder)
+    c_hosts.build(folder, [*c_hosts.CHECKED, "-DCLOCKED"])
+    inputs = samples_of(package, 6)
+    mode = "stream" if config.inbox else "run"
+    run = c_hosts.run(made, folder, inputs, bus, mode=mode, timeout=5000)
+    same(run, of_driver(package, inputs))
+    assert run.repeated == 0
+
+
+@pytest.mark.parametrize("config", [TINY, FED_AHEAD], ids=lambda config: config.name)
+def test_a_line_with_the_clock_of_the_host(config, tmp_path):
+    """A device on a bus that pauses within frames."""
+    over_a_bus(config, tmp_path, ModelBus(FedModel(config), 3))
+
+
+@pytest.mark.slow
+def test_a_bus_to_the_rtl(tmp_path):
+    bus = RtlSpi(find_library(TINY, link=LinkKind.SPI))
+    bus.pace(2)
+    over_a_bus(TINY, tmp_path, bus)
+
+
 class Crowded(FedModel):
     """Refuses some writes to the inbox; ``status`` is what WAIT says in the meantime."""
 
@@ -397,13 +425,25 @@ def test_elements_that_are_not_sent_are_zero(tmp_path):
     same(c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(FED))), want)
 
 
+def with_softmax():
+    nodes = [*compiled_nets.perceptron(22, 9, 3).nodes, Node("Softmax", "end", ("fc1.out",), ("y",), {"axis": 1})]
+    return compile_graph(graph_of(nodes, x=(1, 22)), TINY).package
+
+
 def test_what_the_host_computes_is_refused():
-    nodes = compiled_nets.perceptron(22, 9, 3).nodes
-    package = compile_graph(
-        graph_of([*nodes, Node("Softmax", "end", ("fc1.out",), ("y",), {"axis": 1})], x=(1, 22)), TINY
-    ).package
+    package = with_softmax()
     with pytest.raises(HostError, match="the host computes Softmax behind the NPU, which a host in C does not"):
         plan(package.image, package)
+
+
+def test_what_the_host_computes_is_left_out_if_somebody_says_so(tmp_path):
+    package = with_softmax()
+    made = c_hosts.write_host(package.image, package, tmp_path, npu_part=True)
+    assert "/* Left out: Softmax behind the NPU. */" in (tmp_path / "net.h").read_text()
+    c_hosts.build(tmp_path)
+    inputs = samples_of(package, 3)
+    run = c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(TINY)))
+    same(run, of_driver(replace(package, host_graph=None), inputs))
 
 
 def test_the_command(tmp_path):
@@ -416,6 +456,13 @@ def test_the_command(tmp_path):
     c_hosts.build(tmp_path, ["-Os"])
     for options, reason in (
         (["-o", tmp_path / "net.c", "--no-flags"], "a host reads the flags of the NPU in every run"),
+        (["-o", tmp_path / "net.c", "--bytes", "x=1"], "--bytes must be NAME=LOW,HIGH, not 'x=1'"),
+        (["-o", tmp_path / "net.c", "--bytes", "z=0,1"], "bytes must be of ['x'], not of ['z']"),
+        (
+            ["-o", tmp_path / "net.c", "--bytes", "x=0,70000"],
+            "bytes of input 'x' must hold finite numbers within ±65504",
+        ),
+        (["-o", tmp_path / "net.py", "--npu-part"], "--bytes and --npu-part are for hosts in C"),
         (["--to", "c-host", "-o", tmp_path / "2.c"], "output must be a file like net.c"),
         (["--to", "c-host", "-o", tmp_path / "concord_host.c"], "output must be a file like net.c"),
     ):

@@ -41,12 +41,12 @@ class HostBackend:
     suffix : str
         Of the file that names the others.
     write : callable
-        ``write(network, path, bytes_of)`` for the folder of a compiled network or the file of an image, and the inputs
-        whose elements are bytes, with the numbers that 0 and 255 stand for; returns what it has written, for people.
+        ``write(network, path, bytes_of, npu_part)`` for the folder of a compiled network or the file of an image; the
+        others are those of :func:`concord.derive.c_host.plan.plan`. Returns what it has written, for people.
     """
 
     suffix: str
-    write: Callable[[Path, Path, Mapping[str, tuple[float, float]]], str]
+    write: Callable[[Path, Path, Mapping[str, tuple[float, float]], bool], str]
 
 
 BACKENDS = {

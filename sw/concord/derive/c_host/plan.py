@@ -183,11 +183,13 @@ class HostPlan:
     inputs, outputs : tuple of HostInput and HostOutput
         In the order of the ports.
     phases : tuple of PhasePlan
-        The starts of the program, where the host lays out the inputs.
+        The starts of the program, if the host lays out the inputs.
     route : RoutePlan or None
         How samples go through the feeder, if they do.
     laid_out : str
         Why the host lays out the inputs; empty if they go through the feeder.
+    left_out : str
+        What the host would compute and does not.
     """
 
     image: Image
@@ -197,6 +199,7 @@ class HostPlan:
     phases: tuple[PhasePlan, ...]
     route: RoutePlan | None
     laid_out: str
+    left_out: str
 
     @property
     def config(self) -> NpuConfig:
@@ -204,7 +207,9 @@ class HostPlan:
         return self.image.config
 
 
-def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange] | None = None) -> HostPlan:
+def plan(
+    image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange] | None = None, npu_part: bool = False
+) -> HostPlan:
     """The plan for an image, or for a compiled network.
 
     Parameters
@@ -213,6 +218,9 @@ def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange
         The image, and the network that it is of.
     bytes_of : mapping of str to pair of float, optional
         Inputs whose elements are bytes, and the numbers that 0 and 255 stand for.
+    npu_part : bool
+        Whether what the host computes in front of the NPU and behind it is left out: inputs and outputs are those of
+        the NPU then.
 
     Raises
     ------
@@ -220,6 +228,10 @@ def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange
         If the host would have to do something that the library in C cannot.
     """
     image.check()
+    left_out = ""
+    if package is not None and npu_part:
+        left_out = "; ".join(_host_parts(package))
+        package = replace(package.of_npu, host_graph=None)
     if package is not None:
         _refuse(package)
     for what, ports in (("input", image.inputs), ("output", image.outputs)):
@@ -228,6 +240,11 @@ def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange
     orders = _input_orders(image, package)
     inverse = _output_orders(image, package)
     config, schedule = image.config, image.schedule()
+    inputs, route, laid_out = _inputs(image, package, _all_bytes(package, bytes_of)), None, ""
+    try:
+        route = _route(image, inputs, orders, inverse)
+    except FeedError as reason:
+        laid_out = str(reason)
     phases = tuple(
         PhasePlan(
             phase.pc,
@@ -237,28 +254,32 @@ def plan(image: Image, package: Package | None, bytes_of: Mapping[str, ByteRange
         for phase in schedule
     )
     batch = 1 if package is None else package.arrangement.batch
-    typed = {} if package is None else _typed_bytes(package)
-    inputs = _inputs(image, package, {**(bytes_of or {}), **typed})
-    route, laid_out = None, ""
-    try:
-        route = _route(image, inputs, orders, inverse)
-    except FeedError as reason:
-        laid_out = str(reason)
-    return HostPlan(image, batch, inputs, _outputs(image, package, inverse), phases, route, laid_out)
+    outputs = _outputs(image, package, inverse)
+    return HostPlan(image, batch, inputs, outputs, () if route else phases, route, laid_out, left_out)
 
 
 def _refuse(package: Package) -> None:
     """Raise :class:`HostError` if the host computes something, or takes other numbers than floats."""
-    for graph, where in ((package.front, "in front of"), (package.host_graph, "behind")):
-        if graph is not None:
-            raise HostError(
-                f"the host computes {_operators(graph)} {where} the NPU, which a host in C does not: leave it out of "
-                "the model, or compute it in the application"
-            )
+    if parts := _host_parts(package):
+        raise HostError(
+            f"the host computes {' and '.join(parts)}, which a host in C does not: with --npu-part it is left out, and "
+            "inputs and outputs are those of the NPU"
+        )
     others = {name: kind for name, kind in package.element_types.items() if name not in _typed_bytes(package)}
     if others or package.texts:
         kinds = ", ".join(f"{name} of {kind}" for name, kind in sorted(others.items()))
         raise HostError(f"a host in C takes floats and bytes, and gives floats, not {kinds or 'texts'}")
+
+
+def _host_parts(package: Package) -> list[str]:
+    """What the host computes, in words."""
+    graphs = (package.front, "in front of"), (package.host_graph, "behind")
+    return [f"{_operators(graph)} {where} the NPU" for graph, where in graphs if graph is not None]
+
+
+def _all_bytes(package: Package | None, bytes_of: Mapping[str, ByteRange] | None) -> dict[str, ByteRange]:
+    """Inputs that are bytes because somebody says so, or in the model."""
+    return {**(bytes_of or {}), **({} if package is None else _typed_bytes(package))}
 
 
 def _typed_bytes(package: Package) -> dict[str, ByteRange]:

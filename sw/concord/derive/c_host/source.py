@@ -31,7 +31,9 @@ _C_WORDS = (
 ).split()
 
 
-def write_c_host(source: Path, path: Path, bytes_of: Mapping[str, ByteRange] | None = None) -> str:
+def write_c_host(
+    source: Path, path: Path, bytes_of: Mapping[str, ByteRange] | None = None, npu_part: bool = False
+) -> str:
     """Write the host for a compiled network or an image: ``path``, its header, and the library beside it.
 
     Returns what was written, for people. Errors are those of :func:`concord.networks.folder.load` and
@@ -39,7 +41,7 @@ def write_c_host(source: Path, path: Path, bytes_of: Mapping[str, ByteRange] | N
     """
     if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII) or path.stem.startswith("concord_"):
         raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
-    made = plan(*load(source), bytes_of)
+    made = plan(*load(source), bytes_of, npu_part)
     texts = c_files(made, path.stem)
     for name in texts:
         check_place(path.parent / name)
@@ -96,6 +98,7 @@ class _Writer:
         title = _comment(str(self.made.image.metadata.get("name", "program")))
         lines = [
             f"/* {title}, for {_comment(config.name)}: written by `concord derive --to c-host`. */",
+            *([f"/* Left out: {_comment(self.made.left_out)}. */"] if self.made.left_out else []),
             f"\n#ifndef {upper}_H\n#define {upper}_H\n",
             '#include "concord_host.h"\n',
             f"#define {upper}_FINGERPRINT {config.fingerprint:#018x}ULL",
@@ -172,7 +175,7 @@ class _Writer:
             _array("concord_segment", "segments", rows),
             _array("concord_input", "input_ports", inputs),
             _array("uint32_t", "output_places", outputs),
-            _array("concord_phase", "phases", phases),
+            *([_array("concord_phase", "phases", phases)] if phases else []),
             *([_array("concord_layer", "layers", layers)] if layers else []),
         ]
 
@@ -253,7 +256,7 @@ class _Writer:
             "segments": "segments",
             "inputs": "input_ports",
             "outputs": "output_places",
-            "phases": "phases",
+            "phases": "phases" if made.phases else "NULL",
             "route": "NULL" if made.route is None else "&route",
             "layers": "layers" if self._layers() else "NULL",
             "segment_count": "sizeof segments / sizeof *segments",

@@ -89,6 +89,7 @@ def _frames() -> list[str]:
         _define("FLAG", link.FLAG),
         _define("ESCAPE", link.ESCAPE),
         _define("ESCAPE_XOR", link.ESCAPE_XOR),
+        _define("RESUME", link.RESUME),
         _define("NUMBERS", 1 << link.HEADER["seq"].width),
         _define("CRC_BYTES", link.CRC_BYTES),
         _define("CRC_POLYNOMIAL", link.CRC_POLYNOMIAL),

@@ -153,7 +153,8 @@ static void send_piece(piece *p)
     if (p->count != 0 && d->line.send(d->line.context, p->bytes, p->count) != 0)
         d->failed = 1;
     p->count = 0;
-    poll(d);
+    if (!d->line.clocked)
+        poll(d);
 }
 
 static void send_byte(piece *p, uint8_t byte)
@@ -218,39 +219,45 @@ static void transmit(concord_device *d, uint32_t place)
     d->since = now(d);
 }
 
-/* Wait for the next frame; a damaged one has no bytes. */
+/* Take a byte that has come; whether a frame ends with it, of which a damaged one has no bytes. */
+static uint8_t take_byte(concord_device *d, uint8_t byte)
+{
+    uint8_t ends = byte == CONCORD_FLAG && (d->frame != 0 || d->escaped);
+    if (byte == CONCORD_FLAG) {
+        d->received = d->escaped || d->too_long ? 0 : d->frame;
+        d->frame = d->escaped = d->too_long = 0;
+    } else if (byte == CONCORD_ESCAPE) {
+        d->escaped = 1; /* several are one, with a pause behind them none: see SPI in docs/link.md */
+    } else if (d->escaped && byte == CONCORD_RESUME) {
+        d->escaped = 0;
+    } else {
+        if (d->frame == d->network->reply_bytes)
+            d->too_long = 1;
+        else
+            d->reply[d->frame++] = d->escaped ? byte ^ CONCORD_ESCAPE_XOR : byte;
+        d->escaped = 0;
+    }
+    return ends;
+}
+
+/* Wait for the next frame. */
 static concord_result next_frame(concord_device *d, uint32_t patience)
 {
     uint32_t start = now(d);
-    for (;;) {
-        if (d->failed)
-            return CONCORD_LINE_FAILED;
+    for (uint8_t late = 0;; late = now(d) - start >= patience) {
+        poll(d);
         while (d->waiting != 0) {
             uint8_t byte = d->ring[d->read_at];
             d->read_at = (d->read_at + 1U) % CONCORD_RING;
             d->waiting--;
-            if (byte == CONCORD_FLAG) {
-                uint32_t count = d->escaped || d->too_long ? 0 : d->frame;
-                uint8_t empty = d->frame == 0 && !d->escaped;
-                d->frame = d->escaped = d->too_long = 0;
-                if (empty)
-                    continue;
-                d->received = count;
+            if (take_byte(d, byte)) {
                 d->coming -= d->coming != 0;
                 return CONCORD_OK;
             }
-            if (byte == CONCORD_ESCAPE && !d->escaped) {
-                d->escaped = 1;
-            } else {
-                if (d->frame == d->network->reply_bytes)
-                    d->too_long = 1;
-                else
-                    d->reply[d->frame++] = d->escaped ? byte ^ CONCORD_ESCAPE_XOR : byte;
-                d->escaped = 0;
-            }
         }
-        poll(d);
-        if (now(d) - start >= (d->waiting != 0 ? 4U * patience : patience))
+        if (d->failed)
+            return CONCORD_LINE_FAILED;
+        if (late)
             return CONCORD_NO_REPLY;
     }
 }
@@ -824,9 +831,9 @@ concord_result concord_connect(concord_device *d, const concord_network *network
         poll(d);
         if (d->failed)
             return CONCORD_LINE_FAILED;
-        if (d->waiting != 0)
-            last = now(d);
-        d->waiting = 0;
+        for (; d->waiting != 0; d->waiting--, d->read_at = (d->read_at + 1U) % CONCORD_RING)
+            if (d->ring[d->read_at] != CONCORD_FLAG)
+                last = now(d);
     }
     d->first_number = (uint8_t)now(d); /* old replies to an old number are ignored */
     d->connected = 1;

@@ -51,6 +51,8 @@ typedef struct {
     uint32_t timeout_ms;     /* for a reply, from the end of its request on: 1000 */
     uint32_t run_timeout_ms; /* for a run: 10000 */
     uint8_t retries;         /* how often what is unanswered is sent again: 4 */
+    /* Whether bytes come only while others are sent, as over SPI: receive is not called within a frame then. */
+    uint8_t clocked;
 } concord_line;
 
 /* Numbers of elements: `repeats` rows of `count` elements each. Element k of row r is first + k * step + r * stride.
