@@ -119,7 +119,7 @@ def uart(baud: int = BAUD, adapter: Adapter = FTDI) -> LinkSpec:
 
 
 #: USB full speed, as it was measured with writes of 1,020 bytes in the simulation: of the 1.2 MB/s that frames have
-#: room for, questions for replies take a part (docs/usb.md).
+#: room for, questions for replies take a part (docs/link.md).
 USB = LinkSpec(
     kind=LinkKind.USB,
     text="1.03 MB/s",

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from concord.spec.links import uart
+from concord.spec.links import USB, uart
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
@@ -95,18 +95,21 @@ def test_weights_in_instantiated_block_rams(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path):
-    """And the target of place and route is not that of the PLL in the netlist."""
+@pytest.mark.parametrize("link", [uart(), USB], ids=lambda link: link.name)
+def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path, link):
+    """And the target of place and route is not that of the PLL in the netlist; clocks of the link have their own."""
     board, texts = board_named("ulx3s-25f"), []
     for hz in (50e6, 87.5e6):
         flow = Flow(board, tmp_path / f"{hz:g}", Console(quiet=True))
-        flow.generate(lambda hz=hz: BoardTop(Echo([]), board, clock_hz=hz, link=uart()), f"{hz:g}")
+        flow.generate(lambda hz=hz: BoardTop(Echo([]), board, clock_hz=hz, link=link), f"{hz:g}")
         flow.synthesize()
         runs = flow.place([1], Goal(60e6, 60e6, tunable=True))
         assert runs[1]["fmax"][NET]["constraint"] == pytest.approx(60, abs=0.01)
         texts.append(flow.placed.read_text())
         assert tuning(texts[-1], board.oscillator_hz).hz == hz
-    hz, pll = reachable(board, 88e6, 1_000_000)
+        targets = {round(clock["target_mhz"]) for clock in report.clocks(runs[1], 60e6) if clock["met"]}
+        assert targets == {"uart": {60, 25}, "usb": {60, 25, 12, 48}}[link.name]
+    hz, pll = reachable(board, 88e6, link)
     assert hz == 87.5e6 and texts[0] != texts[1] == tuned(texts[0], pll, board.oscillator_hz)
 
 

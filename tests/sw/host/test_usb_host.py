@@ -121,3 +121,53 @@ def test_frames_begin_in_time_and_no_transaction_reaches_into_the_next():
     for number, (time, sof) in enumerate(frames):
         assert abs(time - number * FRAME) < 2 / BIT_HZ
         assert sof == token(Pid.SOF, number)
+
+
+def interface(number, kind):
+    return bytes([9, 4, number, 0, 1, kind, 0, 0, 0])
+
+
+def endpoint(address, kind, size=64):
+    return bytes([7, 5, address, kind, size, 0, 1])
+
+
+def configuration(*parts):
+    return bytes([9, 2, 9 + sum(map(len, parts)), 0, 2, 1, 0, 0x80, 50]) + b"".join(parts)
+
+
+CONTROL, DATA = interface(0, 2), interface(1, 10)
+PORT = (CONTROL, endpoint(0x83, 3), DATA, endpoint(0x84, 2), endpoint(0x04, 2))
+
+
+def enumerated(*parts):
+    """A host at a device with a configuration, and what its answers make of it."""
+    device = bytes([18, 1, 0, 2, 0, 0, 0, 64, 0x09, 0x12, 1, 0, 0, 0, 1, 1, 0, 1])
+    strings = [bytes([4, 3, 9, 4]), bytes([4, 3, ord("x"), 0])] * 2
+    config = configuration(*parts)
+    reads = [device[:8], None, device, config[:9], config, *strings, None, config[5:6]]
+    answers = []
+    for data in reads:  # a packet in the data stage, or none; then the status stage
+        answers += [ACK, data_packet(1, b"")] if data is None else [ACK, data_packet(1, data), ACK]
+    return UsbHost(ScriptedLine(*answers)).enumerate()
+
+
+def test_a_serial_port_is_recognised():
+    device = enumerated(*PORT)
+    assert (device.vendor, device.product, device.strings) == (0x1209, 1, ("x", "x"))
+    assert (device.interrupt, device.input, device.output) == (3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([CONTROL, CONTROL], "interfaces must be those of a serial port"),
+        ([CONTROL], "interfaces must be those of a serial port"),
+        ([*PORT[:-1]], "endpoints must be those of a serial port"),
+        ([*PORT, endpoint(0x05, 2)], "endpoint must have packets of at most 64 bytes"),
+        ([*PORT[:-1], endpoint(0x04, 2, 65)], "endpoint must have packets of at most 64 bytes"),
+        ([*PORT, bytes([9, 5, 1])], "descriptors must fill a configuration"),
+    ],
+)
+def test_other_devices_are_refused(parts, message):
+    with pytest.raises(LinkError, match=message):
+        enumerated(*parts)
