@@ -22,7 +22,7 @@ GROUP = "Rates on the board"
 #: Samples whose values decide what an element of an input needs.
 _SAMPLES = 200
 #: Samples by which the rate is estimated.
-_EXPECTED = 16
+EXPECTED = 16
 #: Values that fit into a byte.
 _BYTE = 256
 
@@ -99,7 +99,7 @@ def note(rates: Rates) -> str:
 
 def _inputs(graph: Graph, inputs: FloatArray) -> dict[str, FloatArray]:
     """Some samples by input; other inputs are states, which have many values."""
-    count = min(len(inputs), _EXPECTED)
+    count = min(len(inputs), EXPECTED)
     many = np.random.default_rng(0)
     inputs_of = {name: many.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
     return inputs_of | {graph.inputs[0]: inputs[:count]}

@@ -79,14 +79,16 @@ def connect(
 
         board_link = None if link is None else link_of(config.board, link)
         return _over_link(simulated(config, board_link, library, trace), config)
-    if is_spi(target):
-        return _over_link(open_spi(target, link_of("" if config is None else config.board, LinkKind.SPI)), config)
     if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
         close = difflib.get_close_matches(target.lower(), TARGETS, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ValueError(
             f"target must be {', '.join(TARGETS)} or a serial port as in /dev/ttyUSB0, not {target!r}{hint}"
         )
+    if link is not None and (link == LinkKind.SPI) != is_spi(target):
+        raise ValueError(f"link must be one that can be behind {target}, not {link!r}")
+    if is_spi(target):
+        return _over_link(open_spi(target, link_of("" if config is None else config.board, LinkKind.SPI)), config)
     from concord.host.serial_port import SerialTransport
 
     if baud is not None:

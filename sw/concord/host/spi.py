@@ -15,8 +15,9 @@ from concord.utils.extras import install_command
 
 #: Bytes of a call at the most: what the driver of Linux takes unless it is set otherwise.
 CALL_BYTES = 4096
-#: Bytes of a call that looks for a reply: a call takes about as long as these. More if a reply has begun.
-_POLL_BYTES, _REPLY_BYTES = 256, 1024
+#: Bytes of a call that looks for a reply: a call takes about as long as these. Within a reply each call has twice as
+#: many as the one before.
+_POLL_BYTES = 256
 #: Share of the time waited so far, and seconds at the most, without a look for a reply.
 _REST, _MOST_REST = 1 / 8, 1e-3
 _FLAG = bytes([FLAG])
@@ -70,6 +71,7 @@ class SpiTransport:
         self._came = bytearray()
         self._pauses = PauseFilter()
         self._last = FLAG  # that came
+        self._poll = _POLL_BYTES  # bytes of the next look for a reply
 
     def write(self, data: bytes) -> None:
         """Send bytes, or keep them for the next call."""
@@ -88,7 +90,7 @@ class SpiTransport:
                 return b""
             if waited > 0:
                 self._sleep(min(_REST * waited, _MOST_REST))
-            self._call(_FLAG * (_POLL_BYTES if self._last == FLAG else _REPLY_BYTES))
+            self._call(_FLAG * self._poll)
         data = bytes(self._came[:count])
         del self._came[:count]
         return data
@@ -114,6 +116,7 @@ class SpiTransport:
         if came:
             self._last = came[-1]
         self._came += came
+        self._poll = _POLL_BYTES if self._last == FLAG else min(2 * self._poll, CALL_BYTES)
 
 
 def is_spi(target: str) -> bool:
