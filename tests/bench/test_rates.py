@@ -6,6 +6,7 @@ import pytest
 from concord.compiler.model import compile_graph, expecting
 from concord.host.rates import Rates, rates
 from concord.image.code_book import Coding
+from concord.spec.links import uart
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench import Results
 from concord_bench import rates as bench
@@ -32,9 +33,10 @@ def test_states_have_two_bytes():
 
 def test_a_row():
     found = Rates(
-        900, 100, 5, 500_000, 1_250_000, 1_250_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=5e-3,
+        900, 100, 5, 500_000, 1_250_000, 1_250_000, 2, 50_000_000, uart(1_000_000),
+        reply_seconds=1e-3, call_seconds=5e-3,
         at_default=Rates(
-            900, 100, 5, 500_000, 5_000_000, 5_000_000, 2, 50_000_000, 1_000_000,
+            900, 100, 5, 500_000, 5_000_000, 5_000_000, 2, 50_000_000, uart(1_000_000),
             reply_seconds=16e-3, call_seconds=30e-3,
         ),
     )  # fmt: skip
