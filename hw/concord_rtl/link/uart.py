@@ -108,7 +108,8 @@ class Uart(Component):
     Has no flow control and no buffer: a byte must be taken within ten bit times, or the next one is dropped. The
     checksum of the link notices.
 
-    Tolerates 4 % between the bit rates of the two ends for divisors of 16 and more.
+    Tolerates 2.5 % between the bit rates of the two ends for a divisor of 4, and more than 4 % for those of 16 and more
+    (:meth:`tolerance`).
 
     Parameters
     ----------
@@ -134,6 +135,15 @@ class Uart(Component):
             raise ValueError(f"divisor must be an integer of at least {self.LEAST_DIVISOR}, not {divisor!r}")
         self.most = divisor
         super().__init__()
+
+    @staticmethod
+    def tolerance(divisor: int) -> float:
+        """Relative difference of the bit rates of the two ends at which every bit is still sampled.
+
+        The stop bit of a faster sender is the first to be missed: it ends ten bits behind an edge that is known to a
+        cycle.
+        """
+        return (divisor - divisor // 2 - 1) / (10 * divisor)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -60,7 +60,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
     "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
     "icebreaker": BoardSpec(
-        presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000, links=(uart(), spi(SLOW_SPI_HZ))
+        presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000, links=(uart(6_000_000), spi(SLOW_SPI_HZ))
     ),
 }
 

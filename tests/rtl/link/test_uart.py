@@ -60,14 +60,30 @@ def test_bytes_follow_each_other_without_a_pause():
     simulate(dut, source(dut.i[0], DATA), sink(dut.o[1], DATA), cycles=8 * 10 * len(DATA) + 20 + QUIET)
 
 
-@pytest.mark.parametrize("exact", [0.96, 0.98, 1.02, 1.04])
-def test_bit_rates_that_differ(exact):
-    dut = Uart(24)
+@pytest.mark.parametrize("sign", [-1, 1], ids=["fast", "slow"])
+@pytest.mark.parametrize("divisor", [4, 5, 6, 8, 24])
+def test_bit_rates_that_differ(divisor, sign):
+    """Up to the tolerance, wherever between two edges of the clock a byte begins."""
+    dut, rng = Uart(divisor), random.Random(divisor)
+    data = (DATA + rng.randbytes(24)) * 2
+    exact = 1 + sign * 0.98 * Uart.tolerance(divisor)
 
     async def line(ctx):
-        await drive(ctx, dut, [bit for byte in DATA for bit in character(byte)], 24, exact)
+        for byte in data:
+            start, now = rng.random(), 0
+            for bit in [*character(byte), 1]:
+                while now < round(start):
+                    await ctx.tick()
+                    now += 1
+                ctx.set(dut.rx, bit)
+                start += divisor * exact
 
-    simulate(dut, line, sink(dut.o, DATA))
+    simulate(dut, line, sink(dut.o, data), cycles=20 * divisor * len(data))
+
+
+@pytest.mark.parametrize(("divisor", "tolerance"), [(4, 0.025), (5, 0.04), (8, 0.0375), (24, 0.0458)])
+def test_the_tolerance(divisor, tolerance):
+    assert Uart.tolerance(divisor) == pytest.approx(tolerance, abs=1e-4)
 
 
 def test_a_bit_rate_that_differs_too_much_is_noticed():

@@ -163,8 +163,8 @@ class Board(ModelTransport):
     [
         (3_000_000, ECP5_85F, None, (3_000_000,)),
         (115_200, ECP5_85F, 115_200, (115_200,)),
-        (3_000_000, None, None, (3_000_000, 3_000_000)),
-        (1_000_000, None, None, (3_000_000, 1_000_000)),
+        (3_000_000, None, None, (6_000_000, 3_000_000)),
+        (6_000_000, None, None, (6_000_000, 6_000_000)),
     ],
 )
 def test_the_bit_rate_is_that_of_the_board(monkeypatch, rate, config, baud, opened):

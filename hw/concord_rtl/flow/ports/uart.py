@@ -14,16 +14,17 @@ from concord_rtl.link.uart import Uart
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 
-#: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
+#: Greatest relative error of the bit rate, or half of what a receiver tolerates: the other end has one of its own.
 BAUD_ERROR = 0.02
 
 
 def divisor_of(hz: float, baud: int) -> int:
     """Clock cycles per bit; ``ValueError`` if the bit rate cannot be made of the clock."""
     divisor = round(hz / baud) if baud > 0 else 0
-    if divisor < Uart.LEAST_DIVISOR or abs(hz / divisor / baud - 1) > BAUD_ERROR:
+    most = min(BAUD_ERROR, Uart.tolerance(max(divisor, Uart.LEAST_DIVISOR)) / 2)
+    if divisor < Uart.LEAST_DIVISOR or abs(hz / divisor / baud - 1) > most:
         rates = f"{hz / 1e6:g} MHz / n with n of at least {Uart.LEAST_DIVISOR}"
-        raise ValueError(f"baud must be within {100 * BAUD_ERROR:g} % of {rates}, not {baud!r}")
+        raise ValueError(f"baud must be within {100 * most:.2g} % of {rates}, not {baud!r}")
     return divisor
 
 
