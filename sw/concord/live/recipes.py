@@ -101,7 +101,7 @@ class ByteScaling:
     def text(self) -> str:
         """The formula."""
         scale, mean = (", ".join(f"{x:.6g}" for x in numbers) for numbers in (self.scale, self.mean))
-        return f"(byte - {mean}) * {scale}"
+        return f"(byte - {mean}) * {scale}" if any(self.mean) else f"byte * {scale}"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Inputs of networks and their results: which a source can be for, labels, and flags."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,12 @@ def test_networks_with_several_inputs(tmp_path):
     image, package = compiled(tmp_path, [node("Add", ["a", "b"], ["y"])], {"a": (1, 4), "b": (1, 4)})
     with pytest.raises(ValueError, match=r"must have one input, which the source is for, not \['a', 'b'\]"):
         network_input(image, package)
+
+
+def test_networks_that_read_texts():
+    package = SimpleNamespace(input_shapes={"x": (1,)}, texts={"x": ("a", "b")})
+    with pytest.raises(ValueError, match="input 'x' must be of numbers, not of texts"):
+        network_input(None, package)
 
 
 def test_several_results(tmp_path):

@@ -54,7 +54,7 @@ def test_grey(shape):
     recipe = picture_recipe(NetworkInput("x", shape), scale=(1 / 255,))
     grey = np.repeat(np.arange(24, dtype=np.uint8).reshape(4, 6, 1), 3, axis=2)
     assert values(recipe, grey) == pytest.approx(np.arange(24).reshape(shape) / 255)
-    assert "6 x 4, grey, (byte - 0) * 0.00392157" in recipe.text
+    assert "6 x 4, grey, byte * 0.00392157" in recipe.text
     coloured = values(recipe, np.full((4, 6, 3), (255, 0, 0), np.uint8))
     assert coloured == pytest.approx(np.full(shape, 76 / 255))  # 0.299 of red
 

@@ -190,7 +190,7 @@ def test_damaged_pictures_have_pixels_or_a_message(tmp_path):
     picture = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     path = write_pictures(tmp_path, [picture]) / "0000.png"
     data, ends = path.read_bytes(), set()
-    for _ in range(300):
+    for _ in range(80):
         path.write_bytes(damaged(rng, data))
         try:
             ends.update(capture.data.shape[2:] for capture in Folder(path).captures())
@@ -260,6 +260,14 @@ def test_a_microphone_that_is_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", None)
     with pytest.raises(RuntimeError, match=r"a microphone needs sounddevice, which is not there; .*\[live\]"):
         sounds._sounddevice()
+
+
+def test_without_the_library_of_the_system_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "sounddevice.py").write_text("raise OSError('PortAudio library not found')")
+    monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match=r"which is not there \(PortAudio .*not found\): apt install libportaudio2"):
+        next(Microphone(WINDOWS).captures())
 
 
 def test_words_for_sources(tmp_path):
