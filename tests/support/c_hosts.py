@@ -126,31 +126,28 @@ def connected(command, transport, damage=None, patience=120):
     finally:
         process.kill()
         pump.join()
-        ours.close()
     return process.returncode, text
 
 
 def _pump(line, transport, damage):
-    """Carry bytes until the host ends; over a bus as many come back."""
-    if hasattr(transport, "xfer2"):
-        with suppress(BrokenPipeError, ConnectionResetError):
-            while data := line.recv(4096):
-                line.sendall(bytes(transport.xfer2(list(data))))
-        return
+    """Carry bytes until either end lets go of the line."""
+    with line, suppress(BrokenPipeError, ConnectionResetError):
+        (_exchange if hasattr(transport, "xfer2") else _carry)(line, transport, damage)
+
+
+def _exchange(line, bus, damage):
+    """Over a bus: as many bytes come back as are sent."""
+    while data := line.recv(4096):
+        line.sendall(bytes(bus.xfer2(list(data))))
+
+
+def _carry(line, transport, damage):
     line.setblocking(False)
     while True:
-        try:
+        with suppress(BlockingIOError):
             data = line.recv(4096)
             if not data:
                 return
             transport.write(damage(data, "request"))
-        except BlockingIOError:
-            pass
-        except ConnectionResetError:
-            return
-        reply = transport.read(4096, 0.002)
-        if reply:
-            try:
-                line.sendall(damage(reply, "reply"))
-            except (BrokenPipeError, ConnectionResetError):
-                return
+        if reply := transport.read(4096, 0.002):
+            line.sendall(damage(reply, "reply"))

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,7 @@ int main(int count, char **words)
 {
     if (count != 6)
         return 2;
+    signal(SIGPIPE, SIG_IGN);
     int line_number = atoi(words[1]);
     uint32_t timeout = (uint32_t)atoi(words[5]);
 #ifdef CLOCKED

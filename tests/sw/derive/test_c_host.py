@@ -1,6 +1,7 @@
 """Hosts in C: compiled with every warning, they give what the driver gives, bit for bit."""
 
 import random
+import time
 import zlib
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from concord.compiler.ir.arrangement import InputGrid
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.derive.c_host.plan import GroupFormat, HostError, plan
 from concord.derive.c_host.spans import spans
@@ -19,11 +21,11 @@ from concord.host.spi_rtl import RtlSpi
 from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL, Kind, Status
 from concord.spec.links import LinkKind
 from concord.spec.memmap import REGISTERS, Reg, RegionId
-from concord.spec.presets import ECP5_25F, TINY
+from concord.spec.presets import ECP5_25F, TINY, with_mantissas
 from support import c_hosts, compiled_nets, fed_nets, noisy_line
 from support.c_hosts import needs_compiler
 from support.commands import run as command
-from support.compiled_nets import graph_of
+from support.compiled_nets import ROOMY, graph_of
 from support.derived_modules import random_inputs
 from support.fed_model import FedModel
 from support.link_model import DeviceModel, ModelTransport, Refused
@@ -140,6 +142,17 @@ def test_through_the_feeder_of_the_rtl(name, mode, config, tmp_path):
     compared(compile_graph(nets[name](), config).package, tmp_path, RtlTransport(find_library(config)), 6, mode=mode)
 
 
+@pytest.mark.parametrize("mantissa", [3, 5, 8, 12])
+@pytest.mark.parametrize("inbox", [0, 1024])
+def test_outputs_of_blocks(mantissa, inbox, tmp_path):
+    """Mantissas of every width with an exponent per vector, in words of the memory and as the feeder sends them."""
+    config = with_mantissas(ROOMY.replace(inbox=inbox, request_buffer=512), mantissa)
+    graph = compiled_nets.perceptron(22, 9, 7)
+    package = compile_graph(graph, config, Formats(narrow=tuple(graph.outputs))).package
+    assert package.image.outputs[0].region is RegionId.NARROW
+    compared(package, tmp_path, ModelTransport(FedModel(config)))
+
+
 def test_samples_that_wait_for_room(tmp_path):
     """More samples than the outbox holds the results of, and blocks of mantissas with exponents."""
     config = ECP5_25F.replace(outbox=128)
@@ -167,6 +180,32 @@ def test_inputs_of_bytes(channels, tmp_path):
     same(c_hosts.run(made, tmp_path, {"x": pixels}, ModelTransport(FedModel(config)), mode="stream"), want)
 
 
+def test_pages_that_depend_on_the_position_are_none(tmp_path):
+    """Rows of an image with scales of their own: the host looks bytes up."""
+    config = ECP5_25F.replace(code_pages=4)
+    package = compile_graph(fed_nets.NETWORKS["residual"](), config).package
+    package = with_arrangement(package, channel_scales={"x": ChannelScale((1, 4, 1), (0, 1, 2, 3))})
+    made = c_hosts.write_host(package.image, package, tmp_path, bytes_of={"x": (0, 255)})
+    assert made.route is not None and GroupFormat.CODES not in [part.format for part in made.route.inputs]
+    c_hosts.build(tmp_path)
+    pixels = {"x": np.random.default_rng(4).integers(0, 256, (3, 2, 4, 4))}
+    same(c_hosts.run(made, tmp_path, pixels, ModelTransport(FedModel(config))), of_driver(package, pixels))
+
+
+def test_the_zeros_of_codes_have_signs(tmp_path):
+    """What is rounded to zero, or is zero, keeps its sign; what is limited to it has none."""
+    graph = graph_of([Node("Mul", "twice", ("x",), ("y",), {"constant": np.full(8, 2.0)})], x=(1, 8))
+    package = compile_graph(graph, TINY).package
+    inputs = {"x": np.array([[-0.4, 0.4, -0.0, 0.0, 0.5, -0.5, 1.5, -9.0]] * 2, np.float32)}
+    for least in (-4, 0):
+        package = with_arrangement(package, grids={"x": InputGrid(0, least, 7)})
+        want = of_driver(package, inputs)
+        assert np.signbit(want["y"][0]).sum() == (4 if least else 3)
+        made = c_hosts.write_host(package.image, package, tmp_path)
+        c_hosts.build(tmp_path)
+        same(c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(TINY))), want)
+
+
 def with_arrangement(package, **fields):
     return replace(package, arrangement=replace(package.arrangement, **fields))
 
@@ -192,6 +231,39 @@ def test_numbers_are_prepared_as_by_the_driver(laid, tmp_path):
     inputs, sent = (-4.0 + 8.0 * pixels / 255, pixels) if laid == "bytes" else (floats, floats)
     run = c_hosts.run(made, tmp_path, {"x": sent}, ModelTransport(FedModel(config)))
     same(run, of_driver(package, {"x": inputs}))
+
+
+class Buffered(ModelTransport):
+    """Takes what it has been sent when nothing more comes; ``most`` is how much that was."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.waiting, self.more, self.most = b"", False, 0
+
+    def write(self, data):
+        self.waiting, self.more = self.waiting + data, True
+        self.most = max(self.most, len(self.waiting))
+
+    def read(self, count, timeout):
+        time.sleep(timeout)
+        if not self.more:
+            super().write(self.waiting)
+            self.waiting = b""
+        self.more = False
+        return super().read(count, timeout)
+
+
+@pytest.mark.parametrize("room", [0, 256, 1024])
+def test_no_more_bytes_than_there_is_room_for(room, tmp_path):
+    config = TINY.replace(request_buffer=room)
+    transport = Buffered(FedModel(config))
+    package = perceptron(config)
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    inputs = samples_of(package, 2)
+    same(c_hosts.run(made, tmp_path, inputs, transport, timeout=5000), of_driver(package, inputs))
+    frame = config.max_payload + 20
+    assert transport.most <= max(room, frame) and (transport.most > frame) == (room > frame)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -392,6 +464,13 @@ def test_nobody_answers(tmp_path):
     assert (call, text) == ("connect", "no reply")
 
 
+def test_a_line_that_ends_is_noticed(tmp_path):
+    def gone(data, way):
+        raise ConnectionResetError
+
+    assert answers(tmp_path, ModelTransport(FedModel(TINY)), damage=gone) == ("connect", "the line has failed")
+
+
 def test_a_device_that_was_reset_is_noticed(tmp_path):
     """Between two requests it begins to count anew."""
     model = FedModel(TINY)
@@ -402,7 +481,7 @@ def test_a_device_that_was_reset_is_noticed(tmp_path):
             if self.model.expected % 256 != 0 and len(self.model.writes) > 20:
                 self.model.expected = (self.model.expected + 77) % 256
 
-    assert answers(tmp_path, Resetting(model)) == (
+    assert answers(tmp_path, Resetting(model), timeout=100) == (
         "load",
         "the device expects another number: it was reset, or has another host",
     )

@@ -589,8 +589,8 @@ static double limited(double value, const concord_grid *grid)
     double least = grid->least, greatest = grid->greatest, code = value * power_of_two(-grid->exponent);
     double rounded = code > -whole / 4.0 && code < whole / 4.0 ? code + whole - whole : code;
     code = rounded < 0.0 || rounded > 0.0 ? rounded : code * 0.0; /* a zero keeps its sign */
-    code = code > least ? code : least;
-    return (code < greatest ? code : greatest) * power_of_two(grid->exponent);
+    code = code < least ? least : code;
+    return (code > greatest ? greatest : code) * power_of_two(grid->exponent);
 }
 
 /* The binary16 number of an element of an input. */
