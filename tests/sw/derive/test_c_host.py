@@ -414,15 +414,18 @@ def test_an_inbox_that_never_has_room_ends_the_run(tmp_path):
     assert run.code == 1 and run.calls[-1][2] == "a run has not ended in time"
 
 
-def test_the_example_for_the_pico(tmp_path):
+@pytest.mark.parametrize("line", ["uart", "spi"])
+def test_the_example_for_the_pico(line, tmp_path):
     """Its program against a stand-in for the SDK: three runs of a sample of zeros."""
     package = perceptron()
     c_hosts.write_host(package.image, package, tmp_path)
-    c_hosts.build_pico(tmp_path)
-    code, text = c_hosts.connected(lambda line: [tmp_path / "host"], ModelTransport(FedModel(TINY)))
+    c_hosts.build_pico(tmp_path, [*c_hosts.CHECKED, *(["-DNPU_SPI"] if line == "spi" else [])])
+    model = FedModel(TINY)
+    device = ModelBus(model, 5) if line == "spi" else ModelTransport(model)
+    code, text = c_hosts.connected(lambda number: [tmp_path / "host"], device)
     want = of_driver(package, {"x": np.zeros((1, 22))})["fc1.out"][0]
-    line = "done: " + " ".join(f"{value:g}" for value in want)
-    assert (code, text.splitlines()) == (0, [line] * 3)
+    shown = "done: " + " ".join(f"{value:g}" for value in want)
+    assert (code, text.splitlines()) == (0, [shown] * 3)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -65520.0])
