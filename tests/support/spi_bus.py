@@ -22,10 +22,12 @@ class ModelBus:
         Where it pauses.
     late : int
         Bytes between a request and its reply.
+    pauses : bool
+        Whether it pauses at all.
     """
 
-    def __init__(self, model, seed=0, late=3):
-        self.model, self.late = model, late
+    def __init__(self, model, seed=0, late=3, pauses=True):
+        self.model, self.late, self.pauses = model, late, pauses
         self.calls, self.closed = [], False
         self._rng = random.Random(seed)
         self._line = []
@@ -37,7 +39,9 @@ class ModelBus:
         for value in values:
             came.append(self._line.pop(0) if self._line else FLAG)
             for frame in self.model.feed(bytes([value])):
-                self._line += [FLAG] * self.late + self._paused(frame.encode())
+                self._line += [FLAG] * self.late + (
+                    self._paused(frame.encode()) if self.pauses else list(frame.encode())
+                )
         return came
 
     def _paused(self, frame):

@@ -18,6 +18,8 @@ CALL_BYTES = 4096
 #: Bytes of a call that looks for a reply: a call takes about as long as these. Within a reply each call has twice as
 #: many as the one before.
 _POLL_BYTES = 256
+#: What a wire has that nobody drives, and more such bytes in a row than a reply has.
+_UNDRIVEN, _MOST_EQUAL = (0x00, 0xFF), 2 * CALL_BYTES
 #: Share of the time waited so far, and seconds at the most, without a look for a reply.
 _REST, _MOST_REST = 1 / 8, 1e-3
 _FLAG = bytes([FLAG])
@@ -40,7 +42,8 @@ class SpiTransport:
     """Bytes over a bus on which nothing comes unless something is sent.
 
     Fills the time without bytes with flags, and leaves out those that the device fills its time with, and its pauses.
-    Bytes to send wait until there are enough for a call, or until a reply is wanted.
+    Bytes to send wait until there are enough for a call, or until a reply is wanted. Where nobody is on the bus nothing
+    comes but :data:`_MOST_EQUAL` bytes.
 
     Parameters
     ----------
@@ -72,6 +75,7 @@ class SpiTransport:
         self._pauses = PauseFilter()
         self._last = FLAG  # that came
         self._poll = _POLL_BYTES  # bytes of the next look for a reply
+        self._equal = 0  # bytes of calls in a row that came as from a wire that nobody drives
 
     def write(self, data: bytes) -> None:
         """Send bytes, or keep them for the next call."""
@@ -110,6 +114,9 @@ class SpiTransport:
             came = bytes(self.bus.xfer2(list(data)))
         except (OSError, OverflowError) as error:
             raise LinkError(f"the SPI bus failed: {error}") from error
+        if self._is_undriven(came):
+            self._last = FLAG
+            return
         came = _FLAGS.sub(_FLAG, self._pauses.feed(came))
         if self._last == FLAG:
             came = came.removeprefix(_FLAG)
@@ -117,6 +124,12 @@ class SpiTransport:
             self._last = came[-1]
         self._came += came
         self._poll = _POLL_BYTES if self._last == FLAG else min(2 * self._poll, CALL_BYTES)
+
+    def _is_undriven(self, came: bytes) -> bool:
+        """Whether nobody has sent these bytes, as far as one can say by now."""
+        undriven = came[0] in _UNDRIVEN and came.count(came[0]) == len(came)
+        self._equal = self._equal + len(came) if undriven else 0
+        return self._equal > _MOST_EQUAL
 
 
 def is_spi(target: str) -> bool:

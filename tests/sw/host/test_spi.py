@@ -27,7 +27,7 @@ class Time:
         self.now, self.slept = 0.0, []
 
     def __call__(self):
-        self.now += 1e-4
+        self.now += 1e-3
         return self.now
 
     def sleep(self, seconds):
@@ -90,6 +90,33 @@ def test_nothing_comes():
     assert max(time.slept) == spi._MOST_REST and time.slept == sorted(time.slept)
     with pytest.raises(LinkTimeout, match="PING failed 5 times"):
         Link(transport, timeout=0.02).synchronise()
+
+
+@pytest.mark.parametrize("level", [0x00, 0xFF])
+@pytest.mark.parametrize("calls", [0, 20])
+def test_a_wire_that_nobody_drives(level, calls):
+    """From the start, and from within a reply on: the host gives up."""
+
+    class Unplugged(ModelBus):
+        def xfer2(self, values):
+            came = super().xfer2(values)
+            good = len(came) if len(self.calls) <= calls else 8 if len(self.calls) == calls + 1 else 0
+            return came[:good] + [level] * (len(came) - good)
+
+    transport, _ = transport_of(Unplugged(DeviceModel(ECP5_85F)))
+    with pytest.raises(LinkTimeout, match=r"(PING|READ) failed 5 times"):
+        device = LinkedDevice(Link(transport, timeout=0.02), ECP5_85F)
+        while True:
+            device.read("WIDE", 0, 256)
+
+
+@pytest.mark.parametrize("value", [0, (1 << 256) - 1])
+def test_a_reply_of_many_equal_bytes_is_none(value):
+    transport, _ = transport_of(ModelBus(DeviceModel(ECP5_85F), pauses=False))
+    with LinkedDevice(Link(transport, timeout=0.02), ECP5_85F) as device:
+        device.write("WIDE", 0, [value] * 256)
+        assert device.read("WIDE", 0, 256) == [value] * 256
+        assert device.link.repeated == 0
 
 
 def test_a_bus_that_fails():
