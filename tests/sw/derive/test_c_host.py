@@ -1,6 +1,7 @@
 """Hosts in C: compiled with every warning, they give what the driver gives, bit for bit."""
 
 import random
+import subprocess
 import time
 import zlib
 from dataclasses import replace
@@ -412,6 +413,24 @@ def test_a_trap_is_told_though_the_inbox_refuses(tmp_path):
 def test_an_inbox_that_never_has_room_ends_the_run(tmp_path):
     run, _ = crowded(tmp_path, Crowded(FED_AHEAD, 10**9, busy=1), timeout=30)
     assert run.code == 1 and run.calls[-1][2] == "a run has not ended in time"
+
+
+@pytest.mark.parametrize("config", [TINY, FED], ids=lambda config: config.name)
+def test_headers_are_those_of_another_language_too(config, tmp_path):
+    package = perceptron(config)
+    c_hosts.write_host(package.image, package, tmp_path)
+    (tmp_path / "main.cpp").write_text('#include "net.h"\nint main() { static net_npu npu; return net_load(&npu); }\n')
+    for file, options in (("main.cpp", ["-x", "c++", "-std=c++11"]), ("net.c", c_hosts.STRICT)):
+        command = [c_hosts.COMPILERS[0], *options, "-Wall", "-Wextra", "-pedantic", "-Werror", "-c", file]
+        assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    assert "concord_load" not in subprocess.run(["nm", "main.o"], cwd=tmp_path, capture_output=True, text=True).stdout
+    assert " net_load" in subprocess.run(["nm", "main.o"], cwd=tmp_path, capture_output=True, text=True).stdout
+
+
+def test_arithmetic_that_is_none_is_refused(tmp_path):
+    with pytest.raises(AssertionError, match="-ffast-math changes results"):
+        c_hosts.write_host((package := perceptron()).image, package, tmp_path)
+        c_hosts.build(tmp_path, ["-ffast-math"])
 
 
 @pytest.mark.parametrize("line", ["uart", "spi"])

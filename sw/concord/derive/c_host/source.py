@@ -101,6 +101,7 @@ class _Writer:
             *([f"/* Left out: {_comment(self.made.left_out)}. */"] if self.made.left_out else []),
             f"\n#ifndef {upper}_H\n#define {upper}_H\n",
             '#include "concord_host.h"\n',
+            '#ifdef __cplusplus\nextern "C" {\n#endif\n',
             f"#define {upper}_FINGERPRINT {config.fingerprint:#018x}ULL",
             "\n/* What a run takes. */",
             "typedef struct {",
@@ -127,6 +128,7 @@ class _Writer:
             f"concord_result {name}_load({name}_npu *npu);",
             f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs);",
             *self._streamed(),
+            "\n#ifdef __cplusplus\n}\n#endif",
             "\n#endif",
         ]
         return "\n".join(lines) + "\n"

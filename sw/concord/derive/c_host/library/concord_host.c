@@ -12,8 +12,12 @@
 #define GET(word, field) ((word) >> CONCORD_##field##_SHIFT & 0xFFFFFFFFU >> (32U - CONCORD_##field##_BITS))
 #define PUT(field, value) ((uint32_t)(value) << CONCORD_##field##_SHIFT)
 
-/* The arithmetic is that of IEEE 754 in 64 bits. */
+/* The arithmetic is that of IEEE 754 in 64 bits, and what is shifted has 32 bits. */
+#ifdef __FAST_MATH__
+#error "-ffast-math changes results"
+#endif
 typedef char double_has_64_bits[sizeof(double) == 8 ? 1 : -1];
+typedef char int_has_32_bits[sizeof(int) >= 4 ? 1 : -1];
 
 /* Bits and numbers ---------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* A host of the Concord NPU for microcontrollers: the link, loading and running of a derived network.
  *
- * C99 without a heap; of a C library it needs memcpy alone. `double` must have 64 bits. Frames, registers and numbers
+ * C99 without a heap; of a C library it needs memcpy alone. `double` must have 64 bits, and `int` 32. Frames, registers and numbers
  * are those of concord_spec.h, which is written together with a network; docs/c-host.md is the manual. */
 
 #ifndef CONCORD_HOST_H
@@ -10,6 +10,10 @@
 #include <stdint.h>
 
 #include "concord_spec.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* What functions return; concord_text() has the texts. */
 typedef enum {
@@ -209,5 +213,9 @@ const char *concord_text(concord_result result);
 const char *concord_refusal_text(uint8_t refusal);
 const char *concord_flag_text(uint8_t number);
 const char *concord_trap_text(uint8_t trap);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
