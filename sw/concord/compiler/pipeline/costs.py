@@ -14,10 +14,14 @@ from concord.compiler.memory.plan import make_plan
 from concord.compiler.pipeline.states import Typed
 from concord.cycles import count
 from concord.graph.passes.dtypes import Types
+from concord.image import Image
+from concord.image.feeder_scripts import FeedError, LinkFormat, route
+from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
 from concord.spec.isa import OPCODE_BITS, VECTOR_ADDR_BITS, Op, decode, encode
 from concord.spec.limits import PROGRAM_DEPTH_MAX
-from concord.spec.memmap import RegionId
+from concord.spec.link import CRC_BYTES, HEADER, TARGET
+from concord.spec.memmap import RegionId, regions
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,42 @@ def cost_of(program: Emitter) -> Cost:
     starts = [phase.pc for phase in program.allocator.phases] or [0]
     memories = (program.allocator.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
     return Cost(sum(_cycles(_untimed(words), config, pc) for pc in starts), len(words), *memories)
+
+
+def period_of(cycles: int, image: Image) -> tuple[int, bool]:
+    """Clock cycles from a run to the next one over the first link of the board, and whether no bytes can be saved.
+
+    Raw inputs, and results, travel while the NPU computes; what the host lays out travels before and after, in requests
+    that wait for their replies where the device has no buffer for them, and else twice in a phase. Of a configuration
+    without a board nothing is known of its link: the cycles of the run are all there is.
+
+    Parameters
+    ----------
+    cycles : int
+        Of the run.
+    image : Image
+        The program, its ports, and how the feeder lays out inputs.
+    """
+    config, schedule = image.config, image.schedule()
+    if config.board not in BOARD_SPECS:
+        return cycles, False
+    link = link_of(config.board)
+    per_byte = config.clock_hz / link.bytes_per_second
+    try:
+        raw = route(image.feeding, schedule, (image.inputs, image.outputs), image.feeding.codings, config)
+    except FeedError:
+        places, area = {port.name: port.region for port in (*image.inputs, *image.outputs)}, regions(config)
+        sizes = [
+            part.count * area[places[part.port]].nbytes
+            for phase in schedule
+            for part in (*phase.inputs, *phase.outputs)
+        ]
+        requests = sum(-(-size // (config.max_payload - TARGET.nbytes)) for size in sizes) + 2 * len(schedule)
+        waits = 2 * len(schedule) if link.window(config.request_buffer) else requests
+        line = sum(sizes) + requests * 2 * (HEADER.nbytes + CRC_BYTES)
+        return round(cycles + per_byte * line + waits * link.adapter.latency * config.clock_hz), False
+    halves = any(transfer.kind is LinkFormat.BINARY16 for transfer in raw.input_transfers)
+    return max(cycles, round(per_byte * max(raw.sample_bytes, raw.result_bytes))), not halves
 
 
 @lru_cache(maxsize=256)

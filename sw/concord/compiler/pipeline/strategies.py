@@ -10,8 +10,10 @@ window of the first layer unfolded by the host along both axes, along one, not a
 ========================= ===========================================================================================
 
 The last choice varies fastest. The first tables and normalisations that fit are taken. With them, the first strategy is
-taken if all tensors fit as they are. If they do not, the strategy that takes the fewest cycles of those that fit is
-taken. A strategy is not tried if it would take more cycles than a known one even in unlimited memories.
+taken if all tensors fit as they are. If they do not, that of those that fit is taken which gives a user of the board
+most samples per second over its first link, and of equal ones that with the fewest cycles. A strategy is not tried if
+it would take more cycles than a known one from sample to sample, or than one whose inputs travel raw in single bytes,
+even in unlimited memories.
 
 A normalisation that only the program memory is too small for is given up at once, as
 neither row tiling nor the window makes the program shorter. Row tiles are not tried where only
@@ -37,7 +39,7 @@ from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
-from concord.compiler.pipeline.costs import Cost, cost_of, estimate
+from concord.compiler.pipeline.costs import Cost, cost_of, estimate, period_of
 from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed
 from concord.display.tables import text_table
 from concord.graph.ir import Graph
@@ -195,6 +197,40 @@ class Strategies(Instrument):
         return shown
 
 
+@dataclass(frozen=True)
+class _Fitting:
+    """A strategy that fits.
+
+    Parameters
+    ----------
+    state : Fed
+        What is behind its passes.
+    cycles : int
+        Of a run.
+    period : int
+        Cycles from a run to the next one over the link of the board.
+    short : bool
+        Whether inputs travel in as few bytes as they can have.
+    """
+
+    state: Fed
+    cycles: int
+    period: int
+    short: bool
+
+    @property
+    def bound(self) -> int:
+        """Strategies that take as many cycles are no better."""
+        return self.cycles if self.short else self.period
+
+    def slower_than(self, other: _Fitting) -> str:
+        """Why another one is taken."""
+        if self.period == other.period:
+            return f"{self.cycles:,} cycles, not {other.cycles:,}"
+        behind = "" if (self.period, other.period) == (self.cycles, other.cycles) else " from sample to sample"
+        return f"{self.period:,} cycles{behind}, not {other.period:,}"
+
+
 class Search:
     """Looks for the strategy to take.
 
@@ -261,7 +297,7 @@ class Search:
         ]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
         decided: list[Considered] = []
-        fitting: dict[int, tuple[int, Fed]] = {}
+        fitting: dict[int, _Fitting] = {}
         for choice in strategies:
             if self._is_skipped(choice):
                 reason = "the same layers as before: there is no more to unfold"
@@ -281,7 +317,7 @@ class Search:
                     raise
                 decided.append(Considered(choice, Outcome.REFUSED, "; ".join(error.reasons)))
                 continue
-            if reason := _too_slow(layers, [cycles for cycles, _ in fitting.values()]):
+            if reason := _too_slow(layers, [other.bound for other in fitting.values()]):
                 decided.append(Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)))
                 continue
             try:
@@ -296,18 +332,19 @@ class Search:
                 continue
             final = choice is strategies[0] and not state.plan.streamed
             cost = None if final and not estimating() else cost_of(state.program)
-            fitting[len(decided)] = cost.cycles if cost is not None else 0, state
+            cycles = cost.cycles if cost is not None else 0
+            fitting[len(decided)] = _Fitting(state, cycles, *period_of(cycles, state.image))
             decided.append(Considered(choice, Outcome.CHOSEN, cost=cost if estimating() else None))
             if final:
                 break
         if fitting:
-            best = min(fitting, key=lambda index: fitting[index][0])
+            best = min(fitting, key=lambda index: (fitting[index].period, fitting[index].cycles))
             for index in fitting.keys() - {best}:
-                reason = f"{fitting[index][0]:,} cycles, not {fitting[best][0]:,}"
+                reason = fitting[index].slower_than(fitting[best])
                 decided[index] = replace(decided[index], outcome=Outcome.SLOWER, reason=reason)
         self._note(decided)
         if fitting:
-            return fitting[best][1]
+            return fitting[best].state
         worst = [min(errors, key=lambda error: error.excess) for errors in failures.values() if errors]
         texts = [*map(str, worst), *([] if failures[True] else [_NOT_SHORTER])]
         raise CapacityError("; ".join(texts), worst[0].short)

@@ -1,5 +1,7 @@
 """Strategies of the compiler: their order, which one is chosen, why others are refused, and what they cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.cycles import count
 from concord.graph.ir import Node
+from concord.host.rates import rates
 from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
@@ -17,6 +20,34 @@ from support.compiled_nets import ROOMY, check, graph_of, integers, normalised, 
 from support.row_tiled_nets import random_net, separable, window
 
 CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
+
+
+#: Memories in which a small MobileNet needs row tiles.
+SMALL = TINY.replace(narrow_depth=80, wide_depth=96, program_depth=1024)
+
+
+@pytest.mark.parametrize(
+    ("board", "inbox", "unfold", "reason"),
+    [
+        ("", 0, Unfold.HORIZONTAL, "2,467 cycles, not 2,416"),
+        ("ulx3s-85f", 0, Unfold.HORIZONTAL, "1,470,467 cycles from sample to sample, not 1,437,749"),
+        ("ulx3s-85f", 256, Unfold.NONE, "96,000 cycles from sample to sample, not 72,000"),
+    ],
+    ids=["cycles alone", "laid out by the host", "raw"],
+)
+def test_the_link_of_the_board_decides(board, inbox, unfold, reason):
+    """What takes more cycles is taken where its inputs take less time on the line."""
+    graph = separable(24)
+    compiled = compile_graph(graph, SMALL.replace(board=board, inbox=inbox))
+    image, tried = compiled.image, compiled.strategies
+    (chosen,) = (one for one in tried if one.outcome is CHOSEN)
+    assert chosen.strategy.unfold is unfold
+    assert any(one.reason == reason for one in tried if one.outcome is SLOWER)
+    if board:
+        other = replace(compile_graph(graph, SMALL.replace(inbox=inbox)).image, config=image.config)
+        assert rates(image).per_second >= (1.3 if inbox else 1) * rates(other).per_second
+    if board and not inbox:
+        assert int(reason.split()[-1].replace(",", "")) == pytest.approx(rates(image).period, rel=0.03)
 
 
 def considered(graph, config):
