@@ -178,7 +178,7 @@ def compile_model(
     from concord.frameworks import onnx_bytes
     from concord.frontend import import_model
     from concord.frontend.selection import Selection
-    from concord.host.rates import rates
+    from concord.host.rates import rates_by_link
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.host_share import host_lines
     from concord.networks.quantised_model import with_pairs
@@ -264,7 +264,11 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
-    speed = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples), link)
+    speed, *others = rates_by_link(
+        compiled.image, batch, None if samples is None else measured_steps(compiled, samples), link
+    )
     echo(f"on the board: {speed.speeds}")
     echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
+    for other in others:
+        echo(f"over {other.link.name}, {other.link.text}: {other.speeds}")
     echo(f"inputs travel {speed.input_route}")

@@ -17,7 +17,7 @@ from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
 from concord.display.tables import text_table
 from concord.display.terminal import printable
-from concord.host.rates import Rates, rate_table, rates
+from concord.host.rates import Rates, rate_table, rates_by_link
 from concord.image import Image
 from concord.networks.folder import load
 from concord.program.assembler import disassemble
@@ -79,9 +79,9 @@ def _show(
         console.print(_ports(loaded))
     if "rates" in parts:
         try:
-            speed = rates(loaded, package.arrangement.batch if package is not None else 1, link=link)
-            console.print(_rates(speed))
-            echo(f"  inputs travel {speed.input_route}")
+            links = rates_by_link(loaded, package.arrangement.batch if package is not None else 1, link=link)
+            console.print(_rates(links))
+            echo(f"  inputs travel {links[0].input_route}")
         except ValueError as error:  # a program written by hand that goes on and on
             echo(f"no rate: {error}")
     if "memory" in parts:
@@ -118,11 +118,12 @@ def _ports(image: Image) -> Table:
     return text_table("Inputs and outputs", columns, right=["address"], rows=rows)
 
 
-def _rates(speed: Rates) -> Table:
-    """How many samples per second there are, what limits them, and what makes them up."""
+def _rates(links: Sequence[Rates]) -> Table:
+    """How many samples per second there are over every link, what limits them, and what makes them up."""
+    speed = links[0]
     samples = f", {speed.batch} samples per run" if speed.batch > 1 else ""
-    title = f"Rate {speed.at} ({speed.cycles:,} cycles{speed.assumption}{samples})"
-    (what, names), *rows = rate_table(speed).items()
+    title = f"Rates at {speed.clock_hz / 1e6:g} MHz ({speed.cycles:,} cycles{speed.assumption}{samples})"
+    (what, names), *rows = rate_table(links).items()
     return text_table(title, [what, *names], right=names, rows=((name, *texts) for name, texts in rows))
 
 

@@ -15,7 +15,7 @@ from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
 from concord.program import trace
-from concord.spec.boards import link_of
+from concord.spec.boards import link_of, links_of
 from concord.spec.links import LinkSpec
 
 #: Share of the time that the device is busy if it is what limits.
@@ -200,13 +200,19 @@ def spoken(rate: float) -> str:
     return f"{rate:,.{rate < 100:d}f}"
 
 
-def rate_table(figures: Rates) -> dict[str, tuple[str, ...]]:
-    """Texts by what they are about: a column with the driver set to low latency and, if it is slower, one as installed.
+def rate_table(links: Sequence[Rates]) -> dict[str, tuple[str, ...]]:
+    """Texts by what they are about: a column for every link, and one with its driver as installed if that is slower.
 
     The first line has the names of the columns.
     """
-    columns = [column for column in (figures, figures.at_default) if column is not None]
-    names = zip(("low latency", "as installed"), columns, strict=False)
+    columns: list[Rates] = []
+    names: list[str] = []
+    for figures in links:
+        columns.append(figures)
+        names.append(figures.link.name)
+        if figures.at_default is not None:
+            columns.append(figures.at_default)
+            names.append(f"{figures.link.name} as installed")
     rows: dict[str, Callable[[Rates], str]] = {
         "samples/s in a batch": lambda column: spoken(column.per_second),
         "samples/s one at a time": lambda column: spoken(column.single_per_second),
@@ -218,9 +224,10 @@ def rate_table(figures: Rates) -> dict[str, tuple[str, ...]]:
         "ms for replies": lambda column: f"{1e3 * column.wait_seconds:.4g}",
         "ms to compute": lambda column: f"{1e3 * column.compute_seconds:.4g}",
         "ms for a run alone": lambda column: f"{1e3 * column.latency_seconds:.4g}",
+        "ms that a reply waits": lambda column: f"{1e3 * column.reply_seconds:g}",
+        "rate of the line": lambda column: column.link.text,
     }
-    table = {"serial driver": tuple(f"{name}, {1e3 * column.reply_seconds:g} ms a reply" for name, column in names)}
-    return table | {name: tuple(map(text, columns)) for name, text in rows.items()}
+    return {"link": tuple(names)} | {name: tuple(map(text, columns)) for name, text in rows.items()}
 
 
 def _count(number: float) -> str:
@@ -261,6 +268,21 @@ def rates(
     )
     slower = default.per_second < low.per_second or default.single_per_second < low.single_per_second
     return replace(low, at_default=default) if slower else low
+
+
+def rates_by_link(
+    image: Image,
+    batch: int = 1,
+    steps: Sequence[Sequence[NDArray[np.int64]]] | None = None,
+    link: str | None = None,
+) -> tuple[Rates, ...]:
+    """Rates over every link of the board: first those of ``link``, or of the first one, then the others.
+
+    Parameters as :func:`rates`.
+    """
+    first = link_of(image.config.board, link)
+    others = [other for other in links_of(image.config.board) if other != first]
+    return tuple(rates(image, batch, steps, each.name) for each in (first, *others))
 
 
 def _rates(

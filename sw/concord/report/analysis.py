@@ -14,7 +14,7 @@ from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
 from concord.host import connect
 from concord.host.device import Device
-from concord.host.rates import rates
+from concord.host.rates import rates_by_link
 from concord.networks.host_share import host_lines
 from concord.networks.layer_errors import error, layer_errors, own_errors, reference
 from concord.networks.layer_results import COUNTED, Counts, results
@@ -61,6 +61,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
     batch = compiled.package.arrangement.batch
     traffic = total(graph.name, rows(graph, config))
     steps = measured_steps(compiled, inputs)
+    board_rates, *other_rates = rates_by_link(expecting(compiled, inputs).image, batch, steps, link)
     return NetworkFacts(
         name=graph.name,
         npu=config.name,
@@ -84,7 +85,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
         accumulator=_accumulator(compiled),
         row_tiling=compiled.row_tiling.text if compiled.row_tiling is not None else "",
         layers=tuple(_layers(compiled, inputs, want, flagged, steps)),
-        rates=rates(expecting(compiled, inputs).image, batch, steps, link),
+        rates=board_rates,
+        other_links=tuple(other_rates),
         inexact=compiled.inexact,
         input_flags=tuple(flag.hint for flag in compiled.package.input_flags(inputs)),
         expected_error=compiled.package.expected_error.text if compiled.package.expected_error is not None else "",

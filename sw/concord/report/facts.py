@@ -82,6 +82,8 @@ class NetworkFacts:
         What of an already quantised model the NPU does not hold exactly.
     rates : Rates
         Bytes and times of a sample on the board.
+    other_links : tuple of Rates
+        The same over its other links.
     row_tiling : str
         Which layers are computed in row tiles, if there are any.
     accumulator : tuple of str
@@ -109,6 +111,7 @@ class NetworkFacts:
     saved: Saved
     layers: tuple[LayerFacts, ...]
     rates: Rates
+    other_links: tuple[Rates, ...] = ()
     inexact: tuple[Inexact, ...] = ()
     row_tiling: str = ""
     differs_behind: str = ""

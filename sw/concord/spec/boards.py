@@ -93,6 +93,11 @@ def board_of_name(name: str) -> str:
     return next(iter(boards_with(preset_of(name))), "")
 
 
+def links_of(board: str) -> tuple[LinkSpec, ...]:
+    """The links of a board; of one that is not known, a serial port alone."""
+    return BOARD_SPECS[board].links if board in BOARD_SPECS else _ANY_BOARD.links[:1]
+
+
 def link_of(board: str, name: str | None = None) -> LinkSpec:
     """A link of a board, as :meth:`BoardSpec.link`; of a board that is not known, a serial port, USB or SPI."""
     return (BOARD_SPECS[board] if board in BOARD_SPECS else _ANY_BOARD).link(name)

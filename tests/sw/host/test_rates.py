@@ -195,9 +195,10 @@ def test_compile_and_inspect_show_rates(tmp_path):
     way = "inputs travel raw: x: "
     assert way in output
     code, output = run("inspect", tmp_path / "net", "--only", "rates")
-    assert code == 0 and f"{clock} and 3 Mbit/s" in output and way in output
-    assert re.search("low latency, 1 ms a reply +as installed, 16 ms a reply", output)
-    rows = dict(re.findall(r"^ +(\S.*?\S)  +(\S+ +\S+) *$", output, re.M))
+    assert code == 0 and f"Rates at {clock}" in output and way in output
+    assert re.search("link +uart +uart as installed +usb +spi", output)
+    rows = dict(re.findall(r"^ +(\S.*?\S)  +(\S+ +\S+ +\S+ +\S+) *$", output, re.M))
+    assert rows["ms that a reply waits"].split()[:2] == ["1", "16"]
     low, installed = ({name: row.split()[k].replace(",", "") for name, row in rows.items()} for k in (0, 1))
     shown = [low[name] for name in ("samples/s in a batch", "samples/s one at a time", "limited by")]
     assert shown == [rate.replace(",", ""), single.replace(",", ""), limit]
