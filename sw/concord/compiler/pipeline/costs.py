@@ -15,7 +15,7 @@ from concord.compiler.pipeline.states import Typed
 from concord.cycles import count
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
-from concord.image.feeder_scripts import FeedError, LinkFormat, route
+from concord.image.feeder_scripts import FeedError, route
 from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
 from concord.spec.isa import OPCODE_BITS, VECTOR_ADDR_BITS, Op, decode, encode
@@ -44,11 +44,11 @@ def cost_of(program: Emitter) -> Cost:
 
 
 def period_of(cycles: int, image: Image) -> tuple[int, bool]:
-    """Clock cycles from a run to the next one over the first link of the board, and whether no bytes can be saved.
+    """Clock cycles from a run to the next one over the first link of the board, and whether inputs travel raw.
 
-    Raw inputs, and results, travel while the NPU computes; what the host lays out travels before and after, in requests
-    that wait for their replies where the device has no buffer for them, and else twice in a phase. Of a configuration
-    without a board nothing is known of its link: the cycles of the run are all there is.
+    Raw inputs, of a byte for an element, and results travel while the NPU computes; what the host lays out travels
+    before and after, in requests that wait for their replies where the device has no buffer for them, and else twice in
+    a phase. Of a configuration without a board nothing is known of its link: the cycles of the run are all there is.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ def period_of(cycles: int, image: Image) -> tuple[int, bool]:
         waits = 2 * len(schedule) if link.window(config.request_buffer) else requests
         line = sum(sizes) + requests * 2 * (HEADER.nbytes + CRC_BYTES)
         return round(cycles + per_byte * line + waits * link.adapter.latency * config.clock_hz), False
-    halves = any(transfer.kind is LinkFormat.BINARY16 for transfer in raw.input_transfers)
-    return max(cycles, round(per_byte * max(raw.sample_bytes, raw.result_bytes))), not halves
+    elements = sum(transfer.feed.elements for transfer in raw.input_transfers)
+    return max(cycles, round(per_byte * max(elements, raw.result_bytes))), True
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,8 @@ window of the first layer unfolded by the host along both axes, along one, not a
 The last choice varies fastest. The first tables and normalisations that fit are taken. With them, the first strategy is
 taken if all tensors fit as they are. If they do not, that of those that fit is taken which gives a user of the board
 most samples per second over its first link, and of equal ones that with the fewest cycles. A strategy is not tried if
-it would take more cycles than a known one from sample to sample, or than one whose inputs travel raw in single bytes,
-even in unlimited memories.
+it would take more cycles than a known one from sample to sample, or than one whose inputs travel raw, even in unlimited
+memories.
 
 A normalisation that only the program memory is too small for is given up at once, as
 neither row tiling nor the window makes the program shorter. Row tiles are not tried where only
@@ -209,19 +209,19 @@ class _Fitting:
         Of a run.
     period : int
         Cycles from a run to the next one over the link of the board.
-    short : bool
-        Whether inputs travel in as few bytes as they can have.
+    raw : bool
+        Whether inputs travel raw.
     """
 
     state: Fed
     cycles: int
     period: int
-    short: bool
+    raw: bool
 
     @property
     def bound(self) -> int:
         """Strategies that take as many cycles are no better."""
-        return self.cycles if self.short else self.period
+        return self.cycles if self.raw else self.period
 
     def slower_than(self, other: _Fitting) -> str:
         """Why another one is taken."""

@@ -23,15 +23,15 @@ CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REF
 
 
 #: Memories in which a small MobileNet needs row tiles.
-SMALL = TINY.replace(narrow_depth=80, wide_depth=96, program_depth=1024)
+SMALL = TINY.replace(narrow_depth=64, wide_depth=96, program_depth=1024)
 
 
 @pytest.mark.parametrize(
     ("board", "inbox", "unfold", "reason"),
     [
-        ("", 0, Unfold.HORIZONTAL, "2,467 cycles, not 2,416"),
-        ("ulx3s-85f", 0, Unfold.HORIZONTAL, "1,470,467 cycles from sample to sample, not 1,437,749"),
-        ("ulx3s-85f", 256, Unfold.NONE, "96,000 cycles from sample to sample, not 72,000"),
+        ("", 0, Unfold.BOTH, "3,067 cycles, not 2,467"),
+        ("ulx3s-85f", 0, Unfold.BOTH, "2,183,067 cycles from sample to sample, not 1,470,467"),
+        ("ulx3s-85f", 128, Unfold.HORIZONTAL, "1,470,467 cycles from sample to sample, not 48,000"),
     ],
     ids=["cycles alone", "laid out by the host", "raw"],
 )
@@ -45,7 +45,7 @@ def test_the_link_of_the_board_decides(board, inbox, unfold, reason):
     assert any(one.reason == reason for one in tried if one.outcome is SLOWER)
     if board:
         other = replace(compile_graph(graph, SMALL.replace(inbox=inbox)).image, config=image.config)
-        assert rates(image).per_second >= (1.3 if inbox else 1) * rates(other).per_second
+        assert rates(image).per_second >= (2 if inbox else 1) * rates(other).per_second
     if board and not inbox:
         assert int(reason.split()[-1].replace(",", "")) == pytest.approx(rates(image).period, rel=0.03)
 
