@@ -18,7 +18,7 @@ CONTROL = REGISTERS[Reg.CONTROL].layout
 async def control(ctx, dut, **fields):
     """Write CONTROL; the strobes and PC that follow."""
     ctx.set(dut.addr, Reg.CONTROL)
-    ctx.set(dut.w_data, CONTROL.pack(**{"start": 0, "clear_flags": 0, "reserved": 0, "pc": 0, **fields}))
+    ctx.set(dut.w_data, CONTROL.pack(**{"start": 0, "clear_flags": 0, "adds": 0, "reserved": 0, "pc": 0, **fields}))
     ctx.set(dut.write, 1)
     await ctx.tick()
     ctx.set(dut.write, 0)
@@ -68,12 +68,13 @@ def test_nothing_starts_while_something_goes_on(config):
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 @pytest.mark.parametrize("cycles", [1, 2, 37])
 def test_events_of_a_run_are_counted_exactly(config, cycles):
-    """From zero at every start."""
+    """From zero at every start, or from the counts of the run before."""
     dut = Registers(config, banked=config.serial)
 
     async def bench(ctx):
-        for turn in range(2):
-            await control(ctx, dut, start=1)
+        cycle = vectors = stalls = 0
+        for turn, adds in enumerate((0, 0, 1, 1, 0)):
+            await control(ctx, dut, start=1, adds=adds)
             await ctx.tick()
             for k in range(cycles + turn):
                 ctx.set(dut.run.busy, 1)
@@ -83,10 +84,14 @@ def test_events_of_a_run_are_counted_exactly(config, cycles):
             for port in (dut.run.busy, dut.events.vector, dut.events.stalled):
                 ctx.set(port, 0)
             count = cycles + turn
-            assert await value(ctx, dut, Reg.CYCLES) == count
+            cycle, vectors, stalls = (
+                adds * before + more
+                for before, more in ((cycle, count), (vectors, -(-count // 2)), (stalls, -(-count // 3)))
+            )
+            assert await value(ctx, dut, Reg.CYCLES) == cycle
             assert await value(ctx, dut, Reg.CYCLES_HIGH) == 0
-            assert await value(ctx, dut, Reg.VECTORS) == -(-count // 2)
-            assert await value(ctx, dut, Reg.HAZARD_STALLS) == -(-count // 3)
+            assert await value(ctx, dut, Reg.VECTORS) == vectors
+            assert await value(ctx, dut, Reg.HAZARD_STALLS) == stalls
             assert await value(ctx, dut, Reg.CHAINS) == 0
 
     simulate(dut, bench)
