@@ -162,8 +162,8 @@ def test_one_changed_bit_is_found(tmp_path):
     [
         (lambda header, arrays: header.update(version=99), "must have image version 4, not 99"),
         (lambda header, arrays: header.update(format="cat"), "is not an image"),
-        (lambda header, arrays: header.update(spec=99), "must be for specification version 4, not 99"),
-        (lambda header, arrays: header.update(spec=1), "must be for specification version 4, not 1; make it again"),
+        (lambda header, arrays: header.update(spec=99), "must be for specification version 5, not 99"),
+        (lambda header, arrays: header.update(spec=1), "must be for specification version 5, not 1; make it again"),
         (lambda header, arrays: header.update(fingerprint="0x1"), "must have fingerprint 0x[0-9a-f]{16}, not 0x0{15}1"),
         (lambda header, arrays: header["config"].update(native=5), "native must be a power of two"),
         (lambda header, arrays: header["config"].update(colour=5), r"not \['colour'\]"),

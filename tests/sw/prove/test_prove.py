@@ -278,8 +278,8 @@ def test_a_difference_that_single_chains_do_not_have(monkeypatch):
         device = connect("emulator", config)
         start = device._start
 
-        def started(pc):
-            start(pc)
+        def started(pc, adds):
+            start(pc, adds)
             if device.counters()["CHAINS"] > 4:
                 (word,) = device.read(RegionId.WIDE, 7)
                 device.write(RegionId.WIDE, 7, [word ^ 1])

@@ -84,12 +84,19 @@ def _logic_cell(part: CellLowering) -> None:
 
 
 def constants(netlist: Netlist) -> dict[Bit, int]:
-    """Nets that are constant: those of tables without inputs."""
+    """Nets that are constant: those of tables that do not depend on what is connected.
+
+    The inputs of such a table may belong to the carry beside it.
+    """
     constants: dict[Bit, int] = {}
     for cell in netlist.of_kind("ICESTORM_LC"):
-        if cell.parameters["DFF_ENABLE"] == "0" and not any(cell.pins.get(f"I{k}") for k in range(4)):
-            value = bits_of(cell.parameters["LUT_INIT"]) & 1
-            constants.update(dict.fromkeys(cell.pins.get("O", []), ONE if value else ZERO))
+        if cell.parameters["DFF_ENABLE"] != "0":
+            continue
+        connected = sum(bool(cell.pins.get(f"I{k}")) << k for k in range(4))
+        table = bits_of(cell.parameters["LUT_INIT"])
+        values = {table >> at & 1 for at in range(16) if not at & ~connected}
+        if len(values) == 1:
+            constants.update(dict.fromkeys(cell.pins.get("O", []), ONE if values == {1} else ZERO))
     return constants
 
 

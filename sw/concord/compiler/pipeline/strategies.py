@@ -227,8 +227,8 @@ class _Fitting:
         """Why another one is taken."""
         if self.period == other.period:
             return f"{self.cycles:,} cycles, not {other.cycles:,}"
-        behind = "" if (self.period, other.period) == (self.cycles, other.cycles) else " from sample to sample"
-        return f"{self.period:,} cycles{behind}, not {other.period:,}"
+        alone = (self.period, other.period) == (self.cycles, other.cycles)
+        return f"{self.period:,} cycles{'' if alone else ' from sample to sample'}, not {other.period:,}"
 
 
 class Search:
