@@ -197,6 +197,12 @@ def test_command_line_refuses(tmp_path):
     assert "must be built again" in failing(*arguments)
 
 
+def test_the_clock_of_the_design_may_have_the_name_that_it_has_in_the_port():
+    run = {"fmax": {"$glbnet$port.uart.clk": {"achieved": 61.0, "constraint": 50.0}}}
+    assert report.score(run) == 61
+    assert [clock["target_mhz"] for clock in report.clocks(run, 62e6)] == [62]
+
+
 def test_clocks_of_the_link_have_their_own_targets():
     usb = {"achieved": 13.0, "constraint": 12.0}
     run = {"fmax": {"$glbnet$port.usb": usb, "clocking.clk": {"achieved": 61.0, "constraint": 50.0}}}
