@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.host.usb_host import Pid, UsbHost
 from concord.host.usb_rtl import RtlLine
-from concord_rtl.flow.verilate import USB_WRAPPER, build
+from concord.spec.links import LinkKind
+from concord_rtl.flow.verilate import WRAPPERS, build
 from concord_rtl.link.usb_port import UsbPort
 
 CLOCK_HZ = 80e6
@@ -33,7 +34,7 @@ class Echo(wiring.Component):
 
 @cache
 def echo_library():
-    return build(Echo(), "echo", wrapper=USB_WRAPPER)
+    return build(Echo(), "echo", wrapper=WRAPPERS[LinkKind.USB])
 
 
 class FaultyLine:

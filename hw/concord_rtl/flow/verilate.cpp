@@ -8,13 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <memory>
 
-#include "Vdesign.h"
-#include "verilated.h"
-#if VM_TRACE
-#include "verilated_vcd_c.h"
-#endif
+#include "verilated_design.h"
 
 // Verilator writes a double underscore as ___05F.
 #define PORT(stream, member) stream##___05F##member
@@ -23,35 +18,15 @@ namespace {
 
 constexpr uint64_t kIdle = 256;  // cycles without a byte after which a reply counts as complete
 
-struct Simulation {
-    VerilatedContext context;
-    std::unique_ptr<Vdesign> design;
+struct Simulation : VerilatedDesign {
     std::deque<uint8_t> to_design, from_design;
     std::deque<uint64_t> seen;  // when the host sees each of the bytes that it does not see yet
-    uint64_t cycles = 0;
     uint64_t last_byte = 0;
     uint64_t pace = 0, delay = 0;           // cycles of a byte on the line, and in the drivers of the host
     uint64_t next_rx = 0, next_tx = 0;      // when the line has the next byte for the design, and takes one
     uint64_t dropped = 0;
     bool held = false;                      // a byte that the line has brought waits for the design
     uint8_t byte = 0;
-#if VM_TRACE
-    std::unique_ptr<VerilatedVcdC> trace;
-#endif
-
-    Simulation() {
-        context.randReset(0);
-#if VM_TRACE
-        context.traceEverOn(true);
-#endif
-        design = std::make_unique<Vdesign>(&context);
-    }
-
-    void dump() {
-#if VM_TRACE
-        if (trace) trace->dump(context.time());
-#endif
-    }
 
     // The next byte of the queue, when its time has come.
     void bring() {
@@ -79,8 +54,7 @@ struct Simulation {
         design->PORT(rx, payload) = held ? byte : 0;
         design->PORT(tx, ready) = cycles >= next_tx;
         design->eval();
-        dump();
-        context.timeInc(1);
+        tick();
         if (design->PORT(rx, valid) && design->PORT(rx, ready) && !design->rst) held = false;
         if (design->PORT(tx, valid) && design->PORT(tx, ready) && !design->rst) {
             from_design.push_back(design->PORT(tx, payload));
@@ -90,8 +64,7 @@ struct Simulation {
         }
         design->clk = 1;
         design->eval();
-        dump();
-        context.timeInc(1);
+        tick();
         ++cycles;
     }
 };
@@ -102,14 +75,7 @@ extern "C" {
 
 void *concord_create() { return new Simulation; }
 
-void concord_destroy(void *handle) {
-    auto *sim = static_cast<Simulation *>(handle);
-#if VM_TRACE
-    if (sim->trace) sim->trace->close();
-#endif
-    sim->design->final();
-    delete sim;
-}
+void concord_destroy(void *handle) { delete static_cast<Simulation *>(handle); }
 
 // Reset the design, and forget the bytes in both queues.
 void concord_reset(void *handle) {
@@ -165,18 +131,6 @@ size_t concord_pull(void *handle, uint8_t *bytes, size_t room) {
 uint64_t concord_cycles(void *handle) { return static_cast<Simulation *>(handle)->cycles; }
 
 // Write waveforms to a VCD file from now on; returns 0, or -1 if the library was built without this.
-int concord_trace(void *handle, const char *path) {
-#if VM_TRACE
-    auto *sim = static_cast<Simulation *>(handle);
-    sim->trace = std::make_unique<VerilatedVcdC>();
-    sim->design->trace(sim->trace.get(), 99);
-    sim->trace->open(path);
-    return 0;
-#else
-    (void)handle;
-    (void)path;
-    return -1;
-#endif
-}
+int concord_trace(void *handle, const char *path) { return static_cast<Simulation *>(handle)->open_trace(path); }
 
 }  // extern "C"

@@ -46,7 +46,14 @@ except ImportError:  # Windows: two processes that need the same library both bu
     fcntl = None
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
-USB_WRAPPER, SPI_WRAPPER = (Path(__file__).with_name(f"verilate_{name}.cpp") for name in ("usb", "spi"))
+#: C functions by what the NPU has at its pins.
+WRAPPERS = {
+    LinkKind.UART: WRAPPER,
+    LinkKind.USB: WRAPPER.with_name("verilate_usb.cpp"),
+    LinkKind.SPI: WRAPPER.with_name("verilate_spi.cpp"),
+}
+#: What they share.
+SHARED = Path(__file__).with_name("verilated_design.h")
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
     *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
@@ -184,7 +191,7 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
     """Return the library of a design given as Verilog; its C functions are in ``wrapper``."""
     compiler, root = find_compiler(), _verilator_root()
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
-    key = digest(text, wrapper, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
     target = build_folder() / key
     with _alone(target):
         if target.exists():
@@ -224,19 +231,19 @@ def build(top: wiring.Component, name: str, *, trace: bool = False, wrapper: Pat
     return compile_verilog(text, name, trace=trace, wrapper=wrapper)
 
 
-def _simulated(config: NpuConfig, link: LinkKind) -> tuple[wiring.Component, Path]:
-    """The NPU with what it has at its pins for a link, and the C functions of what is at their other end."""
+def _simulated(config: NpuConfig, link: LinkKind) -> wiring.Component:
+    """The NPU with what it has at its pins for a link."""
     from concord_rtl.core.top import NpuTop
 
     if link is LinkKind.UART:
-        return NpuTop(config), WRAPPER
+        return NpuTop(config)
     if link is LinkKind.SPI:
         from concord_rtl.flow.spi_top import SpiNpu
 
-        return SpiNpu(config), SPI_WRAPPER
+        return SpiNpu(config)
     from concord_rtl.flow.usb_top import UsbNpu
 
-    return UsbNpu(config), USB_WRAPPER
+    return UsbNpu(config)
 
 
 def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = LinkKind.UART) -> Path:
@@ -244,14 +251,13 @@ def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = Link
 
     Of a serial port the bytes are simulated, not the bits.
     """
-    names = [link] if link is not LinkKind.UART else []
-    origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace, *names)[:24]
+    written = *sources(concord_rtl, concord.spec), *WRAPPERS.values(), SHARED
+    origin = digest(*written, amaranth.__version__, config.to_dict(), trace, link)[:24]
     note = build_folder() / f"{origin}.path"
     with _alone(note):
         if note.exists() and (known := Path(note.read_text())).exists():
             return known
-        top, wrapper = _simulated(config, link)
-        path = build(top, "npu", trace=trace, wrapper=wrapper)
+        path = build(_simulated(config, link), "npu", trace=trace, wrapper=WRAPPERS[link])
         note.write_text(str(path))
     return path
 

@@ -4,41 +4,21 @@
 // in mode 0, and takes each bit right before the rising edge; nothing is between the pins of the two.
 
 #include <cstdint>
-#include <memory>
 
-#include "Vdesign.h"
-#include "verilated.h"
-#if VM_TRACE
-#include "verilated_vcd_c.h"
-#endif
+#include "verilated_design.h"
 
 namespace {
 
-struct Simulation {
-    VerilatedContext context;
-    std::unique_ptr<Vdesign> design;
+struct Simulation : VerilatedDesign {
     uint64_t now = 0, next_edge = 0;               // in ticks, of which half a cycle of clk has as many as it takes
     uint64_t half_clk = 1, half_sck = 2, gap = 0;  // of these, in ticks; the gap is the one behind each byte
-    uint64_t cycles = 0, dropped = 0;
-#if VM_TRACE
-    std::unique_ptr<VerilatedVcdC> trace;
-#endif
+    uint64_t dropped = 0;
 
-    Simulation() {
-        context.randReset(0);
-#if VM_TRACE
-        context.traceEverOn(true);
-#endif
-        design = std::make_unique<Vdesign>(&context);
-        design->csn = 1;
-    }
+    Simulation() { design->csn = 1; }
 
     void eval() {
         design->eval();
-#if VM_TRACE
-        if (trace) trace->dump(context.time());
-#endif
-        context.timeInc(1);
+        tick();
     }
 
     // Edges of clk for so many ticks.
@@ -78,13 +58,7 @@ extern "C" {
 
 void *concord_create() { return new Simulation; }
 
-void concord_destroy(void *handle) {
-#if VM_TRACE
-    if (of(handle)->trace) of(handle)->trace->close();
-#endif
-    of(handle)->design->final();
-    delete of(handle);
-}
+void concord_destroy(void *handle) { delete of(handle); }
 
 // Run for so many cycles of clk without a transfer.
 void concord_spi_idle(void *handle, uint64_t cycles) { of(handle)->pass(2 * of(handle)->half_clk * cycles); }
@@ -122,17 +96,6 @@ uint64_t concord_dropped(void *handle) { return of(handle)->dropped; }
 uint64_t concord_cycles(void *handle) { return of(handle)->cycles; }
 
 // Write waveforms to a VCD file from now on; returns 0, or -1 if the library was built without this.
-int concord_trace(void *handle, const char *path) {
-#if VM_TRACE
-    of(handle)->trace = std::make_unique<VerilatedVcdC>();
-    of(handle)->design->trace(of(handle)->trace.get(), 99);
-    of(handle)->trace->open(path);
-    return 0;
-#else
-    (void)handle;
-    (void)path;
-    return -1;
-#endif
-}
+int concord_trace(void *handle, const char *path) { return of(handle)->open_trace(path); }
 
 }  // extern "C"

@@ -10,14 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "Vdesign.h"
-#include "verilated.h"
-#if VM_TRACE
-#include "verilated_vcd_c.h"
-#endif
+#include "verilated_design.h"
 
 namespace {
 
@@ -31,12 +26,10 @@ enum State : uint8_t { SE0 = 0, J = 1, K = 2, SE1 = 3 };  // D+ is bit 0, D- is 
 
 enum Trouble : int { kNothing = -1, kBadTiming = -2, kBadSync = -3, kBadStuffing = -4, kBadEnd = -5, kBadLength = -6 };
 
-struct Simulation {
-    VerilatedContext context;
-    std::unique_ptr<Vdesign> design;
+struct Simulation : VerilatedDesign {
     double now = 0;
     double period = kSecond / 50e6, next_clk = 0, next_io = 0;
-    uint64_t cycles = 0, io_cycles = 0;
+    uint64_t io_cycles = 0;
     bool high[3] = {false, false, false};        // clk, usb_clk, usb_io_clk
 
     double bit = kBit;                           // of the host
@@ -45,23 +38,6 @@ struct Simulation {
     double released = 0;                         // when its last packet was over
     double slowest = 0;                          // longest time from there to an answer, in bits
     uint64_t collisions = 0;                     // cycles of usb_io_clk in which both have driven
-#if VM_TRACE
-    std::unique_ptr<VerilatedVcdC> trace;
-#endif
-
-    Simulation() {
-        context.randReset(0);
-#if VM_TRACE
-        context.traceEverOn(true);
-#endif
-        design = std::make_unique<Vdesign>(&context);
-    }
-
-    void dump() {
-#if VM_TRACE
-        if (trace) trace->dump(static_cast<uint64_t>(now / 1e3));
-#endif
-    }
 
     State line() const {
         if (design->oe) return static_cast<State>(design->d_p_o | design->d_n_o << 1);
@@ -74,7 +50,7 @@ struct Simulation {
         design->usb_clk = high[1];
         design->usb_io_clk = high[2];
         design->eval();
-        dump();
+        dump(static_cast<uint64_t>(now / 1e3));
     }
 
     // The next edge of a clock, if it comes before `end`.
@@ -208,13 +184,7 @@ extern "C" {
 
 void *concord_create() { return new Simulation; }
 
-void concord_destroy(void *handle) {
-#if VM_TRACE
-    if (of(handle)->trace) of(handle)->trace->close();
-#endif
-    of(handle)->design->final();
-    delete of(handle);
-}
+void concord_destroy(void *handle) { delete of(handle); }
 
 // Reset everything, with a clock of so many hertz.
 void concord_reset(void *handle, double hz) {
@@ -267,18 +237,6 @@ double concord_line_slowest(void *handle) { return of(handle)->slowest; }
 uint64_t concord_line_collisions(void *handle) { return of(handle)->collisions; }
 
 // Write waveforms to a VCD file from now on, in picoseconds; returns 0, or -1 if the library was built without this.
-int concord_trace(void *handle, const char *path) {
-#if VM_TRACE
-    auto *sim = of(handle);
-    sim->trace = std::make_unique<VerilatedVcdC>();
-    sim->design->trace(sim->trace.get(), 99);
-    sim->trace->open(path);
-    return 0;
-#else
-    (void)handle;
-    (void)path;
-    return -1;
-#endif
-}
+int concord_trace(void *handle, const char *path) { return of(handle)->open_trace(path); }
 
 }  // extern "C"

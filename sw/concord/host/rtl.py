@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.errors import DeviceError
 from concord.spec.config import NpuConfig
 from concord.spec.links import LinkKind
@@ -89,7 +90,17 @@ def find_netlist(
     return Path(done.stdout.strip().splitlines()[-1])
 
 
-class RtlTransport:
+_FUNCTIONS: tuple[Function, ...] = (
+    ("reset", None, ()),
+    ("push", None, (TEXT, SIZE)),
+    ("run", SIZE, (UINT64, SIZE)),
+    ("pull", SIZE, (TEXT, SIZE)),
+    ("pace", None, (UINT64, UINT64)),
+    ("dropped", UINT64, ()),
+)
+
+
+class RtlTransport(CompiledDesign):
     """Runs the simulation as long as someone reads.
 
     Does not run while nothing is asked of it: simulated time has nothing to do with real time.
@@ -106,11 +117,8 @@ class RtlTransport:
     controlled = False
 
     def __init__(self, library: Path, *, trace: Path | None = None):
-        self._lib = _declare(ctypes.CDLL(str(library)))
-        self._handle: int | None = self._lib.concord_create()
-        if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
-            raise ValueError(f"library must have been built for waveforms, not {library}")
-        self._lib.concord_reset(self._handle)
+        super().__init__(library, _FUNCTIONS, trace)
+        self.call("reset")
         self.byte_time, self._reply_cycles = 0.0, 0
 
     def pace(self, byte_cycles: int, reply_cycles: int = 0) -> None:
@@ -125,57 +133,21 @@ class RtlTransport:
         """
         self._reply_cycles = reply_cycles
         self.byte_time = byte_cycles / CYCLES_PER_SECOND
-        self._lib.concord_pace(self._open(), byte_cycles, reply_cycles)
+        self.call("pace", byte_cycles, reply_cycles)
 
     @property
     def dropped(self) -> int:
         """Bytes that the design did not take before the next one had come over the line."""
-        return int(self._lib.concord_dropped(self._open()))
-
-    @property
-    def cycles(self) -> int:
-        """Clock cycles simulated so far."""
-        return int(self._lib.concord_cycles(self._open()))
+        return int(self.call("dropped"))
 
     def write(self, data: bytes) -> None:
         """Queue bytes."""
-        self._lib.concord_push(self._open(), data, len(data))
+        self.call("push", data, len(data))
 
     def read(self, count: int, timeout: float) -> bytes:
         """Simulate until a reply is there; see :class:`concord.host.transport.Transport`."""
         patience = max(1, int(timeout * CYCLES_PER_SECOND)) + self._reply_cycles
-        there = self._lib.concord_run(self._open(), patience, count)
+        there = self.call("run", patience, count)
         buffer = ctypes.create_string_buffer(min(count, there))
-        self._lib.concord_pull(self._open(), buffer, len(buffer))
+        self.call("pull", buffer, len(buffer))
         return buffer.raw
-
-    def close(self) -> None:
-        """End the simulation."""
-        if self._handle is not None:
-            self._lib.concord_destroy(self._handle)
-            self._handle = None
-
-    def _open(self) -> int:
-        if self._handle is None:
-            raise DeviceError("the simulation was closed")
-        return self._handle
-
-
-def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
-    """Types of the C functions."""
-    handle, size, cycles = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
-    for name, result, arguments in (
-        ("create", handle, []),
-        ("destroy", None, [handle]),
-        ("reset", None, [handle]),
-        ("push", None, [handle, ctypes.c_char_p, size]),
-        ("run", size, [handle, cycles, size]),
-        ("pull", size, [handle, ctypes.c_char_p, size]),
-        ("cycles", cycles, [handle]),
-        ("pace", None, [handle, cycles, cycles]),
-        ("dropped", cycles, [handle]),
-        ("trace", ctypes.c_int, [handle, ctypes.c_char_p]),
-    ):
-        function = getattr(lib, f"concord_{name}")
-        function.restype, function.argtypes = result, arguments
-    return lib

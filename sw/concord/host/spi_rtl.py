@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import lcm
 from pathlib import Path
 
-from concord.host.errors import DeviceError
+from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.rtl import CYCLES_PER_SECOND
 from concord.host.spi import CALL_BYTES, SpiTransport
 from concord.spec.links import LinkSpec
@@ -17,7 +17,16 @@ from concord.spec.links import LinkSpec
 _PARTS = 1000
 
 
-class RtlSpi:
+_FUNCTIONS: tuple[Function, ...] = (
+    ("reset", None, ()),
+    ("dropped", UINT64, ()),
+    ("spi_idle", None, (UINT64,)),
+    ("spi_pace", None, (UINT64, UINT64, UINT64)),
+    ("spi_transfer", None, (TEXT, TEXT, SIZE)),
+)
+
+
+class RtlSpi(CompiledDesign):
     """A bus with the simulation on it; see :class:`concord.host.spi.SpiBus`. Every edge of the clock is simulated.
 
     Parameters
@@ -29,11 +38,8 @@ class RtlSpi:
     """
 
     def __init__(self, library: Path, *, trace: Path | None = None):
-        self._lib = _declare(ctypes.CDLL(str(library)))
-        self._handle: int | None = self._lib.concord_create()
-        if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
-            raise ValueError(f"library must have been built for waveforms, not {library}")
-        self._lib.concord_reset(self._handle)
+        super().__init__(library, _FUNCTIONS, trace)
+        self.call("reset")
         self._call_cycles = 0
 
     def pace(self, clock_cycles: float, byte_cycles: float = 0.0, call_cycles: float = 0.0) -> None:
@@ -51,26 +57,21 @@ class RtlSpi:
         period = Fraction(clock_cycles).limit_denominator(_PARTS)
         gap = Fraction(max(0.0, byte_cycles - 8 * clock_cycles)).limit_denominator(_PARTS)
         parts = lcm(period.denominator, gap.denominator)
-        self._lib.concord_spi_pace(self._open(), int(period * parts), int(gap * parts), parts)
+        self.call("spi_pace", int(period * parts), int(gap * parts), parts)
         self._call_cycles = round(call_cycles)
 
     @property
     def dropped(self) -> int:
         """Bytes that the design had no place for."""
-        return int(self._lib.concord_dropped(self._open()))
-
-    @property
-    def cycles(self) -> int:
-        """Clock cycles simulated so far."""
-        return int(self._lib.concord_cycles(self._open()))
+        return int(self.call("dropped"))
 
     def xfer2(self, values: Sequence[int], /) -> list[int]:
         """Clock bytes in one transfer, and return as many."""
         if len(values) > CALL_BYTES:
             raise OverflowError(f"values must be at most {CALL_BYTES}, not {len(values)}")
-        self._lib.concord_spi_idle(self._open(), self._call_cycles)
+        self.call("spi_idle", self._call_cycles)
         came = ctypes.create_string_buffer(len(values))
-        self._lib.concord_spi_transfer(self._open(), bytes(values), came, len(values))
+        self.call("spi_transfer", bytes(values), came, len(values))
         return list(came.raw)
 
     def time(self) -> float:
@@ -79,18 +80,7 @@ class RtlSpi:
 
     def sleep(self, seconds: float) -> None:
         """Simulate without a transfer."""
-        self._lib.concord_spi_idle(self._open(), round(seconds * CYCLES_PER_SECOND))
-
-    def close(self) -> None:
-        """End the simulation."""
-        if self._handle is not None:
-            self._lib.concord_destroy(self._handle)
-            self._handle = None
-
-    def _open(self) -> int:
-        if self._handle is None:
-            raise DeviceError("the simulation was closed")
-        return self._handle
+        self.call("spi_idle", round(seconds * CYCLES_PER_SECOND))
 
 
 class SpiRtlTransport(SpiTransport):
@@ -120,22 +110,3 @@ class SpiRtlTransport(SpiTransport):
     def cycles(self) -> int:
         """Clock cycles simulated so far."""
         return self.rtl.cycles
-
-
-def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
-    """Types of the C functions."""
-    handle, size, cycles, data = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_char_p
-    for name, result, arguments in (
-        ("create", handle, []),
-        ("destroy", None, [handle]),
-        ("reset", None, [handle]),
-        ("cycles", cycles, [handle]),
-        ("dropped", cycles, [handle]),
-        ("trace", ctypes.c_int, [handle, data]),
-        ("spi_idle", None, [handle, cycles]),
-        ("spi_pace", None, [handle, cycles, cycles, cycles]),
-        ("spi_transfer", None, [handle, data, data, size]),
-    ):
-        function = getattr(lib, f"concord_{name}")
-        function.restype, function.argtypes = result, arguments
-    return lib

@@ -6,7 +6,8 @@ import ctypes
 from collections import deque
 from pathlib import Path
 
-from concord.host.errors import DeviceError, LinkError
+from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
+from concord.host.errors import LinkError
 from concord.host.rtl import CYCLES_PER_SECOND
 from concord.host.usb_host import PACKET_BYTES, UsbHost
 from concord.spec.links import LinkSpec
@@ -25,7 +26,21 @@ _TROUBLES = {
 }
 
 
-class RtlLine:
+_NUMBER = ctypes.c_double
+_FUNCTIONS: tuple[Function, ...] = (
+    ("reset", None, (_NUMBER,)),
+    ("line_time", _NUMBER, ()),
+    ("line_offset", None, (_NUMBER,)),
+    ("line_attached", ctypes.c_int, ()),
+    ("line_send", None, (TEXT, SIZE)),
+    ("line_listen", ctypes.c_int, (_NUMBER, TEXT, SIZE)),
+    ("line_hold", None, (ctypes.c_int, _NUMBER)),
+    ("line_slowest", _NUMBER, ()),
+    ("line_collisions", UINT64, ()),
+)
+
+
+class RtlLine(CompiledDesign):
     """The line to the simulation; see :class:`concord.host.usb_host.Line`.
 
     Parameters
@@ -41,62 +56,43 @@ class RtlLine:
     """
 
     def __init__(self, library: Path, clock_hz: float, *, ppm: float = 0.0, trace: Path | None = None):
+        super().__init__(library, _FUNCTIONS, trace)
         self.clock_hz = clock_hz
-        self._lib = _declare(ctypes.CDLL(str(library)))
-        self._handle: int | None = self._lib.concord_create()
-        if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
-            raise ValueError(f"library must have been built for waveforms, not {library}")
-        self._lib.concord_line_offset(self._handle, ppm)
-        self._lib.concord_reset(self._handle, clock_hz)
+        self.call("line_offset", ppm)
+        self.call("reset", clock_hz)
         self._room = ctypes.create_string_buffer(_ROOM)
 
     @property
     def time(self) -> float:
         """Seconds simulated so far."""
-        return float(self._lib.concord_line_time(self._open()))
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of the NPU simulated so far."""
-        return int(self._lib.concord_cycles(self._open()))
+        return float(self.call("line_time"))
 
     @property
     def attached(self) -> bool:
         """Whether the device has pulled D+ up."""
-        return bool(self._lib.concord_line_attached(self._open()))
+        return bool(self.call("line_attached"))
 
     @property
     def slowest(self) -> float:
         """Bits that the device has taken for an answer at the most."""
-        return float(self._lib.concord_line_slowest(self._open()))
+        return float(self.call("line_slowest"))
 
     def send(self, packet: bytes) -> None:
         """Send a packet, three bits behind the last one."""
-        self._lib.concord_line_send(self._open(), packet, len(packet))
+        self.call("line_send", packet, len(packet))
 
     def listen(self, bits: float) -> bytes:
         """The packet that begins within so many bits; nothing if none does."""
-        count = self._lib.concord_line_listen(self._open(), bits, self._room, _ROOM)
+        count = self.call("line_listen", bits, self._room, _ROOM)
         if count in _TROUBLES:
             raise LinkError(f"{_TROUBLES[count]} at {self.time * 1e6:.3f} us")
-        if self._lib.concord_line_collisions(self._open()):
+        if self.call("line_collisions"):
             raise LinkError(f"the device must be silent while the host sends, before {self.time * 1e6:.3f} us")
         return self._room.raw[: max(0, count)]
 
     def hold(self, state: int, seconds: float) -> None:
         """Hold the line in SE0 (0), J (1) or K (2), or leave it alone (3)."""
-        self._lib.concord_line_hold(self._open(), state, seconds)
-
-    def close(self) -> None:
-        """End the simulation."""
-        if self._handle is not None:
-            self._lib.concord_destroy(self._handle)
-            self._handle = None
-
-    def _open(self) -> int:
-        if self._handle is None:
-            raise DeviceError("the simulation was closed")
-        return self._handle
+        self.call("line_hold", state, seconds)
 
 
 class UsbRtlTransport:
@@ -172,26 +168,3 @@ class UsbRtlTransport:
     def close(self) -> None:
         """End the simulation."""
         self.line.close()
-
-
-def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
-    """Types of the C functions."""
-    handle, size, number, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_char_p
-    for name, result, arguments in (
-        ("create", handle, []),
-        ("destroy", None, [handle]),
-        ("reset", None, [handle, number]),
-        ("cycles", ctypes.c_uint64, [handle]),
-        ("trace", ctypes.c_int, [handle, text]),
-        ("line_time", number, [handle]),
-        ("line_offset", None, [handle, number]),
-        ("line_attached", ctypes.c_int, [handle]),
-        ("line_send", None, [handle, text, size]),
-        ("line_listen", ctypes.c_int, [handle, number, text, size]),
-        ("line_hold", None, [handle, ctypes.c_int, number]),
-        ("line_slowest", number, [handle]),
-        ("line_collisions", ctypes.c_uint64, [handle]),
-    ):
-        function = getattr(lib, f"concord_{name}")
-        function.restype, function.argtypes = result, arguments
-    return lib

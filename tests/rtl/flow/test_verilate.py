@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from concord.host import MismatchError, connect, rtl
 from concord.host.rtl import CYCLES_PER_SECOND, RtlTransport
 from concord.image.words import to_bytes
+from concord.spec.links import LinkKind
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.flow import verilate
@@ -185,3 +186,23 @@ def test_command_line_refuses(arguments, message):
     result = CliRunner().invoke(verilate.main, arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_other_c_functions_make_another_library(tmp_path, monkeypatch):
+    """Those of the link, and those that all of them share."""
+    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path / "build"))
+    (tmp_path / "library").touch()
+    built = []
+    monkeypatch.setattr(verilate, "_simulated", lambda *_: None)
+    monkeypatch.setattr(verilate, "build", lambda *_, **options: built.append(options) or tmp_path / "library")
+    verilate.npu_library(TINY)
+    verilate.npu_library(TINY)
+    assert len(built) == 1
+    for name in ("SHARED", "WRAPPERS"):
+        changed = tmp_path / f"{name}.cpp"
+        changed.write_text("// something else")
+        other = changed if name == "SHARED" else verilate.WRAPPERS | {LinkKind.UART: changed}
+        monkeypatch.setattr(verilate, name, other)
+        verilate.npu_library(TINY)
+        assert built[-1]["wrapper"] == verilate.WRAPPERS[LinkKind.UART]
+    assert len(built) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from amaranth import *
 
@@ -26,38 +27,19 @@ class Ecp5Pll(Pll):
 
     def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
         feedback = Signal()
-        m.submodules.pll = Instance(
-            "EHXPLLL",
-            a_ICP_CURRENT="12",
-            a_LPF_RESISTOR="8",
-            a_MFG_ENABLE_FILTEROPAMP="1",
-            a_MFG_GMCREF_SEL="2",
+        m.submodules.pll = _ehxplll(
+            pin,
+            feedback,
+            locked,
             p_FEEDBK_PATH="CLKOS",
             p_CLKI_DIV=self.ref_div,
             p_CLKFB_DIV=1,
-            p_CLKOP_ENABLE="ENABLED",
             p_CLKOP_DIV=self.out_div,
             p_CLKOP_CPHASE=self.out_div - 1,
-            p_CLKOS_ENABLE="ENABLED",
             p_CLKOS_DIV=self.fb_div,
             p_CLKOS_CPHASE=self.fb_div - 1,
-            p_OUTDIVIDER_MUXA="DIVA",
-            p_OUTDIVIDER_MUXB="DIVB",
-            i_CLKI=pin,
-            i_CLKFB=feedback,
-            i_RST=Const(0),
-            i_STDBY=Const(0),
-            i_ENCLKOP=Const(0),
-            i_ENCLKOS=Const(0),
-            i_PHASESEL0=Const(0),
-            i_PHASESEL1=Const(0),
-            i_PHASEDIR=Const(1),
-            i_PHASESTEP=Const(1),
-            i_PHASELOADREG=Const(1),
-            i_PLLWAKESYNC=Const(0),
             o_CLKOP=clk,
             o_CLKOS=feedback,
-            o_LOCK=locked,
         )
 
 
@@ -82,45 +64,55 @@ class Ecp5UsbPll(UsbPll):
 
     def build(self, m: Module, pin: Value, usb: Value, usb_io: Value, locked: Value) -> None:
         feedback = Signal()
-        m.submodules.pll = Instance(
-            "EHXPLLL",
-            a_ICP_CURRENT="12",
-            a_LPF_RESISTOR="8",
-            a_MFG_ENABLE_FILTEROPAMP="1",
-            a_MFG_GMCREF_SEL="2",
+        m.submodules.pll = _ehxplll(
+            pin,
+            feedback,
+            locked,
             p_FEEDBK_PATH="CLKOP",
             p_CLKI_DIV=self.REF_DIV,
             p_CLKFB_DIV=self.FB_DIV,
-            p_CLKOP_ENABLE="ENABLED",
             p_CLKOP_DIV=self.FB_OUT_DIV,
             p_CLKOP_CPHASE=self.FB_OUT_DIV - 1,
-            p_CLKOS_ENABLE="ENABLED",
             p_CLKOS_DIV=self.USB_IO_DIV,
             p_CLKOS_CPHASE=self.USB_IO_DIV - 1,
             p_CLKOS2_ENABLE="ENABLED",
             p_CLKOS2_DIV=self.USB_DIV,
             p_CLKOS2_CPHASE=self.USB_IO_DIV - 1,  # as late as the other one
-            p_OUTDIVIDER_MUXA="DIVA",
-            p_OUTDIVIDER_MUXB="DIVB",
             p_OUTDIVIDER_MUXC="DIVC",
-            i_CLKI=pin,
-            i_CLKFB=feedback,
-            i_RST=Const(0),
-            i_STDBY=Const(0),
-            i_ENCLKOP=Const(0),
-            i_ENCLKOS=Const(0),
             i_ENCLKOS2=Const(0),
-            i_PHASESEL0=Const(0),
-            i_PHASESEL1=Const(0),
-            i_PHASEDIR=Const(1),
-            i_PHASESTEP=Const(1),
-            i_PHASELOADREG=Const(1),
-            i_PLLWAKESYNC=Const(0),
             o_CLKOP=feedback,
             o_CLKOS=usb_io,
             o_CLKOS2=usb,
-            o_LOCK=locked,
         )
+
+
+def _ehxplll(pin: Value, feedback: Value, locked: Value, **settings: Any) -> Instance:
+    """The PLL with its outputs CLKOP and CLKOS, which run all the time and keep their phases."""
+    return Instance(
+        "EHXPLLL",
+        a_ICP_CURRENT="12",
+        a_LPF_RESISTOR="8",
+        a_MFG_ENABLE_FILTEROPAMP="1",
+        a_MFG_GMCREF_SEL="2",
+        p_CLKOP_ENABLE="ENABLED",
+        p_CLKOS_ENABLE="ENABLED",
+        p_OUTDIVIDER_MUXA="DIVA",
+        p_OUTDIVIDER_MUXB="DIVB",
+        i_CLKI=pin,
+        i_CLKFB=feedback,
+        i_RST=Const(0),
+        i_STDBY=Const(0),
+        i_ENCLKOP=Const(0),
+        i_ENCLKOS=Const(0),
+        i_PHASESEL0=Const(0),
+        i_PHASESEL1=Const(0),
+        i_PHASEDIR=Const(1),
+        i_PHASESTEP=Const(1),
+        i_PHASELOADREG=Const(1),
+        i_PLLWAKESYNC=Const(0),
+        o_LOCK=locked,
+        **settings,
+    )
 
 
 def ecp5_pll(input_hz: float, wanted_hz: float) -> Ecp5Pll:

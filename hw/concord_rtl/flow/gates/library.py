@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from concord_rtl.flow.cache import digest
-from concord_rtl.flow.verilate import LIBRARY, WRAPPER, _call, _scratch, announced, build_folder, find_compiler
+from concord_rtl.flow.verilate import LIBRARY, SHARED, WRAPPER, _call, _scratch, announced, build_folder, find_compiler
 
 ENGINE = Path(__file__).parent / "engine"
 #: Characters of one literal: compilers limit them.
@@ -16,7 +16,7 @@ FLAGS = ("-std=c++17", "-fPIC", "-DVM_TRACE=0")
 def compile_circuit(text: str) -> Path:
     """Return the library of a circuit, as :meth:`concord_rtl.flow.gates.circuit.Circuit.text` gives it."""
     compiler = find_compiler()
-    key = digest(WRAPPER, Path(__file__), *sorted(ENGINE.iterdir()), compiler)[:24]
+    key = digest(WRAPPER, SHARED, Path(__file__), *sorted(ENGINE.iterdir()), compiler)[:24]
     engine = build_folder() / f"engine-{key}"
     if not engine.exists():
         with announced("Compiling the simulator of netlists"), _scratch(engine) as folder:
