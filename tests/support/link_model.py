@@ -131,6 +131,9 @@ class ModelTransport:
         self.model = model
         self.pending = b""
 
+    def clock(self):
+        return 0.0
+
     def write(self, data):
         self.pending += b"".join(frame.encode() for frame in self.model.feed(data))
 

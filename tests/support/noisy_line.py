@@ -17,6 +17,10 @@ class Line:
         self.pending = b""
         self.sent = []
         self.closed = False
+        self.time = 0.0
+
+    def clock(self):
+        return self.time
 
     def write(self, data):
         self.sent.append(data)

@@ -140,6 +140,10 @@ class RtlTransport(CompiledDesign):
         """Bytes that the design did not take before the next one had come over the line."""
         return int(self.call("dropped"))
 
+    def clock(self) -> float:
+        """Simulated time; see :class:`concord.host.transport.Transport`."""
+        return self.cycles / CYCLES_PER_SECOND
+
     def write(self, data: bytes) -> None:
         """Queue bytes."""
         self.call("push", data, len(data))

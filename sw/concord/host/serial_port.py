@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from pathlib import Path
 
@@ -46,6 +47,10 @@ class SerialTransport:
         timer = link.adapter.default_latency > link.adapter.latency  # which holds back short replies
         if timer and (advice := _set_low_latency(self._serial, port)):
             warnings.warn(advice, LatencyWarning, stacklevel=1)  # one place: shown once a port
+
+    def clock(self) -> float:
+        """See :class:`concord.host.transport.Transport`."""
+        return time.monotonic()
 
     def write(self, data: bytes) -> None:
         """Send bytes."""

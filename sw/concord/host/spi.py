@@ -54,7 +54,7 @@ class SpiTransport:
     wait_cycles : int or None
         As of :class:`concord.host.transport.Transport`.
     clock, sleep : callable
-        Seconds that have passed, and to let some pass.
+        Seconds so far, and to let some pass.
     """
 
     controlled = False
@@ -69,7 +69,7 @@ class SpiTransport:
         sleep: Callable[[float], None] = time.sleep,
     ):
         self.bus, self.byte_time, self.wait_cycles = bus, byte_time, wait_cycles
-        self._clock, self._sleep = clock, sleep
+        self.clock, self._sleep = clock, sleep
         self._waiting = bytearray()  # to be sent
         self._came = bytearray()
         self._pauses = PauseFilter()
@@ -85,11 +85,11 @@ class SpiTransport:
 
     def read(self, count: int, timeout: float) -> bytes:
         """See :class:`concord.host.transport.Transport`."""
-        begun = self._clock()
+        begun = self.clock()
         while self._waiting:
             self._send()
         while not self._came:
-            waited = self._clock() - begun
+            waited = self.clock() - begun
             if waited >= timeout:
                 return b""
             if waited > 0:

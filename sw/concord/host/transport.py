@@ -22,6 +22,9 @@ class Transport(Protocol):
     wait_cycles: int | None
     controlled: bool
 
+    def clock(self) -> float:
+        """Seconds so far, of which timeouts and ``byte_time`` are some: of the machine, or simulated."""
+
     def write(self, data: bytes) -> None:
         """Send bytes."""
 

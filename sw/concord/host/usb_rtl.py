@@ -136,6 +136,10 @@ class UsbRtlTransport:
         """Clock cycles simulated so far."""
         return self.line.cycles
 
+    def clock(self) -> float:
+        """Simulated time; see :class:`concord.host.transport.Transport`."""
+        return self.cycles / CYCLES_PER_SECOND
+
     def write(self, data: bytes) -> None:
         """Queue bytes."""
         self._waiting += data

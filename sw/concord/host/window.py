@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -85,7 +84,7 @@ class RequestWindow:
     transport : Transport
         Carries the bytes.
     timeout : float
-        Seconds to wait for a reply, besides the time on the line.
+        Seconds to wait for a reply, besides the time on the line, on the clock of the transport.
     retries : int
         How often what is unanswered is sent again before there is a reply.
 
@@ -180,7 +179,7 @@ class RequestWindow:
         """The time begins again in which something has to come."""
         on_line = sum(line_bytes(len(request.payload)) + line_bytes(request.reply_bytes) for request in self._flight)
         self._patience = self.timeout + 2 * on_line * self.transport.byte_time  # if every byte were escaped
-        self._deadline = time.monotonic() + self._patience
+        self._deadline = self.transport.clock() + self._patience
 
     def _bodies(self) -> list[bytes | None]:
         """Bodies of the frames that come next, perhaps none; :class:`LinkTimeout` if there is nothing."""
@@ -199,7 +198,7 @@ class RequestWindow:
                 trouble = self._take(body) or trouble
         except LinkTimeout as error:
             trouble, self._coming = error, 0
-        if trouble is None and self._flight and time.monotonic() > self._deadline:
+        if trouble is None and self._flight and self.transport.clock() > self._deadline:
             trouble = LinkTimeout(f"no complete reply within {self._patience:.2f} s")
         if trouble is not None and self._flight:
             self._go_back(trouble)

@@ -200,12 +200,12 @@ def test_a_late_reply_does_not_answer_a_request_with_a_new_number():
     assert link.read(WIDE, 1, 1) == (13).to_bytes(8, "little") and len(replies) == 4
 
 
-def test_old_replies_do_not_keep_a_request_waiting(monkeypatch):
+def test_old_replies_do_not_keep_a_request_waiting():
     """Whatever else comes, its time ends."""
     link, _ = linked(request=lose)
     link._requests.retries = 0
     seconds = iter(range(1000))
-    monkeypatch.setattr("concord.host.window.time.monotonic", lambda: 0.3 * next(seconds))
+    link.transport.clock = lambda: 0.3 * next(seconds)
     link.transport.read = lambda count, timeout: Frame(77, Status.OK, b"").encode()
     with pytest.raises(LinkTimeout, match=r"READ failed 1 times, at last: no complete reply within 1\.00 s"):
         link.read(WIDE, 0, 1)

@@ -1,6 +1,8 @@
 """Requests ahead of their replies, over lines of every quality."""
 
 import random
+import time
+from itertools import count
 
 import pytest
 
@@ -174,6 +176,28 @@ def test_silence_with_several_on_the_way():
     with pytest.raises(LinkTimeout, match="WRITE failed 41 times, at last: no reply within"):
         link.read(WIDE, 0, 1)
     link.quiesce()  # nothing is left
+
+
+@pytest.mark.parametrize(("simulated", "machine"), [(0.0, 3600.0), (0.3, 0.0)])
+def test_the_clock_of_the_line_decides(monkeypatch, simulated, machine):
+    """However long a machine takes to simulate a line, its time is what the line says."""
+    link, _ = linked(1000, piece=1)
+    link._requests.retries = 0
+    wall = count()
+    monkeypatch.setattr(time, "monotonic", lambda: machine * next(wall))
+    read = link.transport.read
+
+    def later(count, timeout):
+        link.transport.time += simulated
+        return read(count, timeout)
+
+    link.transport.read = later
+    if not simulated:
+        assert link.read(WIDE, 0, 16) == bytes(16 * WIDE.nbytes)
+        assert link.repeated == 0
+        return
+    with pytest.raises(LinkTimeout, match=r"READ failed 1 times, at last: no complete reply within 1\.00 s"):
+        link.read(WIDE, 0, 16)
 
 
 def test_a_window_of_one_request():
