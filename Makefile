@@ -50,7 +50,7 @@ torch: $(READY) ## install PyTorch, Keras, LiteRT and the converter of scikit-le
 	$(RUN) -m pytest -q -n 2 tests/sw/frameworks tests/sw/utils/test_foreign.py tests/docs/test_models.py $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
-bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
+bitstream: $(READY) ## synthesis, place and route for a BOARD of docs/boards.md, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
 	$(RUN) -m concord_bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)

@@ -2,13 +2,19 @@
 
 from concord.spec.names import unknown_name
 from concord_boards.board import Board
+from concord_boards.colorlight import COLORLIGHT
 from concord_boards.icebreaker import ICEBREAKER
+from concord_boards.icepi_zero import ICEPI_ZERO
+from concord_boards.icesugar_pro import ICESUGAR_PRO
+from concord_boards.orangecrab import ORANGECRAB
 from concord_boards.ulx3s import ULX3S
 
 __all__ = ["BOARDS", "Board", "board_named"]
 
 #: The boards by name.
-BOARDS: dict[str, Board] = {board.name: board for board in (*ULX3S, ICEBREAKER)}
+BOARDS: dict[str, Board] = {
+    board.name: board for board in (*ULX3S, ICEBREAKER, *ORANGECRAB, ICEPI_ZERO, *COLORLIGHT, ICESUGAR_PRO)
+}
 
 
 def board_named(name: str) -> Board:

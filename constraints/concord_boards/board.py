@@ -49,7 +49,7 @@ class Board:
     name : str
         Name on the command line.
     platform : type
-        Platform class with the pins; has ``uart`` 0 and the LEDs named below.
+        Platform class with the pins; has the LEDs named below, and ``uart`` 0 and ``usb`` 0 for links of these kinds.
     family : str
         ``ecp5`` or ``ice40``.
     preset : str

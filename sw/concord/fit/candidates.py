@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph, expecting
@@ -17,6 +18,7 @@ from concord.networks.boards import by_rates
 from concord.networks.window_steps import measured_steps
 from concord.program.allocator import CapacityError
 from concord.spec.blocks import LEAST_RAM_WORDS
+from concord.spec.boards import board_spec
 from concord.spec.config import FREE, NpuConfig
 from concord.spec.config_file import changes_of, config_text
 from concord.spec.devices import DEVICES
@@ -353,14 +355,13 @@ class _Search:
 
 def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:
     """Boards with presets that hold a network, perhaps with mantissas of so many bits, and larger than ``beside``."""
-    boards = []
-    for board, device in DEVICES.items():
-        base = presets_of(board)[0]
-        if device.luts > DEVICES[beside].luts and any(
-            _holds(graph, config) for config in (base, with_mantissas(base, mantissa))
-        ):
-            boards.append(board)
-    return boards
+
+    @cache
+    def holds(name: str) -> bool:
+        return any(_holds(graph, config) for config in (PRESETS[name], with_mantissas(PRESETS[name], mantissa)))
+
+    larger = [board for board, device in DEVICES.items() if device.luts > DEVICES[beside].luts]
+    return [board for board in larger if holds(board_spec(board).preset)]
 
 
 def _holds(graph: Graph, config: NpuConfig) -> bool:

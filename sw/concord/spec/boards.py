@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from concord.spec.links import SLOW_SPI_HZ, SPI_HZ, USB, LinkSpec, spi, uart
+from concord.spec.links import CDC_ACM, SLOW_SPI_HZ, SPI_HZ, USB, LinkSpec, spi, uart
 from concord.spec.names import unknown_name
 
 
@@ -47,6 +47,11 @@ class BoardSpec:
 
 #: Links of the boards ULX3S.
 _ULX3S = (uart(3_000_000), USB, spi(SPI_HZ))
+#: Links of the boards OrangeCrab, which have no serial port of their own: what is at the header is the user's.
+_ORANGECRAB = (USB, spi(SPI_HZ), uart())
+#: Links of the boards whose serial port is a program in a microcontroller, the debugger DAPLink. Which bit rates it
+#: keeps up with nobody says; this one is in use with these boards.
+_DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
@@ -62,6 +67,19 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "icebreaker": BoardSpec(
         presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000, links=(uart(6_000_000), spi(SLOW_SPI_HZ))
     ),
+    "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_ORANGECRAB),
+    "orangecrab-85f": BoardSpec(
+        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
+        clock_hz=81_750_000,
+        aim_hz=82_000_000,
+        links=_ORANGECRAB,
+    ),
+    "icepi-zero": BoardSpec(
+        presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
+    ),
+    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_DAPLINK),
+    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_DAPLINK),
+    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_DAPLINK),
 }
 
 #: What is assumed of a board that is not known.

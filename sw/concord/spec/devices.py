@@ -30,13 +30,19 @@ class FpgaDevice:
     single_port_rams: int = 0
 
 
-_SMALL = FpgaDevice(24288, 28, 56)
+_SMALL, _MIDDLE, _LARGE = FpgaDevice(24288, 28, 56), FpgaDevice(43848, 72, 108), FpgaDevice(83640, 156, 208)
 #: Devices of the boards with an ECP5.
 ECP5_DEVICES = {
     "ulx3s-12f": _SMALL,
     "ulx3s-25f": _SMALL,
-    "ulx3s-45f": FpgaDevice(43848, 72, 108),
-    "ulx3s-85f": FpgaDevice(83640, 156, 208),
+    "ulx3s-45f": _MIDDLE,
+    "ulx3s-85f": _LARGE,
+    "orangecrab-25f": _SMALL,
+    "orangecrab-85f": _LARGE,
+    "icepi-zero": _SMALL,
+    "colorlight-i5": _SMALL,
+    "colorlight-i9": _MIDDLE,
+    "icesugar-pro": _SMALL,
 }
 #: Devices of the boards with an iCE40.
 ICE40_DEVICES = {"icebreaker": FpgaDevice(5280, 8, 30, 4)}

@@ -16,13 +16,16 @@ from concord.spec.presets import PRESETS, preset, presets_of
         ("icebraker", "icebreaker"),
         ("ice", "icebreaker"),
         ("45f", "ulx3s-45f"),
+        ("orangecrab", "orangecrab-25f"),
+        ("icesugar", "icesugar-pro"),
+        ("i9", "colorlight-i9"),
         ("de10", None),
         ("", None),
     ],
 )
 def test_the_nearest_board(typed, meant):
     assert nearest_name(BOARD_SPECS, typed) == meant
-    with pytest.raises(ValueError, match=r"^board must be one of ulx3s-85f, .*, icebreaker, not ") as caught:
+    with pytest.raises(ValueError, match=r"^board must be one of ulx3s-85f, .*, icesugar-pro, not ") as caught:
         board_spec(typed)
     assert str(caught.value).endswith(f"not {typed!r}" + (f"; did you mean {meant}?" if meant else ""))
 
@@ -44,7 +47,7 @@ def test_presets_of_a_board():
         assert first == PRESETS[spec.preset].replace(clock_hz=spec.clock_hz, board=board), (
             "the clock is that of this board"
         )
-        assert others == [PRESETS[name] for name in spec.presets[1:]]
+        assert others == [PRESETS[name].replace(board=board) for name in spec.presets[1:]]
         assert all(board in boards_with(name) for name in spec.presets)
     assert [one.name for one in presets_of("ulx3s-85f", "ecp5-85f")] == ["ecp5-85f"]
     with pytest.raises(ValueError, match=r"^preset must be one of those of icebreaker \(up5k\), not 'tiny'$"):

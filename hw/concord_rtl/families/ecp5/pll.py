@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth import *
 
@@ -44,23 +45,29 @@ class Ecp5Pll(Pll):
 
 
 class Ecp5UsbPll(UsbPll):
-    """EHXPLLL whose VCO runs at 480 MHz.
+    """EHXPLLL whose VCO runs at 480 MHz, the input divided by ``ref_div`` times ``fb_div`` and ``fb_out_div``.
 
     From 25 MHz no phase detector above ``PFD_MIN`` gives 12 and 48 MHz. These are the settings that the platform files
-    of luna have for the ULX3S, with 5 MHz there.
+    of luna have for the ULX3S, with 5 MHz there. From 48 and 50 MHz it has 12 and 10 MHz.
 
     Parameters
     ----------
     input_hz : float
-        Must be ``INPUT_HZ``.
+        One of ``DIVIDERS_OF``.
     """
 
-    INPUT_HZ = 25e6
-    REF_DIV, FB_DIV, FB_OUT_DIV, USB_IO_DIV, USB_DIV = 5, 2, 48, 10, 40
+    DIVIDERS_OF: ClassVar[Mapping[float, tuple[int, int, int]]] = {
+        25e6: (5, 2, 48),
+        48e6: (4, 1, 40),
+        50e6: (5, 1, 48),
+    }
+    USB_IO_DIV, USB_DIV = 10, 40
 
     def __init__(self, input_hz: float):
-        if input_hz != self.INPUT_HZ:
-            raise ValueError(f"oscillator must have {self.INPUT_HZ / 1e6:g} MHz for USB, not {input_hz / 1e6:g}")
+        if input_hz not in self.DIVIDERS_OF:
+            known = ", ".join(f"{hz / 1e6:g}" for hz in self.DIVIDERS_OF)
+            raise ValueError(f"oscillator must have one of {known} MHz for USB, not {input_hz / 1e6:g}")
+        self.ref_div, self.fb_div, self.fb_out_div = self.DIVIDERS_OF[input_hz]
 
     def build(self, m: Module, pin: Value, usb: Value, usb_io: Value, locked: Value) -> None:
         feedback = Signal()
@@ -69,10 +76,10 @@ class Ecp5UsbPll(UsbPll):
             feedback,
             locked,
             p_FEEDBK_PATH="CLKOP",
-            p_CLKI_DIV=self.REF_DIV,
-            p_CLKFB_DIV=self.FB_DIV,
-            p_CLKOP_DIV=self.FB_OUT_DIV,
-            p_CLKOP_CPHASE=self.FB_OUT_DIV - 1,
+            p_CLKI_DIV=self.ref_div,
+            p_CLKFB_DIV=self.fb_div,
+            p_CLKOP_DIV=self.fb_out_div,
+            p_CLKOP_CPHASE=self.fb_out_div - 1,
             p_CLKOS_DIV=self.USB_IO_DIV,
             p_CLKOS_CPHASE=self.USB_IO_DIV - 1,
             p_CLKOS2_ENABLE="ENABLED",

@@ -43,7 +43,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
             "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
             "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
         ),
-        "  it fits into ecp5-85f-256, ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f)",
+        "  it fits into ecp5-85f-256, ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f or orangecrab-85f)",
         "  it fits into an NPU of its own, 3.35 times the memory; in a file for --config that is",
         '    preset = "ecp5-25f"',
         "    matrix_depth = 15232",
@@ -256,7 +256,7 @@ def test_the_suggested_configuration_holds_the_network(tmp_path, proto, options)
 def test_the_preset_that_computes_most_is_named_first(tmp_path):
     """266,240 weights of dense layers, which are a little too many for one preset and as many as another one has."""
     lines = compiled_by_command(tmp_path, mlp(1024, 256, 16), "--preset", "ecp5-85f-256")
-    assert lines[1] == "  it fits into ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f)"
+    assert lines[1] == "  it fits into ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f or orangecrab-85f)"
 
 
 def test_equal_weights_are_stored_once():
