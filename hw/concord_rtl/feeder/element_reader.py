@@ -6,95 +6,143 @@ from typing import Any
 
 from amaranth import *
 
+from concord.spec import timing
 from concord.spec.formats import BINARY16_WIDTH
 from concord_rtl.feeder.pointers import pointer_bits
 from concord_rtl.parts.component import Input, NpuUnit, Output
+from concord_rtl.parts.stages import delay
+
+NUMBER, CODE = timing.FEEDER_NUMBER, timing.FEEDER_CODE
 
 
 class ElementReader(NpuUnit):
-    """Pushes the elements of a native vector: of the inbox, of the border of the image, and padding.
+    """Pushes the elements of a native vector: of the inbox, and of the border of the image.
 
-    Takes three cycles for an element that comes from the inbox, four if it has two bytes and five if it is looked up in
-    the code book, two for one outside of the image and one for padding, and three for an exponent. Whoever asks knows
-    where elements are; an address is that of the next element one cycle after a strobe.
+    Takes a cycle for an element, two if it comes from the inbox and has two bytes, and three for an exponent. Whoever
+    asks for a vector knows where its elements are, and says where the next one is before the bytes of the last one have
+    come. A vector may begin while elements of the one before are on their way. Nothing is pushed for lanes behind the
+    last element.
 
     Parameters
     ----------
     config : NpuConfig
     """
 
-    start = Input(1, "Strobe: begin with a vector.")
+    start = Input(1, "Strobe: begin with a vector, whose first element has its address in the next cycle.")
+    close = Input(1, "Strobe: the vector is ``full``, and the next one may begin.")
     blocks = Input(1, "An exponent precedes the elements.")
     double = Input(1, "Elements have two bytes.")
     coded = Input(1, "Elements are addresses in the code book.")
     at = Input(lambda self: pointer_bits(self.config), "Address of the next element, a cycle behind a strobe.")
-    inside = Input(1, "Its tap is inside the image; from the second cycle on.")
+    inside = Input(1, "Its tap is inside the image.")
     ended = Input(1, "There is no element left.")
     border = Input(BINARY16_WIDTH, "What elements outside the image are.")
-    step = Output(1, "Strobe: an element was taken.")
+    step = Output(1, "Strobe: ``at`` and ``inside`` were taken.")
     skip = Output(1, "Strobe: an exponent was taken.")
     tail = Input(lambda self: pointer_bits(self.config), "Behind the last byte of the inbox.")
     inbox_addr = Output(lambda self: pointer_bits(self.config) - 1, "Address in the inbox.")
     inbox_data = Input(8, "Its byte, two cycles later.")
     code = Input(BINARY16_WIDTH, "Number of the code book for ``inbox_data``, two cycles later.")
-    latest = Input(BINARY16_WIDTH, "The element that was pushed last.")
-    push = Output(1, "Strobe: ``element`` is the next one of the vector.")
+    push = Output(1, "Strobe: ``element`` is that of ``lane``.")
+    lane = Output(lambda self: range(self.config.native), "Number of the element in its vector.")
     element = Output(BINARY16_WIDTH, "A binary16 number, or a mantissa.")
-    full = Output(1, "Strobe: it is the last element of the vector.")
-    exponent = Output(lambda self: self.config.act_exp_width, "Exponent of the vector.")
-    asking = Output(1, "The address of an element is used.")
+    full = Output(1, "All bytes of the vector have been asked for, until the next ``start``.")
+    closing = Output(1, "The elements of a closed vector are on their way.")
+    closed = Output(1, "Strobe: all elements of a closed vector have been pushed.")
+    exponent = Output(lambda self: self.config.act_exp_width, "Exponent of the vector, up to ``closed``.")
     starving = Output(1, "Bytes are awaited.")
+
+    #: The least number of cycles from ``close`` to ``closed``.
+    CLOSING = NUMBER + 1
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        lane = Signal(range(self.config.native))
-        there = Signal(signed(len(self.at)))  # bytes of the inbox from the element on
-        missing = Signal()
-        low = Signal(8)
-        with m.If(self.push):
-            m.d.sync += lane.eq(Mux(self.full, 0, lane + 1))
-        m.d.comb += self.full.eq(self.push & (lane == self.config.native - 1))
+        lane = Signal(range(self.config.native + 1))  # of the element at ``at``
+        free = Signal()  # the next element may be asked for
+        more = Signal()
+        m.d.comb += more.eq(~self.ended & ~lane[-1])  # N is a power of two
+        self._push(m, *self._ask(m, lane, free))
+        self._close(m)
+
         with m.FSM():
-            with m.State("IDLE"):
-                with m.If(self.start):
-                    m.next = "LANE"
-                    with m.If(self.blocks):
-                        m.next = "EXPONENT"
-            self._exponent(m, there, missing)
-            with m.State("LANE"):
-                m.d.comb += [self.inbox_addr.eq(self.at), self.asking.eq(1)]
-                m.d.sync += there.eq(self.tail - self.at)
-                m.next = "READ"
-                with m.If(self.ended):
-                    self._push(m, self.latest)
-            with m.State("READ"):
-                m.d.comb += self.inbox_addr.eq(self.at + 1)
-                m.d.sync += missing.eq(there < Mux(self.double, 2, 1))
-                m.next = "TAKE"
-                with m.If(~self.inside):
-                    self._push(m, self.border)
+            with m.State("FULL"):
+                m.d.comb += self.full.eq(1)
+                self._begin(m, lane)
+            self._exponent(m)
+            with m.State("ELEMENTS"):
+                with m.If(free & more):
                     m.d.comb += self.step.eq(1)
-            with m.State("TAKE"):
-                m.next = "LANE"
-                m.d.sync += [self.starving.eq(missing), low.eq(self.inbox_data)]
-                with m.If(~missing & self.double):
-                    m.next = "HIGH"
-                with m.Elif(~missing & self.coded):
-                    m.next = "LOOK"
-                with m.Elif(~missing):
-                    self._push(m, self.inbox_data)
-                    m.d.comb += self.step.eq(1)
-            with m.State("LOOK"):
-                m.next = "CODE"
-            with m.State("CODE"):
-                self._push(m, self.code)
-                m.d.comb += self.step.eq(1)
-            with m.State("HIGH"):
-                self._push(m, Cat(low, self.inbox_data))
-                m.d.comb += self.step.eq(1)
+                    m.d.sync += lane.eq(lane + 1)
+                with m.Elif(free):
+                    m.d.comb += self.full.eq(1)
+                    m.next = "FULL"
+                    self._begin(m, lane)
         return m
 
-    def _exponent(self, m, there, missing):
+    def _begin(self, m, lane):
+        """The next vector, as soon as it may."""
+        with m.If(self.start):
+            m.d.sync += lane.eq(0)
+            m.next = "ELEMENTS"
+            with m.If(self.blocks):
+                m.next = "EXPONENT"
+
+    def _ask(self, m, lane, free):
+        """Ask for the bytes of an element; returns when the last one is, its lane, and whether it is inside."""
+        at, asked, inside = Signal.like(self.at), Signal.like(self.lane), Signal()
+        asking, enough, second = Signal(), Signal(), Signal()  # its bytes have come; it is its second byte
+        ready, taken = Signal(), Signal()
+        m.d.comb += [
+            self.inbox_addr.eq(at + second),
+            ready.eq(asking & (enough | ~inside)),
+            taken.eq(ready & (second | ~self.double | ~inside)),
+            free.eq(taken | ~asking),
+        ]
+        m.d.sync += [
+            enough.eq(Mux(free, self._has_come(m, self.at, "next"), self._has_come(m, at, "same"))),
+            second.eq(ready & ~taken),
+        ]
+        with m.If(asking):
+            m.d.sync += self.starving.eq(~ready)
+        with m.If(free):
+            m.d.sync += [asking.eq(self.step), at.eq(self.at), asked.eq(lane), inside.eq(self.inside)]
+        return taken, asked, inside
+
+    def _has_come(self, m, at, name):
+        """Whether the bytes of an element are in the inbox. Compared without a carry, which has just been there."""
+        there = Signal(signed(len(at)), name=f"there_{name}")  # bytes of the inbox from its first one on
+        m.d.comb += there.eq(self.tail - at)
+        return ~there[-1] & (there[1:-1].any() | (there[0] & ~self.double))
+
+    def _push(self, m, taken, lane, inside):
+        """Elements in turn when their numbers are there."""
+        m.d.comb += self.element.eq(self.border)
+        low = delay(m, self.inbox_data, 1, "low")
+
+        def push(latency, number):
+            m.d.comb += [self.push.eq(strobes[latency]), self.lane.eq(lanes[latency])]
+            with m.If(places[latency]):
+                m.d.comb += self.element.eq(number)
+
+        strobes, lanes, places = _aged(m, taken, "taken"), _aged(m, lane, "lane"), _aged(m, inside, "inside")
+        with m.If(self.coded):
+            push(CODE, self.code)
+        with m.Elif(self.double):
+            push(NUMBER, Cat(low, self.inbox_data))
+        with m.Else():
+            push(NUMBER, self.inbox_data)
+
+    def _close(self, m):
+        """A vector is closed a cycle behind its last element."""
+        strobes = _aged(m, self.close, "close")
+        m.d.sync += self.closed.eq(Mux(self.coded, strobes[CODE], strobes[NUMBER]))
+        m.d.comb += self.closing.eq(
+            Cat(strobes[1 : NUMBER + 1]).any() | self.closed | (self.coded & Cat(strobes[NUMBER + 1 :]).any())
+        )
+
+    def _exponent(self, m):
+        there = Signal(signed(len(self.at)))  # bytes of the inbox from the exponent on
+        missing = Signal()
         with m.State("EXPONENT"):
             m.d.comb += self.inbox_addr.eq(self.at)
             m.d.sync += there.eq(self.tail - self.at)
@@ -108,11 +156,12 @@ class ElementReader(NpuUnit):
             with m.If(~missing):
                 m.d.sync += self.exponent.eq(self.inbox_data)
                 m.d.comb += self.skip.eq(1)
-                m.next = "LANE"
+                m.next = "ELEMENTS"
 
-    def _push(self, m, element):
-        """Take an element; the vector may be complete then."""
-        m.d.comb += [self.push.eq(1), self.element.eq(element)]
-        m.next = "LANE"
-        with m.If(self.full):
-            m.next = "IDLE"
+
+def _aged(m, value, name):
+    """A value as it was 0, 1, ... ``CODE`` cycles ago."""
+    values = [value]
+    for age in range(1, CODE + 1):
+        values.append(delay(m, values[-1], 1, f"{name}_{age}", reset_less=False))
+    return values

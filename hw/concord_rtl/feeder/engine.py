@@ -24,10 +24,10 @@ from concord_rtl.parts.shapes import shape_of, stream_of
 class FeedEngine(NpuUnit):
     """Executes the words of a script, one after the other, again and again.
 
-    Each operation has a unit of its own; the vector maker works for two of them. Takes three cycles for an element that
-    comes from the inbox, four if it has two bytes and five if it is looked up in the code book, two for one outside of
-    the image and one for padding; a vector costs three cycles more, and another N if it is converted. An element of a
-    result takes a cycle for each of its bytes and one more.
+    Each operation has a unit of its own; the vector maker works for two of them. Takes a cycle for an element, two if
+    it comes from the inbox and has two bytes, one more for each vector and each window, and three for an exponent;
+    some eight to twelve for a vector of few elements (:mod:`concord.host.feeder_clock`). An element of a result takes a
+    cycle for each of its bytes and one more.
 
     Parameters
     ----------
@@ -86,6 +86,7 @@ class FeedEngine(NpuUnit):
             self.code_addr.eq(filler.code_addr),
             filler.code.eq(self.code),
             maker.push.eq(filler.push),
+            maker.lane.eq(filler.lane),
             maker.element.eq(filler.element),
             maker.finish.eq(filler.finish),
             maker.wide.eq(filler.wide),
@@ -93,9 +94,8 @@ class FeedEngine(NpuUnit):
             maker.exp.eq(filler.exp),
             maker.addr.eq(filler.addr),
             filler.ready.eq(maker.ready),
-            filler.playing.eq(maker.playing),
+            filler.made.eq(maker.made),
             filler.idle.eq(maker.idle),
-            filler.latest.eq(maker.latest),
         ]
 
     def _send(self, m, sender, maker):

@@ -10,11 +10,13 @@ from amaranth.lib import data
 from concord.spec.feeder import CODE_PAGE, CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_WORD, FeedOp
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
+from concord_rtl.cells.block_ram import BlockRam
 from concord_rtl.feeder.element_reader import ElementReader
 from concord_rtl.feeder.pointers import pointer_bits
 from concord_rtl.feeder.walker import FeedWalker
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.stages import delay
 
 
 class Filler(NpuUnit):
@@ -37,18 +39,18 @@ class Filler(NpuUnit):
     inbox_data = Input(8, "Its byte, two cycles later.")
     code_addr = Output(lambda self: range(self.config.code_pages * CODE_PAGE), "Address in the code book.")
     code = Input(BINARY16_WIDTH, "Its number, two cycles later.")
-    push = Output(1, "Strobe: the vector maker takes ``element``.")
+    push = Output(1, "Strobe: the vector maker takes ``element`` for ``lane``, and for those behind it.")
+    lane = Output(lambda self: range(self.config.native), "Number of the element in its vector.")
     element = Output(BINARY16_WIDTH, "A binary16 number, or a mantissa.")
     finish = Output(1, "Strobe: it makes a word of the vector.")
     wide = Output(1, "The word is one of wide memory.")
     blocks = Output(1, "Elements are mantissas.")
     exp = Output(lambda self: self.config.act_exp_width, "Their exponent.")
-    addr = Output(VECTOR_ADDR_BITS, "Where the word goes.")
-    ready = Input(1, "The vector maker can finish a vector.")
-    playing = Input(1, "No element may be pushed.")
+    addr = Output(VECTOR_ADDR_BITS, "Where the next word goes that is made.")
+    ready = Input(1, "The vector maker can finish a vector, ``ElementReader.CLOSING`` cycles from now.")
+    made = Input(1, "Strobe: the word at ``addr`` was made.")
     idle = Input(1, "The vector maker has nothing left to do.")
-    latest = Input(BINARY16_WIDTH, "The element that was pushed last.")
-    starving = Output(1, "Bytes are awaited.")
+    starving = Output(1, "Nothing can be done until more bytes come.")
     done = Output(1, "Strobe: all vectors are in their memory, and all bytes of the input have come.")
 
     def elaborate(self, platform: Any) -> Module:
@@ -56,8 +58,9 @@ class Filler(NpuUnit):
         m.submodules.walker = walker = FeedWalker(self.config)
         m.submodules.reader = reader = ElementReader(self.config)
         target: Any = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
-        page = Signal(CODE_PAGE_BITS)  # of the element, long before its byte
-        m.d.sync += page.eq(target.page + Mux(target.paged, walker.channel, 0))
+        page = Signal(CODE_PAGE_BITS)  # of the element whose byte is asked for
+        with m.If(reader.step):
+            m.d.sync += page.eq(target.page + Mux(target.paged, walker.channel, 0))
         m.d.comb += [
             walker.word.eq(self.word),
             walker.set.eq(self.decode),
@@ -66,11 +69,11 @@ class Filler(NpuUnit):
             self.wide.eq(target.wide),
             self.blocks.eq(target.blocks),
             self.addr.eq(target.target),
-            self.code_addr.eq(Cat(self.inbox_data, page)),
+            self.code_addr.eq(Cat(self.inbox_data, delay(m, page, BlockRam.LATENCY, "page"))),
         ]
         with m.If(self.decode & (self.word.op == FeedOp.TARGET)):
             m.d.sync += target.eq(self.word.as_value())
-        with m.If(self.finish):
+        with m.If(self.made):
             m.d.sync += target.target.eq(target.target + 1)
         self._read(m, walker, reader, target)
         self._vectors(m, walker, reader)
@@ -92,10 +95,11 @@ class Filler(NpuUnit):
             self.inbox_addr.eq(reader.inbox_addr),
             reader.inbox_data.eq(self.inbox_data),
             reader.code.eq(self.code),
-            reader.latest.eq(self.latest),
             self.push.eq(reader.push),
+            self.lane.eq(reader.lane),
             self.element.eq(reader.element),
             self.exp.eq(reader.exponent),
+            self.finish.eq(reader.closed),
         ]
 
     def _vectors(self, m, walker, reader):
@@ -105,8 +109,10 @@ class Filler(NpuUnit):
         short = Signal()  # bytes of the input are missing
         held = Signal()  # the next input begins with what this line of windows reads
         m.d.sync += held.eq(walker.lines <= fill.held)
-        m.d.comb += self.starving.eq(reader.starving | short)
-        with m.If(reader.asking & ~held):
+        settled = Signal()  # all vectors that are complete are in their memory
+        m.d.comb += settled.eq(self.idle & ~reader.closing)
+        m.d.comb += self.starving.eq((reader.starving | short) & settled)
+        with m.If(reader.step & ~held):
             m.d.sync += self.released.eq(walker.needed)
         with m.FSM():
             with m.State("IDLE"):
@@ -117,29 +123,23 @@ class Filler(NpuUnit):
                 m.d.comb += [walker.begin.eq(1), reader.start.eq(1)]
                 m.next = "COLLECT"
             with m.State("COLLECT"):
-                with m.If(reader.full):
-                    m.next = "VECTOR"
-            with m.State("VECTOR"):
-                with m.If(self.ready):
-                    m.d.comb += self.finish.eq(1)
-                    m.next = "PLAY"
-            with m.State("PLAY"):
-                with m.If(~self.playing & ~walker.ended):
-                    m.d.comb += reader.start.eq(1)
-                    m.next = "COLLECT"
-                with m.Elif(~self.playing):
-                    m.d.comb += walker.proceed.eq(1)
-                    m.next = "BEGIN"
-                    with m.If(walker.last):
-                        m.d.sync += self.base.eq(self.base + fill.advance)
-                        m.next = "DROP"
+                with m.If(reader.full & ~reader.closing & self.ready):
+                    m.d.comb += reader.close.eq(1)
+                    with m.If(~walker.ended):
+                        m.d.comb += reader.start.eq(1)
+                    with m.Else():
+                        m.d.comb += walker.proceed.eq(1)
+                        m.next = "BEGIN"
+                        with m.If(walker.last):
+                            m.d.sync += self.base.eq(self.base + fill.advance)
+                            m.next = "DROP"
             with m.State("DROP"):
                 m.d.sync += beyond.eq(self.tail - self.base)
                 m.next = "DROPPED"
             with m.State("DROPPED"):
                 m.next = "DROP"
                 m.d.sync += short.eq(beyond < 0)
-                with m.If((beyond >= 0) & self.idle):
+                with m.If((beyond >= 0) & settled):
                     m.d.comb += self.done.eq(1)
                     m.d.sync += self.released.eq(self.base)
                     m.next = "IDLE"

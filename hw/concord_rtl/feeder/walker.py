@@ -34,10 +34,7 @@ class FeedWalker(Component):
     load = Input(1, "Go to the first window of the input that begins at ``base``.")
     base = Input(lambda self: self.bits, "Address of an input in the inbox.")
     begin = Input(1, "Go to the first element of the window.")
-    step = Input(
-        1,
-        "Go to the next element. Not in the cycle behind ``begin`` or another one.",
-    )
+    step = Input(1, "Go to the next element.")
     double = Input(1, "Elements have two bytes.")
     skip = Input(1, "Pass over a byte.")
     proceed = Input(1, "Go to the next window; ``begin`` must follow.")
@@ -46,7 +43,7 @@ class FeedWalker(Component):
         CODE_PAGE_BITS,
         "Number of the element in its position, modulo the pages that a code book can have; together with ``at``.",
     )
-    inside = Output(1, "Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.")
+    inside = Output(1, "Its tap is inside the image.")
     ended = Output(1, "There was no element left.")
     last = Output(1, "The window is the last one.")
     lines = Output(12, "Lines of windows that are left, that of the window included.")

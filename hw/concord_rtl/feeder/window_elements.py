@@ -41,11 +41,11 @@ class WindowElements(Component):
     y = Input(position_shape(), "Line of the first tap.")
     x = Input(position_shape(), "Its place in the line.")
     first = Input(lambda self: self.bits, "Its address in the inbox.")
-    step = Input(1, "Go to the next element. Not in the cycle behind ``begin`` or another one.")
+    step = Input(1, "Go to the next element.")
     skip = Input(1, "Pass over a byte.")
     at = Output(lambda self: self.bits, "Address of the element; behind the last one, where it ends.")
     channel = Output(CODE_PAGE_BITS, "Number of the element in its position, modulo the pages of a code book.")
-    inside = Output(1, "Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.")
+    inside = Output(1, "Its tap is inside the image.")
     ended = Output(1, "There was no element left.")
 
     def __init__(self, config: NpuConfig):
@@ -83,7 +83,7 @@ class WindowElements(Component):
             self.at.eq(address.addr),
         ]
         y, x = Signal(position_shape()), Signal(position_shape())
-        m.d.sync += self.inside.eq((y >= 0) & (y < image.height) & (x >= 0) & (x < image.width))
+        m.d.comb += self.inside.eq((y >= 0) & (y < image.height) & (x >= 0) & (x < image.width))
         with m.If(self.begin):
             m.d.sync += [y.eq(self.y), x.eq(self.x), self.channel.eq(0), self.ended.eq(0)]
         with m.Elif(self.step):

@@ -9,13 +9,13 @@ from amaranth.lib import data
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_WIDTH, NOISE_BITS, ExponentMode, Rounding
+from concord.spec.formats import BINARY16_WIDTH, ExponentMode
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import QUANT_CTRL
-from concord_rtl.parts.noise import Noise
-from concord_rtl.parts.stages import Stages, delay, max_tree, register
+from concord_rtl.parts.stages import delay, max_tree, register
+from concord_rtl.vector.block_converter import BlockConverter
 
 
 class Quantizer(Component):
@@ -66,17 +66,20 @@ class Quantizer(Component):
         wild = delay(m, wild, collect - 1, "wild_peak")
         block = self._block(m, valid, first, last, peak, wild, delay(m, self.ctrl, collect, "ctrl"))
 
-        # The elements meet the exponent of their block; one cycle later it has moved on, so it is passed along.
-        blocks = [block]
-        for k in (1, 2, 3):
-            blocks.append(data.View(BLOCK, register(m, blocks[-1], f"block_{k}")))
-        noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
-        lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
-        stage = Stages(m, held=False)
-        codes = [self.format.convert(stage, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
-        begin = delay(m, last, timing.CONVERT, "begin", reset_less=False)
-        end = delay(m, last, config.beats + timing.CONVERT - 1, "end", reset_less=False)
-        self._emit(m, codes, begin, end, blocks[-1])
+        m.submodules.converter = converter = BlockConverter(config)
+        m.d.comb += [
+            converter.i[p].eq(delay(m, x, collect + config.beats - 2, f"wait_{p}")) for p, x in enumerate(lanes)
+        ]
+        m.d.comb += [
+            converter.valid.eq(delay(m, valid, config.beats - 1, "converting", reset_less=False)),
+            converter.first.eq(last),
+            converter.block.eq(block),
+            converter.reset_noise.eq(self.reset_noise),
+            self.word.eq(converter.word),
+            self.done.eq(converter.done),
+            self.nonfinite.eq(converter.wild),
+            self.saturated.eq(converter.saturated),
+        ]
         return m
 
     def _block(self, m, valid, first, last, peak, wild, ctrl):
@@ -99,21 +102,3 @@ class Quantizer(Component):
                 block.wild.eq(any_wild),
             ]
         return block
-
-    def _noise(self, m, active, block):
-        if not self.config.stochastic:
-            return [Const(0, NOISE_BITS)] * self.config.mfu_lanes
-        m.submodules.noise = noise = Noise(self.config.mfu_lanes)
-        m.d.comb += noise.reset.eq(self.reset_noise)
-        m.d.comb += noise.step.eq(active & (block.rounding == Rounding.STOCHASTIC))
-        return noise.noise
-
-    def _emit(self, m, codes, begin, end, block):
-        """Collect the mantissas; the last beat completes the word."""
-        native, lanes = self.config.native, self.config.mfu_lanes
-        outside = Cat(over for over, _ in codes).any() & block.static
-        mant = self.word.mant
-        m.d.sync += [mant[k].eq(mant[k + lanes]) for k in range(native - lanes)]
-        m.d.sync += [mant[native - lanes + p].eq(code) for p, (_, code) in enumerate(codes)]
-        m.d.sync += [self.word.exp.eq(block.base - self.format.offset), self.nonfinite.eq(block.wild)]
-        m.d.sync += [self.saturated.eq(outside | (self.saturated & ~begin)), self.done.eq(end)]

@@ -9,14 +9,15 @@ import numpy as np
 
 from concord.image import Phase
 from concord.image.feeder_scripts import InputTransfer, LinkFormat, Route, Rows
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
-#: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte, with two, and from
-#: the code book, of one outside of the image, of padding, of a vector, of one that is converted beside N, of a window,
-#: and of an exponent.
-ELEMENT, LONG_ELEMENT, CODED_ELEMENT, OUTSIDE, PADDING = 3, 4, 5, 2, 1
-VECTOR, CONVERTED, WINDOW, EXPONENT = 3, 3, 1, 3
+#: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element with one byte, with two, or of the border, beside
+#: the elements of a vector, of a window, and of an exponent.
+ELEMENT, LONG_ELEMENT, VECTOR, WINDOW, EXPONENT = 1, 2, 1, 1, 3
+#: Behind the number of a vector's last element, to convert it beside its beats, and to write it.
+CLOSING, CONVERTING, WRITING = 1, 6, 5
 #: For the words of a script with a FILL, to start a run and notice its end, to fetch a vector, and to pass to the next
 #: one of its elements.
 FILLING, RUNNING, FETCHING, PASSING = 24, 16, 15, 1
@@ -136,29 +137,51 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     height -= rows.top
     tiles = -(-feed.lanes // native)
     element = ELEMENT if transfer.size == 1 else LONG_ELEMENT
-    if transfer.kind is LinkFormat.CODED:
-        element = CODED_ELEMENT
     vector = VECTOR + (EXPONENT if transfer.kind is LinkFormat.BLOCKS else 0)
-    if transfer.kind is not LinkFormat.BLOCKS and transfer.port.region is RegionId.NARROW:
-        vector += native + CONVERTED
+    least = _least(transfer)
     if feed.single:
         lanes = [min(native, channels - tile * native) for tile in range(tiles)]
         sizes = [count * transfer.size + (transfer.kind is LinkFormat.BLOCKS) for count in lanes]
-        spent = [count * element + (native - count) * PADDING + vector for count in lanes]
+        spent = [max(least, count * element + vector + WINDOW * (k == tiles)) for k, count in enumerate(lanes, 1)]
         vectors = rows.count * feed.windows[1] * tiles
         ends = np.cumsum(sizes * (rows.count * feed.windows[1])).tolist()
         free = np.array([0, *ends[:-1]])
         free[vectors - rows.held * feed.windows[1] * tiles :] = 0  # nothing is let go there
-        return list(zip(ends, spent * (rows.count * feed.windows[1]), free.tolist(), strict=True))
+        spent = spent * (rows.count * feed.windows[1])
+        spent[-1] += _converting(transfer)
+        return list(zip(ends, spent, free.tolist(), strict=True))
     y0 = feed.origin[0] + rows.first * feed.stride[0] - rows.top
     ys = y0 + np.arange(rows.count)[:, None] * feed.stride[0] + np.arange(kh) * feed.dilation[0]
     xs = feed.origin[1] + np.arange(feed.windows[1])[:, None] * feed.stride[1] + np.arange(kw) * feed.dilation[1]
     inside = ((ys >= 0) & (ys < height)).sum(1)[:, None] * ((xs >= 0) & (xs < width)).sum(1) * channels
-    outside, padding = feed.lanes - inside, tiles * native - feed.lanes
-    cycles = WINDOW + inside * element + outside * OUTSIDE + padding * PADDING + tiles * vector
+    elements = inside * element + (feed.lanes - inside) * ELEMENT
+    full = elements * native / feed.lanes  # of a vector; which of its elements are outside makes little difference
+    cycles = (tiles - 1) * np.maximum(least, full + vector)
+    cycles = np.rint(cycles + np.maximum(least, elements - (tiles - 1) * full + vector + WINDOW)).astype(int)
+    cycles[-1, -1] += _converting(transfer)
     bottom, right = np.clip(ys.max(1), -1, height - 1), np.clip(xs.max(1), -1, width - 1)
     needed = np.maximum(bottom[:, None] * transfer.line + (right + 1) * transfer.pixel, 0)
     free = np.maximum(y0 + np.arange(rows.count) * feed.stride[0], 0) * transfer.line
     free[rows.count - rows.held :] = 0  # nothing is let go there
     every = np.repeat(free, feed.windows[1])
     return list(zip(needed.ravel().tolist(), cycles.ravel().tolist(), every.tolist(), strict=True))
+
+
+def _least(transfer: InputTransfer) -> int:
+    """Cycles from a vector to the next one, however few elements they have."""
+    close = CLOSING + (timing.FEEDER_CODE if transfer.kind is LinkFormat.CODED else timing.FEEDER_NUMBER)
+    if not _converts(transfer):
+        return close + WRITING
+    # The vector before must have been played, and the one before that must have been written.
+    beats = timing.feeder_beats(transfer.config)
+    return max(close + beats - 2, -(-(close + beats + CONVERTING + WRITING) // 2))
+
+
+def _converting(transfer: InputTransfer) -> int:
+    """Cycles that the last vector takes longer because it is converted."""
+    return timing.feeder_beats(transfer.config) + CONVERTING if _converts(transfer) else 0
+
+
+def _converts(transfer: InputTransfer) -> bool:
+    """Whether vectors are made of numbers, for narrow memory."""
+    return transfer.kind is not LinkFormat.BLOCKS and transfer.port.region is RegionId.NARROW

@@ -120,6 +120,23 @@ def quantizer_latency(config: NpuConfig) -> int:
     return 1 + CONVERT + max_tree(config.mfu_lanes) + config.beats
 
 
+# Feeder ---------------------------------------------------------------------------------------------------------------
+
+#: From the address of an element's last byte to its number, and to that of the code book for it.
+FEEDER_NUMBER = BLOCK_RAM
+FEEDER_CODE = 2 * BLOCK_RAM
+
+
+def feeder_lanes(config: NpuConfig) -> int:
+    """Elements that the feeder converts at a time."""
+    return min(2, config.native)
+
+
+def feeder_beats(config: NpuConfig) -> int:
+    """Cycles in which it takes those of a vector."""
+    return config.native // feeder_lanes(config)
+
+
 # Element-serial pipe ------------------------------------------------------------------------------------------------
 
 #: From an address to the word of a memory of columns.
