@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from concord.spec.links import LinkKind
 from concord_rtl.flow.bitstream import Goal
 from concord_rtl.flow.gates.simulate import NetlistStage, contents_text, fill, library_of, netlist_of
 from concord_rtl.flow.plan import (
@@ -47,13 +48,15 @@ def gates(
     clock_mhz: float | None,
     baud: int | None,
 ) -> None:
-    """Simulate the netlist that a bitstream is made of.
+    """Simulate the netlist that a bitstream with the serial port is made of.
 
     Prints the library of its simulation, which the software takes in place of that of the RTL. Steps of the flow that
     are missing are done, place and route with seed 1.
     """
-    plan = Plan(board_name, preset_name, image, build, Console(stderr=True))
+    plan = Plan(board_name, preset_name, image, build, Console(stderr=True), link_name=LinkKind.UART.value)
     plan.choose(clock_mhz, baud)
+    rate = plan.link.baud
+    assert rate is not None
     plan.synthesize()
     flow, board = plan.flow, plan.board
     if stage == NetlistStage.ROUTED and not flow.is_routed:
@@ -67,8 +70,6 @@ def gates(
                 f"{', '.join(filled.lost)}: the netlist cannot hold the contents; load them over the link"
             )
         fill(netlist, flow.family, filled.rams)
-        if plan.link.baud is None:
-            raise NetlistError(f"the link must be a serial port, not {plan.link.name}")
-        click.echo(library_of(netlist, board, plan.hz, plan.link.baud, plan.measures))
+        click.echo(library_of(netlist, board, plan.hz, rate, plan.measures))
     except NetlistError as error:
         raise click.ClickException(str(error)) from error

@@ -14,6 +14,7 @@ from concord_rtl.families import ICE40
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.bram import BlockRams, Store
+from concord_rtl.flow.clocking import tunable
 from concord_rtl.flow.gates.simulate import NetlistStage, contents_text, fill, library_of, models_of, netlist_of, steps
 from concord_rtl.netlists.circuit import Circuit, Clock
 from concord_rtl.netlists.netlist import Netlist, NetlistError, text_of
@@ -44,21 +45,40 @@ def flow(request, tmp_path_factory):
 def replies(netlist, flow, data=DATA):
     """What the netlist answers, byte by byte; shorter than ``data`` if it stops."""
     board = flow.board
-    transport = RtlTransport(library_of(netlist, board, BOARDS[board.name], BAUD, board.family == "ecp5"))
-    found = b""
+    return replies_of(RtlTransport(library_of(netlist, board, BOARDS[board.name], BAUD, board.family == "ecp5")), data)
+
+
+def replies_of(transport, data):
+    """What comes back over the line, byte by byte; shorter than ``data`` if nothing comes."""
+    answer = b""
     for byte in data:
         transport.write(bytes([byte]))
         reply = transport.read(1, 0.01)
         if not reply:
             break
-        found += reply
+        answer += reply
     transport.close()
-    return found
+    return answer
 
 
 @pytest.mark.parametrize("stage", list(NetlistStage))
 def test_a_netlist_does_what_the_model_does(flow, stage):
     assert replies(netlist_of(flow, stage), flow) == MixerModel(*INIT).replies(DATA)
+
+
+@pytest.mark.parametrize(
+    ("name", "hz", "baud"),
+    [("orangecrab-25f", 60e6, 1_000_000), ("icepi-zero", 60e6, 3_000_000), ("icepi-zero", 50e6, 3_000_000),
+     ("colorlight-i9", 60e6, 115_200)],
+)  # fmt: skip
+def test_the_serial_port_of_other_boards(tmp_path, name, hz, baud):
+    """With other oscillators and bit rates; one of them runs at the clock of its oscillator."""
+    board = board_named(name)
+    made = Flow(board, tmp_path, Console(quiet=True))
+    made.generate(lambda: BoardTop(Mixer(*INIT), board, clock_hz=hz, link=uart(baud)), "mixer")
+    made.synthesize()
+    library = library_of(netlist_of(made, NetlistStage.SYNTHESIS), board, hz, baud, tunable(board, hz))
+    assert replies_of(RtlTransport(library), DATA[:100]) == MixerModel(*INIT).replies(DATA[:100])
 
 
 @pytest.mark.parametrize("stage", list(NetlistStage))
