@@ -10,6 +10,8 @@ import pytest
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
 from concord.derive.backends.torch_file import write_torch
+from concord.derive.c.program import CProgram, compiler
+from concord.derive.c.source import write_c
 from concord.derive.flags import by_layer
 from concord.derive.model import derive_package
 from concord.host import connect
@@ -23,6 +25,7 @@ CONFIGS = {
     "two engines": TINY.replace(engines=2),
     "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
 }
+needs_c = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason=NO_TORCH)
 
 
@@ -54,6 +57,12 @@ def on_onnxruntime(model, folder, inputs):
     return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
 
 
+def on_c(model, folder, inputs):
+    """The same of the C text, without what the host computes."""
+    write_c(model.npu_part, folder / "model.c")
+    return CProgram(folder / "model.c", model.npu_part, [compiler()], ["-O1"]).run_with_flags(inputs)
+
+
 def networks(package, backend, folder, samples):
     """Compare a compiled network with the emulator: outputs of the NPU, and what the host computes from them."""
     rng = np.random.default_rng(5)
@@ -82,5 +91,8 @@ def emulated_flags(image, inputs, group=1):
     return {where: {flag: sorted(mine) for flag, mine in names.items()} for where, names in found.items()}
 
 
-compiled = pytest.mark.parametrize("backend", [on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])
-every = pytest.mark.parametrize("backend", [on_numpy, on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])
+_TORCH, _C = pytest.param(on_torch, marks=needs_torch), pytest.param(on_c, marks=needs_c)
+compiled = pytest.mark.parametrize("backend", [on_onnxruntime, _TORCH, _C])
+#: Those that have what the host computes; and all of them.
+every = pytest.mark.parametrize("backend", [on_numpy, on_onnxruntime, _TORCH])
+with_c = pytest.mark.parametrize("backend", [on_numpy, on_onnxruntime, _TORCH, _C])

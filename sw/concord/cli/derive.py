@@ -23,7 +23,7 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
 @click.option(
     "--flags/--no-flags",
     default=None,
-    help="Compute the sticky flags of the NPU, too. Python files do by default, ONNX graphs do not.",
+    help="Compute the sticky flags of the NPU, too. Files of Python and C do by default, ONNX graphs do not.",
 )
 @click.option(
     "--bytes",
@@ -36,7 +36,7 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
 @click.option(
     "--npu-part",
     is_flag=True,
-    help="Of a host in C: leave out what the host computes in front of the NPU and behind it, such as a softmax at the "
+    help="Of files in C: leave out what the host computes in front of the NPU and behind it, such as a softmax at the "
     "end; inputs and outputs are those of the NPU.",
 )
 @readable
@@ -45,8 +45,9 @@ def derive(
 ) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
-    The program is read, not the network that it was made of: it may be written by hand. With --to c-host it is the
-    software of a microcontroller that drives an NPU, with the image in it.
+    The program is read, not the network that it was made of: it may be written by hand. With --to c it is C99 for any
+    processor, in integers. With --to c-host it is the software of a microcontroller that drives an NPU, with the image
+    in it.
     """
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
@@ -59,9 +60,12 @@ def derive(
             raise ValueError("--flags and --no-flags are for models; a host reads the flags of the NPU in every run")
         echo(f"{output}: {backend.write(image, output, _byte_ranges(bytes_of), npu_part)}")
         return
-    if bytes_of or npu_part:
-        raise ValueError("--bytes and --npu-part are for hosts in C; models have all of the network, and take floats")
+    if bytes_of:
+        raise ValueError("--bytes is for hosts in C; models take floats")
+    if npu_part and backend.host:
+        raise ValueError("--npu-part is for files in C; other models have all of the network")
     model = derived(image, backend.flags if flags is None else flags)
+    model = model.npu_part if npu_part else model
     backend.write(model, output)
     echo(f"{output}: {summary(model)}")
 

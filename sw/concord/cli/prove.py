@@ -41,7 +41,8 @@ STATUS = 1
     "--with",
     "only",
     metavar="NAMES",
-    help="Compare only these of numpy,onnx,torch,reference,rtl; all that are installed by default.",
+    help="Compare only these of numpy,onnx,torch,c,reference,rtl; by default all that are installed, but for c, which "
+    "is compiled.",
 )
 @click.option(
     "--rtl-samples",

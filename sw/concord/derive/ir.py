@@ -24,7 +24,7 @@ Numbers
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -515,6 +515,11 @@ class Model:
     grids: dict[str, InputGrid] = field(default_factory=dict)
     front: Graph | None = None
     flags: Flags | None = None
+
+    @property
+    def npu_part(self) -> Model:
+        """The model without what the host computes: inputs and outputs are those of the NPU."""
+        return replace(self, host_partition=None, front=None)
 
     @property
     def sources(self) -> dict[str, Shape]:

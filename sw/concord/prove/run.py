@@ -126,7 +126,8 @@ def _derived(
     """Derived software of all kinds that are there."""
     comparisons = []
     for name, runtime in RUNTIMES.items():
-        why = "not asked for" if only is not None and name not in only else runtime.missing
+        asked = name in only if only is not None else not runtime.asked
+        why = runtime.missing if asked else "not asked for" + f"; --with {name} does it" * (only is None)
         if why and only is not None and name in only:
             raise ValueError(f"{runtime.label} cannot be run: {why}")
         if why:

@@ -1,8 +1,9 @@
-"""Derived software as something that computes outputs: by NumPy, ONNX Runtime, PyTorch."""
+"""Derived software as something that computes outputs: by NumPy, ONNX Runtime, PyTorch, a compiler of C."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from concord.derive import ir
 from concord.derive.backends.registry import BACKENDS
+from concord.derive.c.program import CProgram, compiler
 from concord.derive.flags import by_layer
 from concord.derive.modules import module_of
 from concord.utils.extras import install_command, missing
@@ -37,6 +39,8 @@ class Runtime:
         What must be there, its name for ``pip``, and the extra of the project that has it.
     backend : str
         Of :mod:`concord.derive`.
+    asked : bool
+        Whether it is run only if somebody asks for it.
     """
 
     label: str
@@ -44,6 +48,12 @@ class Runtime:
     package: str
     extra: str
     backend: str
+    asked: bool = False
+
+    @property
+    def host(self) -> bool:
+        """Whether it has what the host computes."""
+        return BACKENDS[self.backend].host
 
     @property
     def missing(self) -> str:
@@ -60,9 +70,10 @@ class Runtime:
     def load_flagged(self, model: ir.Model, folder: Path, name: str) -> FlaggedRun:
         """Write a model to a file in ``folder``, and load that; a model without flags raises none."""
         backend = BACKENDS[self.backend]
+        model = model if backend.host else model.npu_part
         path = folder / f"{name}_{self.backend}{backend.suffix}"
         backend.write(model, path)
-        return _LOADERS[self.backend](path, model.flags is not None)
+        return _LOADERS[self.backend](path, model)
 
     def load(self, model: ir.Model, folder: Path, name: str) -> Run:
         """The same without flags."""
@@ -70,18 +81,38 @@ class Runtime:
         return lambda inputs: run(inputs)[0]
 
 
-def _numpy(path: Path, flags: bool) -> FlaggedRun:
-    module = module_of(path)
+@dataclass(frozen=True)
+class CompiledC(Runtime):
+    """Files of C, compiled here."""
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be run here; empty if it can."""
+        return "" if compiler() else "there is no C compiler (cc, gcc or clang)"
+
+    @property
+    def version(self) -> str:
+        """First line of what the compiler says of itself."""
+        done = subprocess.run([str(compiler()), "--version"], capture_output=True, text=True, check=True)
+        return done.stdout.partition("\n")[0]
+
+
+def _numpy(path: Path, model: ir.Model) -> FlaggedRun:
+    module, flags = module_of(path), model.flags is not None
     return lambda inputs: module.run(inputs, flags=True) if flags else (module.run(inputs), {})
 
 
-def _torch(path: Path, flags: bool) -> FlaggedRun:
-    module = module_of(path)
-    model = module.Model()
-    return lambda inputs: module.run(inputs, model, flags=True) if flags else (dict(module.run(inputs, model)), {})
+def _torch(path: Path, model: ir.Model) -> FlaggedRun:
+    module, flags = module_of(path), model.flags is not None
+    loaded = module.Model()
+    return lambda inputs: module.run(inputs, loaded, flags=True) if flags else (dict(module.run(inputs, loaded)), {})
 
 
-def _onnx(path: Path, flags: bool) -> FlaggedRun:
+def _c(path: Path, model: ir.Model) -> FlaggedRun:
+    return CProgram(path, model, [str(compiler())]).run_with_flags
+
+
+def _onnx(path: Path, model: ir.Model) -> FlaggedRun:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -100,11 +131,17 @@ def _onnx(path: Path, flags: bool) -> FlaggedRun:
     return run
 
 
-_LOADERS: dict[str, Callable[[Path, bool], FlaggedRun]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
+_LOADERS: dict[str, Callable[[Path, ir.Model], FlaggedRun]] = {
+    "numpy": _numpy,
+    "torch": _torch,
+    "onnx": _onnx,
+    "c": _c,
+}
 
 #: By the name on the command line.
 RUNTIMES = {
     "numpy": Runtime("NumPy", "numpy", "numpy", "", "numpy"),
     "onnx": Runtime("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx"),
     "torch": Runtime("PyTorch", "torch", "torch", "torch", "torch"),
+    "c": CompiledC("C", "", "", "", "c", asked=True),
 }

@@ -10,7 +10,7 @@ from concord.host import connect
 from concord.overflow import analyse_machine
 from concord.spec.presets import TINY, with_accumulator
 from support.compiled_nets import ROOMY, perceptron, residual
-from support.derived_backends import emulated_flags, needs_torch, on_numpy, on_onnxruntime, on_torch
+from support.derived_backends import emulated_flags, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 
@@ -19,10 +19,9 @@ CONFIGS = {
     "30 bits, 24 kept": TINY.replace(acc_width=24, acc_register=30, engines=2, lanes=4),
     "44 bits": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=44, acc_register=44),
 }
-backends = pytest.mark.parametrize("backend", [on_numpy, on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])
 
 
-@backends
+@with_c
 @pytest.mark.parametrize("config", CONFIGS)
 def test_random_programs(config, backend, tmp_path):
     words, memories = random_program(CONFIGS[config], program_rng(f"register {config}"), 8)
@@ -35,7 +34,7 @@ def test_random_programs(config, backend, tmp_path):
     same(evaluate.run(model, inputs), want)
 
 
-@backends
+@with_c
 @pytest.mark.parametrize("net", [perceptron, residual])
 def test_networks_whose_sums_end(net, backend, tmp_path):
     """Three bits less than the samples need: results are those of the emulator, not those of a wide register."""

@@ -563,7 +563,7 @@ def test_the_command(tmp_path):
             ["-o", tmp_path / "net.c", "--bytes", "x=0,70000"],
             "bytes of input 'x' must hold finite numbers within ±65504",
         ),
-        (["-o", tmp_path / "net.py", "--npu-part"], "--bytes and --npu-part are for hosts in C"),
+        (["-o", tmp_path / "net.py", "--npu-part"], "--npu-part is for files in C"),
         (["--to", "c-host", "-o", tmp_path / "2.c"], "output must be a file like net.c"),
         (["--to", "c-host", "-o", tmp_path / "concord_host.c"], "output must be a file like net.c"),
     ):

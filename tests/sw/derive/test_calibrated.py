@@ -12,7 +12,7 @@ from concord.networks.calibrated import choose_formats
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_85F
 from concord_bench.tasks import TASKS, calibration, load
-from support.derived_backends import emulated_flags, every
+from support.derived_backends import emulated_flags, with_c
 from support.derived_modules import emulated, same
 from support.trained import DATA, needs_data
 
@@ -37,7 +37,7 @@ def compiled(name):
 
 
 @pytest.mark.slow
-@every
+@with_c
 @pytest.mark.parametrize("name", NETS)
 def test_same_bits_and_flags(name, backend, tmp_path):
     package, model, x = compiled(name)

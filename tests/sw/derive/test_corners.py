@@ -13,7 +13,7 @@ from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support.derive_models import Maker, assert_equal
-from support.derived_backends import every
+from support.derived_backends import with_c
 from support.derived_modules import emulated, image_of_memories, load_derived, program_rng, random_inputs, same
 from support.program_gen import random_program
 
@@ -98,7 +98,7 @@ def test_circles_that_are_no_recurrence(name, changes, tmp_path):
     same(load_derived(derive_image(image), tmp_path).run(inputs), emulated(image, inputs))
 
 
-@every
+@with_c
 @pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
 def test_sums_between_24_and_25_bits(kind, backend, tmp_path):
     """One unit above the middle of two binary16 numbers: float32 has no such unit from 2**24 units on."""
@@ -137,7 +137,7 @@ def test_the_text_of_every_slice():
         assert eval(f"np.arange(5)[{text}]").tolist() == want, (start, step, count)
 
 
-@every
+@with_c
 def test_every_slice(backend, tmp_path):
     m = Maker()
     x, found, listed = m.input((5, 2)), [], list(slices())
@@ -149,7 +149,7 @@ def test_every_slice(backend, tmp_path):
         assert np.array_equal(results[f"output/{k}"], given[:, [start + i * step for i in range(count)]]), listed[k]
 
 
-@every
+@with_c
 @pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
 def test_sums_between_53_and_54_bits(kind, backend, tmp_path):
     """One unit above the middle of two binary16 numbers: float64 has no such unit from 2**53 units on."""

@@ -18,7 +18,7 @@ from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
-from support.derived_backends import CONFIGS, emulated_flags, every, needs_torch, on_numpy
+from support.derived_backends import CONFIGS, emulated_flags, needs_torch, on_c, on_numpy, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 
@@ -30,7 +30,7 @@ def on_golden(model, folder, inputs):
         return evaluate.run(model, inputs, words), by_layer(words)
 
 
-@every
+@with_c
 @pytest.mark.parametrize("name", MODELS)
 def test_operations(name, backend, tmp_path):
     """Operations of every kind have the flags of the golden model, not more and not fewer."""
@@ -39,15 +39,15 @@ def test_operations(name, backend, tmp_path):
     assert backend(model, tmp_path, inputs)[1] == on_golden(model, tmp_path, inputs)[1]
 
 
-@every
+@with_c
 def test_no_samples(backend, tmp_path):
-    """NumPy files refuse that, as the driver does; graphs and modules have no results, and no flags."""
+    """NumPy files and C refuse that, as the driver does; graphs and modules have no results, and no flags."""
     model = flagged(MODELS["products"]())
     inputs = {key: x[:0] for key, x in samples(model, 1).items()}
     refusal = r"^inputs must have at least one sample, not none$"
     with pytest.raises(ValueError, match=refusal):
         evaluate.run(model, inputs)
-    if backend is on_numpy:
+    if backend in (on_numpy, on_c):
         with pytest.raises(ValueError, match=refusal):
             backend(model, tmp_path, inputs)
         return
@@ -94,7 +94,7 @@ def test_static_exponents_that_may_saturate(greatest, raised):
     assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ()
 
 
-@every
+@with_c
 def test_both_sides_of_every_limit(backend, tmp_path):
     model = flagged(limits())
     inputs = at_limits(model)
@@ -121,7 +121,7 @@ def test_a_limit_that_is_off_by_one_is_noticed(tmp_path):
     assert (codes == 127.5).any() and (codes == 127.4375).any()
 
 
-@every
+@with_c
 @pytest.mark.parametrize("config", CONFIGS)
 def test_random_programs(config, backend, tmp_path):
     """What nobody reads, and what is constant, raises flags, too."""
@@ -157,7 +157,7 @@ halt
 """
 
 
-@every
+@with_c
 def test_what_is_overwritten_and_what_is_constant(backend, tmp_path):
     """The first product is never read, the second one depends on no input."""
     from concord.image import MemorySegment, pack_vectors
@@ -183,7 +183,7 @@ NETS = {
 }
 
 
-@every
+@with_c
 @pytest.mark.parametrize("name", NETS)
 def test_networks(name, backend, tmp_path):
     """By layer, as ``concord run`` shows them, with inputs of ordinary and of enormous size."""
@@ -228,7 +228,7 @@ def test_the_command(tmp_path):
     assert b"ACC_OVERFLOW" in derived("model.onnx", "--flags") and b"ACC_OVERFLOW" not in derived("model.onnx")
 
 
-@every
+@with_c
 @pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
 def test_a_sum_that_just_leaves_the_accumulator(kind, backend, tmp_path):
     """No sum is greater than the power of two behind the greatest number: that one alone is limited, and flagged."""

@@ -26,11 +26,13 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
+from support.derived_backends import needs_c
 from support.derived_modules import NO_TORCH, image_of_memories, program_rng
 from support.program_gen import random_program
 from support.small_examples import SMALL
 
 HERE = ("numpy", "onnx")
+WITH_C = (*HERE, pytest.param("c", marks=needs_c))
 
 
 def network(name="residual", config=ROOMY, batch=1):
@@ -92,6 +94,24 @@ def test_torch():
     assert proof.count.different == 0 and proof.comparisons[0].samples == 9
 
 
+@needs_c
+def test_c():
+    """It has no part of the host, which is said; and is run only for who asks for it."""
+    graph = compiled_nets.perceptron(6, 9, 3)
+    (end,) = graph.outputs
+    graph.nodes.append(Node("Softmax", "shares", (end,), ("shares",), {"axis": 1}))
+    graph.outputs[:], graph.shapes["shares"] = ["shares"], graph.shapes[end]
+    graph.batched.add("shares")
+    package = compile_graph(graph, ROOMY).package
+    assert package.host_graph is not None
+    subject = Subject("softmax", package.image, package)
+    (found,) = prove(subject, samples=5, only=["c"]).comparisons
+    assert found.count.different == 0 and found.count.values > 50
+    assert found.notes == ["what the host computes is left out"]
+    proof = prove(subject, samples=2, machine_samples=0)
+    assert proof.left_out["c"] == "not asked for; --with c does it"
+
+
 # One bit ----------------------------------------------------------------------------------------------
 
 
@@ -126,7 +146,7 @@ def weight_is_noticed(monkeypatch, subject, name):
     assert all(not count.different for count in list(of_layers(one).values())[:before])
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", WITH_C)
 def test_a_bit_of_a_weight(name, residual, monkeypatch):
     weight_is_noticed(monkeypatch, residual, name)
 
@@ -182,7 +202,7 @@ def test_a_bit_of_the_emulator(residual, monkeypatch):
         assert any("v_relu" in line for line in one.first.instructions)
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", WITH_C)
 def test_a_flag_that_is_missing(name, monkeypatch):
     """Random programs raise flags; a kind of derived software that leaves one out differs."""
     words, memories = random_program(TINY, program_rng("flags"), 12)
@@ -339,7 +359,7 @@ def test_a_difference_is_an_exit_status(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--with", "tensorflow"], "must be of numpy, onnx, torch, reference, rtl, not 'tensorflow'"),
+        (["--with", "tensorflow"], "must be of numpy, onnx, torch, c, reference, rtl, not 'tensorflow'"),
         (["-o", "no/such/folder/page.html"], "no/such/folder"),
         (
             ["--with", ""],

@@ -9,6 +9,7 @@ from pathlib import Path
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
 from concord.derive.backends.torch_file import write_torch
+from concord.derive.c.source import write_c
 from concord.derive.c_host.source import write_c_host
 from concord.derive.ir import Model
 
@@ -24,12 +25,15 @@ class Backend:
     write : callable
         ``write(model, path)``.
     flags : bool
-        Whether files have the sticky flags if nothing else is asked for: where they cost nothing in runs without them.
+        Whether files have the sticky flags if nothing else is asked for.
+    host : bool
+        Whether they have what the host computes.
     """
 
     suffix: str
     write: Callable[[Model, Path], None]
     flags: bool
+    host: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ BACKENDS = {
     "numpy": Backend(".py", write_numpy, True),
     "torch": Backend(".py", write_torch, True),
     "onnx": Backend(".onnx", write_onnx, False),
+    "c": Backend(".c", write_c, True, host=False),
 }
 HOSTS = {"c-host": HostBackend(".c", write_c_host)}
 

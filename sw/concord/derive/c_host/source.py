@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from concord.derive.c.texts import C_WORDS, array, comment, literal, number_array
 from concord.derive.c_host.plan import ByteRange, GroupFormat, HostInput, HostPart, HostPlan, plan
 from concord.derive.c_host.spec_header import spec_header
 from concord.derive.names import Names
@@ -25,10 +26,6 @@ SPEC_HEADER = "concord_spec.h"
 _SLOTS, _SLOT_BYTES, _REPLY_BYTES = 8, 256, 256
 #: One WAIT takes at most this part of a second.
 _WAIT_SECONDS = 0.1
-_C_WORDS = (
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool"
-).split()
 
 
 def write_c_host(
@@ -77,9 +74,9 @@ class _Writer:
 
     def __init__(self, made: HostPlan, name: str):
         self.made, self.name, self.upper = made, name, name.upper()
-        names = Names(_C_WORDS)
+        names = Names(C_WORDS)
         self.inputs = [names.new(port.name) for port in made.inputs]
-        names = Names(_C_WORDS)
+        names = Names(C_WORDS)
         self.outputs = [names.new(port.name) for port in made.outputs]
         self._arrays: list[str] = []
         self._spans: dict[tuple[str, ...], str] = {}
@@ -95,10 +92,10 @@ class _Writer:
     def header(self) -> str:
         """The text of the header."""
         name, upper, config = self.name, self.upper, self.made.config
-        title = _comment(str(self.made.image.metadata.get("name", "program")))
+        title = comment(str(self.made.image.metadata.get("name", "program")))
         lines = [
-            f"/* {title}, for {_comment(config.name)}: written by `concord derive --to c-host`. */",
-            *([f"/* Left out: {_comment(self.made.left_out)}. */"] if self.made.left_out else []),
+            f"/* {title}, for {comment(config.name)}: written by `concord derive --to c-host`. */",
+            *([f"/* Left out: {comment(self.made.left_out)}. */"] if self.made.left_out else []),
             f"\n#ifndef {upper}_H\n#define {upper}_H\n",
             '#include "concord_host.h"\n',
             '#ifdef __cplusplus\nextern "C" {\n#endif\n',
@@ -137,9 +134,9 @@ class _Writer:
         """Declarations of what there is with a feeder, or why there is none."""
         made, name = self.made, self.name
         if made.route is None:
-            return [f"\n/* Inputs are laid out by the host: {_comment(made.laid_out)}. */"]
+            return [f"\n/* Inputs are laid out by the host: {comment(made.laid_out)}. */"]
         return [
-            f"\n/* Inputs go to the feeder: {_comment(made.route.text)}.",
+            f"\n/* Inputs go to the feeder: {comment(made.route.text)}.",
             f" * Up to {self.upper}_DEPTH samples may be put before the result of the first is taken. */",
             f"#define {self.upper}_DEPTH {made.route.depth}",
             f"concord_result {name}_put({name}_npu *npu, const {name}_inputs *inputs);",
@@ -159,7 +156,7 @@ class _Writer:
         rows = []
         for k, (region, start, data) in enumerate(_segments(made)):
             if data:
-                self._arrays.append(_number_array("uint8_t", f"segment_{k}", data))
+                self._arrays.append(number_array("uint8_t", f"segment_{k}", data))
                 rows.append(
                     f"{{CONCORD_REGION_{region.name}, {table[region].nbytes}, {start}, {len(data)}, segment_{k}}}"
                 )
@@ -168,17 +165,17 @@ class _Writer:
         phases = []
         for k, phase in enumerate(made.phases):
             parts = [self._part(part) for part in (*phase.inputs, *phase.outputs)]
-            self._arrays.append(_array("concord_part", f"parts_{k}", parts))
+            self._arrays.append(array("concord_part", f"parts_{k}", parts))
             phases.append(f"{{{phase.pc}, {len(phase.inputs)}, {len(phase.outputs)}, parts_{k}}}")
         layers, route = self._layers(), self._route()
         return [
             *self._arrays,
             *([f"static const concord_route route = {{{route}}};"] if route else []),
-            _array("concord_segment", "segments", rows),
-            _array("concord_input", "input_ports", inputs),
-            _array("uint32_t", "output_places", outputs),
-            *([_array("concord_phase", "phases", phases)] if phases else []),
-            *([_array("concord_layer", "layers", layers)] if layers else []),
+            array("concord_segment", "segments", rows),
+            array("concord_input", "input_ports", inputs),
+            array("uint32_t", "output_places", outputs),
+            *([array("concord_phase", "phases", phases)] if phases else []),
+            *([array("concord_layer", "layers", layers)] if layers else []),
         ]
 
     def _route(self) -> str:
@@ -191,18 +188,18 @@ class _Writer:
         for name, (listed, region) in words.items():
             data = to_bytes(listed, table[region].nbytes).tobytes()
             if data:
-                self._arrays.append(_number_array("uint8_t", name, data))
+                self._arrays.append(number_array("uint8_t", name, data))
             names.append(name if data else "NULL")
             sizes.append(str(len(data)))
         parts = [self._part(part) for part in (*route.inputs, *route.outputs)]
-        self._arrays.append(_array("concord_part", "route_parts", parts))
+        self._arrays.append(array("concord_part", "route_parts", parts))
         numbers = [len(route.inputs), len(route.outputs), "route_parts", min(route.chunk, self._slot_bytes)]
         return ", ".join(map(str, [*names, *sizes, *numbers, route.result_bytes, route.depth]))
 
     def _layers(self) -> list[str]:
         metadata = self.made.image.metadata
         starts = metadata.get("program", [])
-        return [f"{{{pc}, {_text(str(metadata['layers'][layer]['name']))}}}" for pc, layer in starts]
+        return [f"{{{pc}, {literal(str(metadata['layers'][layer]['name']))}}}" for pc, layer in starts]
 
     def _input(self, number: int, port: HostInput) -> str:
         grid = powers = middles = "NULL"
@@ -212,15 +209,15 @@ class _Writer:
             self._arrays.append(f"static const concord_grid grid_{number} = {{{fields}}};")
         if port.powers.any():
             powers = f"powers_{number}"
-            self._arrays.append(_array("int8_t", powers, map(str, port.powers.tolist())))
+            self._arrays.append(array("int8_t", powers, map(str, port.powers.tolist())))
         if port.middles.any():
             middles = f"middles_{number}"
-            self._arrays.append(_array("double", middles, map(_double, port.middles.tolist())))
+            self._arrays.append(array("double", middles, map(_double, port.middles.tolist())))
         place = f"offsetof({self.name}_inputs, {self.inputs[number]})"
         book, kind = "NULL", "CONCORD_FLOATS"
         if port.book is not None:
             book, kind = f"book_{number}", "CONCORD_BYTES"
-            self._arrays.append(_number_array("uint16_t", book, port.book.reshape(-1).tolist()))
+            self._arrays.append(number_array("uint16_t", book, port.book.reshape(-1).tolist()))
         tables = f"{grid}, {powers}, {middles}, {_double(port.offset)}, {len(port.powers)}, {port.inner}, {book}"
         return f"{{{place}, {kind}, {port.border:#06x}, {tables}}}"
 
@@ -228,7 +225,7 @@ class _Writer:
         rows = tuple(f"{{{s.first}, {s.step}, {s.stride}, {s.count}, {s.repeats}}}" for s in part.spans)
         if rows not in self._spans:
             self._spans[rows] = f"spans_{len(self._spans)}"
-            self._arrays.append(_array("concord_span", self._spans[rows], rows))
+            self._arrays.append(array("concord_span", self._spans[rows], rows))
         form = f"CONCORD_{GroupFormat(part.format).name}"
         numbers = f"{part.lanes}, {part.last}, {part.tiles}, {part.groups}, {part.address}"
         return f"{{{part.port}, {form}, {numbers}, {self._spans[rows]}}}"
@@ -295,17 +292,6 @@ class _Writer:
 # Texts of C -----------------------------------------------------------------------------------------
 
 
-def _comment(text: str) -> str:
-    """A text that may stand in a comment."""
-    return "".join(c if " " <= c <= "~" else "_" for c in text).replace("*/", "* /").replace("/*", "/ *")
-
-
-def _text(text: str) -> str:
-    """A text as a literal of C; other characters than printable ASCII ones as underscores."""
-    plain = "".join(c if " " <= c <= "~" else "_" for c in text)
-    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?") + '"'
-
-
 def _double(value: float) -> str:
     """Exactly this number: with 17 digits a compiler that follows IEEE 754 reads it back."""
     return repr(float(value))
@@ -313,15 +299,5 @@ def _double(value: float) -> str:
 
 def _member(name: str, shape: Shape, original: str, coded: bool = False) -> str:
     sizes = "".join(f"[{size}]" for size in shape)
-    text = "" if original == name else f" /* {_comment(original)} */"
+    text = "" if original == name else f" /* {comment(original)} */"
     return f"    {'uint8_t' if coded else 'float'} {name}{sizes};{text}"
-
-
-def _array(kind: str, name: str, rows: Iterable[str]) -> str:
-    body = "".join(f"    {row},\n" for row in rows)
-    return f"static const {kind} {name}[] = {{\n{body}}};"
-
-
-def _number_array(kind: str, name: str, values: Sequence[int]) -> str:
-    lines = [", ".join(map(str, values[at : at + 20])) for at in range(0, len(values), 20)]
-    return _array(kind, name, lines)

@@ -1,0 +1,45 @@
+"""Functions of C that files hold: those that a text calls, and what these call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+
+_FILES = ("arithmetic.c", "windows.c", "real.c")
+#: Types and types of indices that functions of data movement are there for.
+_TYPES = ("int8", "int16", "uint16")
+_INDICES = ("uint16", "int32")
+_NAME = re.compile(r"^(?:static inline [\w ]+?\**|\} )(\w+)[(;]", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@cache
+def functions() -> dict[str, str]:
+    """Texts of all functions and types by name, in an order in which each stands behind those that it calls."""
+    texts: dict[str, str] = {}
+    for file in _FILES:
+        whole = files(__package__).joinpath("library", file).read_text(encoding="utf-8")
+        for part in whole.split("\n\n\n")[1:]:
+            for text in _of_types(part.strip()):
+                match = _NAME.search(text)
+                assert match is not None, text
+                texts[match[1]] = text
+    return texts
+
+
+def _of_types(text: str) -> Iterable[str]:
+    for kind in _TYPES if "TYPE" in text else ("",):
+        for index in _INDICES if "INDEX" in text else ("",):
+            yield text.replace("TYPE", kind).replace("INDEX", index)
+
+
+def called(text: str) -> list[str]:
+    """Texts of the functions that a text needs, in order."""
+    known, needed, waiting = functions(), set[str](), [text]
+    while waiting:
+        new = {word for word in _WORD.findall(waiting.pop()) if word in known} - needed
+        needed |= new
+        waiting += [known[name] for name in new]
+    return [part for name, part in known.items() if name in needed]

@@ -1,0 +1,59 @@
+"""Buffers in one arena: those that are never needed at the same time may have the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Bytes that places are multiples of.
+ALIGNMENT = 4
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of the arena.
+
+    Parameters
+    ----------
+    name : str
+        In C.
+    kind : str
+        Type of an element without ``_t``.
+    elements : int
+    first, last : int
+        Steps from and to which it is needed, both included.
+    offset : int
+        Bytes from the start of the arena.
+    """
+
+    name: str
+    kind: str
+    elements: int
+    first: int = -1
+    last: int = -1
+    offset: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, a multiple of the alignment."""
+        return -(-self.elements * (1 if self.kind == "int8" else 2) // ALIGNMENT) * ALIGNMENT
+
+    def use(self, first: int, last: int) -> None:
+        """It is needed in these steps, too."""
+        self.first = first if self.first < 0 else min(self.first, first)
+        self.last = max(self.last, last)
+
+
+def place(buffers: Iterable[Buffer]) -> int:
+    """Give every buffer its place, the largest first, each as low as it fits; returns the bytes of the arena."""
+    placed: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda some: (-some.nbytes, some.first)):
+        beside = [other for other in placed if other.first <= buffer.last and buffer.first <= other.last]
+        offset = 0
+        for other in sorted(beside, key=lambda some: some.offset):
+            if other.offset >= offset + buffer.nbytes:
+                break
+            offset = max(offset, other.offset + other.nbytes)
+        buffer.offset = offset
+        placed.append(buffer)
+    return max((buffer.offset + buffer.nbytes for buffer in placed), default=0)

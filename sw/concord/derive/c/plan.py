@@ -1,0 +1,475 @@
+"""Which nodes are computed together, and what is copied before: the model as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from concord.derive import ir
+from concord.derive.backends.names import runs_of_layers
+from concord.derive.c.products import BlockView, block_view, constant_codes
+from concord.derive.c.storage import BlockLayout, Form, Place, Storage, View, moved, whole
+from concord.derive.c.views import RowAccess, reach
+from concord.derive.names import Names
+from concord.spec.formats import ExponentMode
+
+_MOVES = (ir.Gather, ir.Reshape, ir.Transpose, ir.Slice, ir.Concat, ir.MapWindows)
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """What a node reads, row by row.
+
+    Parameters
+    ----------
+    view : View
+        Halves, or mantissas.
+    blocks : BlockView or None
+        Of mantissas.
+    own : Storage or None
+        If it is computed by the same group: then rows are read at their own position.
+    """
+
+    view: View
+    blocks: BlockView | None = None
+    own: Storage | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupNode:
+    """A node of a group, where its rows go, and what they are made of."""
+
+    node: ir.ModelNode
+    target: Storage
+    operands: tuple[Operand, ...]
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that are computed position by position.
+
+    Parameters
+    ----------
+    positions : int
+    dims : tuple of int
+        Sizes of the loops over positions.
+    nodes : list of GroupNode
+    """
+
+    positions: int
+    dims: tuple[int, ...]
+    nodes: list[GroupNode] = field(default_factory=list)
+
+    @property
+    def made(self) -> set[Storage]:
+        """What it computes."""
+        return {some.target for some in self.nodes}
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """A view that becomes a storage."""
+
+    target: Storage
+    view: View
+
+
+@dataclass(frozen=True, eq=False)
+class SliceCopy:
+    """Entry t of one that becomes, or comes from, the whole of the other: of a loop over ``count`` entries."""
+
+    target: Storage
+    view: View
+    count: int
+    into: bool
+
+
+@dataclass(eq=False)
+class LoopSteps:
+    """Iterations of steps.
+
+    Parameters
+    ----------
+    count : int
+    kept : tuple of Storage
+        What is kept from one iteration to the next, or grows with them.
+    body : list of steps
+    """
+
+    count: int
+    kept: tuple[Storage, ...]
+    body: list[Step]
+
+
+Step = Group | Copy | SliceCopy | LoopSteps
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSteps:
+    """Steps of a layer."""
+
+    layer: str
+    nodes: tuple[ir.ModelNode, ...]
+    steps: list[Step]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedInput:
+    """An input: its storage, and what the host does to it."""
+
+    name: str
+    value: ir.Value
+    storage: Storage
+    prepare: ir.Prepare | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A model as steps."""
+
+    inputs: tuple[PreparedInput, ...]
+    outputs: tuple[tuple[str, Storage], ...]
+    layers: tuple[LayerSteps, ...]
+
+
+def plan(model: ir.Model, names: Names) -> Plan:
+    """The steps of a model; ``names`` are those of the file."""
+    return _Planner(model, names).plan()
+
+
+def port_names(model: ir.Model, names: Names) -> tuple[list[str], list[str]]:
+    """Names of inputs and of outputs in C."""
+    return [names.new(value.name) for value in model.inputs], [names.new(value.name) for value in model.outputs]
+
+
+class _Planner:
+    def __init__(self, model: ir.Model, names: Names):
+        self.model, self.names = model, names
+        self.input_names, self.output_names = port_names(model, names)
+        self.views: dict[ir.Value, View] = {}
+        self.copies: list[Copy | SliceCopy] = []
+        self._copied: dict[tuple[Storage, ...], list[tuple[View, Storage]]] = {}
+        self.steps: list[Step] = []
+        self.inputs: list[PreparedInput] = []
+        self.outputs: dict[ir.Value, tuple[str, Storage]] = {}
+
+    def plan(self) -> Plan:
+        """All steps, with the forms that storages are read in."""
+        prepared: dict[ir.Value, ir.Value] = {}
+        for node in self.model.body:
+            if isinstance(node, ir.Prepare):
+                if node.x not in self.model.inputs or node.x in prepared:
+                    raise ValueError(f"Prepare of {node.layer or node.output.name} must read an input, alone, in C")
+                prepared[node.x] = node.output
+        prepares = {node.x: node for node in self.model.body if isinstance(node, ir.Prepare)}
+        for value, name in zip(self.model.inputs, self.input_names, strict=True):
+            storage = Storage(name, value.shape, Place.INPUT)
+            prepare = prepares.get(value)
+            self.views[value if prepare is None else prepare.output] = whole(storage)
+            self.inputs.append(PreparedInput(self.model.names[value.name], value, storage, prepare))
+        layers = []
+        for layer, nodes in runs_of_layers(self.model.body):
+            self.steps = []
+            for node in nodes:
+                self._node(node)
+            if self.steps:
+                layers.append(LayerSteps(layer, tuple(nodes), self.steps))
+        self._forms()
+        outputs = tuple(self.outputs[value] for value in self.model.outputs)
+        return Plan(tuple(self.inputs), outputs, tuple(layers))
+
+    def _forms(self) -> None:
+        """What is copied is needed as its copies are."""
+        changed = True
+        while changed:
+            changed = False
+            for copy in self.copies:
+                for source in copy.view.sources:
+                    new = copy.target.forms - source.forms
+                    changed |= bool(new)
+                    source.forms |= new
+
+    # Nodes ------------------------------------------------------------------------------------------
+
+    def _node(self, node: ir.ModelNode) -> None:
+        match node:
+            case ir.Constant():
+                storage = Storage(self.names.new(node.output.name), node.data.shape, Place.CONSTANT, data=node.data)
+                self.views[node.output] = whole(storage)
+            case ir.Prepare():
+                pass
+            case ir.ToBinary16():
+                if node.x not in self.views:
+                    raise ValueError(f"{node.layer or node.output.name} must read an input as it is prepared, in C")
+                self.views[node.output] = self.views[node.x]
+            case ir.Loop():
+                self._loop(node)
+            case _ if isinstance(node, _MOVES):
+                if any(x not in self.views for x in node.inputs):
+                    raise ValueError(f"{node.layer or node.output.name} must read inputs as they are prepared, in C")
+                self.views[node.output] = moved(node, [self.views[x] for x in node.inputs])
+            case ir.Products() | ir.Elementwise() | ir.Quantise() | ir.Maximum() | ir.TableLookup() | ir.ToReal():
+                self._compute(node)
+            case _:
+                raise ValueError(f"{type(node).__name__} of {node.layer or node.output.name} has no form in C")
+
+    def _compute(self, node: ir.ModelNode) -> None:
+        target = self._target(node)
+        views = self._operand_views(node)
+        group = self.steps[-1] if self.steps and isinstance(self.steps[-1], Group) else None
+        positions = self._positions(node)
+        if group is not None:
+            fits = self._fitting(node, target, group, positions)
+            operands = None if fits is None else self._operands(node, views, group, fits)
+            if operands is not None:
+                group.nodes.append(GroupNode(node, target, operands))
+                self.views[node.output] = whole(target)
+                return
+        dims = self._dims(node, views, positions)
+        group = Group(positions, dims)
+        operands = self._operands(node, views, group, positions)
+        if operands is None:
+            views = [
+                view if self._reached(view, dims, node) else whole(self._copy(view)) for view in views
+            ]  # fmt: skip
+            operands = self._operands(node, views, group, positions)
+            assert operands is not None, node.output.name
+        group.nodes.append(GroupNode(node, target, operands))
+        self.steps.append(group)
+        self.views[node.output] = whole(target)
+
+    def _target(self, node: ir.ModelNode) -> Storage:
+        value = node.output
+        if isinstance(node, ir.ToReal):
+            name = self.output_names[self.model.outputs.index(value)]
+            storage = Storage(name, value.shape, Place.OUTPUT, forms={Form.HALF})
+            self.outputs[value] = self.model.names[value.name], storage
+            return storage
+        name, block = self.names.new(value.name), None
+        if isinstance(node, ir.Quantise):
+            least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
+            block = BlockLayout(node.form.mant, node.blocks, least, greatest)
+        return Storage(name, value.shape, block=block)
+
+    def _positions(self, node: ir.ModelNode) -> int:
+        """Rows that a node is computed in."""
+        match node:
+            case ir.MatMul() if node.weight.ndim == 3:
+                return prod(node.output.shape[:-2])
+        return prod(node.output.shape[:-1])
+
+    def _fitting(self, node: ir.ModelNode, target: Storage, group: Group, positions: int) -> int | None:
+        """The positions of a group if a node can have these, too."""
+        if group.positions == positions:
+            return positions
+        if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal) and positions % group.positions == 0:
+            return group.positions
+        if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal | ir.Quantise):
+            per = target.size // group.positions if target.size % group.positions == 0 else 0
+            if isinstance(node, ir.Quantise):
+                return group.positions if per and per % node.output.shape[-1] == 0 else None
+            return group.positions if per else None
+        return None
+
+    def _operand_views(self, node: ir.ModelNode) -> list[View]:
+        if isinstance(node, ir.Elementwise):
+            return [_broadcast(self.views[x], node.output.shape) for x in node.xs]
+        (x,) = node.inputs
+        view = self.views[x]
+        if isinstance(node, ir.Maximum):
+            axis = node.axis % len(node.x.shape)
+            if axis < len(node.x.shape) - 2:
+                view = replace(view, index=np.moveaxis(view.index, axis, -1), window=None, inner=None)
+        return [view]
+
+    def _dims(self, node: ir.ModelNode, views: Sequence[View], positions: int) -> tuple[int, ...]:
+        """Sizes of loops with which operands are reached."""
+        shape = node.output.shape[
+            : len(node.output.shape) - 1 - (isinstance(node, ir.MatMul) and node.weight.ndim == 3)
+        ]
+        windows = [view.window.output.shape[:2] for view in views if view.window is not None]
+        candidates = [(positions,), *(w for w in windows if prod(w) == positions), tuple(s for s in shape if s > 1)]
+        candidates = [dims or (1,) for dims in candidates]
+        return max(candidates, key=lambda dims: sum(self._reached(view, dims, node) for view in views))
+
+    def _reached(self, view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
+        return _usable(view, dims, node)
+
+    def _operands(
+        self, node: ir.ModelNode, views: Sequence[View], group: Group, positions: int
+    ) -> tuple[Operand, ...] | None:
+        """Operands as a group reaches them; ``None`` if it does not."""
+        operands = []
+        for view in views:
+            own = next((source for source in view.sources if source in group.made), None)
+            if own is not None:
+                if len(view.sources) > 1 or not _own_rows(view, own, positions):
+                    return None
+            elif not _usable(view, group.dims, node):
+                return None
+            blocks = block_view(view) if isinstance(node, ir.Products) else None
+            operands.append(Operand(view, blocks, own))
+        for operand in operands:
+            form = Form.HALF if operand.blocks is None else Form.CODES
+            for source in operand.view.sources:
+                source.forms.add(form)
+        return tuple(operands)
+
+    def _copy(self, view: View) -> Storage:
+        """A storage with the elements of a view."""
+        blocks = block_view(view)
+        layout = None if blocks is None else replace(blocks.layout, sizes=blocks.sizes)
+        for other, storage in self._copied.setdefault(view.sources, []):
+            if other.index.shape == view.index.shape and np.array_equal(other.index, view.index):
+                if np.array_equal(other.fill, view.fill):
+                    return storage
+        storage = Storage(self.names.new("copy"), view.index.shape, block=layout)
+        copy = Copy(storage, view)
+        self.copies.append(copy)
+        self.steps.append(copy)
+        self._copied[view.sources].append((view, storage))
+        return storage
+
+    # Loops ------------------------------------------------------------------------------------------
+
+    def _loop(self, loop: ir.Loop) -> None:
+        copied, self._copied = self._copied, {}
+        params: dict[ir.Value, Storage] = {}
+        for carried in loop.carried:
+            initial = self.views[carried.initial]
+            layout = _layout_of(carried.result, loop.body)
+            if layout is not None and not _starts_as(initial, layout):
+                layout = None
+            param = params[carried.param] = Storage(
+                self.names.new(carried.param.name), carried.param.shape, block=layout
+            )
+            self._add(Copy(param, initial))
+        slices = []
+        for scanned in loop.scanned:
+            view = self.views[scanned.source]
+            if not isinstance(reach(view, (loop.count,)), RowAccess):
+                view = whole(self._copy(view))
+            blocks = block_view(view)
+            layout = None if blocks is None or not scanned.param.shape else replace(blocks.layout, sizes=blocks.sizes)
+            param = params[scanned.param] = Storage(
+                self.names.new(scanned.param.name), scanned.param.shape, block=layout
+            )
+            slices.append(SliceCopy(param, view, loop.count, False))
+        stacks = {
+            part: Storage(self.names.new(part.output.name), part.output.shape, block=_layout_of(part.result, loop.body))
+            for part in loop.stacked
+        }
+        outer, self.steps = self.steps, []
+        for some in slices:
+            self._add(some)
+        self.views |= {value: whole(storage) for value, storage in params.items()}
+        for node in loop.body:
+            self._node(node)
+        for part, storage in stacks.items():
+            self._add(SliceCopy(storage, self.views[part.result], loop.count, True))
+        news = [(params[part.param], self.views[part.result]) for part in loop.carried]
+        news = [(param, view) for param, view in news if not (view.identity and view.sources == (param,))]
+        own = {*params.values()}
+        for k, (param, view) in enumerate(news):
+            if own & {*view.sources}:
+                kept = Storage(self.names.new("next"), param.shape, block=param.block)
+                self._add(Copy(kept, view))
+                news[k] = (param, whole(kept))
+        for param, view in news:
+            if param.block is not None and not _starts_as(view, param.block):
+                raise ValueError(f"the recurrence of {loop.layer or loop.output.name} must keep its blocks, in C")
+            self._add(Copy(param, view))
+        body, self.steps = self.steps, outer
+        self.steps.append(LoopSteps(loop.count, (*params.values(), *stacks.values()), body))
+        for carried in loop.carried:
+            if carried.final is not None:
+                self.views[carried.final] = whole(params[carried.param])
+        for part, storage in stacks.items():
+            self.views[part.output] = whole(storage)
+        self._copied = copied
+
+    def _add(self, copy: Copy | SliceCopy) -> None:
+        self.copies.append(copy)
+        self.steps.append(copy)
+
+
+def _range(node: ir.Quantise) -> tuple[int, int]:
+    """Exponents of a dynamic conversion."""
+    most = 15 - node.form.headroom
+    return node.form.exp_min, max(node.form.exp_min, min(node.form.exp_max, most))
+
+
+def _broadcast(view: View, shape: ir.Shape) -> View:
+    if view.index.shape == shape:
+        return view
+    return View(view.sources, np.ascontiguousarray(np.broadcast_to(view.index, shape)), view.fill)
+
+
+def _usable(view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
+    """Whether a node can read a view in loops of these sizes."""
+    access = reach(view, dims)
+    if access is None:
+        return False
+    if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal):
+        return isinstance(access, RowAccess) and access.step is not None
+    if isinstance(node, ir.Products):
+        blocks = block_view(view)
+        return blocks is None or reach(blocks.exponents, dims) is not None
+    return True
+
+
+def _own_rows(view: View, own: Storage, positions: int) -> bool:
+    """Whether rows at every position are parts, in the same way, of those that are computed there."""
+    if view.index.size % positions or own.size % positions or view.index.min(initial=0) < 0:
+        return False
+    row = own.size // positions
+    relative = view.index.reshape(positions, -1) - np.arange(positions)[:, None] * row
+    return bool((relative == relative[0]).all() and relative[0].min() >= 0 and relative[0].max() < row)
+
+
+def _layout_of(value: ir.Value, body: ir.Body) -> BlockLayout | None:
+    """The blocks of what a body computes, if it ends with a conversion."""
+    for node in body:
+        if node.output is value and isinstance(node, ir.Quantise):
+            least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
+            return BlockLayout(node.form.mant, node.blocks, least, greatest)
+    return None
+
+
+def _starts_as(view: View, layout: BlockLayout) -> bool:
+    """Whether a view has these blocks."""
+    if view.identity and view.sources[0].data is not None:
+        return constant_codes(view.sources[0].data, layout) is not None
+    blocks = block_view(view)
+    return blocks is not None and blocks.sizes == layout.sizes and blocks.layout.kind == layout.kind
+
+
+def local_values(made: Plan) -> set[Storage]:
+    """Values that nobody reads outside of the group that computes them."""
+    groups, readers = list[Group](), dict[Storage, set[int]]()
+
+    def visit(steps: Sequence[Step]) -> None:
+        for step in steps:
+            match step:
+                case LoopSteps():
+                    visit(step.body)
+                case Group():
+                    groups.append(step)
+                    for operand in (operand for some in step.nodes for operand in some.operands):
+                        for source in operand.view.sources:
+                            readers.setdefault(source, set()).add(id(step))
+                case Copy() | SliceCopy():
+                    for source in step.view.sources:
+                        readers.setdefault(source, set()).add(id(step))
+
+    for layer in made.layers:
+        visit(layer.steps)
+    return {
+        storage
+        for group in groups
+        for storage in group.made
+        if storage.place is Place.ARENA and not readers.get(storage, set()) - {id(group)}
+    }

@@ -1,0 +1,155 @@
+"""Networks in C as programs of this machine: compiled with its compiler, fed with samples by files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive import ir
+from concord.derive.c.plan import port_names
+from concord.derive.c.source import file_names
+from concord.derive.evaluate import grouped
+from concord.derive.flags import Words, by_layer
+from concord.utils.files import write_text
+
+#: Warnings that are errors: files have none.
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror")
+OPTIMISED = ("-O3",)
+#: Commands that compile C, the first that is there is taken.
+COMPILERS = ("cc", "gcc", "clang")
+
+
+def compiler() -> str | None:
+    """The command of this machine that compiles C, if there is one."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+class CProgram:
+    """A model in C as a program.
+
+    Parameters
+    ----------
+    path : Path
+        The file ``.c`` of the model, beside which are its header and what this writes.
+    model : Model
+        Without what the host computes.
+    command : sequence of str
+        That compiles C.
+    options : sequence of str
+        Of the compiler.
+
+    Raises
+    ------
+    ValueError
+        If the compiler ends with an error.
+    """
+
+    def __init__(self, path: Path, model: ir.Model, command: Sequence[str], options: Sequence[str] = OPTIMISED) -> None:
+        self.model, self.folder, self._stem = model, path.parent, path.stem
+        main, made = f"{path.stem}_main.c", f"{path.stem}.o"
+        write_text(self.folder / main, self._main())
+        self._file = path.with_suffix("")
+        self._compile([*command, *STRICT, *options, "-c", path.name, "-o", made])
+        self._compile([*command, "-std=c99", *options, main, made, "-o", self._file.name])
+
+    def _compile(self, command: Sequence[str]) -> None:
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(f"{command[0]} must compile {self.model.name} without an error, not: {done.stderr[:2000]}")
+
+    def run(self, inputs: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[np.float64]], Words]:
+        """Outputs of the NPU by the driver's names, and flag words by place; as :func:`concord.derive.evaluate.run`.
+
+        ``ValueError`` if there is no sample, or a number is not finite or infinite in binary16.
+        """
+        model, columns = self.model, []
+        count = len(next(iter(inputs.values()))) if inputs else 1
+        if not count:
+            raise ValueError("inputs must have at least one sample, not none")
+        runs = -(-count // model.group)
+        for value in model.inputs:
+            samples = grouped(np.asarray(inputs[model.names[value.name]], dtype=np.float64), model.group)
+            columns.append(samples.reshape(runs, value.size))
+        together = np.concatenate(columns, axis=1) if columns else np.zeros((runs, 0))
+        samples_file, results_file = (self._file.with_suffix(suffix) for suffix in (".samples", ".results"))
+        samples_file.write_bytes(together.tobytes())
+        done = subprocess.run(
+            [self._file.resolve(), samples_file.name, results_file.name, str(runs)],
+            cwd=self.folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise ValueError(done.stderr or f"the program of {model.name} must end without an error")
+        places = () if model.flags is None else model.flags.places
+        sizes = [value.size for value in model.outputs]
+        row = np.dtype([("outputs", np.float32, (sum(sizes),)), ("flags", np.uint8, (len(places),))])
+        read = np.frombuffer(results_file.read_bytes(), row)
+        outputs, at = {}, 0
+        for value, size in zip(model.outputs, sizes, strict=True):
+            shape = value.shape[1:] if model.group > 1 else value.shape
+            whole = read["outputs"][:, at : at + size].astype(np.float64).reshape(-1, *shape)
+            outputs[model.names[value.name]] = whole[:count]
+            at += size
+        words = {where: np.repeat(read["flags"][:, k], model.group)[:count] for k, where in enumerate(places)}
+        return outputs, words
+
+    def run_with_flags(
+        self, inputs: Mapping[str, NDArray[np.float64]]
+    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, dict[str, list[int]]]]:
+        """The same, with the samples that raised a flag by place and name."""
+        outputs, words = self.run(inputs)
+        return outputs, by_layer(words)
+
+    def _main(self) -> str:
+        """The text of a program that runs a file of samples."""
+        model, stem, upper = self.model, self._stem, self._stem.upper()
+        inputs, outputs = port_names(model, file_names())
+        most = max([value.size for value in (*model.inputs, *model.outputs)], default=1)
+        flagged = model.flags is not None
+        lines = [
+            f'#include "{stem}.h"',
+            "",
+            "#include <stdio.h>",
+            "#include <stdlib.h>",
+            "#include <string.h>",
+            "",
+            f"static uint64_t doubles[{max(1, most)}];",
+            f"static uint32_t singles[{max(1, most)}];",
+            f"static {stem}_inputs inputs;",
+            f"static {stem}_outputs outputs;",
+            "",
+            "int main(int count, char **words)",
+            "{",
+            '    FILE *const from = count > 3 ? fopen(words[1], "rb") : NULL;',
+            '    FILE *const to = count > 3 ? fopen(words[2], "wb") : NULL;',
+            "    long runs = count > 3 ? atol(words[3]) : 0;",
+            *([f"    uint8_t flags[{upper}_PLACES + 1];"] if flagged else []),
+            "    if (!from || !to) {",
+            "        return 2;",
+            "    }",
+            "    for (long k = 0; k < runs; ++k) {",
+        ]
+        for value, name in zip(model.inputs, inputs, strict=True):
+            lines += [
+                f"        if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
+                "            return 3;",
+                "        }",
+                f"        if (!{stem}_{name}_from_doubles(&inputs, doubles)) {{",
+                f'            fprintf(stderr, "%s must hold finite numbers within 65504\\n", "{name}");',
+                "            return 1;",
+                "        }",
+            ]
+        lines += ["        memset(flags, 0, sizeof flags);"] if flagged else []
+        lines.append(f"        {stem}_run(&inputs, &outputs{', flags' if flagged else ''});")
+        for value, name in zip(model.outputs, outputs, strict=True):
+            lines += [
+                f"        {stem}_{name}_to_floats(&outputs, singles);",
+                f"        fwrite(singles, 4, {value.size}, to);",
+            ]
+        lines += [f"        fwrite(flags, 1, {upper}_PLACES, to);"] if flagged else []
+        lines += ["    }", "    fclose(from);", "    return fclose(to) ? 4 : 0;", "}"]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,108 @@
+"""The steps of layers as functions of C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from concord.derive.c.arithmetic import Arithmetic, mentions
+from concord.derive.c.memory import Buffer
+from concord.derive.c.movement import Movement
+from concord.derive.c.places import Places, Position, Scope
+from concord.derive.c.plan import Copy, Group, LayerSteps, LoopSteps, SliceCopy, Step
+from concord.derive.c.storage import Form, Storage
+from concord.derive.c.unit import Unit
+
+
+class StepWriter:
+    """Writes the functions of layers into a unit.
+
+    Parameters
+    ----------
+    unit : Unit
+    flag_places : sequence of str
+        Those of the model.
+    local : set of Storage
+        Values that nobody reads outside of their group.
+    """
+
+    def __init__(self, unit: Unit, flag_places: Sequence[str], local: set[Storage]):
+        self.places = Places(unit, local)
+        self.movement = Movement(self.places)
+        self.arithmetic = Arithmetic(self.places, self.movement, flag_places)
+
+    def layer(self, layer: LayerSteps) -> Scope:
+        """The statements of a layer."""
+        self.places.scope = Scope()
+        for step in layer.steps:
+            self._step(step)
+        return self.places.scope
+
+    def _step(self, step: Step) -> None:
+        self.places.clock += 1
+        self.places.position = Position()
+        match step:
+            case Group():
+                self._group(step)
+            case Copy():
+                self._copy(step)
+            case SliceCopy():
+                self._slice(step)
+            case LoopSteps():
+                self._loop(step)
+
+    def _group(self, group: Group) -> None:
+        if group.positions == 1:
+            self.arithmetic.nodes(group)
+            return
+        lines = self.places.lines
+        variables = tuple(f"i{number}" for number in range(len(group.dims)))
+        self.places.position = Position(group.positions, group.dims, variables)
+        with lines.loops(variables, group.dims):
+            mark = len(lines.lines)
+            self.arithmetic.nodes(group)
+            body = lines.lines[mark:]
+            if any(mentions(line, "p") for line in body):
+                del lines.lines[mark:]
+                lines.add(f"const int32_t p = {self.places.position.number};")
+                lines.lines += body
+
+    def _copy(self, copy: Copy) -> None:
+        if Form.HALF in copy.target.forms:
+            self.movement.copy_halves(copy.target, copy.view)
+        if Form.CODES in copy.target.forms:
+            if copy.view.sources[0].data is None:
+                self.movement.copy_codes(copy.target, copy.view)
+            else:
+                self.arithmetic.initial_codes(copy.target, copy.view.sources[0])
+
+    def _slice(self, copy: SliceCopy) -> None:
+        target, size = copy.target, copy.target.size // copy.count
+        if not copy.into:
+            if Form.HALF in target.forms:
+                self.movement.copy_slice(target, copy.view, copy.count)
+            if Form.CODES in target.forms:
+                self.movement.copy_code_slice(target, copy.view, copy.count)
+            return
+        if Form.HALF in target.forms:
+            self.movement.copy_halves(target, copy.view, f"t * {size}")
+        if Form.CODES in target.forms:
+            assert target.block is not None
+            blocks = size // target.shape[-1] * len(target.block.sizes)
+            self.movement.copy_codes(target, copy.view, f"t * {size}", f"t * {blocks}")
+
+    def _loop(self, loop: LoopSteps) -> None:
+        """What iterations read of what was there before is needed to their end, and so are values between them."""
+        places, start = self.places, self.places.clock
+        before = {buffer for buffer in places.unit.buffers if buffer.first >= 0}
+        outer: dict[Buffer, None] = places.scope.buffers
+        inside: dict[Buffer, None] = {}
+        places.scope.buffers = inside
+        with places.lines.loop("t", loop.count):
+            for step in loop.body:
+                self._step(step)
+        places.clock += 1
+        kept = {buffer for storage in loop.kept for buffer in places.buffers(storage)}
+        for buffer in inside:
+            if buffer in before or buffer in kept:
+                buffer.use(start, places.clock)
+        places.scope.buffers = outer | inside

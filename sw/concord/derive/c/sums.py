@@ -1,0 +1,245 @@
+"""Sums of products of blocks in C: functions that add them up, and statements that round them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from concord.derive import ir
+from concord.derive.c.products import HALF_LAYOUT, BlockView, SumPlan, Weights, sum_plan, weights_of
+from concord.derive.c.unit import WEIGHTS, Lines, Unit
+from concord.derive.c.views import Affine
+from concord.spec.formats import Flag
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row of mantissas with exponents.
+
+    Parameters
+    ----------
+    kind : str
+        Type of a mantissa.
+    codes, exponents : str
+        Pointers.
+    blocks : BlockView or None
+        Where they are from; ``None`` for halves, each of which has an exponent of its own.
+    """
+
+    kind: str
+    codes: str
+    exponents: str
+    blocks: BlockView | None
+
+
+@dataclass(frozen=True)
+class RunLoops:
+    """Runs of products as a loop, or as one run.
+
+    Parameters
+    ----------
+    counts : tuple of int
+        Of the loop; empty for one run.
+    size : int
+        Products of a run.
+    product, run, block : Affine
+        The first product, the number of the run, and the block of the source.
+    """
+
+    counts: tuple[int, ...]
+    size: int
+    product: Affine
+    run: Affine
+    block: Affine
+
+
+def run_loops(weights: Weights) -> Iterable[RunLoops]:
+    """All runs, those that go on by equal steps together."""
+    sizes = list(zip(weights.sizes, weights.block, strict=True))
+    product = run = 0
+    while run < len(sizes):
+        size, block = sizes[run]
+        step = sizes[run + 1][1] - block if run + 1 < len(sizes) else 0
+        stop = run + 1
+        while stop < len(sizes) and sizes[stop][0] == size and sizes[stop][1] - sizes[stop - 1][1] == step:
+            stop += 1
+        count = stop - run
+        steps = [(size,), (1,), (step,)] if count > 1 else [()] * 3
+        starts = [Affine(start, tuple(by)) for start, by in zip((product, run, block), steps, strict=True)]
+        yield RunLoops((count,) * (count > 1), size, *starts)
+        product, run = product + size * count, stop
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product as C has it.
+
+    Parameters
+    ----------
+    how : SumPlan
+    weights : Weights
+    blocks : int
+        Exponents of a row of the source.
+    codes, exponents, offset : str
+        Names of the constants.
+    """
+
+    how: SumPlan
+    weights: Weights
+    blocks: int
+    codes: str
+    exponents: str
+    offset: str | None
+
+    @property
+    def prefix(self) -> str:
+        """What names of functions of sums begin with."""
+        return "wide_" if self.how.wide else ""
+
+    @property
+    def sum_type(self) -> str:
+        """Type of a sum."""
+        return "wide_sum" if self.how.wide else "uint64_t"
+
+    @property
+    def zero(self) -> str:
+        """An empty sum."""
+        return "{0, 0}" if self.how.wide else "0"
+
+    def sum_of(self, text: str) -> str:
+        """An integer as a sum."""
+        return f"wide_scaled({text}, 0)" if self.how.wide else f"(uint64_t){text}"
+
+    def sign(self, total: str) -> str:
+        """Whether a sum is negative."""
+        return f"{total}.high >> 63" if self.how.wide else f"{total} >> 63"
+
+    def plus(self, a: str, b: str) -> str:
+        """The sum of two."""
+        return f"wide_add({a}, {b})" if self.how.wide else f"{a} + {b}"
+
+    def scaled(self, term: str, shift: str) -> str:
+        """A term times a power of two."""
+        return f"{self.prefix}scaled({term}, {shift})"
+
+    def shift(self, source: str, weight: str) -> str:
+        """The shift of a term, from the exponents of source and weights."""
+        unit = self.how.unit
+        return f"{source} + {weight}" + (f" + {-unit}" if unit < 0 else f" - {unit}" if unit else "")
+
+    def leaves(self, *sums: str) -> str:
+        """Whether one of some sums does not fit the register."""
+        return " || ".join(f"{self.prefix}beyond({text}, {self.how.register})" for text in sums)
+
+    def rounded(self, total: str, end: str) -> tuple[str, str]:
+        """A sum as a half, and whether it was cut off."""
+        how = self.how
+        text, over = f"half_of_{self.prefix}sum({total}, {how.unit})", "false"
+        if how.limit is not None:
+            over = f"{self.prefix}beyond({total}, {how.limit})"
+            text = f"{over} ? (uint16_t)({self.sign(total)} ? {how.ends[1]} : {how.ends[0]}) : {text}"
+        if how.register is not None:
+            (above, cut_above), (below, cut_below) = how.register_ends
+            text = f"{end} ? (uint16_t)({end} < 0 ? {below} : {above}) : {text}"
+            cut = f"({end} < 0 ? {str(cut_below).lower()} : {str(cut_above).lower()})"
+            over = f"({end} ? {cut} : {over})"
+        return text, over
+
+
+def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, word: str) -> Product:
+    """The product of a node, with its constants in a unit."""
+    inputs = node.weight.shape[-1]
+    sizes = (1,) * inputs if source.blocks is None else source.blocks.sizes
+    layout = HALF_LAYOUT if source.blocks is None else source.blocks.layout
+    cuts: Sequence[int] = node.starts if node.register and isinstance(node, ir.MatMul) else ()
+    weights = weights_of(node.weight.reshape(-1, inputs), sizes, cuts)
+    how = sum_plan(node, weights, layout)
+    return Product(
+        how,
+        weights,
+        len(sizes),
+        unit.constant(weights.codes, weights.kind, WEIGHTS, word, "weights"),
+        unit.constant(weights.exponents, "int8", WEIGHTS, word, "weight", "exponents"),
+        None if how.offset is None else unit.constant(how.offset, "int64", WEIGHTS, word, "offset"),
+    )
+
+
+def sum_function(node: ir.MatMul, product: Product, kind: str, unit: Unit, word: str) -> str:
+    """The name of a function that adds up the products of a sum."""
+    name, lines, weights, how = unit.names.new(word, "sum"), Lines(), product.weights, product.how
+    dot = f"dot_{kind[3:]}_{weights.kind[3:]}"
+    lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of('offset')};")
+    if how.register is not None:
+        _ended(node, product, dot, lines)
+    else:
+        for runs in run_loops(weights):
+            variables = ["s"] * len(runs.counts)
+            with lines.loops(variables, runs.counts):
+                at, run, block = (some.text(variables) for some in (runs.product, runs.run, runs.block))
+                term = product.scaled(
+                    f"{dot}(x + {at}, w + {at}, {runs.size})", product.shift(f"e[{block}]", f"f[{run}]")
+                )
+                lines.add(f"total = {product.plus('total', term)};")
+    lines.add("return total;")
+    arguments = [
+        f"const {kind}_t *restrict x", "const int8_t *restrict e",
+        f"const {weights.kind}_t *restrict w", "const int8_t *restrict f",
+    ]  # fmt: skip
+    arguments += ["int64_t offset"] * (how.offset is not None) + ["int32_t *end"] * (how.register is not None)
+    head = f"static inline {product.sum_type} {name}(\n    {', '.join(arguments)})\n{{"
+    unit.functions.append("\n".join([head, *lines.lines, "}"]))
+    return name
+
+
+def _ended(node: ir.MatMul, product: Product, dot: str, lines: Lines) -> None:
+    """Add up term by term, until something does not fit the register."""
+    starts, terms, at = {*node.starts}, list[list[str]](), 0
+    for run, (size, block) in enumerate(zip(product.weights.sizes, product.weights.block, strict=True)):
+        if at in starts:
+            terms.append([])
+        shift = product.shift(f"e[{block}]", f"f[{run}]")
+        terms[-1].append(product.scaled(f"{dot}(x + {at}, w + {at}, {size})", shift))
+        at += size
+    for first, *others in terms:
+        with lines.block(""):
+            lines.add(f"{product.sum_type} term = {first}, after;")
+            lines.add(*(f"term = {product.plus('term', other)};" for other in others))
+            lines.add(f"after = {product.plus('total', 'term')};")
+            with lines.block(f"if ({product.leaves('term', 'after')})"):
+                lines.add(f"*end = {product.sign('term')} ? -1 : 1;", "return total;")
+            lines.add("total = after;")
+
+
+def channel_sums(taps: int, channels: int, product: Product, runs: RunLoops, lines: Lines) -> None:
+    """Declare and add up ``total[c]`` of the channels of a block of ``x`` and ``e``; ``end[c]`` with a register."""
+    variables = ["s"] * len(runs.counts)
+    at, run, block = (some.text(variables) for some in (runs.product, runs.run, runs.block))
+    size, ended = runs.size, product.how.register is not None
+    lines.add(f"{product.sum_type} total[{size}] = {{{product.zero}}};")
+    if ended:
+        lines.add(f"int32_t end[{size}] = {{0}};")
+    if product.offset is not None:
+        with lines.loop("c", size):
+            lines.add(f"total[c] = {product.sum_of(f'{product.offset}[{at} + c]')};")
+    with lines.loop("tap", taps):
+        own = product.shift(
+            f"e[tap * {product.blocks} + {block}]",
+            f"{product.exponents}[tap * {len(product.weights.sizes)} + {run}]",
+        )
+        lines.add(f"const int32_t shift = {own};")
+        with lines.loop("c", size):
+            place = f"[tap * {channels} + {at} + c]"
+            term = product.scaled(f"(int32_t)x{place} * {product.codes}{place}", "shift")
+            if not ended:
+                lines.add(f"total[c] = {product.plus('total[c]', term)};")
+                return
+            lines.add(f"const {product.sum_type} term = {term};")
+            lines.add(f"const {product.sum_type} after = {product.plus('total[c]', 'term')};")
+            with lines.block(f"if (!end[c] && ({product.leaves('term', 'after')}))"):
+                lines.add(f"end[c] = {product.sign('term')} ? -1 : 1;")
+            lines.add("total[c] = after;")
+
+
+def flag_conditions(result: str, over: str) -> dict[Flag, str]:
+    """What raises the flags of a product."""
+    return {Flag.ACC_OVERFLOW: over, Flag.HALF_OVERFLOW: f"is_infinite({result})"}

@@ -1,0 +1,471 @@
+"""Networks in C: the bits and flags of the emulator, with every compiler and at every level of optimisation."""
+
+import re
+import subprocess
+from dataclasses import replace
+from shutil import which
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from concord.cli.main import main
+from concord.compiler.model import compile_graph
+from concord.derive import evaluate, ir
+from concord.derive.c.library import called
+from concord.derive.c.program import STRICT, CProgram, compiler
+from concord.derive.c.source import c_files, write_c
+from concord.derive.flags import by_layer
+from concord.derive.model import derive_image, derive_package
+from concord.frontend import import_model
+from concord.golden import binary16, blocks, table
+from concord.golden.accumulate import round_grid
+from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.presets import ECP5_85F, TINY
+from support import compiled_nets, random_models
+from support.compiled_nets import ROOMY
+from support.derive_models import MODELS, Maker, at_limits, flagged, limits, samples, softmax
+from support.derived_backends import CONFIGS, emulated_flags, needs_c, on_c
+from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
+from support.halves import halves, pairs
+from support.program_gen import random_program
+from support.trained import DATA, needs_data
+
+pytestmark = needs_c
+COMPILERS = [name for name in ("gcc", "clang") if which(name)]
+SLOW = (("-O0",), ("-O3", "-DCONCORD_PORTABLE"))
+SANITIZED = ("-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all")
+
+
+def links(command, *options):
+    """Whether a compiler makes programs with some options."""
+    text = b"int main(void) { return 0; }"
+    words = [command, "-x", "c", "-", *options, "-o", "/dev/null"]
+    return not subprocess.run(words, input=text, capture_output=True, check=False).returncode
+
+
+def ways():
+    """Compilers with options, and why some are left out."""
+    for name in ("gcc", "clang"):
+        for options in (("-O0",), ("-O3",), ("-O3", "-DCONCORD_PORTABLE"), ("-O2", "-m32"), SANITIZED):
+            marks = []
+            if name not in COMPILERS:
+                marks.append(pytest.mark.skip(reason=f"needs {name}"))
+            elif not links(name, *options):
+                marks.append(pytest.mark.skip(reason=f"{name} does not link with {' '.join(options)}"))
+            marks += [pytest.mark.slow] * (options in SLOW)
+            yield pytest.param(
+                name,
+                options,
+                marks=marks,
+                id=f"{name} {options[-1 if '-m32' in options else 0]}"
+                + " portable" * ("-DCONCORD_PORTABLE" in options)
+                + " checked" * (options == SANITIZED),
+            )
+
+
+every_way = pytest.mark.parametrize(("command", "options"), list(ways()))
+
+
+def program(model, folder, command=None, options=("-O1",)):
+    write_c(model, folder / "net.c")
+    return CProgram(folder / "net.c", model, [command or compiler()], options)
+
+
+def compare(model, inputs, folder, command=None, options=("-O1",)):
+    """Bits and flags of the golden model."""
+    words = {}
+    with np.errstate(all="ignore"):
+        want = evaluate.run(model, inputs, words)
+    outputs, found = program(model, folder, command, options).run(inputs)
+    same(outputs, want)
+    assert by_layer(found) == by_layer(words)
+
+
+def finite(inputs):
+    return {name: np.nan_to_num(x, posinf=65504.0, neginf=-65504.0) for name, x in inputs.items()}
+
+
+@every_way
+def test_operations(command, options, tmp_path):
+    for name in ("data_movement", "arithmetic", "quantised", "products", "loops", "zeros"):
+        (folder := tmp_path / name).mkdir()
+        model = flagged(MODELS[name]())
+        compare(model, finite(samples(model, 20, seed=7)), folder, command, options)
+
+
+@every_way
+def test_limits(command, options, tmp_path):
+    model = flagged(limits())
+    compare(model, at_limits(model), tmp_path, command, options)
+
+
+@every_way
+@pytest.mark.parametrize("config", CONFIGS)
+def test_programs(command, options, config, tmp_path):
+    words, memories = random_program(CONFIGS[config], program_rng(f"c {config}"), 8)
+    image = image_of_memories(words, memories)
+    inputs = random_inputs(image, 3, 2)
+    outputs, flags = program(derive_image(image, flags=True), tmp_path, command, options).run_with_flags(inputs)
+    same(outputs, emulated(image, inputs))
+    assert flags == emulated_flags(image, inputs)
+
+
+@every_way
+def test_networks(command, options, tmp_path):
+    """Convolutions with padding, sums of maps, tables; a recurrence."""
+    for name, graph in (("residual", compiled_nets.residual()), ("lstm", compiled_nets.recurrent("LSTM", 5, 3, 6))):
+        (folder := tmp_path / name).mkdir()
+        package = compile_graph(graph, ROOMY).package
+        model = derive_package(package, flags=True).npu_part
+        rng = np.random.default_rng(3)
+        inputs = {key: rng.normal(size=(3, *shape)) for key, shape in model.sources.items()}
+        compare(model, inputs, folder, command, options)
+
+
+@pytest.mark.parametrize(
+    "name", ["magnitudes", "gru", "large_windows", "normalised", "group_normalised", "joined_maps", "exchanged_axes"]
+)
+def test_small_networks(name, tmp_path):
+    package = compile_graph(getattr(compiled_nets, name)(), ROOMY).package
+    compare_package(package, tmp_path)
+
+
+def compare_package(package, folder, count=3):
+    """Beside the emulator."""
+    model = derive_package(package, flags=True).npu_part
+    rng = np.random.default_rng(8)
+    inputs = {name: rng.normal(size=(count, *shape)) for name, shape in model.sources.items()}
+    ports = package.arrangement.pack(inputs)
+    want = package.arrangement.unpack(emulated(package.image, ports), count)
+    outputs, flags = on_c(model, folder, inputs)
+    same(outputs, {name: want[name] for name in outputs})
+    assert flags == emulated_flags(package.image, ports)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_networks(seed, tmp_path):
+    graph = import_model(random_models.network(seed))
+    compare_package(compile_graph(graph, ROOMY).package, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 30))
+def test_more_random_networks(seed, tmp_path):
+    graph = import_model(random_models.network(seed))
+    compare_package(compile_graph(graph, ROOMY).package, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("config", CONFIGS)
+def test_more_programs(seed, config, tmp_path):
+    words, memories = random_program(CONFIGS[config], program_rng(f"c {config} {seed}"), 12)
+    image = image_of_memories(words, memories)
+    inputs = random_inputs(image, 3, seed)
+    outputs, flags = program(derive_image(image, flags=True), tmp_path).run_with_flags(inputs)
+    same(outputs, emulated(image, inputs))
+    assert flags == emulated_flags(image, inputs)
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["ic_resnet8", "kws_dscnn", "ad_fc_autoencoder", "digits_cnn", "digits_lstm64", "digits_gru64",
+     "digits_transformer", "kws_crnn", "silero_vad_16k", "vww_mobilenetv1_025"],
+)  # fmt: skip
+def test_trained_networks(name, tmp_path):
+    package = compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package
+    model = derive_package(package, flags=True).npu_part
+    rng = np.random.default_rng(8)
+    given = {key: rng.normal(size=(2, *shape)) for key, shape in package.input_shapes.items()}
+    inputs = {key: np.asarray(x) for key, x in package.npu_inputs(given).items()}
+    ports = package.arrangement.pack(inputs)
+    want = package.arrangement.unpack(emulated(package.image, ports), 2)
+    outputs, flags = program(model, tmp_path, options=("-O3",)).run_with_flags(inputs)
+    same(outputs, {key: want[key] for key in outputs})
+    assert flags == emulated_flags(package.image, ports)
+
+
+# Numbers ------------------------------------------------------------------------------------------------
+
+_MAIN = """
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+{functions}
+int main(void)
+{{
+    static {kind} x[1 << 23];
+    const size_t count = fread(x, sizeof *x * {width}, sizeof x / sizeof *x / {width}, stdin);
+    for (size_t k = 0; k < count; ++k) {{
+        const {result} y = {call};
+        fwrite(&y, sizeof y, 1, stdout);
+    }}
+    return 0;
+}}
+"""
+
+
+def computed(folder, call, operands, kind="uint16_t", result="uint16_t"):
+    """What an expression of the library gives for operands ``@0``, ``@1``."""
+    rows = np.ascontiguousarray(np.stack([np.asarray(x).astype(kind.removesuffix("_t")) for x in operands], axis=-1))
+    width = rows.shape[-1]
+    text = re.sub(r"@(\d)", rf"x[{width} * k + \1]", call)
+    functions = "\n\n".join(called(text))
+    (folder / "some.c").write_text(_MAIN.format(functions=functions, kind=kind, width=width, result=result, call=text))
+    checked = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    checked = checked if links(compiler(), *checked) else []
+    command = [compiler(), *STRICT, "-O1", *checked, "some.c", "-o", "some"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    made = subprocess.run([folder / "some"], input=rows.tobytes(), capture_output=True, check=True).stdout
+    return np.frombuffer(made, result.removesuffix("_t"))
+
+
+EVERY = np.arange(1 << 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "max", "min"])
+def test_pairs(name, tmp_path):
+    rng = np.random.default_rng(6)
+    a, b = pairs(rng, 200_000)
+    golden = {"max": binary16.maximum, "min": binary16.minimum}.get(name) or getattr(binary16, name)
+    found = computed(tmp_path, f"half_{name}(@0, @1)", [a, b])
+    assert np.array_equal(found, golden(a, b))
+
+
+@pytest.mark.parametrize("scale, low, high", [(4, -64, 63), (-3, 0, 200), (9, -2000, 2000), (-20, -4, 3)])
+def test_table_codes(scale, low, high, tmp_path):
+    codes = table.index(EVERY, low, high, scale)
+    text = f"table_code(@0, {scale})"
+    found = computed(tmp_path, text, [EVERY], result="int32_t")
+    assert np.array_equal(np.clip(found, low, high), codes.code)
+    assert np.array_equal(found < low, codes.under) and np.array_equal(found > high, codes.over)
+
+
+@pytest.mark.parametrize("rounding", Rounding)
+def test_static_codes(rounding, tmp_path):
+    """Of every pattern, for narrow and wide mantissas and exponents of every size."""
+    noise = np.random.default_rng(3).integers(0, 1 << 16, EVERY.shape)
+    columns, codes, saturated = [], [], []
+    for mant in (3, 8, 12, 16):
+        form = BlockFormat(mant, 1, -30, 30)
+        for exponent in (-24, -15, -6, 0, 3, 9):
+            want = blocks.quantize(EVERY[:, None], form, ExponentMode.STATIC, exponent, rounding, noise[:, None])
+            columns.append([EVERY, np.full_like(noise, exponent), np.full_like(noise, form.q_max), noise])
+            codes.append(want.mant[:, 0])
+            saturated.append(want.saturated)
+    operands = [np.concatenate(column) for column in zip(*columns, strict=True)]
+    word = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "noise"}[rounding]
+    last = ", (uint16_t)@3" if rounding is Rounding.STOCHASTIC else ""
+    text = f"code_{word}((uint16_t)@0, @1, @2{last})"
+    assert np.array_equal(computed(tmp_path, text, operands, "int32_t", "int32_t"), np.concatenate(codes))
+    text = f"saturated_{word}((uint16_t)@0, @1, (uint32_t)@2{last})"
+    assert np.array_equal(computed(tmp_path, text, operands, "int32_t", "bool"), np.concatenate(saturated))
+
+
+@pytest.mark.parametrize("mant, least", [(3, -15), (8, -15), (8, -30), (12, -20)])
+def test_dynamic_exponents(mant, least, tmp_path):
+    form = BlockFormat(mant, 1, least, 15 - (mant - 2))
+    text = f"block_exponent(finite(@0) & 0x7FFFu, {form.headroom}, {least}, {form.exp_max})"
+    found = computed(tmp_path, text, [EVERY], result="int32_t")
+    assert np.array_equal(found, blocks.quantize(EVERY[:, None], form).exp)
+
+
+def doubles(rng, count):
+    """Of all sizes, ties of grids, zeros of both signs."""
+    x = rng.normal(size=count) * np.exp2(rng.integers(-30, 16, count))
+    whole = rng.integers(-300, 300, count) / 4
+    x = np.where(rng.random(count) < 0.4, whole, x)
+    return np.where(rng.random(count) < 0.1, rng.choice([0.0, -0.0, 65504.0, -65504.0, 5e-324, 1e-310], count), x)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [{}, {"grid": (0, 0, 255)}, {"grid": (-7, -128, 127), "offset": 0.375}, {"offset": -1e-3},
+     {"middles": np.array([0.4914, -3.0, 1e4]), "factors": np.array([4.0, 0.25, 2.0**-9])},
+     {"grid": (-2, -9, -3), "middles": np.array([0.1, 0.2, 0.3]), "factors": np.array([0.5, 1.0, 2.0]), "offset": 7.7}],
+)  # fmt: skip
+def test_inputs(prepare, tmp_path):
+    m = Maker()
+    x = np.clip(doubles(np.random.default_rng(1), 6000), -65504.0, 65504.0).reshape(2000, 3)
+    compare(m.model(m.input((3,), **prepare)), {"input:0": x}, tmp_path)
+
+
+def test_numbers_that_no_device_takes(tmp_path):
+    model = MODELS["groups"]()
+    made = program(model, tmp_path)
+    for bad in (np.nan, np.inf, 65520.0, -65520.0):
+        with pytest.raises(ValueError, match="must hold finite numbers within 65504"):
+            made.run({"input:0": np.full((3, 4), bad)})
+    made.run({"input:0": np.full((3, 4), np.nextafter(65520.0, 0))})
+
+
+def test_floats(tmp_path):
+    """Patterns of binary32 are the same numbers."""
+    rng = np.random.default_rng(2)
+    x = np.concatenate([doubles(rng, 3000), [1e-45, -1e-40, np.inf, np.nan]]).astype(np.float32)
+    found = computed(tmp_path, "real_of_single(@0)", [x.view(np.uint32)], "uint32_t", "uint64_t")
+    assert np.array_equal(found.view(np.float64), x.astype(np.float64), equal_nan=True)
+    found = computed(tmp_path, "single_of_half(@0)", [EVERY], "uint16_t", "uint32_t").view(np.float32)
+    assert np.array_equal(found, EVERY.view(np.float16), equal_nan=True)
+    assert np.array_equal(np.signbit(found)[found == 0], [False, True])
+
+
+def test_differences_of_doubles(tmp_path):
+    rng = np.random.default_rng(5)
+    a, b = doubles(rng, 50_000), doubles(rng, 50_000)
+    b = np.where(rng.random(len(a)) < 0.3, a * (1 + rng.integers(-3, 4, len(a)) * 2.0**-52), b)
+    a, b = np.where(np.abs(a) < 1e-300, 0.0, a), np.where(np.abs(b) < 1e-300, 0.0, b)
+    found = computed(tmp_path, "real_sub(@0, @1)", [a.view(np.uint64), b.view(np.uint64)], "uint64_t", "uint64_t")
+    assert np.array_equal(found, (a - b).view(np.uint64))
+
+
+def test_wide_sums(tmp_path):
+    """Sums of two words are rounded like Python's integers: at ties, and where only the lowest bit decides."""
+    rng = np.random.default_rng(4)
+    high = rng.integers(-(1 << 10), 1 << 10, 4000) * (1 << 40) + rng.integers(-2, 3, 4000)
+    high = np.where(rng.random(4000) < 0.3, rng.integers(-3, 4, 4000), high)
+    low = rng.choice([0, 1, -1, 1 << 62, 3], 4000)
+    text = "half_of_wide_sum(wide_add(wide_scaled(@0, 50), wide_scaled(@1, 0)), -80)"
+    found = computed(tmp_path, text, [high, low], "int64_t")
+    exact = [int(h) * (1 << 50) + int(e) for h, e in zip(high, low, strict=True)]
+    assert np.array_equal(found, round_grid(np.array(exact, dtype=object), 80))
+    for bits in (63, 64, 70, 100):
+        text = f"wide_beyond(wide_add(wide_scaled(@0, 50), wide_scaled(@1, 0)), {bits})"
+        over = computed(tmp_path, text, [high, low], "int64_t", "uint8_t")
+        assert over.astype(bool).tolist() == [not -(1 << bits) <= x < 1 << bits for x in exact]
+
+
+# Files --------------------------------------------------------------------------------------------------
+
+
+def residual():
+    return derive_package(compile_graph(compiled_nets.residual(), ROOMY).package, flags=True)
+
+
+def test_a_damaged_number_is_a_difference(tmp_path):
+    """One bit of a weight, of an exponent, of a table."""
+    package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY).package
+    model = derive_package(package)
+    inputs = {name: np.random.default_rng(1).normal(size=(40, *shape)) for name, shape in model.sources.items()}
+    made = program(model, tmp_path)
+    want, _ = made.run(inputs)
+    text = (tmp_path / "net.c").read_text()
+    starts = list(re.finditer(r"static const \w+ (\w+)\[\] CONCORD_(WEIGHTS|TABLES) = \{\n    ", text))
+    assert {"weights", "exponents"} <= {match[1].rpartition("_")[2] for match in starts}
+    for match in starts:
+        number = re.compile(r"-?\d+").match(text, match.end())
+        changed = int(number[0]) ^ 4 if int(number[0]) >= 0 else int(number[0]) + 3
+        (tmp_path / "net.c").write_text(text[: match.end()] + str(changed) + text[number.end() :])
+        found, _ = CProgram(tmp_path / "net.c", model, [compiler()], ["-O1"]).run(inputs)
+        assert any(not np.array_equal(found[name], want[name]) for name in want), match[1]
+
+
+def test_memory_is_stated(tmp_path):
+    """The numbers of the header are those of the object file."""
+    made = c_files(residual(), "net")
+    (tmp_path / "net.c").write_text(made.source)
+    (tmp_path / "net.h").write_text(made.header)
+    subprocess.run([compiler(), "-std=c99", "-O1", "-c", "net.c", "-o", "net.o"], cwd=tmp_path, check=True)
+    if which("size") is None:
+        pytest.skip("needs size of binutils")
+    text = subprocess.run(["size", "-A", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    sizes = {line.split()[0]: int(line.split()[1]) for line in text.splitlines() if re.match(r"\.\w+ +\d", line)}
+    macros = dict(re.findall(r"#define NET_(\w+) (\d+)", made.header))
+    assert sizes[".bss"] == int(macros["RAM"]) == made.ram
+    for name in ("weights", "tables"):
+        room = 64 * made.source.count(f"CONCORD_{name.upper()} = ")  # behind arrays
+        assert 0 <= sizes[f".concord_{name}"] - int(macros[name.upper()]) < room
+    assert int(macros["ROM"]) == int(macros["WEIGHTS"]) + int(macros["TABLES"]) == made.rom
+
+
+def test_nothing_of_floats_or_of_a_library():
+    made = c_files(residual(), "net")
+    code = re.sub(r"/\*.*?\*/", "", made.source + made.header, flags=re.DOTALL)
+    assert not re.search(r"\b(float|double|malloc|printf|math\.h|stdlib\.h|string\.h)\b", code)
+    assert set(re.findall(r"#include (.*)", code)) == {'"net.h"', "<stdbool.h>", "<stddef.h>", "<stdint.h>"}
+
+
+def test_sections_may_be_left_out(tmp_path):
+    model = residual()
+    options = ["-O1", "-DCONCORD_WEIGHTS=", "-DCONCORD_TABLES=", "-DCONCORD_ARENA=__attribute__((aligned(16)))"]
+    rng = np.random.default_rng(1)
+    inputs = {name: rng.normal(size=(2, *shape)) for name, shape in model.sources.items()}
+    compare(model, inputs, tmp_path, options=options)
+
+
+def test_several_samples_in_a_run(tmp_path):
+    package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY, batch=4).package
+    assert "NET_SAMPLES 4" in c_files(derive_package(package), "net").header
+    compare_package(package, tmp_path, 6)
+
+
+def test_what_the_host_computes_is_refused(tmp_path):
+    model = MODELS["data_movement"]()
+    with pytest.raises(
+        ValueError, match=r"nothing in C that the host computes behind the NPU, not .*Softmax; --npu-part"
+    ):
+        write_c(softmax(), tmp_path / "net.c")
+    write_c(softmax().npu_part, tmp_path / "net.c")
+    for name in ("Net.c", "1.c", "net.txt"):
+        with pytest.raises(ValueError, match=r"output must be a file like net\.c"):
+            write_c(model, tmp_path / name)
+
+
+def test_an_operation_without_a_form_is_refused():
+    """By its kind and its layer."""
+
+    class Turn(ir.Unary):
+        """Unknown."""
+
+    m = Maker()
+    x = m.input((3,))
+    model = m.model(x)
+    nodes = list(model.body)
+    nodes.insert(-1, Turn(output=ir.Value("turned", (3,)), layer="spin", x=x))
+    with pytest.raises(ValueError, match="Turn of spin has no form in C"):
+        c_files(replace(model, body=ir.Body(tuple(nodes))), "net")
+
+
+@pytest.mark.parametrize("odd", ["int", "class", "arena", "half_add", "2", "a b", "é", "*/", "net", "main", "run"])
+def test_odd_names(odd, tmp_path):
+    """Of layers, inputs and outputs."""
+    m = Maker()
+    m.layer = odd
+    x = m.input((2, 4))
+    block = m.quantise(x, (4,))
+    model = m.model(m.product(ir.MatMul, block, np.arange(8).reshape(2, 4), (2, 2)))
+    names = dict(zip(model.names, (odd, odd + "*/"), strict=True))
+    model = replace(flagged(model), names=names)
+    inputs = {odd: np.random.default_rng(1).normal(size=(3, 2, 4))}
+    compare(model, inputs, tmp_path)
+
+
+def test_the_command(tmp_path):
+    package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
+    package.image.save(tmp_path / "npu.image")
+    words = ["derive", str(tmp_path / "npu.image"), "--to", "c", "-o", str(tmp_path / "net.c")]
+    found = CliRunner().invoke(main, words)
+    assert found.exit_code == 0 and "2 layers, " in found.output
+    assert "PLACES" in (tmp_path / "net.h").read_text()
+    found = CliRunner().invoke(main, [*words, "--no-flags", "--npu-part"])
+    assert found.exit_code == 0 and "PLACES" not in (tmp_path / "net.h").read_text()
+    for name, option in (("model.py", "--npu-part"), ("net.c", "--bytes=x=0,1")):
+        found = CliRunner().invoke(
+            main, [*words[:2], "--to", "numpy" if name == "model.py" else "c", "-o", str(tmp_path / name), option]
+        )
+        assert found.exit_code == 1 and "is for" in found.output.replace("are for", "is for")
+
+
+def test_halves_of_a_block(tmp_path):
+    """Numbers of a block are read as binary16 numbers, too."""
+    m = Maker()
+    rng = np.random.default_rng(2)
+    x = m.input((16,))
+    block = m.quantise(x, (10, 6))
+    model = m.model(block, m.product(ir.MatMul, block, rng.integers(-9, 9, (3, 16)), (3,)))
+    given = binary16.decode(halves(rng, 16 * 200)).reshape(200, 16)
+    compare(model, {"input:0": np.clip(np.nan_to_num(given), -65504, 65504)}, tmp_path)
