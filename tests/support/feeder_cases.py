@@ -176,6 +176,7 @@ class Core:
 #: By name: a FILL and lanes of the results.
 CASES = {
     "halves": (Filled((3, 2, 5), (3, 2)), 3),
+    "halves that are held": (Filled((3, 2, 5), (3, 2), held=2), 3),
     "halves to blocks": (Filled((2, 3, 4), (2, 3), wide=False), 4),
     "codes": (Filled((2, 2, 6), (2, 2), kind="codes"), 1),
     "blocks": (Filled((2, 2, 6), (2, 2), kind="blocks", wide=False), 2),

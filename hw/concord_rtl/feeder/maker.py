@@ -96,7 +96,7 @@ class VectorMaker(NpuUnit):
 
     def _convert(self, m, collected, converts):
         """Play the elements of vectors, each lane an equal part of them; returns when a word is there, the word, and
-        whether more than ``NOTICE`` beats are left in the next cycle."""
+        whether more than ``NOTICE`` + 1 beats are left in the next cycle."""
         config = self.config.replace(mfu_lanes=timing.feeder_lanes(self.config), stochastic=False)
         lanes, beats = config.mfu_lanes, config.beats
         vector: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native))  # that is taken apart
@@ -106,9 +106,9 @@ class VectorMaker(NpuUnit):
             m.d.sync += vector.eq(vector.as_value()[BINARY16_WIDTH:])
         with m.If(left != 0):
             m.d.sync += left.eq(left - 1)
-        m.d.comb += playing.eq(left > self.NOTICE + 1)
+        m.d.comb += playing.eq(left > self.NOTICE + 2)
         with m.If(self.finish):
-            m.d.comb += playing.eq(beats > self.NOTICE)
+            m.d.comb += playing.eq(beats > self.NOTICE + 1)
             m.d.sync += [vector.eq(collected), left.eq(Mux(converts, beats, 0))]
         with m.If(self.load):
             size = config.act_mant

@@ -174,7 +174,7 @@ def _least(transfer: InputTransfer) -> int:
         return close + WRITING
     # The vector before must have been played, and the one before that must have been written.
     beats = timing.feeder_beats(transfer.config)
-    return max(close + beats - 2, -(-(close + beats + CONVERTING + WRITING) // 2))
+    return max(close + beats - 3, -(-(close + beats + CONVERTING + WRITING) // 2))
 
 
 def _converting(transfer: InputTransfer) -> int:

@@ -72,4 +72,5 @@ def test_cycles(name, config, coded, region):
     clock = FeederClock(chosen, phases, [0], config)
     ((_, _, steps),) = clock._rows
     layout = sum(spent for _, spent, _ in steps)
-    assert starts[1] - starts[0] == pytest.approx(FILLING + layout + RUNNING, abs=8, rel=0.05)
+    within = 0.03 if config is NATIVE_16 else 0.05  # which elements are outside matters more for short vectors
+    assert starts[1] - starts[0] == pytest.approx(FILLING + layout + RUNNING, abs=8, rel=within)

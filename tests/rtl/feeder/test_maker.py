@@ -113,4 +113,6 @@ def test_a_vector_is_converted_while_the_next_one_comes():
     simulate(dut, bench)
     beats = timing.feeder_beats(ECP5_85F)
     gaps = [after - before for before, after in pairwise(times)]
-    assert set(gaps) <= {beats + 1, beats + 2} and len(gaps) > 20
+    assert len(gaps) > 20
+    # Two vectors may be on their way to ``o``, which takes so many cycles longer than to play them.
+    assert {sum(both) for both in pairwise(gaps)} == {2 * beats + 3}
