@@ -126,6 +126,7 @@ class ModelTransport:
     byte_time = 0.0
     wait_cycles = None
     controlled = False
+    cycles = None
 
     def __init__(self, model):
         self.model = model

@@ -9,6 +9,7 @@ class Line:
     byte_time = 0.0
     wait_cycles = 1000
     controlled = False
+    cycles = None
 
     def __init__(self, model, request=None, reply=None, piece=4096):
         self.model = model

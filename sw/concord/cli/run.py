@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,12 +24,14 @@ from concord.cli.common import (
     wide_console,
 )
 from concord.cli.workers import several, workers_options
-from concord.host import LinkedDevice, connect
-from concord.host.progress import run_batch
+from concord.host import Device, LinkedDevice, connect
+from concord.host.measured import compared_run
+from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
+from concord.spec.boards import links_of
 from concord.utils.files import replacing
 
 #: Exit status of ``concord run --strict`` when flags were raised.
@@ -58,6 +61,9 @@ def run(
 ) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs.
 
+    On RTL behind a --link, and on a device, it shows what the batch took, beside what is estimated: samples per
+    second, the time of a sample alone, bytes, and what limits.
+
     Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
     overflowed, and what helps.
     """
@@ -77,9 +83,7 @@ def run(
     with several(workers, cluster) as engine:
         with connect(on, loaded.config, link=link) if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
-            results = run_batch(device, batch, TerminalConsole(stderr=True))
-            if isinstance(device, LinkedDevice):
-                echo(f"inputs travelled {device.input_route}")
+            results = _run(device, batch, 1 if package is None else package.arrangement.batch)
             flags = device.flags()
         records += diagnose_flags(loaded, flags)
     if package is not None:
@@ -96,6 +100,22 @@ def run(
         wide_console().print(flag_table(records))
     else:
         echo("no flags were raised")
+
+
+def _run(device: Device, batch: Mapping[str, Any], samples: int) -> dict[str, Any]:
+    """The results of a batch, ``samples`` a run; over a link also what it took, beside what is estimated."""
+    console = TerminalConsole(stderr=True)
+    if not isinstance(device, LinkedDevice):
+        return run_batch(device, batch, console)
+    with counted(device, batch, console):
+        results, comparison = compared_run(device, batch, samples)
+    echo(f"inputs travelled {device.input_route}")
+    if comparison is not None:
+        wide_console().print(comparison.table())
+    elif device.carrier is None:
+        names = ", ".join(link.name for link in links_of(device.config.board))
+        echo(f"bytes took no time: --link simulates a line and measures it ({names})")
+    return dict(results)
 
 
 def _refuse(records: list[FlagDiagnostic], output: Path) -> NoReturn:

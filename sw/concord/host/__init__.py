@@ -78,7 +78,7 @@ def connect(
         from concord.host.simulation import simulated
 
         board_link = None if link is None else link_of(config.board, link)
-        return _over_link(simulated(config, board_link, library, trace), config)
+        return _over_link(simulated(config, board_link, library, trace), config, board_link)
     if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
         close = difflib.get_close_matches(target.lower(), TARGETS, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -88,7 +88,8 @@ def connect(
     if link is not None and (link == LinkKind.SPI) != is_spi(target):
         raise ValueError(f"link must be one that can be behind {target}, not {link!r}")
     if is_spi(target):
-        return _over_link(open_spi(target, link_of("" if config is None else config.board, LinkKind.SPI)), config)
+        bus = link_of("" if config is None else config.board, LinkKind.SPI)
+        return _over_link(open_spi(target, bus), config, bus)
     from concord.host.serial_port import SerialTransport
 
     if baud is not None:
@@ -97,7 +98,7 @@ def connect(
         chosen = _answering(target)
     else:
         chosen = link_of("" if config is None else config.board, link)
-    return _over_link(SerialTransport(target, chosen), config)
+    return _over_link(SerialTransport(target, chosen), config, chosen)
 
 
 def _answering(port: str) -> LinkSpec:
@@ -118,9 +119,9 @@ def _answering(port: str) -> LinkSpec:
     return slowest
 
 
-def _over_link(transport: Transport, config: NpuConfig | None) -> LinkedDevice:
+def _over_link(transport: Transport, config: NpuConfig | None, carrier: LinkSpec | None) -> LinkedDevice:
     try:
-        return LinkedDevice(Link(transport), config)
+        return LinkedDevice(Link(transport), config, carrier)
     except BaseException:
         transport.close()
         raise

@@ -58,7 +58,8 @@ class Device(ABC):
         self.config = config
         self.regions = regions(config)
         self.image: Image | None = None
-        #: Told how many samples more of a batch have ended, for a progress bar.
+        #: Told when the first sample of a batch begins, and how many more of them have ended.
+        self.begun: Callable[[], None] | None = None
         self.ended: Callable[[int], None] | None = None
 
     def __enter__(self) -> Self:
@@ -212,6 +213,7 @@ class Device(ABC):
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
         """One run after the other."""
+        self.report_begun()
         results: list[Outputs] = []
         for n in range(size):
             results.append(
@@ -220,6 +222,11 @@ class Device(ABC):
             self.report_progress(1)
         empty = {port.name: np.zeros((0, *port.shape), port.dtype) for port in image.outputs}
         return {name: np.stack([result[name] for result in results]) if results else empty[name] for name in empty}
+
+    def report_begun(self) -> None:
+        """What all samples of a batch need is on the device, and the first one begins."""
+        if self.begun is not None:
+            self.begun()
 
     def report_progress(self, samples: int) -> None:
         """Samples of a batch have ended."""

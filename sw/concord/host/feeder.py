@@ -25,6 +25,9 @@ class ScriptedDevice(FedDevice, Protocol):
     def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
         """Write words of a region."""
 
+    def report_begun(self) -> None:
+        """Tell whoever measures that the first sample begins."""
+
 
 class FeederClient:
     """Sends raw inputs and collects results.
@@ -33,6 +36,13 @@ class FeederClient:
     ----------
     device : ScriptedDevice
         With an inbox, if :meth:`run` is called.
+
+    Members
+    -------
+    script : tuple of int or None
+        The one on the device.
+    codes : tuple of int
+        Words of the code book on the device; none before the first.
     """
 
     def __init__(self, device: ScriptedDevice):
@@ -41,14 +51,19 @@ class FeederClient:
 
     def invalidate(self) -> None:
         """Write script and code book again before the next batch."""
-        self._script: tuple[int, ...] | None = None
-        self._codes: tuple[int, ...] = ()
+        self.script: tuple[int, ...] | None = None
+        self.forget_codes()
         self._addr = 0  # in the outbox, of the next result
+
+    def forget_codes(self) -> None:
+        """Write the code book again before the next batch."""
+        self.codes: tuple[int, ...] = ()
 
     def run(self, image: Image, raw_stream: Stream, size: int, timeout: float | None) -> Outputs:
         """Results of a batch of ``size`` samples."""
         try:
             self._install(raw_stream)
+            self.device.report_begun()
             data = self.exchange(raw_stream, size, timeout)
         except BaseException:
             self.invalidate()
@@ -59,14 +74,14 @@ class FeederClient:
     def _install(self, raw_stream: Stream) -> None:
         """Code book and script, as far as they are not there."""
         device = self.device
-        if self._codes != raw_stream.codes:
+        if self.codes != raw_stream.codes:
             device.write(RegionId.CODES, 0, raw_stream.codes)
-            self._codes = raw_stream.codes
+            self.codes = raw_stream.codes
         script = raw_stream.route.script
-        if self._script != script:
-            self._script = None
+        if self.script != script:
+            self.script = None
             device.write(RegionId.SCRIPT, 0, script)
-            self._script, self._addr = script, 0
+            self.script, self._addr = script, 0
 
     def exchange(self, raw_stream: Stream, size: int, timeout: float | None) -> bytes:
         """Send everything, and read results meanwhile, with the script being there."""

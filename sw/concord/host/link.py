@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from concord.host.errors import LinkError
 from concord.host.frames import line_bytes
 from concord.host.transport import Transport
-from concord.host.window import LinkRequest, RequestWindow
+from concord.host.window import LineCounts, LinkRequest, RequestWindow
 from concord.spec.link import COUNT, FLAG, HEADER, TARGET, Kind
 from concord.spec.memmap import MAGIC, Reg, Region, RegionId
 
@@ -72,6 +72,11 @@ class Link:
     def repeated(self) -> int:
         """Requests that were sent again so far."""
         return self._requests.repeated
+
+    @property
+    def counts(self) -> LineCounts:
+        """What was on the line so far."""
+        return replace(self._requests.counts)
 
     # Requests ----------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from concord.host.errors import MismatchError, RunTimeout
 from concord.host.feeder import FeederClient
 from concord.host.link import Identity, Link
 from concord.image import Image, Phase
-from concord.image.feeder_scripts import FeedError, Stream, stream
+from concord.image.feeder_scripts import FeedError, Route, Stream, stream
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Trap
-from concord.spec.links import window_of
+from concord.spec.links import LinkSpec, window_of
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId
 from concord.spec.presets import PRESETS
 
@@ -32,27 +32,30 @@ class LinkedDevice(Device):
         Closed with the device.
     config : NpuConfig or None
         What the device should be; ``None`` recognises the named configurations.
+    carrier : LinkSpec or None
+        What carries the bytes, as far as it is known; ``None`` in a simulation in which they take no time.
     """
 
-    def __init__(self, link: Link, config: NpuConfig | None = None):
+    def __init__(self, link: Link, config: NpuConfig | None = None, carrier: LinkSpec | None = None):
         super().__init__(identify(link.synchronise(), config))
-        self.link = link
+        self.link, self.carrier = link, carrier
         link.max_payload = self.config.max_payload
         link.window = window_of(link.transport.controlled, self.config.request_buffer)
         #: Cycles that one WAIT may take.
         self.wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
-        self._feeder = FeederClient(self)
+        self.feeder = FeederClient(self)
         self._posting = False  # writes do not wait for their replies
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
-        #: Why the host laid out the inputs of the last batch, or how they went to the feeder.
+        #: How inputs of the last batch went to the feeder; ``None`` if the host laid them out, and why in words.
+        self.route: Route | None = None
         self.input_route = ""
 
     def close(self) -> None:
         self.link.close()
 
     def load(self, image: Image) -> None:
-        self._feeder.invalidate()
+        self.feeder.invalidate()
         super().load(image)
 
     def _run_batch(
@@ -62,7 +65,7 @@ class LinkedDevice(Device):
         raw_stream = self._stream(image, schedule, batch)
         if raw_stream is None:
             return super()._run_batch(image, schedule, batch, size, timeout)
-        return self._feeder.run(image, raw_stream, size, timeout)
+        return self.feeder.run(image, raw_stream, size, timeout)
 
     def _run_sample(
         self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
@@ -82,9 +85,9 @@ class LinkedDevice(Device):
         try:
             raw_stream = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
         except FeedError as reason:
-            self.input_route = f"laid out by the host: {reason}"
+            self.route, self.input_route = None, f"laid out by the host: {reason}"
             return None
-        self.input_route = f"raw: {raw_stream.route.text}"
+        self.route, self.input_route = raw_stream.route, f"raw: {raw_stream.route.text}"
         return raw_stream
 
     def _start(self, pc: int, adds: bool) -> None:

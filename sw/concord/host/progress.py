@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from numpy.typing import NDArray
@@ -40,13 +41,20 @@ def run_batch(
     device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run"
 ) -> dict[str, NDArray[Any]]:
     """Run a batch; over a link with a bar that counts the samples."""
-    if not isinstance(device, LinkedDevice):
+    with counted(device, batch, console, what):
         return dict(device.run(dict(batch)))
+
+
+@contextmanager
+def counted(device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run") -> Iterator[None]:
+    """A bar that counts the samples of a batch while it runs, over a link."""
+    if not isinstance(device, LinkedDevice):
+        yield
+        return
     with bars(console) as progress:
         task = progress.add_task(what, total=len(next(iter(batch.values()))))
         device.ended = lambda count: progress.update(task, advance=count)
         try:
-            outputs: dict[str, NDArray[Any]] = device.run(dict(batch))
+            yield
         finally:
             device.ended = None
-    return outputs

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from concord.cycles import ASSUMED_STEPS, counts_of
 from concord.host.feeder_clock import FeederClock
 from concord.host.timed_line import LineTimes
-from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
+from concord.host.traffic import Traffic, call_traffic, fed_batch, fed_latency, fed_traffic, few_samples, traffic
 from concord.image import Image
-from concord.image.feeder_scripts import FeedError, route
+from concord.image.feeder_scripts import FeedError, Route, route
 from concord.program import trace
 from concord.spec.boards import link_of, links_of
 from concord.spec.links import LinkSpec
@@ -158,6 +158,12 @@ class Rates:
         return "computation" if self.device_seconds > _BUSY * self.period_seconds else "link"
 
     @property
+    def bottleneck(self) -> str:
+        """What takes most of the time: ``"line"``, ``"device"``, or ``"latency"`` of replies that are waited for."""
+        parts = {"line": self.wire_seconds, "device": self.device_seconds, "latency": self.wait_seconds}
+        return max(parts, key=lambda name: parts[name])
+
+    @property
     def at(self) -> str:
         """Clock and link in words."""
         return f"at {self.clock_hz / 1e6:g} MHz and {self.link.text}"
@@ -217,9 +223,9 @@ def rate_table(links: Sequence[Rates]) -> dict[str, tuple[str, ...]]:
         "samples/s in a batch": lambda column: spoken(column.per_second),
         "samples/s one at a time": lambda column: spoken(column.single_per_second),
         "limited by": lambda column: column.limit,
-        "bytes in": lambda column: _count(column.bytes_in),
-        "bytes out": lambda column: _count(column.bytes_out),
-        "requests": lambda column: _count(column.requests / column.batch),
+        "bytes in": lambda column: count_text(column.bytes_in),
+        "bytes out": lambda column: count_text(column.bytes_out),
+        "requests": lambda column: count_text(column.requests / column.batch),
         "ms on the line": lambda column: f"{1e3 * column.wire_seconds:.4g}",
         "ms for replies": lambda column: f"{1e3 * column.wait_seconds:.4g}",
         "ms to compute": lambda column: f"{1e3 * column.compute_seconds:.4g}",
@@ -230,7 +236,7 @@ def rate_table(links: Sequence[Rates]) -> dict[str, tuple[str, ...]]:
     return {"link": tuple(names)} | {name: tuple(map(text, columns)) for name, text in rows.items()}
 
 
-def _count(number: float) -> str:
+def count_text(number: float) -> str:
     return f"{number:,.{number % 1 > 0:d}f}"
 
 
@@ -239,6 +245,7 @@ def rates(
     batch: int = 1,
     steps: Sequence[Sequence[NDArray[np.int64]]] | None = None,
     link: str | None = None,
+    code_words: int | None = None,
 ) -> Rates:
     """Rates of an image on the board that its configuration is for.
 
@@ -255,19 +262,56 @@ def rates(
         For every phase the steps of the windows of its sliding products, as for :func:`concord.cycles.count`.
     link : str, optional
         Name of a link of the board; its first one if left out.
+    code_words : int, optional
+        Words of the code book of a sample alone; as many as there may be if left out.
     """
-    config, board_link = image.config, link_of(image.config.board, link)
-    traces = [trace(image.program, config, phase.pc) for phase in image.schedule()]
-    known = steps if steps is not None else [None] * len(traces)
-    phases = [counts_of(run, config, run_steps).cycles for run, run_steps in zip(traces, known, strict=True)]
-    assumed = steps is None and any(run.slides for run in traces)
+    board_link = link_of(image.config.board, link)
+    phases, assumed = _phase_cycles(image, steps)
     adapter = board_link.adapter
     low, default = (
-        _rates(image, batch, phases, assumed, board_link, latency)
+        _rates(image, batch, phases, assumed, board_link, latency, code_words)
         for latency in (adapter.latency, adapter.default_latency)
     )
     slower = default.per_second < low.per_second or default.single_per_second < low.single_per_second
     return replace(low, at_default=default) if slower else low
+
+
+def batch_traffic(image: Image, runs: int, link: str | None = None) -> Traffic:
+    """What ``runs`` runs put on the line and how long they take, in cycles, from the first byte to the last result.
+
+    Parameters
+    ----------
+    image, link
+        As for :func:`rates`. Script and code book are on the device already.
+    runs : int
+        One after the other, of one call.
+    """
+    config, board_link = image.config, link_of(image.config.board, link)
+    phases, _ = _phase_cycles(image, None)
+    times = LineTimes.of(board_link, config.clock_hz, board_link.adapter.latency)
+    try:
+        sample_route = _route(image)
+    except FeedError:
+        return traffic(image, phases, times).times(runs)
+    few = 2 * few_samples(image, sample_route)
+    batch = fed_batch(image, sample_route, phases, times, min(runs, few))
+    if runs > few:
+        batch += fed_traffic(image, sample_route, phases, times).times(runs - few)
+    return batch
+
+
+def _route(image: Image) -> Route:
+    """How samples are expected to go through the feeder; :class:`FeedError` if they do not."""
+    feeding = image.feeding
+    return route(feeding, image.schedule(), (image.inputs, image.outputs), feeding.codings, image.config)
+
+
+def _phase_cycles(image: Image, steps: Sequence[Sequence[NDArray[np.int64]]] | None) -> tuple[list[int], bool]:
+    """Cycles of every phase, and whether steps of windows were assumed for them."""
+    traces = [trace(image.program, image.config, phase.pc) for phase in image.schedule()]
+    known = steps if steps is not None else [None] * len(traces)
+    phases = [counts_of(run, image.config, run_steps).cycles for run, run_steps in zip(traces, known, strict=True)]
+    return phases, steps is None and any(run.slides for run in traces)
 
 
 def rates_by_link(
@@ -286,7 +330,13 @@ def rates_by_link(
 
 
 def _rates(
-    image: Image, batch: int, phases: Sequence[int], assumed: bool, link: LinkSpec, reply_seconds: float
+    image: Image,
+    batch: int,
+    phases: Sequence[int],
+    assumed: bool,
+    link: LinkSpec,
+    reply_seconds: float,
+    code_words: int | None,
 ) -> Rates:
     """Rates if the computation of the phases takes so many cycles, and a reply is held back so long."""
     config = image.config
@@ -301,14 +351,13 @@ def _rates(
         call_seconds=call.cycles / hz,
     )  # fmt: skip
     try:
-        feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.codings, config)
+        feeding = _route(image)
     except FeedError as reason:
         return replace(whole, input_route=f"laid out by the host: {reason}")
     fed = fed_traffic(image, feeding, phases, times)
-    shared = (fed.sent + fed.received) * times.byte if link.shared else 0.0
-    alone = fed_latency(image, phases, times)
+    alone = fed_latency(image, phases, times, code_words)
     clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
         whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
-        period=max(fed.cycles, shared), latency=alone, layout=clock.sample_cycles - sum(phases),
+        period=fed.cycles, latency=alone, layout=clock.sample_cycles - sum(phases),
     )  # fmt: skip

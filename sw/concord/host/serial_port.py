@@ -35,6 +35,7 @@ class SerialTransport:
     """
 
     wait_cycles: int | None = None
+    cycles: int | None = None
 
     def __init__(self, port: str, link: LinkSpec):
         self.byte_time = 1 / link.bytes_per_second

@@ -16,12 +16,12 @@ from concord.utils.extras import install_command
 #: Bytes of a call at the most: what the driver of Linux takes unless it is set otherwise.
 CALL_BYTES = 4096
 #: Bytes of a call that looks for a reply: a call takes about as long as these. Within a reply each call has twice as
-#: many as the one before.
-_POLL_BYTES = 256
+#: many as the one before, up to somewhat less than the largest reply: what looks behind its end is lost time.
+POLL_BYTES, MOST_POLL_BYTES = 256, 1024
 #: What a wire has that nobody drives, and more such bytes in a row than a reply has.
 _UNDRIVEN, _MOST_EQUAL = (0x00, 0xFF), 2 * CALL_BYTES
 #: Share of the time waited so far, and seconds at the most, without a look for a reply.
-_REST, _MOST_REST = 1 / 8, 1e-3
+REST, MOST_REST = 1 / 8, 1e-3
 _FLAG = bytes([FLAG])
 _FLAGS = re.compile(b"%c+" % FLAG)
 #: Names of buses and the chips on them, as Linux has them.
@@ -55,9 +55,16 @@ class SpiTransport:
         As of :class:`concord.host.transport.Transport`.
     clock, sleep : callable
         Seconds so far, and to let some pass.
+    most_rest : float
+        Seconds at the most, without a look for a reply.
     """
 
     controlled = False
+
+    @property
+    def cycles(self) -> int | None:
+        """See :class:`concord.host.transport.Transport`."""
+        return None
 
     def __init__(
         self,
@@ -67,14 +74,15 @@ class SpiTransport:
         wait_cycles: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        most_rest: float = MOST_REST,
     ):
         self.bus, self.byte_time, self.wait_cycles = bus, byte_time, wait_cycles
-        self.clock, self._sleep = clock, sleep
+        self.clock, self._sleep, self._most_rest = clock, sleep, most_rest
         self._waiting = bytearray()  # to be sent
         self._came = bytearray()
         self._pauses = PauseFilter()
         self._last = FLAG  # that came
-        self._poll = _POLL_BYTES  # bytes of the next look for a reply
+        self._poll = POLL_BYTES  # bytes of the next look for a reply
         self._equal = 0  # bytes of calls in a row that came as from a wire that nobody drives
 
     def write(self, data: bytes) -> None:
@@ -93,7 +101,7 @@ class SpiTransport:
             if waited >= timeout:
                 return b""
             if waited > 0:
-                self._sleep(min(_REST * waited, _MOST_REST))
+                self._sleep(min(REST * waited, self._most_rest))
             self._call(_FLAG * self._poll)
         data = bytes(self._came[:count])
         del self._came[:count]
@@ -107,7 +115,7 @@ class SpiTransport:
         """One call with what waits; a short one has time for a reply in it."""
         data = bytes(self._waiting[:CALL_BYTES])
         del self._waiting[:CALL_BYTES]
-        self._call(data.ljust(_POLL_BYTES, _FLAG))
+        self._call(data.ljust(POLL_BYTES, _FLAG))
 
     def _call(self, data: bytes) -> None:
         try:
@@ -123,7 +131,7 @@ class SpiTransport:
         if came:
             self._last = came[-1]
         self._came += came
-        self._poll = _POLL_BYTES if self._last == FLAG else min(2 * self._poll, CALL_BYTES)
+        self._poll = POLL_BYTES if self._last == FLAG else min(2 * self._poll, MOST_POLL_BYTES)
 
     def _is_undriven(self, came: bytes) -> bool:
         """Whether nobody has sent these bytes, as far as one can say by now."""

@@ -9,15 +9,16 @@ from typing import Protocol
 
 from concord.host.feeder_clock import FeederClock
 from concord.host.frames import Frame, FrameReader, line_bytes
+from concord.host.spi import CALL_BYTES, MOST_REST
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.fields import Layout
 from concord.spec.link import COUNT, HEADER, ROOM_CYCLES, TARGET, WAIT_CYCLES, Kind, Status
-from concord.spec.links import LinkSpec
+from concord.spec.links import LinkKind, LinkSpec
 from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 
-#: Cycles of a request, beside those of its bytes in the device.
-_REQUEST = 30
+#: Cycles of a request, and of each of its words, beside those of its bytes in the device.
+REQUEST_CYCLES, WORD_CYCLES = 30, 2
 #: Cycles after which a write to the inbox looks for room again.
 _LOOK = 16
 
@@ -34,16 +35,28 @@ class LineTimes:
         That a reply waits in the drivers of the host, besides the time of its bytes.
     controlled : bool
         Whether bytes wait on the way while the device takes none (:class:`concord.spec.links.LinkSpec`).
+    shared : bool
+        Whether both directions share the line.
+    call : float
+        Of a call of the driver besides its bytes, where bytes move only in calls (:mod:`concord.host.spi`).
+    rest : float
+        Between two such calls, at the most.
     """
 
     byte: float = 0.0
     reply: float = 0.0
     controlled: bool = False
+    shared: bool = False
+    call: float = 0.0
+    rest: float = 0.0
 
     @classmethod
     def of(cls, link: LinkSpec, clock_hz: int, reply_seconds: float) -> LineTimes:
-        """Those of a link to a device with a clock, where a reply is held back so long."""
-        return cls(clock_hz / link.bytes_per_second, reply_seconds * clock_hz, link.controlled)
+        """Those of a link to a device with a clock, where a reply is held back, or a call takes, so long."""
+        if link.kind is LinkKind.SPI:
+            call, rest = reply_seconds * clock_hz, MOST_REST * clock_hz
+            return cls(clock_hz / link.bytes_per_second - call / CALL_BYTES, call=call, rest=rest)
+        return cls(clock_hz / link.bytes_per_second, reply_seconds * clock_hz, link.controlled, link.shared)
 
 
 class Answers(Protocol):
@@ -152,9 +165,10 @@ class FedCore:
 class TimedLine:
     """A transport that knows what time it is, in cycles of the device: the host itself takes none.
 
-    Both directions are in use at the same time. The device carries out one request after the other, and begins with the
-    next when the reply has left. Where the line holds bytes back and the device has no buffer for requests, a request
-    goes on the line then, too. Escapes are left out, which is 0.8 % of random bytes.
+    Both directions are in use at the same time; on a shared line replies hold up the requests behind them. The device
+    carries out one request after the other, and begins with the next when the reply has left. Where the line holds
+    bytes back and the device has no buffer for requests, a request goes on the line then, too. Escapes are left out,
+    which is 0.8 % of random bytes.
 
     Parameters
     ----------
@@ -187,6 +201,11 @@ class TimedLine:
         self._there = self._back = self._ready = 0.0  # from when on the line there and back, and the device, are free
         self._replies: deque[tuple[float, bytes]] = deque()
 
+    @property
+    def cycles(self) -> int:
+        """Time at the host, in whole cycles."""
+        return round(self.now)
+
     def clock(self) -> float:
         """It stands: nothing is lost, so nothing is late."""
         return 0.0
@@ -213,13 +232,23 @@ class TimedLine:
         self.sent += size
         free = self._ready if self.controlled and not self.config.request_buffer else self._there
         self._there = max(self.now, self._there, free) + size * self.times.byte
-        begun = max(self._there, self._ready) + _REQUEST + len(frame.payload)
+        begun = max(self._there, self._ready) + self._taken(frame)
         self.answers.pass_to(begun)
         status, payload, done = self._numbered(frame, begun)
         size = line_bytes(len(payload))
         self.received += size
         self._back = self._ready = max(done, self._back) + size * self.times.byte
+        if self.times.shared:
+            self._there += size * self.times.byte
         self._replies.append((self._back + self.times.reply, Frame(frame.seq, status, payload).encode()))
+
+    def _taken(self, frame: Frame) -> float:
+        """Cycles of a request in the device once it is there."""
+        words = 0
+        if frame.kind == Kind.WRITE:
+            target = _unpacked(TARGET, frame.payload[: TARGET.nbytes])
+            words = (len(frame.payload) - TARGET.nbytes) // self._regions[RegionId(target["region"])].nbytes
+        return REQUEST_CYCLES + len(frame.payload) + WORD_CYCLES * words
 
     def _numbered(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
         """As :meth:`_answer`; what follows a request that was refused has another number than the expected one."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from concord.host.called_line import line_of
 from concord.host.feeder import FeederClient
 from concord.host.feeder_clock import FeederClock
 from concord.host.link import Link
@@ -42,10 +43,17 @@ class Traffic:
     requests: float
     cycles: float
 
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    def times(self, count: float) -> Traffic:
+        """The same so many times, one behind the other."""
+        return Traffic(*(count * getattr(self, field.name) for field in fields(self)))
+
 
 def _device(config: NpuConfig, answers: Answers, times: LineTimes) -> tuple[LinkedDevice, TimedLine]:
     """A device at the end of a line on which nothing has happened."""
-    line = TimedLine(config, answers, times)
+    line = line_of(config, answers, times)
     device = LinkedDevice(Link(line), config)
     line.sent = line.received = line.requests = 0
     return device, line
@@ -103,8 +111,8 @@ def fed_traffic(image: Image, sample_route: Route, phases: Sequence[int], times:
     times : LineTimes
         Of the line.
     """
-    few = max(_SAMPLES, _INBOXES * image.config.inbox // sample_route.sample_bytes)
-    some, more = (_batch(image, sample_route, phases, times, size) for size in (few, 2 * few))
+    few = few_samples(image, sample_route)
+    some, more = (fed_batch(image, sample_route, phases, times, size) for size in (few, 2 * few))
     sent, received, requests = (
         (getattr(more, name) - getattr(some, name)) / few for name in ("sent", "received", "requests")
     )
@@ -112,8 +120,20 @@ def fed_traffic(image: Image, sample_route: Route, phases: Sequence[int], times:
     return Traffic(sent, received, requests, max(cycles, max(sent, received) * times.byte))
 
 
-def fed_latency(image: Image, phases: Sequence[int], times: LineTimes) -> float:
-    """Clock cycles from the first byte of a sample alone to the last one of its results, as :func:`fed_traffic`.
+def few_samples(image: Image, sample_route: Route) -> int:
+    """Samples of a batch behind which every further one takes as long as the one before."""
+    return max(_SAMPLES, _INBOXES * image.config.inbox // sample_route.sample_bytes)
+
+
+def fed_latency(image: Image, phases: Sequence[int], times: LineTimes, code_words: int | None = None) -> float:
+    """Clock cycles from the first byte of a sample alone to the last one of its results.
+
+    Parameters
+    ----------
+    image, phases, times
+        As for :func:`fed_traffic`.
+    code_words : int, optional
+        Words of its code book; as many as there may be if left out.
 
     Raises
     ------
@@ -126,18 +146,28 @@ def fed_latency(image: Image, phases: Sequence[int], times: LineTimes) -> float:
         if elements <= CODE_PAGE:
             codings.setdefault(feed.port, Coding())
     chosen_route = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, image.config)
-    return _batch(image, chosen_route, phases, times, 1).cycles
+    codes = _code_book(image, chosen_route, times, code_words)
+    return codes.cycles + fed_batch(image, chosen_route, phases, times, 1).cycles
 
 
-def _batch(image: Image, sample_route: Route, phases: Sequence[int], times: LineTimes, size: int) -> Traffic:
-    """A batch whose script is there already, but not its code book."""
+def _code_book(image: Image, sample_route: Route, times: LineTimes, words: int | None) -> Traffic:
+    """What the values of a sample put on the line before it."""
+    device, line = _device(image.config, RunningCore((0,)), times)
+    before = _state(line)
+    coded = [transfer for transfer in sample_route.input_transfers if transfer.kind is LinkFormat.CODED]
+    if coded and words is None:
+        elements = sum(transfer.feed.elements for transfer in coded)
+        full = max(transfer.coding.pages(transfer.feed.image[2]).stop for transfer in coded) - 1
+        words = full * CODE_PAGE + min(elements, CODE_PAGE)
+    if words:
+        device.write(RegionId.CODES, 0, [0] * words)
+    return _between(line, before)
+
+
+def fed_batch(image: Image, sample_route: Route, phases: Sequence[int], times: LineTimes, size: int) -> Traffic:
+    """A batch of ``size`` samples through the feeder, whose script and code book are there already."""
     clock = FeederClock(sample_route, image.schedule(), phases, image.config)
     device, line = _device(image.config, FedCore(clock, image.config), times)
     before = _state(line)
-    coded = [transfer for transfer in sample_route.input_transfers if transfer.kind is LinkFormat.CODED]
-    if coded:
-        elements = sum(transfer.feed.elements for transfer in coded)
-        full = max(transfer.coding.pages(transfer.feed.image[2]).stop for transfer in coded) - 1
-        device.write(RegionId.CODES, 0, [0] * (full * CODE_PAGE + min(size * elements, CODE_PAGE)))
     FeederClient(device).exchange(Stream(sample_route, bytes(size * sample_route.sample_bytes), ()), size, None)
     return _between(line, before)

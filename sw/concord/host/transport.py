@@ -22,6 +22,10 @@ class Transport(Protocol):
     wait_cycles: int | None
     controlled: bool
 
+    @property
+    def cycles(self) -> int | None:
+        """Clock cycles of a simulated device so far; ``None`` of a real one."""
+
     def clock(self) -> float:
         """Seconds so far, of which timeouts and ``byte_time`` are some: of the machine, or simulated."""
 

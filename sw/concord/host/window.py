@@ -19,6 +19,23 @@ _MOST_REQUESTS = _SEQUENCE // 4
 _CHUNK = 4096
 
 
+@dataclass
+class LineCounts:
+    """What was on the line so far, and what came to the host, whatever was lost on the way.
+
+    Parameters
+    ----------
+    sent, received : int
+        Bytes of requests and of replies, framing and escapes included.
+    requests : int
+        Requests, those among them that were sent again.
+    """
+
+    sent: int = 0
+    received: int = 0
+    requests: int = 0
+
+
 @dataclass(eq=False)
 class LinkRequest:
     """A request, and its reply once it has come.
@@ -94,12 +111,15 @@ class RequestWindow:
         Bytes on the line that may be unanswered at a time; one request may, whatever its size.
     repeated : int
         Requests that were sent again so far.
+    counts : LineCounts
+        What was on the line.
     """
 
     def __init__(self, transport: Transport, *, timeout: float, retries: int):
         self.transport, self.timeout, self.retries = transport, timeout, retries
         self.size = 0
         self.repeated = 0
+        self.counts = LineCounts()
         self._reader = FrameReader()
         self._next = 0  # number of the next request
         self._queue: deque[LinkRequest] = deque()  # to be sent
@@ -172,6 +192,8 @@ class RequestWindow:
 
     def _transmit(self, request: LinkRequest) -> None:
         self.transport.write(request.data)
+        self.counts.sent += len(request.data)
+        self.counts.requests += 1
         request.sent += 1
         self._coming += 1
 
@@ -186,6 +208,7 @@ class RequestWindow:
         data = self.transport.read(_CHUNK, self._patience)
         if not data:
             raise LinkTimeout(f"no reply within {self._patience:.2f} s")
+        self.counts.received += len(data)
         bodies = list(self._reader.feed(data))
         self._coming = max(0, self._coming - len(bodies))
         return bodies

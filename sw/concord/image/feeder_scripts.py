@@ -259,6 +259,12 @@ class Route:
         return sum(output.count * output.size for phase in self.output_transfers for output in phase)
 
     @property
+    def codings(self) -> dict[str, Coding]:
+        """By input of whose elements each is a byte: its pages of the code book."""
+        coded = (transfer for transfer in self.input_transfers if transfer.kind is LinkFormat.CODED)
+        return {transfer.port.name: transfer.coding for transfer in coded}
+
+    @property
     def text(self) -> str:
         """What travels, in words."""
         return ", ".join(

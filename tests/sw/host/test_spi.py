@@ -65,7 +65,7 @@ def test_requests_share_calls():
         assert max(bus.calls) > 0.9 * ECP5_85F.request_buffer and sum(bus.calls) < 1.1 * 256 * 32
         bus.calls.clear()
         device.read("WIDE", 0, 32)
-        assert bus.calls == [spi._POLL_BYTES << k for k in range(len(bus.calls))] and 3 <= len(bus.calls) <= 4
+        assert bus.calls in ([256, 512, 1024], [256, 512, 1024, 1024])
 
 
 def test_a_call_has_so_many_bytes_at_the_most():
@@ -73,7 +73,7 @@ def test_a_call_has_so_many_bytes_at_the_most():
     transport, _ = transport_of(bus)
     transport.write(bytes([FLAG]) * (2 * CALL_BYTES + 1))
     assert bus.calls == [CALL_BYTES] * 2
-    assert transport.read(1, 0.1) == b"" and bus.calls[2] == spi._POLL_BYTES
+    assert transport.read(1, 0.1) == b"" and bus.calls[2] == spi.POLL_BYTES
 
 
 def test_nothing_comes():
@@ -87,7 +87,7 @@ def test_nothing_comes():
     transport, time = transport_of(Mute())
     assert transport.read(10, 0.1) == b""
     assert Mute.calls == len(time.slept) > 10
-    assert max(time.slept) == spi._MOST_REST and time.slept == sorted(time.slept)
+    assert max(time.slept) == spi.MOST_REST and time.slept == sorted(time.slept)
     with pytest.raises(LinkTimeout, match="PING failed 5 times"):
         Link(transport, timeout=0.02).synchronise()
 
