@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable, wide_console
+from concord.cli.common import (
+    BOARD,
+    EXISTING,
+    FILE,
+    POSITIVE,
+    TerminalConsole,
+    arrays_of,
+    echo,
+    link_option,
+    readable,
+    wide_console,
+)
 from concord.cli.selection import selection_options
 from concord.display.tables import text_table
 from concord.host.rates import spoken
+from concord.spec.boards import board_spec
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
 from concord.utils.files import check_place, write_text
@@ -55,6 +67,7 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
     help="Width of mantissas to try, the best first. The option can be repeated. Default: 8, 7, 6, 5.",
 )
 @click.option("--clock", "least_mhz", default=0.0, type=click.FloatRange(min=0), help="Least clock in MHz to expect.")
+@link_option
 @click.option("--show", default=5, show_default=True, type=POSITIVE, help="Number of configurations to show.")
 @click.option(
     "-o", "--output", type=FILE, help="File in TOML for the best configuration: for `concord compile --config`."
@@ -69,15 +82,16 @@ def fit(
     budget: str | None,
     mantissas: tuple[int, ...],
     least_mhz: float,
+    link: str | None,
     show: int,
     output: Path | None,
     selection: Selection,
 ) -> None:
     """Find the configuration for the ONNX file MODEL with which a user gets most samples per second on a board.
 
-    Samples per second over the board's link come first, then those that the core computes. Multipliers and memories are
-    exact. So are cycles, except where windows slide and there are no samples. Logic and clock are estimates that were
-    fitted to builds. With --input, the best one is the best that keeps the budget.
+    Samples per second over the board's link, or over that of --link, come first, then those that the core computes.
+    Multipliers and memories are exact. So are cycles, except where windows slide and there are no samples. Logic and
+    clock are estimates that were fitted to builds. With --input, the best one is the best that keeps the budget.
     """
     from concord.fit import search
     from concord.fit.candidates import MANTISSAS
@@ -86,6 +100,7 @@ def fit(
 
     if output is not None:
         check_place(output)
+    board_spec(board).link(link)
     graph = import_model(selection.of(one_file(model)))
     widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
     with TerminalConsole(stderr=True).status("reading the network") as status:
@@ -95,13 +110,13 @@ def fit(
             judge = _judge(graph, inputs, samples, budget, status.update)
         elif budget is not None:
             raise ValueError("--budget must be given with --input, whose samples it is about")
-        race = search(graph, board, widths, judge, most=show, least_mhz=least_mhz, say=status.update)
+        race = search(graph, board, widths, judge, most=show, least_mhz=least_mhz, link=link, say=status.update)
     if not race.candidates:
         raise ValueError(_nowhere(graph, model, board, widths, race))
     console = wide_console()
-    console.print(_table(model, board, race, judge, console.width))
+    console.print(_table(model, board, race, judge, console.width, link))
     if race.kept:
-        _say_best(race.kept[0], model, board, output)
+        _say_best(race.kept[0], model, board, output, link)
     else:
         echo(NOT_MET if output is None else f"{NOT_MET}; {output}: not written", err=True)
     if judge is None:
@@ -110,15 +125,16 @@ def fit(
         raise click.exceptions.Exit(1)
 
 
-def _say_best(best: Candidate, model: Path, board: str, output: Path | None) -> None:
+def _say_best(best: Candidate, model: Path, board: str, output: Path | None, link: str | None) -> None:
     """Say which configuration is the best and how to compile for it; write it to a file, if that is asked for."""
     echo(f"best: {best.text(board)}")
+    over = "" if link is None else f" --link {link}"
     if output is not None:
         write_text(output, best.file(board))
-        echo(f"{output}: concord compile {model} --config {output}")
-        echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}"')
+        echo(f"{output}: concord compile {model} --config {output}{over}")
+        echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}{over}"')
     elif best.is_preset:
-        echo(f"concord compile {model} --board {board} --preset {best.config.name}")
+        echo(f"concord compile {model} --board {board} --preset {best.config.name}{over}")
     else:
         echo("-o FILE writes it for concord compile --config FILE")
 
@@ -157,12 +173,12 @@ def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race:
     return "\n  ".join(lines)
 
 
-def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int) -> Table:
+def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int, link: str | None) -> Table:
     """All candidates, the best within the budget in bold; multipliers, memories and noise only where there is room."""
     serial, wide = race.candidates[0].config.serial, width >= _WIDE
     rows = [_figures(candidate, judge, serial, wide) for candidate in race.candidates]
     columns, title = list(rows[0]), f"Best configurations for {model.name} on {board}"
-    table = text_table(title, columns, right=columns, whole=columns, caption=_caption(race, judge))
+    table = text_table(title, columns, right=columns, whole=columns, caption=_caption(race, judge, link))
     for candidate, row in zip(race.candidates, rows, strict=True):
         table.add_row(*row.values(), style="bold" if race.kept and candidate is race.kept[0] else None)
     return table
@@ -200,7 +216,7 @@ def _figures(candidate: Candidate, judge: Judge | None, serial: bool, wide: bool
     return {name: str(figure) for name, figure in row.items()}
 
 
-def _caption(race: Race, judge: Judge | None) -> str:
+def _caption(race: Race, judge: Judge | None, link: str | None) -> str:
     from concord.cycles import ASSUMED_STEPS
     from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR
 
@@ -212,7 +228,9 @@ def _caption(race: Race, judge: Judge | None) -> str:
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
         if names := [candidate.config.name for candidate in race.candidates if candidate.is_preset]:
             lines.append(f"*: clock of a bitstream, that of the preset {', '.join(names)}.")
-    lines.append("link/s: samples per second over the board's link, in a batch; core/s: what the core computes.")
+    used = race.candidates[0].rates.link
+    over = "the board's link" if link is None else f"{used.name}, {used.text}"
+    lines.append(f"link/s: samples per second over {over}, in a batch; core/s: what the core computes.")
     if any(candidate.config.window_taps for candidate in race.candidates):
         steps = f"assume {ASSUMED_STEPS} steps per sliding window"
         sample = steps if judge is None else "are those of the first sample"

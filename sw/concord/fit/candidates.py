@@ -137,6 +137,7 @@ def search(
     *,
     most: int = 5,
     least_mhz: float = 0.0,
+    link: str | None = None,
     say: Say = silent,
 ) -> Race:
     """Configurations for a board that hold a network, the best first: by what the link lets through, then by the core.
@@ -161,19 +162,22 @@ def search(
         Number of configurations to find.
     least_mhz : float
         Least clock that the estimate must reach.
+    link : str, optional
+        Name of the link of the board that rates are those over; its first one if left out.
     say : callable
         Gets what is being tried.
 
     Raises
     ------
     ValueError
-        If there is nothing known of the board, or no shape has the clock.
+        If there is nothing known of the board, it has no such link, or no shape has the clock.
     Unsupported
         If no configuration can compute the network.
     """
     if board not in DEVICES:
         raise ValueError(f"board must be one of {', '.join(DEVICES)}, not {board!r}")
-    return _Search(graph, board, mantissas, judge, most, least_mhz, say).run()
+    board_spec(board).link(link)
+    return _Search(graph, board, mantissas, judge, most, least_mhz, link, say).run()
 
 
 def placed(board: str) -> list[NpuConfig]:
@@ -192,10 +196,11 @@ class _Search:
         judge: Judge | None,
         most: int,
         least_mhz: float,
+        link: str | None,
         say: Say,
     ):
         self.graph, self.board, self.mantissas, self.judge = graph, board, mantissas, judge
-        self.most, self.least_mhz, self.say = most, least_mhz, say
+        self.most, self.least_mhz, self.link, self.say = most, least_mhz, link, say
         self.race = Race()
         self.unsupported: Unsupported | None = None
         #: Native dimension and mantissas that lose too much.
@@ -344,7 +349,8 @@ class _Search:
         if self.judge is not None:
             compiled = expecting(compiled, self.judge.inputs)
         steps = None if self.judge is None else measured_steps(compiled, self.judge.inputs)
-        return Candidate(clocked, use_of(config), rates(compiled.image, 1, steps), compiled.row_tiling is not None)
+        speed = rates(compiled.image, 1, steps, self.link)
+        return Candidate(clocked, use_of(config), speed, compiled.row_tiling is not None)
 
     def _clocked(self, config: NpuConfig) -> NpuConfig:
         """A configuration with the clock that is expected of it; the preset, if it is one."""

@@ -31,7 +31,7 @@ def network():
         return compiled.image, inputs, emulator.run(inputs)
 
 
-@pytest.mark.parametrize("name", ["uart", "spi"])
+@pytest.mark.parametrize("name", [kind.value for kind in LinkKind])
 def test_a_batch_takes_as_long_as_estimated(network, name):
     image, inputs, want = network
     with connect("rtl", CONFIG, link=name) as device:

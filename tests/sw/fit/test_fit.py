@@ -17,6 +17,7 @@ from concord.graph.execute import run as exact
 from concord.graph.ir import Node
 from concord.networks.boards import by_rates
 from concord.program.allocator import CapacityError
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config_file import read_config
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
@@ -241,8 +242,8 @@ def test_the_link_decides_before_the_core(shapes, monkeypatch):
     fastest, *_ = sorted(search(graph, "ulx3s-85f").candidates, key=lambda one: -one.computed_per_second)
     real = candidates.rates
 
-    def slower(image, batch, steps):
-        found = real(image, batch, steps)
+    def slower(image, batch, steps, link):
+        found = real(image, batch, steps, link)
         slow = image.config.native == fastest.config.native
         return replace(found, period=2 * found.period) if slow else found
 
@@ -256,10 +257,10 @@ def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(8, 2, 2)))
     graph, real, tried = perceptron(400, 160, 80), candidates.rates, []
 
-    def rates(image, batch, steps):
+    def rates(image, batch, steps, link):
         tried.append(image.config.native)
         laid_out = image.config.native == 16 and not raw
-        found = real(image, batch, steps)
+        found = real(image, batch, steps, link)
         return replace(found, layout=None if laid_out else 0.0, period=200_000.0 if laid_out else 20_000.0)
 
     monkeypatch.setattr(candidates, "rates", rates)
@@ -310,3 +311,25 @@ def test_a_file_for_nothing_is_not_written(net):
     assert code == 1 and f"{path}: not written" in output and not path.exists()
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-o", net / "no such folder" / "best.toml")
     assert code == 1 and "no such folder" in output and "Best configurations" not in output
+
+
+def test_the_link_that_is_named(net):
+    """Rates are those over it, and so is the order; the commands that follow have it, too."""
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-85f", "--link", "spi", "-o", net / "best.toml")
+    assert code == 0, output
+    used = BOARD_SPECS["ulx3s-85f"].link("spi")
+    assert f"link/s: samples per second over spi, {used.text}, in a batch" in " ".join(output.split())
+    assert f"--config {net / 'best.toml'} --link spi" in output
+    assert f'ARGS="--config {net / "best.toml"} --link spi"' in output
+    graph = perceptron(40, 16, 8)
+    slow, fast = (search(graph, "ulx3s-85f", link=name).candidates for name in (None, "spi"))
+    assert {one.rates.link for one in slow} == {BOARD_SPECS["ulx3s-85f"].link()}
+    assert {one.rates.link for one in fast} == {used} and fast == by_rates(fast)
+    assert min(one.rates.per_second for one in fast) > max(one.rates.per_second for one in slow)
+
+
+def test_a_link_that_the_board_has_not(net):
+    code, output = run("fit", net / "net.onnx", "--board", "icebreaker", "--link", "usb")
+    assert code == 1 and "link must be one of uart, spi, not 'usb'" in output
+    with pytest.raises(ValueError, match="link must be one of uart, spi, not 'usb'"):
+        search(perceptron(40, 16, 8), "icebreaker", link="usb")
