@@ -20,6 +20,8 @@ from concord.golden import binary16
 from concord.spec.formats import FLAG_BITS, ExponentMode, Flag, Rounding
 
 _ROUNDING = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "noise"}
+#: Sums from which on it pays to widen the mantissas that they read.
+_WIDENED = 4
 #: Nodes that are computed element by element, several in one loop.
 _COLUMN = (ir.Elementwise, ir.TableLookup, ir.ToReal, ir.MatMul)
 
@@ -210,11 +212,16 @@ class Arithmetic:
 
     # Products --------------------------------------------------------------------------------------------
 
-    def _source_row(self, some: GroupNode) -> SourceRow:
+    def _source_row(self, some: GroupNode, sums: int) -> SourceRow:
+        """The row that a number of sums read: mantissas are widened once for all of them."""
         operand, places = some.operands[0], self.places
         if operand.blocks is not None:
+            wide = sums >= _WIDENED and operand.blocks.layout.kind == "int8"
             return SourceRow(
-                operand.blocks.layout.kind, *self.movement.code_rows(operand, operand.blocks), operand.blocks
+                operand.blocks.layout.kind,
+                *self.movement.code_rows(operand, operand.blocks, wide),
+                operand.blocks,
+                wide,
             )
         row, count = self.movement.half_row(operand), operand.view.index.size // places.position.count
         codes = places.scratch("int16", count, some.target.name, "codes")
@@ -223,13 +230,13 @@ class Arithmetic:
             places.lines.add(f"const uint16_t *const x = {row};")
             with places.lines.loop("k", count):
                 places.lines.add(f"{codes}[k] = half_code(x[k]);", f"{exponents}[k] = half_exponent(x[k]);")
-        return SourceRow("int16", codes, exponents, None)
+        return SourceRow("int16", codes, exponents, None, False)
 
     def _sum_call(self, some: GroupNode, node: ir.MatMul) -> tuple[Product, str]:
         """What adds up the sum ``c``."""
-        source, unit, word = self._source_row(some), self.places.unit, some.target.name
+        source, unit, word = self._source_row(some, node.weight.shape[-2]), self.places.unit, some.target.name
         product = product_of(node, source, unit, word)
-        name = sum_function(node, product, source.kind, unit, word)
+        name = sum_function(node, product, source, unit, word)
         codes, exponents, inputs = source.codes, source.exponents, node.weight.shape[-1]
         if node.weight.ndim == 3:
             outputs = node.weight.shape[1]
@@ -251,7 +258,7 @@ class Arithmetic:
         self._raise(node, flag_conditions(name, over))
 
     def _depthwise(self, some: GroupNode, node: ir.Depthwise) -> None:
-        source, places, lines = self._source_row(some), self.places, self.places.lines
+        source, places, lines = self._source_row(some, 1), self.places, self.places.lines
         taps, channels = node.weight.shape
         product = product_of(node, source, places.unit, some.target.name)
         target = places.half(some.target)

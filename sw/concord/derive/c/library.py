@@ -8,9 +8,8 @@ from functools import cache
 from importlib.resources import files
 
 _FILES = ("arithmetic.c", "windows.c", "real.c")
-#: Types and types of indices that functions of data movement are there for.
-_TYPES = ("int8", "int16", "uint16")
-_INDICES = ("uint16", "int32")
+#: Types that functions of data movement are there for: of what they write and of what they read.
+_TYPES = (("int8", "int8"), ("int16", "int8"), ("int16", "int16"), ("uint16", "uint16"))
 _NAME = re.compile(r"^(?:static inline [\w ]+?\**|\} )(\w+)[(;]", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -30,9 +29,11 @@ def functions() -> dict[str, str]:
 
 
 def _of_types(text: str) -> Iterable[str]:
-    for kind in _TYPES if "TYPE" in text else ("",):
-        for index in _INDICES if "INDEX" in text else ("",):
-            yield text.replace("TYPE", kind).replace("INDEX", index)
+    if "TYPE" not in text:
+        yield text
+        return
+    for into, kind in _TYPES:
+        yield text.replace("INTO", into).replace("TYPE", kind)
 
 
 def called(text: str) -> list[str]:

@@ -60,19 +60,20 @@ class Movement:
             return self._own_row(operand.view, operand.own, places.half(operand.own), "uint16")
         return self._placed_row(operand.view, "uint16", places.half, None)
 
-    def code_rows(self, operand: Operand, blocks: BlockView) -> tuple[str, str]:
-        """Pointers to the mantissas and to the exponents of a row, in order."""
+    def code_rows(self, operand: Operand, blocks: BlockView, wide: bool) -> tuple[str, str]:
+        """Pointers to the mantissas and to the exponents of a row, in order; ``wide`` mantissas are ``int16_t``."""
         places, kind = self.places, blocks.layout.kind
+        into = "int16" if wide else kind
         if operand.own is not None:
             codes, exponents = places.codes(operand.own)
             assert operand.own.block is not None
             count = operand.own.size // operand.own.shape[-1] * len(operand.own.block.sizes)
             return (
-                self._own_row(blocks.codes, operand.own, codes, kind),
+                self._own_row(blocks.codes, operand.own, codes, kind, into=into),
                 self._own_row(blocks.exponents, operand.own, exponents, "int8", count),
             )
         return (
-            self._placed_row(blocks.codes, kind, lambda storage: places.codes(storage)[0], 0),
+            self._placed_row(blocks.codes, kind, lambda storage: places.codes(storage)[0], 0, into),
             self._placed_row(blocks.exponents, "int8", self._exponents_of(blocks.codes), blocks.layout.least),
         )
 
@@ -86,38 +87,40 @@ class Movement:
         count = self.places.position.count
         return view.index.reshape(count, -1)[0], own.size // count
 
-    def _own_row(self, view: View, own: Storage, name: str, kind: str, elements: int | None = None) -> str:
+    def _own_row(
+        self, view: View, own: Storage, name: str, kind: str, elements: int | None = None, into: str | None = None
+    ) -> str:
         """A row of what the group computes itself."""
         first, row = self._own(view, own)
         row = row if elements is None else elements // self.places.position.count
         start, pattern = self.places.row(own, name, row), affine(first)
-        if pattern is not None and (pattern.strides[0] == 1 or len(first) == 1):
+        if into in (None, kind) and pattern is not None and (pattern.strides[0] == 1 or len(first) == 1):
             return _plus(start, str(pattern.offset))
-        return self._moved_row(start, first, kind, own.name)
+        return self._moved_row(start, first, kind, own.name, into)
 
     def _reach(self, view: View) -> Access:
         access = reach(view, self.places.position.dims)
         assert access is not None
         return access
 
-    def _placed_row(self, view: View, kind: str, name_of: NameOf, fill: int | None) -> str:
-        key = (id(view), kind)
+    def _placed_row(self, view: View, kind: str, name_of: NameOf, fill: int | None, into: str | None = None) -> str:
+        key = (id(view), into or kind)
         if key not in self._rows:
-            self._rows[key] = self._new_row(view, kind, name_of, fill)
+            self._rows[key] = self._new_row(view, kind, name_of, fill, into or kind)
         return self._rows[key]
 
-    def _new_row(self, view: View, kind: str, name_of: NameOf, fill: int | None) -> str:
+    def _new_row(self, view: View, kind: str, name_of: NameOf, fill: int | None, into: str) -> str:
         access = self._reach(view)
         if isinstance(access, WindowAccess):
-            return self._window(access, kind, name_of, fill)
+            return self._window(access, kind, name_of, fill, into)
         start = _plus(name_of(access.storage), self.places.position.base(access.base))
-        if access.step == 1 or len(access.relative) == 1:
+        if into == kind and (access.step == 1 or len(access.relative) == 1):
             return start
-        return self._moved_row(start, access.relative, kind, access.storage.name)
+        return self._moved_row(start, access.relative, kind, access.storage.name, into)
 
-    def _moved_row(self, start: str, relative: Ids, kind: str, word: str) -> str:
+    def _moved_row(self, start: str, relative: Ids, kind: str, word: str, into: str | None = None) -> str:
         """A copy of elements of a row, in order."""
-        row, lines = self.places.scratch(kind, len(relative), word, "row"), self.places.lines
+        row, lines = self.places.scratch(into or kind, len(relative), word, "row"), self.places.lines
         with lines.block(""):
             lines.add(f"const {kind}_t *const from = {start};")
             for to, origin, step, count in _stretches(relative):
@@ -125,12 +128,12 @@ class Movement:
                     lines.add(f"{row}[{_plus('k', str(to))}] = from[{Affine(origin, (step,)).text(('k',))}];")
         return row
 
-    def _window(self, access: WindowAccess, kind: str, name_of: NameOf, fill: int | None) -> str:
+    def _window(self, access: WindowAccess, kind: str, name_of: NameOf, fill: int | None, into: str) -> str:
         view, inner = access.view, access.map
         assert view.window is not None and view.inner is not None
         height, width, *rest = view.inner.index.shape
         position = self.places.position
-        row = self.places.scratch(kind, view.index.size // position.count, inner.storage.name, "window")
+        row = self.places.scratch(into, view.index.size // position.count, inner.storage.name, "window")
         start = _plus(name_of(inner.storage), str(inner.base.offset))
         at = [
             Affine(origin, (stride,)).text((variable,))
@@ -139,7 +142,7 @@ class Movement:
         sizes = [height, width, prod(rest), *view.window.kernel, *view.window.dilation]
         filled = view.window.fill if fill is None else fill
         arguments = [row, start, *at, *sizes, *inner.base.strides, inner.step, filled]
-        self.places.lines.add(f"window_{kind}({', '.join(map(str, arguments))});")
+        self.places.lines.add(f"window_{into}_{kind}({', '.join(map(str, arguments))});")
         return row
 
     # Copies ----------------------------------------------------------------------------------------------

@@ -48,6 +48,13 @@ _HEAD = """/* See {stem}.h. */
 #endif
 #ifndef CONCORD_ARENA
 #define CONCORD_ARENA
+#endif
+
+/* In front of loops that are best left as loops: unrolled they would not become vector instructions. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define CONCORD_ROLLED _Pragma("GCC unroll 1")
+#else
+#define CONCORD_ROLLED
 #endif"""
 
 

@@ -24,12 +24,24 @@ class SourceRow:
         Pointers.
     blocks : BlockView or None
         Where they are from; ``None`` for halves, each of which has an exponent of its own.
+    wide : bool
+        Whether mantissas of 8 bits are in ``int16_t``.
     """
 
     kind: str
     codes: str
     exponents: str
     blocks: BlockView | None
+    wide: bool
+
+    def dot(self, weights: Weights) -> str:
+        """The function that adds up products of mantissas."""
+        return "dot_narrow" if self.wide and weights.kind == "int8" else f"dot_{self.stored[3:]}_{weights.kind[3:]}"
+
+    @property
+    def stored(self) -> str:
+        """Type of the elements of the row."""
+        return "int16" if self.wide else self.kind
 
 
 @dataclass(frozen=True)
@@ -164,10 +176,10 @@ def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, wo
     )
 
 
-def sum_function(node: ir.MatMul, product: Product, kind: str, unit: Unit, word: str) -> str:
+def sum_function(node: ir.MatMul, product: Product, source: SourceRow, unit: Unit, word: str) -> str:
     """The name of a function that adds up the products of a sum."""
     name, lines, weights, how = unit.names.new(word, "sum"), Lines(), product.weights, product.how
-    dot = f"dot_{kind[3:]}_{weights.kind[3:]}"
+    dot = source.dot(weights)
     lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of('offset')};")
     if how.register is not None:
         _ended(node, product, dot, lines)
@@ -182,7 +194,7 @@ def sum_function(node: ir.MatMul, product: Product, kind: str, unit: Unit, word:
                 lines.add(f"total = {product.plus('total', term)};")
     lines.add("return total;")
     arguments = [
-        f"const {kind}_t *restrict x", "const int8_t *restrict e",
+        f"const {source.stored}_t *restrict x", "const int8_t *restrict e",
         f"const {weights.kind}_t *restrict w", "const int8_t *restrict f",
     ]  # fmt: skip
     arguments += ["int64_t offset"] * (how.offset is not None) + ["int32_t *end"] * (how.register is not None)

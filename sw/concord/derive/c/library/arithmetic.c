@@ -62,11 +62,11 @@ static inline uint16_t finite(uint16_t x) /* What a converter or a table reads: 
 }
 
 
-/* magnitude * 2**unit as a half with a sign (0 or 0x8000): rounded once, to nearest even. */
+/* magnitude * 2**unit as a half with a sign (0 or 0x8000): rounded once, to nearest even. At most 2**63. */
 static inline uint16_t half_round(uint32_t sign, uint64_t magnitude, int32_t unit)
 {
     int32_t least, drop;
-    uint64_t rounded, middle, rest;
+    uint64_t rounded;
     if (!magnitude) {
         return (uint16_t)sign;
     }
@@ -79,27 +79,37 @@ static inline uint16_t half_round(uint32_t sign, uint64_t magnitude, int32_t uni
     if (drop <= 0) {
         rounded = magnitude << -drop;
     } else if (drop < 64) {
-        rounded = magnitude >> drop;
-        middle = (uint64_t)1 << (drop - 1);
-        rest = magnitude & ((middle << 1) - 1u);
-        rounded += (rest > middle) || (rest == middle && (rounded & 1u));
+        rounded = (magnitude + (((uint64_t)1 << (drop - 1)) - 1u) + ((magnitude >> drop) & 1u)) >> drop;
     } else {
-        rounded = drop == 64 && magnitude > (uint64_t)1 << 63;
+        rounded = 0;
     }
     return (uint16_t)(sign | (((uint32_t)(least + 24) << 10) + (uint32_t)rounded));
 }
 
 
-static inline int64_t half_units(uint16_t x) /* A finite half in units of 2**-24. */
+static inline uint64_t half_units(uint16_t x) /* A finite half in units of 2**-24, in two's complement. */
 {
-    const int64_t size = (int64_t)((uint64_t)half_significand(x) << (half_field(x) - 1));
-    return x & 0x8000u ? -size : size;
+    const uint64_t sign = x >> 15, size = (uint64_t)half_significand(x) << (half_field(x) - 1);
+    return (size ^ (0u - sign)) + sign;
+}
+
+
+static inline uint64_t size_of_sum(uint64_t sum) /* Of a number in two's complement. */
+{
+    const uint64_t sign = sum >> 63;
+    return (sum ^ (0u - sign)) + sign;
+}
+
+
+static inline uint32_t sign_of_sum(uint64_t sum)
+{
+    return (uint32_t)(sum >> 63) << 15;
 }
 
 
 static inline uint16_t half_add(uint16_t a, uint16_t b)
 {
-    int64_t sum;
+    uint64_t sum;
     if (!is_finite(a) || !is_finite(b)) {
         if (is_nan(a) || is_nan(b) || (!is_finite(a) && !is_finite(b) && a != b)) {
             return 0x7E00u;
@@ -110,7 +120,7 @@ static inline uint16_t half_add(uint16_t a, uint16_t b)
     if (!sum) {
         return (uint16_t)(a & b & 0x8000u);
     }
-    return sum < 0 ? half_round(0x8000u, (uint64_t)-sum, -24) : half_round(0, (uint64_t)sum, -24);
+    return half_round(sign_of_sum(sum), size_of_sum(sum), -24);
 }
 
 
@@ -176,17 +186,11 @@ static inline uint16_t half_reduce_max(const uint16_t *x, int32_t count, int32_t
 /* size * 2**-right, rounded: to nearest even, away from zero, or with 16 bits of noise. Sizes are below 2**11. */
 static inline uint32_t round_even(uint32_t size, int32_t right)
 {
-    uint32_t whole, rest, middle;
     if (right <= 0) {
         return size << (right < -20 ? 20 : -right);
     }
-    if (right > 12) {
-        return 0;
-    }
-    whole = size >> right;
-    middle = 1u << (right - 1);
-    rest = size & ((middle << 1) - 1u);
-    return whole + ((rest > middle) || (rest == middle && (whole & 1u)));
+    right = right > 12 ? 12 : right;
+    return (size + ((1u << (right - 1)) - 1u) + ((size >> right) & 1u)) >> right;
 }
 
 
@@ -273,8 +277,8 @@ static inline bool any_not_finite(const uint16_t *x, int32_t count)
 
 static inline int32_t limited_code(uint16_t x, uint32_t size, int32_t greatest)
 {
-    const int32_t code = size > (uint32_t)greatest ? greatest : (int32_t)size;
-    return x & 0x8000u ? -code : code;
+    const int32_t code = size > (uint32_t)greatest ? greatest : (int32_t)size, sign = -(int32_t)(x >> 15);
+    return (code ^ sign) - sign;
 }
 
 
@@ -342,8 +346,21 @@ static inline int8_t half_exponent(uint16_t x)
 static inline int32_t dot_8_8(const int8_t *restrict a, const int8_t *restrict b, int32_t count)
 {
     int32_t sum = 0, k;
+    CONCORD_ROLLED
     for (k = 0; k < count; ++k) {
         sum += (int32_t)a[k] * b[k];
+    }
+    return sum;
+}
+
+
+/* The same of mantissas of 8 bits that are widened already, which processors with products of 16 bits do fastest. */
+static inline int32_t dot_narrow(const int16_t *restrict a, const int8_t *restrict b, int32_t count)
+{
+    int32_t sum = 0, k;
+    CONCORD_ROLLED
+    for (k = 0; k < count; ++k) {
+        sum += (int32_t)a[k] * (int16_t)b[k];
     }
     return sum;
 }
@@ -389,12 +406,6 @@ static inline uint64_t scaled(int64_t term, int32_t shift)
 }
 
 
-static inline uint64_t size_of_sum(uint64_t sum)
-{
-    return sum >> 63 ? 0u - sum : sum;
-}
-
-
 static inline bool beyond(uint64_t sum, int32_t bits) /* Whether it is not in -2**bits .. 2**bits - 1. */
 {
     return sum >> 63 ? size_of_sum(sum) > (uint64_t)1 << bits : sum >= (uint64_t)1 << bits;
@@ -403,7 +414,7 @@ static inline bool beyond(uint64_t sum, int32_t bits) /* Whether it is not in -2
 
 static inline uint16_t half_of_sum(uint64_t sum, int32_t unit) /* Rounded once; a sum of zero is +0. */
 {
-    return half_round(sum >> 63 ? 0x8000u : 0, size_of_sum(sum), unit);
+    return half_round(sign_of_sum(sum), size_of_sum(sum), unit);
 }
 
 

@@ -2,10 +2,10 @@
 
 
 /* A window of a map [height, width, inner] with steps between elements; what lies outside is filled. */
-static inline void window_TYPE(
-    TYPE_t *restrict y, const TYPE_t *restrict x, int32_t row, int32_t column, int32_t height, int32_t width,
+static inline void window_INTO_TYPE(
+    INTO_t *restrict y, const TYPE_t *restrict x, int32_t row, int32_t column, int32_t height, int32_t width,
     int32_t inner, int32_t rows, int32_t columns, int32_t down, int32_t right, int32_t step_down, int32_t step_right,
-    int32_t step, TYPE_t fill)
+    int32_t step, INTO_t fill)
 {
     int32_t u, v, c;
     for (u = 0; u < rows; ++u) {
@@ -24,15 +24,5 @@ static inline void window_TYPE(
             }
             y += inner;
         }
-    }
-}
-
-
-static inline void gather_TYPE_INDEX(
-    TYPE_t *restrict y, const TYPE_t *restrict x, const INDEX_t *restrict index, int32_t count)
-{
-    int32_t k;
-    for (k = 0; k < count; ++k) {
-        y[k] = x[index[k]];
     }
 }
