@@ -19,6 +19,9 @@ from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 
 #: Cycles of a request, and of each of its words, beside those of its bytes in the device.
 REQUEST_CYCLES, WORD_CYCLES = 30, 2
+#: Seconds between two bytes from a USB device that end what the host's driver gives away, and bytes that do
+#: (:mod:`concord.host.usb_rtl`).
+USB_PAUSE, USB_TRANSFER_BYTES = 16 / 12e6, 4096
 #: Cycles after which a write to the inbox looks for room again.
 _LOOK = 16
 
@@ -37,6 +40,9 @@ class LineTimes:
         Whether bytes wait on the way while the device takes none (:class:`concord.spec.links.LinkSpec`).
     shared : bool
         Whether both directions share the line.
+    pause : float
+        Between two replies that the host sees one by one; those that follow each other faster it sees together. 0: it
+        sees all of them one by one.
     call : float
         Of a call of the driver besides its bytes, where bytes move only in calls (:mod:`concord.host.spi`).
     rest : float
@@ -47,6 +53,7 @@ class LineTimes:
     reply: float = 0.0
     controlled: bool = False
     shared: bool = False
+    pause: float = 0.0
     call: float = 0.0
     rest: float = 0.0
 
@@ -56,7 +63,17 @@ class LineTimes:
         if link.kind is LinkKind.SPI:
             call, rest = reply_seconds * clock_hz, MOST_REST * clock_hz
             return cls(clock_hz / link.bytes_per_second - call / CALL_BYTES, call=call, rest=rest)
-        return cls(clock_hz / link.bytes_per_second, reply_seconds * clock_hz, link.controlled, link.shared)
+        pause = USB_PAUSE * clock_hz if link.kind is LinkKind.USB else 0.0
+        return cls(clock_hz / link.bytes_per_second, reply_seconds * clock_hz, link.controlled, link.shared, pause)
+
+
+@dataclass(frozen=True)
+class TimedReply:
+    """A reply as it is on the line, from its first byte to its last one."""
+
+    begin: float
+    end: float
+    data: bytes
 
 
 class Answers(Protocol):
@@ -199,7 +216,8 @@ class TimedLine:
         self._reader = FrameReader()
         self._expected = 0  # number of the next request
         self._there = self._back = self._ready = 0.0  # from when on the line there and back, and the device, are free
-        self._replies: deque[tuple[float, bytes]] = deque()
+        self._replies: deque[TimedReply] = deque()
+        self._seen = 0.0  # when what was seen last had come
 
     @property
     def cycles(self) -> int:
@@ -219,12 +237,22 @@ class TimedLine:
         """The next reply, as soon as it is there."""
         if not self._replies:
             return b""
-        came, reply = self._replies.popleft()
-        self.now = max(self.now, came)
-        return reply
+        reply = self._replies.popleft()
+        self._seen = max(self._seen, self._together(reply))
+        self.now = max(self.now, self._seen + self.times.reply)
+        return reply.data
 
     def close(self) -> None:
         """There is nothing to close."""
+
+    def _together(self, reply: TimedReply) -> float:
+        """When the last byte has come of the replies that the host sees with one: those without a pause between."""
+        end, size = reply.end, len(reply.data)
+        for later in self._replies:
+            if later.begin - end >= self.times.pause or size >= USB_TRANSFER_BYTES:
+                break
+            end, size = later.end, size + len(later.data)
+        return end
 
     def _request(self, frame: Frame) -> None:
         size = line_bytes(len(frame.payload))
@@ -240,7 +268,8 @@ class TimedLine:
         self._back = self._ready = max(done, self._back) + size * self.times.byte
         if self.times.shared:
             self._there += size * self.times.byte
-        self._replies.append((self._back + self.times.reply, Frame(frame.seq, status, payload).encode()))
+        begin = self._back - size * self.times.byte
+        self._replies.append(TimedReply(begin, self._back, Frame(frame.seq, status, payload).encode()))
 
     def _taken(self, frame: Frame) -> float:
         """Cycles of a request in the device once it is there."""
