@@ -97,6 +97,8 @@ def filled(text: str, tables: dict[str, str]) -> str:
 @click.option("--only", multiple=True, type=click.Choice(NETWORKS), help="Some of the networks.")
 def main(docs: Path | None, only: tuple[str, ...]) -> None:
     """Write the boards and their rates into a page; without trained networks in CONCORD_DATA only the boards."""
+    if docs is not None and only:
+        raise click.UsageError("--docs must be given without --only, for the page has all networks")
     tables, data = {"list": board_table()}, folder()
     if data is None:
         click.echo("CONCORD_DATA does not name the folder with the networks: no rates", err=True)
