@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from concord.spec.config import NpuConfig
 from concord_bench.accumulators import measure_accumulators
 from concord_bench.c_host import measure_c_host
+from concord_bench.c_networks import measure_c_networks
 from concord_bench.calibration import measure_calibration
 from concord_bench.feature_scales import measure_feature_scales
 from concord_bench.functions import measure_functions
@@ -48,6 +49,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "graph_training": measure_graph_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "c_host": lambda config, results, _: measure_c_host(results),
+    "c_networks": measure_c_networks,
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),

@@ -469,3 +469,34 @@ def test_halves_of_a_block(tmp_path):
     model = m.model(block, m.product(ir.MatMul, block, rng.integers(-9, 9, (3, 16)), (3,)))
     given = binary16.decode(halves(rng, 16 * 200)).reshape(200, 16)
     compare(model, {"input:0": np.clip(np.nan_to_num(given), -65504, 65504)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [[[0, -1, 4, 5], [0, 1, 2, 3]], [[0, 4, 1, 5], [7, 3, 6, 2]], [[-1, -1, -1, -1], [-1, 6, -1, 1]], [[3, 2, 1, 0]]],
+)
+def test_divided_blocks(index, tmp_path):
+    """Elements of several blocks side by side, and zeros between them."""
+    m = Maker()
+    index, weight = np.array(index), m.rng.integers(-127, 128, (5, 4))
+    block = m.quantise(m.input((8,)), (4, 4))
+    picked = m.add(ir.Gather, index.shape, xs=(block,), index=index, fill=np.zeros(1, np.uint16))
+    m.layer = "second"
+    product = m.product(ir.MatMul, picked, weight, (len(index), 5))
+    channels = m.product(ir.Depthwise, picked, weight[: len(index)], (4,))
+    model = flagged(m.model(product, channels, picked))
+    x = np.random.default_rng(2).normal(size=(50, 8)) * np.exp2(np.random.default_rng(3).integers(-9, 9, (50, 8)))
+    compare(model, {"input:0": x}, tmp_path)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_channels_of_different_sizes(sign, tmp_path):
+    """The greatest codes, of which one tap is by a growing power of two less than all others."""
+    m = Maker()
+    block = m.quantise(m.input((16, 3)), (3,))
+    weight = np.full((16, 3), 127.0)
+    model = flagged(m.model(m.product(ir.Depthwise, block, weight, (3,), exponent=-12, width=60)))
+    x = np.full((24, 16, 3), 127.0 * sign)
+    x[:, 3] = 127.0 * np.exp2(-np.arange(24.0))[:, None]
+    x[:, 3, 1] *= -1
+    compare(model, {"input:0": np.clip(x * 2.0**5, -65504, 65504)}, tmp_path)

@@ -269,7 +269,7 @@ class Arithmetic:
             for runs in run_loops(product.weights):
                 variables = ["s"] * len(runs.counts)
                 with lines.loops(variables, runs.counts):
-                    channel_sums(taps, channels, product, runs, lines)
+                    channel_sums(taps, channels, product, source, runs, lines)
                     with lines.loop("c", runs.size):
                         place = f"{runs.product.text(variables)} + c"
                         element = places.element(some.target, target, channels, place)

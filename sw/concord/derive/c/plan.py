@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import prod
 
 import numpy as np
 
 from concord.derive import ir
-from concord.derive.backends.names import runs_of_layers
 from concord.derive.c.products import BlockView, block_view, constant_codes
 from concord.derive.c.storage import BlockLayout, Form, Place, Storage, View, moved, whole
 from concord.derive.c.views import RowAccess, reach
 from concord.derive.names import Names
 from concord.spec.formats import ExponentMode
 
+_SOURCES = (ir.Constant, ir.Prepare, ir.ToBinary16, ir.ToReal)
 _MOVES = (ir.Gather, ir.Reshape, ir.Transpose, ir.Slice, ir.Concat, ir.MapWindows)
 
 
@@ -171,12 +172,12 @@ class _Planner:
             self.views[value if prepare is None else prepare.output] = whole(storage)
             self.inputs.append(PreparedInput(self.model.names[value.name], value, storage, prepare))
         layers = []
-        for layer, nodes in runs_of_layers(self.model.body):
-            self.steps = []
+        for layer, pairs in groupby(_ordered(self.model.body.nodes), key=lambda pair: pair[0]):
+            self.steps, nodes = [], tuple(node for _, node in pairs)
             for node in nodes:
                 self._node(node)
             if self.steps:
-                layers.append(LayerSteps(layer, tuple(nodes), self.steps))
+                layers.append(LayerSteps(layer, nodes, self.steps))
         self._forms()
         outputs = tuple(self.outputs[value] for value in self.model.outputs)
         return Plan(tuple(self.inputs), outputs, tuple(layers))
@@ -394,6 +395,45 @@ class _Planner:
     def _add(self, copy: Copy | SliceCopy) -> None:
         self.copies.append(copy)
         self.steps.append(copy)
+
+
+def _ordered(nodes: Sequence[ir.ModelNode]) -> list[tuple[str, ir.ModelNode]]:
+    """Nodes with the layer whose function has them.
+
+    What no chain does, such as the conversion of an input, belongs to the layer that reads it first, and stands in
+    front of its reader. Outputs are written by the layer that computes them.
+    """
+    maker = {value: node for node in nodes for value in node.outputs}
+    readers: dict[ir.Value, ir.ModelNode] = {}
+    for node in nodes:
+        for value in () if isinstance(node, ir.ToReal) else node.inputs:
+            readers.setdefault(value, node)
+    waiting: dict[ir.ModelNode, list[ir.ModelNode]] = {}
+    behind: dict[ir.ModelNode, list[ir.ModelNode]] = {}
+    first: list[ir.ModelNode] = []
+    for node in nodes:
+        if isinstance(node, ir.ToReal) and not isinstance(maker.get(node.x, node), _SOURCES):
+            behind.setdefault(maker[node.x], []).append(node)
+        elif isinstance(node, (*_MOVES, ir.Quantise)) and node.output in readers and not _in_chain(node):
+            waiting.setdefault(readers[node.output], []).append(node)
+        else:
+            first.append(node)
+    ordered: list[tuple[str, ir.ModelNode]] = []
+
+    def put(node: ir.ModelNode, layer: str) -> None:
+        for other in waiting.get(node, ()):
+            put(other, layer)
+        ordered.append((layer, node))
+        for other in behind.get(node, ()):
+            put(other, layer)
+
+    for node in first:
+        put(node, node.layer)
+    return ordered
+
+
+def _in_chain(node: ir.ModelNode) -> bool:
+    return any(pc >= 0 for pc in node.pcs)
 
 
 def _range(node: ir.Quantise) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from concord.utils.files import write_text
 #: Variables of functions, which no value may hide.
 _VARIABLES = (
     "after arena c code count e end f fits flags from i0 i1 i2 i3 i4 i5 inputs k k0 k1 k2 k3 k4 k5 k6 k7 main numbers "
-    "offset outputs p b r s shift t tap term total w x y"
+    "narrow offset outputs p b r s shift t tap term total w x y"
 ).split()
 
 _HEAD = """/* See {stem}.h. */

@@ -11,6 +11,9 @@ from concord.derive.c.unit import WEIGHTS, Lines, Unit
 from concord.derive.c.views import Affine
 from concord.spec.formats import Flag
 
+#: Bits of a product of two mantissas of 8 bits, with its sign.
+_PRODUCT_BITS = 15
+
 
 @dataclass(frozen=True)
 class SourceRow:
@@ -222,7 +225,7 @@ def _ended(node: ir.MatMul, product: Product, dot: str, lines: Lines) -> None:
             lines.add("total = after;")
 
 
-def channel_sums(taps: int, channels: int, product: Product, runs: RunLoops, lines: Lines) -> None:
+def channel_sums(taps: int, channels: int, product: Product, source: SourceRow, runs: RunLoops, lines: Lines) -> None:
     """Declare and add up ``total[c]`` of the channels of a block of ``x`` and ``e``; ``end[c]`` with a register."""
     variables = ["s"] * len(runs.counts)
     at, run, block = (some.text(variables) for some in (runs.product, runs.run, runs.block))
@@ -233,6 +236,13 @@ def channel_sums(taps: int, channels: int, product: Product, runs: RunLoops, lin
     if product.offset is not None:
         with lines.loop("c", size):
             lines.add(f"total[c] = {product.sum_of(f'{product.offset}[{at} + c]')};")
+    spread = 32 - _PRODUCT_BITS - (taps - 1).bit_length()
+    if not ended and not product.how.wide and {source.stored, product.weights.kind} == {"int8"} and spread > 0:
+        arrays = [f"x + {at}", f"e + {block}", f"{product.codes} + {at}", f"{product.exponents} + {run}"]
+        numbers = [size, taps, channels, product.blocks, len(product.weights.sizes), spread, -product.how.unit]
+        lines.add(f"uint32_t narrow[{size}];")
+        lines.add(f"add_channels({', '.join(['total', 'narrow', *arrays, *map(str, numbers)])});")
+        return
     with lines.loop("tap", taps):
         own = product.shift(
             f"e[tap * {product.blocks} + {block}]",

@@ -418,6 +418,44 @@ static inline uint16_t half_of_sum(uint64_t sum, int32_t unit) /* Rounded once; 
 }
 
 
+/* Add to the sums of the channels of a block the products of all taps, which are channels, blocks and runs apart. Where
+ * shifts differ by few bits, 32 bits hold the sums of products that are shifted by their differences. */
+static inline void add_channels(
+    uint64_t *restrict total, uint32_t *restrict narrow, const int8_t *restrict x, const int8_t *restrict e,
+    const int8_t *restrict w, const int8_t *restrict f, int32_t size, int32_t taps, int32_t channels, int32_t blocks,
+    int32_t runs, int32_t spread, int32_t base)
+{
+    int32_t least = e[0] + f[0], most = least, tap, c;
+    for (tap = 1; tap < taps; ++tap) {
+        const int32_t shift = e[tap * blocks] + f[tap * runs];
+        least = shift < least ? shift : least;
+        most = shift > most ? shift : most;
+    }
+    if (most - least > spread) {
+        for (tap = 0; tap < taps; ++tap) {
+            const int32_t shift = e[tap * blocks] + f[tap * runs] + base;
+            for (c = 0; c < size; ++c) {
+                total[c] += scaled((int32_t)x[tap * channels + c] * w[tap * channels + c], shift);
+            }
+        }
+        return;
+    }
+    for (c = 0; c < size; ++c) {
+        narrow[c] = 0;
+    }
+    for (tap = 0; tap < taps; ++tap) {
+        const int32_t shift = e[tap * blocks] + f[tap * runs] - least;
+        CONCORD_ROLLED
+        for (c = 0; c < size; ++c) {
+            narrow[c] += (uint32_t)((int32_t)x[tap * channels + c] * w[tap * channels + c]) << shift;
+        }
+    }
+    for (c = 0; c < size; ++c) { /* the sign of 32 bits in all 64 */
+        total[c] += (((uint64_t)narrow[c] ^ 0x80000000u) - 0x80000000u) << (least + base);
+    }
+}
+
+
 typedef struct {
     uint64_t high, low;
 } wide_sum;
