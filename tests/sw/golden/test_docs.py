@@ -1,4 +1,4 @@
-"""The examples of the pages on numbers and tables give what the pages say."""
+"""The examples of the pages on numbers, tables and quantised networks give what the pages say."""
 
 import doctest
 from pathlib import Path
@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "numbers.md"
 
 
-@pytest.mark.parametrize("page, examples", [("numbers.md", 15), ("tables.md", 12)])
+@pytest.mark.parametrize("page, examples", [("numbers.md", 15), ("tables.md", 12), ("integer.md", 11)])
 def test_examples_of_the_pages(page, examples):
     result = doctest.testfile(str(DOCS / page), module_relative=False)
     assert result.failed == 0 and result.attempted > examples

@@ -1,0 +1,19 @@
+"""Quantised networks as they are, executed on codes: int32 accumulators and tables; see docs/integer.md.
+
+float32
+    Arithmetic of binary32 in integers.
+requantise
+    From accumulators to codes.
+graph, operations
+    The integer graph, and what its operations compute.
+reading, operators, quantised, importer
+    ONNX to an integer graph.
+composing
+    One table for several in a row.
+network
+    Loaded networks.
+"""
+
+from concord.integer.importer import UnquantisedModel as UnquantisedModel
+from concord.integer.network import IntegerNetwork as IntegerNetwork
+from concord.integer.network import load as load

@@ -1,0 +1,94 @@
+"""An integer graph: tensors of codes, and operations from codes to codes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from concord.integer.float32 import Integers
+from concord.transfer import UniformAffine
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerOperation(ABC):
+    """What computes one tensor of codes from others.
+
+    Parameters
+    ----------
+    name : str
+        Of the node in the model.
+    inputs : tuple of str
+        Tensors of codes that it reads.
+    output : str
+        The tensor of codes that it makes.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+
+    @abstractmethod
+    def run(self, *codes: Integers) -> Integers:
+        """The codes of the output ``[samples, ...]`` from those of the inputs, all in int64."""
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerGraph:
+    """A network on codes.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    schemes : dict of str to UniformAffine
+        What the codes of every tensor stand for, by its name in the model.
+    inputs : dict of str to str
+        Tensors of codes that hold the inputs of the model, by the names of these.
+    outputs : dict of str to str
+        The same of the outputs.
+    operations : list of IntegerOperation
+        In an order in which each can be computed.
+    aliases : dict of str to str
+        Further names of tensors: codes of the model that are others unchanged.
+    """
+
+    name: str
+    schemes: dict[str, UniformAffine] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    operations: list[IntegerOperation] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    def tensor(self, name: str) -> str:
+        """The tensor that a name stands for."""
+        return self.aliases.get(name, name)
+
+    def compute(
+        self, codes: Mapping[str, Integers], seen: Callable[[str, Integers], None] = lambda name, codes: None
+    ) -> dict[str, Integers]:
+        """Codes of the outputs by their names in the model, from codes of the tensors of the inputs.
+
+        ``seen`` is called with every tensor and its codes. A tensor is dropped behind its last use.
+        """
+        values = dict(codes)
+        last = {name: k for k, operation in enumerate(self.operations) for name in operation.inputs}
+        kept = set(self.outputs.values())
+        for name, array in values.items():
+            seen(name, array)
+        for k, operation in enumerate(self.operations):
+            values[operation.output] = operation.run(*(values[name] for name in operation.inputs))
+            seen(operation.output, values[operation.output])
+            for name in set(operation.inputs):
+                if last[name] == k and name not in kept:
+                    del values[name]
+        return {name: values[tensor] for name, tensor in self.outputs.items()}
+
+
+def readers(operations: Sequence[IntegerOperation]) -> dict[str, list[IntegerOperation]]:
+    """Operations by the tensor that they read."""
+    users: dict[str, list[IntegerOperation]] = {}
+    for operation in operations:
+        for name in dict.fromkeys(operation.inputs):
+            users.setdefault(name, []).append(operation)
+    return users

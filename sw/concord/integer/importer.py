@@ -1,0 +1,176 @@
+"""A quantised network from ONNX to an integer graph: QDQ form, and operators that read and make codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.load import input_values, live_order
+from concord.frontend.load import load as load_proto
+from concord.frontend.quantised_operators import MICROSOFT
+from concord.integer.graph import IntegerGraph
+from concord.integer.operators import OPERATORS, Operator
+from concord.integer.quantised import in_pairs
+from concord.integer.reading import PAIR, ConstantCodes, Reading
+
+
+class UnquantisedModel(ValueError):
+    """The model cannot be executed on codes alone.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    reasons : sequence of str
+        Everything that is in the way, with its place and what helps.
+    """
+
+    def __init__(self, name: str, reasons: Sequence[str]):
+        self.reasons = list(reasons)
+        super().__init__(f"{name} cannot be executed in integers:" + "".join(f"\n  {reason}" for reason in reasons))
+
+
+def quantize(ctx: Reading, node: OnnxNode) -> None:
+    """QuantizeLinear: codes of an input, or of what stands in front."""
+    from onnx import helper
+
+    x, output = node.input(0), node.outputs[0]
+    dtype = "uint8"
+    if node.input(2):
+        dtype = ctx.constant(node.input(2), "zero point").dtype.name
+    elif node.attrs.get("output_dtype", 0):
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
+    scheme = ctx.scheme(node, 1, dtype)
+    if x in ctx.floats and x not in ctx.graph.inputs:
+        ctx.graph.inputs[x] = output
+        ctx.graph.schemes[output] = scheme
+    elif x in ctx.floats:
+        if ctx.scheme_of(ctx.graph.inputs[x]) != scheme:
+            raise Refusal(f"input {x!r} must be quantised in one way", "quantise it once")
+        ctx.graph.aliases[output] = ctx.graph.inputs[x]
+    elif x in ctx.open:
+        ctx.quantised(x, scheme, output)
+    else:
+        ctx.convert(node, ctx.codes(x), scheme, output)
+
+
+def dequantize(ctx: Reading, node: OnnxNode) -> None:
+    """DequantizeLinear: a constant, or codes with the scale they were made with."""
+    x, output = node.input(0), node.outputs[0]
+    if x in ctx.constants:
+        ctx.weights[output] = _constant_codes(ctx, node)
+        return
+    if x in ctx.integers:
+        ctx.graph.inputs[x] = x
+        if x not in ctx.graph.schemes:
+            ctx.graph.schemes[x] = ctx.scheme(node, 1, ctx.constants[node.input(2)].dtype.name)
+    codes = ctx.codes(x)
+    known = ctx.scheme_of(codes)
+    scheme = ctx.scheme(node, 1, f"{'u' if known.low == 0 else ''}int{known.bits}")
+    if scheme != known:
+        raise Refusal("scale and zero point must be those of QuantizeLinear", "give both the same constants")
+    ctx.decoded[output] = codes
+
+
+def _constant_codes(ctx: Reading, node: OnnxNode) -> ConstantCodes:
+    """Constants less their zero points."""
+    if node.attrs.get("block_size", 0):
+        raise Refusal("weights must have one scale or one per channel, not one per block", "quantise per channel")
+    codes = ctx.constants[node.input(0)]
+    if not codes.dtype.name.removeprefix("u").startswith("int"):
+        raise Refusal(f"codes must be integers, not {codes.dtype}", "quantise to int8")
+    scale = ctx.constant(node.input(1), "scale")
+    zero = ctx.constants.get(node.input(2), np.zeros(scale.shape, dtype=np.int64)).astype(np.int64)
+    axis = int(node.attrs.get("axis", 1)) if scale.size > 1 else None
+    shape = [-1 if k == (axis or 0) % max(codes.ndim, 1) else 1 for k in range(codes.ndim)] if scale.size > 1 else []
+    return ConstantCodes(codes.astype(np.int64) - zero.reshape(shape), scale.astype(np.float32).reshape(-1), axis)
+
+
+_QUANTISERS: dict[str, Operator] = {"QuantizeLinear": quantize, "DequantizeLinear": dequantize}
+
+
+def _operator(node: OnnxNode) -> Operator:
+    """What reads a node; ``Refusal`` if nothing does."""
+    if (node.standard or node.proto.domain == MICROSOFT) and node.op in _QUANTISERS:
+        return _QUANTISERS[node.op]
+    if node.standard and node.op in OPERATORS:
+        return OPERATORS[node.op]
+    raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
+
+
+def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str] | None = None) -> IntegerGraph:
+    """Read a quantised network.
+
+    Parameters
+    ----------
+    model : path, bytes or ModelProto
+        ONNX in QDQ form, or with operators that read and make codes.
+    outputs : sequence of str, optional
+        Tensors of the model at which the network ends; those of the model if it is left out.
+
+    Raises
+    ------
+    UnquantisedModel
+        If an operator reads floats, or is none on codes: every reason.
+    ValueError
+        If it is no valid ONNX, or an output is no tensor of it.
+    """
+    from onnx import numpy_helper
+
+    proto = load_proto(model)
+    if outputs is not None:
+        _end_at(proto, outputs)
+    nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
+    constants = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
+    values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
+    floats = {name for name, kind in values.items() if kind in (1, 10, 11, 16)}
+    graph = IntegerGraph(Path(model).name if isinstance(model, str | Path) else proto.graph.name or "model")
+    ctx = Reading(graph, constants, floats, set(values) - floats)
+    reasons: list[str] = []
+    unknown: set[str] = set()
+    for node in nodes:
+        if unknown.intersection(node.inputs):
+            unknown.update(node.outputs)
+        elif node.op == "Constant" and node.standard:
+            constants[node.outputs[0]] = _constant(node)
+        else:
+            try:
+                for part in in_pairs(ctx, node) or [node]:
+                    _operator(part)(ctx, part)
+            except Refusal as refusal:
+                reasons.append(f"{node.label} {node.name!r}: {refusal}")
+                unknown.update(node.outputs)
+    for item in proto.graph.output:
+        if item.name not in unknown:
+            try:
+                graph.outputs[item.name] = ctx.codes(item.name)
+            except Refusal:
+                reasons.append(f"output {item.name!r}: must be codes; {PAIR.replace('in front of', 'behind')}")
+    if reasons:
+        raise UnquantisedModel(graph.name, reasons)
+    return graph
+
+
+def _constant(node: OnnxNode) -> NDArray[Any]:
+    from onnx import numpy_helper
+
+    if "value" in node.attrs:
+        return np.asarray(numpy_helper.to_array(node.attrs["value"]))
+    (name, value), *_ = node.attrs.items()
+    return np.asarray(value, dtype=np.float32 if name.startswith("value_float") else np.int64)
+
+
+def _end_at(proto: Any, outputs: Sequence[str]) -> None:
+    """Make tensors of a model its outputs."""
+    known = {name for node in proto.graph.node for name in node.output} | {item.name for item in proto.graph.input}
+    if unknown := sorted(set(outputs) - known):
+        raise ValueError(f"outputs must be tensors of the model, not {unknown}")
+    del proto.graph.output[:]
+    for name in outputs:
+        proto.graph.output.add().name = name

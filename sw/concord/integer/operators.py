@@ -1,0 +1,312 @@
+"""What operators of ONNX are on codes: each reads what DequantizeLinear made, and leaves floats for QuantizeLinear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.functions import by_onnx_name
+from concord.integer.float32 import Integers
+from concord.integer.graph import IntegerOperation
+from concord.integer.operations import (
+    CodeMaximum,
+    CodeMean,
+    CodeMovement,
+    CodeSum,
+    IntegerConvolution,
+    IntegerMatMul,
+)
+from concord.integer.reading import PAIR, CodeTarget, ConstantCodes, Reading, Unquantised
+from concord.integer.requantise import Requantisation
+from concord.transfer.operators import OperatorLike
+
+Operator = Callable[[Reading, OnnxNode], None]
+
+#: A bias may have another scale than the product of the others by what rounding makes of it.
+_BIAS_TOLERANCE = 1e-6
+
+
+def _windows(node: OnnxNode, rank: int) -> dict[str, tuple[int, ...]]:
+    """Strides, dilations and pads."""
+    if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise Refusal(f"auto_pad must be NOTSET, not {node.attrs['auto_pad']}", "export with pads")
+    if node.attrs.get("ceil_mode", 0):
+        raise Refusal("ceil_mode must be 0", "export with pads")
+    return {
+        "strides": tuple(node.attrs.get("strides", [1] * rank)),
+        "dilations": tuple(node.attrs.get("dilations", [1] * rank)),
+        "pads": tuple(node.attrs.get("pads", [0] * 2 * rank)),
+    }
+
+
+def _bias(ctx: Reading, node: OnnxNode, scale: np.ndarray[Any, np.dtype[np.float32]], channels: int) -> Integers:
+    """The bias in the scale of the sums; nothing has to be rounded."""
+    if not node.input(2):
+        return np.zeros(channels, dtype=np.int64)
+    bias = ctx.weight(node.input(2), "bias")
+    if not np.allclose(bias.scale, scale.reshape(-1), rtol=_BIAS_TOLERANCE, atol=0):
+        raise Refusal("scale of the bias must be the product of those of input and weight", "quantise it to int32 so")
+    return np.broadcast_to(bias.offsets.reshape(-1), channels)
+
+
+def _product(
+    ctx: Reading, node: OnnxNode, constant: ConstantCodes, axis: int, alpha: float, kind: Any, **settings: Any
+) -> None:
+    """A product whose channels are along an axis of the weight."""
+    if constant.axis is not None and constant.axis % constant.offsets.ndim != axis:
+        raise Refusal(f"weight must have its scales along axis {axis}, not {constant.axis}", "quantise it per channel")
+    x = ctx.codes(node.input(0))
+    source = ctx.scheme_of(x)
+    scale = np.float32(alpha) * np.float32(source.scale) * constant.scale
+    bias = _bias(ctx, node, scale, constant.offsets.shape[axis])
+    reach = max(source.high - source.zero, source.zero - source.low)
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        requantisation = Requantisation(scale / target.scale, target.scheme.zero, target.low, target.high)
+        product = kind(
+            name=node.name, inputs=(x,), output=target.name, bias=bias, zero_point=source.zero, reach=reach,
+            requantisation=requantisation, **settings,
+        )  # fmt: skip
+        return [product]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def conv(ctx: Reading, node: OnnxNode) -> None:
+    """Conv in any number of dimensions, with groups."""
+    weight = ctx.weight(node.input(1), "weight")
+    windows = _windows(node, weight.offsets.ndim - 2)
+    groups = int(node.attrs.get("group", 1))
+    _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
+
+
+def gemm(ctx: Reading, node: OnnxNode) -> None:
+    """Gemm with a constant weight."""
+    if node.attrs.get("transA", 0) or node.attrs.get("beta", 1.0) != 1.0:
+        raise Refusal("transA must be 0 and beta 1", "transpose or scale the constants")
+    weight = ctx.weight(node.input(1), "weight")
+    transposed = bool(node.attrs.get("transB", 0))
+    matrix = weight.offsets.T if transposed else weight.offsets
+    alpha = float(node.attrs.get("alpha", 1.0))
+    _product(ctx, node, weight, 0 if transposed else 1, alpha, IntegerMatMul, weight=matrix)
+
+
+def matmul(ctx: Reading, node: OnnxNode) -> None:
+    """MatMul with a constant matrix as its second operand."""
+    weight = ctx.weight(node.input(1), "second operand")
+    if weight.offsets.ndim != 2:
+        raise Refusal(f"second operand must be a matrix, not of shape {list(weight.offsets.shape)}", "make it one Gemm")
+    _product(ctx, node, weight, 1, 1.0, IntegerMatMul, weight=weight.offsets)
+
+
+def add(ctx: Reading, node: OnnxNode) -> None:
+    """Add of two tensors of codes."""
+    names = [ctx.codes(node.input(k)) for k in range(2)]
+    sources = [ctx.scheme_of(name) for name in names]
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        a, b = (np.float32(source.scale) / target.scale for source in sources)
+        zero_a, zero_b = (np.float32(source.zero) for source in sources)
+        offset = np.float32(target.scheme.zero) - (a * zero_a + b * zero_b)
+        total = CodeSum(
+            name=node.name, inputs=(names[0], names[1]), output=target.name, ratios=(a, b), offset=offset,
+            low=target.low, high=target.high,
+        )  # fmt: skip
+        return [total]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def mean(ctx: Reading, node: OnnxNode) -> None:
+    """GlobalAveragePool, and an AveragePool of the whole image."""
+    kernel = None
+    if node.op == "AveragePool":
+        kernel = tuple(node.attrs["kernel_shape"])
+        windows = _windows(node, len(kernel))
+        if any(windows["pads"]) or any(step != 1 for step in windows["dilations"]):
+            raise Refusal("pads must be 0 and dilations 1", "use GlobalAveragePool")
+    x = ctx.codes(node.input(0))
+    source = ctx.scheme_of(x)
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        pool = CodeMean(
+            name=node.name, inputs=(x,), output=target.name, kernel=kernel, zero_point=source.zero,
+            scale=np.float32(source.scale), target_scale=target.scale, target_zero_point=target.scheme.zero,
+            low=target.low, high=target.high,
+        )  # fmt: skip
+        return [pool]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def concat(ctx: Reading, node: OnnxNode) -> None:
+    """Concat: each operand gets the scheme of the result first."""
+    names, axis = [ctx.codes(name) for name in node.inputs], int(node.attrs["axis"])
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        operations: list[IntegerOperation] = []
+        parts = []
+        for k, name in enumerate(names):
+            part = name
+            if ctx.scheme_of(name) != target.scheme:
+                part = f"{target.name}/{k}"
+                operations.append(ctx.table(f"{node.name}/{k}", name, (), target.scheme, part))
+                ctx.graph.schemes[part] = target.scheme
+            parts.append(part)
+
+        def moved(*codes: Integers) -> Integers:
+            return np.clip(np.concatenate(codes, axis=axis), target.low, target.high)
+
+        last = CodeMovement(name=node.name, inputs=tuple(parts), output=target.name, moved=moved)
+        return [*operations, last]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def function(ctx: Reading, node: OnnxNode) -> None:
+    """A function of one element: a part of a table, or a limit of what is made of an accumulator."""
+    x, y = node.input(0), node.outputs[0]
+    limits = _limits(ctx, node)
+    if x in ctx.open and limits is not None and ctx.open[x].source is None:
+        ctx.open[y] = replace(ctx.open[x], limits=(*ctx.open[x].limits, limits))
+        return
+    if x in ctx.open and ctx.open[x].source is not None:
+        before, source = ctx.open[x].functions, ctx.open[x].source
+    elif x in ctx.open:
+        raise Refusal("must read codes, not what a product or a sum makes", PAIR)
+    else:
+        before, source = (), ctx.codes(x)
+    functions = (*before, *_functions(node, limits))
+    assert source is not None
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        return [ctx.table(node.name, source, functions, target.scheme, target.name)]
+
+    ctx.open[y] = Unquantised(make, source=source, functions=functions)
+
+
+def _limits(ctx: Reading, node: OnnxNode) -> tuple[float, float] | None:
+    """The numbers to which Relu and Clip limit."""
+    if node.op == "Relu":
+        return 0.0, math.inf
+    if node.op != "Clip":
+        return None
+    ends = []
+    for place, name, end in ((1, "min", -math.inf), (2, "max", math.inf)):
+        operand = node.input(place)
+        if operand in ctx.weights:
+            constant = ctx.weights[operand]
+            ends.append(float(constant.offsets.item() * constant.scale.item()))
+        else:
+            ends.append(float(ctx.constant(operand, name).item()) if operand else float(node.attrs.get(name, end)))
+    return ends[0], ends[1]
+
+
+def _functions(node: OnnxNode, limits: tuple[float, float] | None) -> list[OperatorLike]:
+    """The node as functions of :mod:`concord.transfer`."""
+    if node.op == "Relu":
+        return ["relu"]
+    if limits is not None:
+        largest = float(np.finfo(np.float32).max)
+        return [("clip", {"min": max(limits[0], -largest), "max": min(limits[1], largest)})]
+    if node.op == "Gelu":
+        return ["gelu_tanh" if node.attrs.get("approximate", "none") == "tanh" else "gelu"]
+    record = by_onnx_name()[node.op]
+    return [(record.name, {key: float(node.attrs.get(key, value)) for key, value in record.parameters.items()})]
+
+
+def max_pool(ctx: Reading, node: OnnxNode) -> None:
+    """MaxPool on codes, whose scheme stays."""
+    if len([name for name in node.outputs if name]) > 1:
+        raise Refusal("must have one output", "leave out the indices")
+    kernel, x = tuple(node.attrs["kernel_shape"]), ctx.codes(node.input(0))
+    output = _moved_name(ctx, node)
+    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **_windows(node, len(kernel)))
+    ctx.emit(pool, ctx.scheme_of(x))
+
+
+def _moved_name(ctx: Reading, node: OnnxNode) -> str:
+    """The name of the codes of a result with the scheme of what it is made of."""
+    output = str(node.outputs[0])
+    if node.input(0) not in ctx.decoded:
+        return output
+    ctx.decoded[output] = f"{output}/codes"
+    return f"{output}/codes"
+
+
+def movement(ctx: Reading, node: OnnxNode) -> None:
+    """What gives codes another shape or order."""
+    x = ctx.codes(node.input(0))
+    moved = _MOVES[node.op](ctx, node)
+    operation = CodeMovement(name=node.name, inputs=(x,), output=_moved_name(ctx, node), moved=moved)
+    ctx.emit(operation, ctx.scheme_of(x))
+
+
+def _reshape(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    sizes = [int(size) for size in ctx.constant(node.input(1), "shape")]
+    kept = not node.attrs.get("allowzero", 0)
+
+    def moved(codes: Integers) -> Integers:
+        return codes.reshape([codes.shape[k] if size == 0 and kept else size for k, size in enumerate(sizes)])
+
+    return moved
+
+
+def _flatten(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    axis = int(node.attrs.get("axis", 1))
+    return lambda codes: codes.reshape(math.prod(codes.shape[:axis]), -1)
+
+
+def _transpose(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    axes = node.attrs.get("perm")
+    return lambda codes: np.transpose(codes, axes)
+
+
+def _axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
+    if node.input(1):
+        return tuple(int(axis) for axis in ctx.constant(node.input(1), "axes").reshape(-1))
+    return tuple(node.attrs["axes"]) if "axes" in node.attrs else None
+
+
+def _squeeze(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    axes = _axes(ctx, node)
+    return lambda codes: np.squeeze(codes, axes)
+
+
+def _unsqueeze(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    axes = _axes(ctx, node) or ()
+    return lambda codes: np.expand_dims(codes, axes)
+
+
+def _identity(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
+    return lambda codes: codes
+
+
+_MOVES: dict[str, Callable[[Reading, OnnxNode], Callable[[Integers], Integers]]] = {
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Transpose": _transpose,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Identity": _identity,
+}
+
+#: By the name of the operator in ONNX.
+OPERATORS: dict[str, Operator] = {
+    "Conv": conv,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "Add": add,
+    "GlobalAveragePool": mean,
+    "AveragePool": mean,
+    "Concat": concat,
+    "MaxPool": max_pool,
+    **dict.fromkeys(_MOVES, movement),
+    **dict.fromkeys(("Relu", "Clip", "Gelu", *by_onnx_name()), function),
+}

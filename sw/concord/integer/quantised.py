@@ -1,0 +1,51 @@
+"""Operators that read and make codes, with scales and zero points as operands: each becomes nodes of the QDQ form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.quantised_operators import form_of
+from concord.integer.reading import Reading
+
+
+def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
+    """DequantizeLinear of what an operator reads, the operator on floats, and QuantizeLinear of its result.
+
+    ``None`` if the node is no operator on codes.
+    """
+    form = form_of(node)
+    if form is None:
+        return None
+    if node.attrs.get("channels_last", 0):
+        raise Refusal("channels_last must be 0", "export with the channels first")
+    if not node.input(form.result):
+        raise Refusal("must make codes", "give it the scale and the zero point of its result")
+    weight_axis = {"Conv": 0, "Gemm": 0 if node.attrs.get("transB", 0) else 1}.get(form.op, 1)
+    nodes = []
+    operands = [f"{node.name}/operand {place}" for place in form.tensors]
+    for name, place in zip(operands, form.tensors, strict=True):
+        nodes.append(_made("DequantizeLinear", node.inputs[place : place + 3], name, axis=weight_axis))
+    if form.bias is not None and node.input(form.bias):
+        scales = (ctx.constant(node.input(place + 1), "scale").reshape(-1) for place in form.tensors)
+        first, second = scales
+        scale = f"{node.name}/scale of the bias"
+        ctx.constants[scale] = np.float32(node.attrs.get("alpha", 1.0)) * first * second
+        operands.append(f"{node.name}/bias")
+        nodes.append(_made("DequantizeLinear", [node.input(form.bias), scale], operands[-1], axis=0))
+    attrs = {name: value for name, value in node.attrs.items() if name not in form.left_out}
+    result = f"{node.name}/result"
+    nodes.append(_made(form.op, operands, result, name=node.name, **attrs))
+    nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], node.outputs[0], first=result))
+    return nodes
+
+
+def _made(op: str, inputs: Sequence[str], output: str, *, name: str = "", first: str = "", **attrs: Any) -> OnnxNode:
+    """A node; its first input may stand apart."""
+    from onnx import helper
+
+    return OnnxNode(helper.make_node(op, [*([first] if first else []), *inputs], [output], name or output, **attrs))

@@ -1,0 +1,181 @@
+"""What the importer of integer graphs knows while it walks through a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.integer.float32 import Integers
+from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.operations import CodeTable
+from concord.integer.requantise import codes_of_floats
+from concord.transfer import CodeRange, UniformAffine, transfer_table
+from concord.transfer.operators import OperatorLike
+
+#: What helps where an operator reads floats that nothing has quantised.
+PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantCodes:
+    """Constant integers, and what they stand for.
+
+    Parameters
+    ----------
+    offsets : array of int64
+        Codes less their zero points.
+    scale : array of float32
+        One number, or one for each index of ``axis``.
+    axis : int or None
+        ``None`` for one scale.
+    """
+
+    offsets: Integers
+    scale: NDArray[np.float32]
+    axis: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class CodeTarget:
+    """The codes that an operation has to make, in ``low..high`` of their scheme."""
+
+    name: str
+    scheme: UniformAffine
+    low: int
+    high: int
+
+    @property
+    def scale(self) -> np.float32:
+        """The step, which is a float32 number."""
+        return np.float32(self.scheme.scale)
+
+
+#: Makes the operations whose last one has the codes of the target.
+Maker = Callable[[CodeTarget], Sequence[IntegerOperation]]
+
+
+@dataclass(frozen=True, eq=False)
+class Unquantised:
+    """A float tensor that is between an operator and the QuantizeLinear of its result.
+
+    Parameters
+    ----------
+    make : callable
+        Makes its codes.
+    limits : tuple of pairs
+        Numbers to which activations limit it.
+    source : str or None
+        The tensor of codes it is a point-wise function of, if that is what it is.
+    functions : tuple
+        That function.
+    """
+
+    make: Maker
+    limits: tuple[tuple[float, float], ...] = ()
+    source: str | None = None
+    functions: tuple[OperatorLike, ...] = ()
+
+
+@dataclass
+class Reading:
+    """The integer graph under construction.
+
+    Parameters
+    ----------
+    graph : IntegerGraph
+        As far as it is.
+    constants : dict of arrays
+        Of the model, by name.
+    floats : set of str
+        Inputs of the model that are floats.
+    integers : set of str
+        Inputs of the model that are integers.
+    decoded : dict of str to str
+        Float tensors that DequantizeLinear makes: the tensor of codes.
+    weights : dict of str to ConstantCodes
+        Constants that DequantizeLinear makes.
+    open : dict of str to Unquantised
+        Float tensors that no QuantizeLinear has read yet.
+    """
+
+    graph: IntegerGraph
+    constants: dict[str, NDArray[Any]]
+    floats: set[str]
+    integers: set[str]
+    decoded: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, ConstantCodes] = field(default_factory=dict)
+    open: dict[str, Unquantised] = field(default_factory=dict)
+
+    def constant(self, name: str, what: str) -> NDArray[Any]:
+        """A constant; ``Refusal`` if it is none."""
+        if name not in self.constants:
+            raise Refusal(f"{what} must be a constant, not {name!r}", "fold constants, as onnxsim does")
+        return self.constants[name]
+
+    def scheme(self, node: OnnxNode, place: int, dtype: str) -> UniformAffine:
+        """The scheme of codes of a type, from the scale at an operand of a node and the zero point behind it."""
+        match = re.fullmatch(r"(u?)int(\d+)", dtype)
+        if match is None or int(match[2]) > 16:
+            raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
+        scale = self.constant(node.input(place), "scale")
+        zero = self.constants.get(node.input(place + 1), np.zeros(1, dtype=np.int64))
+        if scale.size != 1:
+            raise Refusal("activations must have one scale", "quantise weights alone per channel")
+        if scale.dtype != np.float32 or not 0 < scale.item() < np.inf:
+            raise Refusal(f"scale must be a positive float32 number, not {scale.item()!r} of {scale.dtype}")
+        codes = CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED
+        return UniformAffine(int(match[2]), float(scale.item()), int(zero.astype(np.int64).item()), codes)
+
+    def codes(self, name: str) -> str:
+        """The tensor of codes that stands for a float tensor, or that a name is of."""
+        if name in self.decoded:
+            return self.decoded[name]
+        if self.graph.tensor(name) in self.graph.schemes:
+            return self.graph.tensor(name)
+        raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
+
+    def weight(self, name: str, what: str) -> ConstantCodes:
+        """Constant codes that an operator reads."""
+        if name not in self.weights:
+            raise Refusal(f"{what} must be constant integers, not {name!r}", "quantise it, and fold constants")
+        return self.weights[name]
+
+    def scheme_of(self, codes: str) -> UniformAffine:
+        """The scheme of a tensor of codes."""
+        return self.graph.schemes[codes]
+
+    def emit(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
+        """Add an operation to the graph."""
+        self.graph.operations.append(operation)
+        self.graph.schemes[operation.output] = scheme
+
+    def quantised(self, name: str, scheme: UniformAffine, output: str) -> None:
+        """Make the codes of an open tensor."""
+        pending = self.open[name]
+        low, high = scheme.low, scheme.high
+        for least, most in pending.limits:  # rounding is monotone, so codes may be limited in the place of numbers
+            low, high = (min(max(int(end), low), high) for end in codes_of_floats((least, most), scheme))
+        for operation in pending.make(CodeTarget(output, scheme, low, high)):
+            self.graph.operations.append(operation)
+        self.graph.schemes[output] = scheme
+
+    def convert(self, node: OnnxNode, source: str, scheme: UniformAffine, output: str) -> None:
+        """Give codes another scheme; nothing to do if it is the same."""
+        if self.scheme_of(source) == scheme:
+            self.graph.aliases[output] = source
+        else:
+            self.emit(self.table(node.name, source, (), scheme, output), scheme)
+
+    def table(
+        self, name: str, source: str, functions: tuple[OperatorLike, ...], scheme: UniformAffine, output: str
+    ) -> CodeTable:
+        """A function of codes."""
+        table = transfer_table(self.scheme_of(source), functions, scheme)
+        return CodeTable(name=name, inputs=(source,), output=output, table=table)

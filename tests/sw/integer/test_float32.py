@@ -1,0 +1,90 @@
+"""Arithmetic of binary32 in integers, against NumPy's and against exact fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from concord.integer.float32 import Binary32, bit_length, shifted_right
+from concord.integer.requantise import Requantisation
+
+#: Accumulators at which rounding to 24 bits, or the sign, is decided.
+CORNERS = [0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, 2**24 + 3, 2**25 + 2, 2**25 + 6, -(2**24) - 1, 2**30 + 64]
+FLOATS = st.floats(2.0**-60, 2.0**60, width=32)
+
+
+def nearest(x):
+    """The nearest fraction of 24 bits, of two the even one."""
+    if not x:
+        return Fraction(0)
+    exponent = 0
+    while abs(x) * Fraction(2) ** -exponent >= 2**24:
+        exponent += 1
+    while abs(x) * Fraction(2) ** -exponent < 2**23:
+        exponent -= 1
+    return round(x * Fraction(2) ** -exponent) * Fraction(2) ** exponent
+
+
+def fraction(number):
+    return int(number.mantissa.item()) * Fraction(2) ** int(number.exponent.item())
+
+
+def accumulators():
+    rng = np.random.default_rng(5)
+    spread = [rng.integers(-(2**bits), 2**bits, 4000) for bits in (8, 16, 22, 25, 27, 31)]
+    return np.concatenate([np.array(CORNERS), *spread])
+
+
+@pytest.mark.parametrize("zero, low, high", [(0, -128, 127), (-128, -128, 127), (131, 0, 255), (7, 0, 65535)])
+def test_requantisation_is_that_of_float32(zero, low, high):
+    """Many products are near a middle between two codes; powers of two give the middle itself."""
+    sums = accumulators()
+    for scale in np.float32([0.5, 0.25, 2**-20, 1 / 3, 0.0123, 7.7e-6, 1.9999999, 3e-12, 1.5e7]):
+        product = sums.astype(np.int32).astype(np.float32) * scale
+        want = np.clip(np.rint(product.astype(np.float64)) + zero, low, high)
+        got = Requantisation(np.asarray(scale), zero, low, high).apply(sums, -1)
+        assert np.array_equal(got, want)
+
+
+def test_scales_of_channels():
+    sums = accumulators()[:4000].reshape(10, 4, 100)
+    scale = np.float32([0.1, 0.2, 0.003, 1e-6])
+    want = np.rint((sums.astype(np.float32) * scale[:, None]).astype(np.float64)).clip(-128, 127)
+    assert np.array_equal(Requantisation(scale, 0, -128, 127).apply(sums, 1), want)
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1])
+def test_an_accumulator_beyond_32_bits_is_refused(value):
+    with pytest.raises(OverflowError, match=f"must fit 32 bits, not be in .*{value}"):
+        Requantisation(np.float32([1]), 0, 0, 255).apply(np.array([0, value]), 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(a=st.integers(-(2**31), 2**31 - 1), b=FLOATS)
+def test_a_product_is_rounded_twice(a, b):
+    got = Binary32.of_integers(np.array([a])) * Binary32.of(np.float32([b]))
+    assert fraction(got) == nearest(nearest(Fraction(a)) * Fraction(b))
+
+
+@settings(max_examples=400, deadline=None)
+@given(factor=st.integers(-256, 255), b=FLOATS, c=FLOATS, negative=st.booleans(), near=st.integers(-3, 3))
+def test_a_sum_with_a_product_is_rounded_once(factor, b, c, negative, near):
+    """Also where the two cancel but for the last bits."""
+    for term in (np.float32(-c if negative else c), np.float32(-factor * b * (1 + near * 2.0**-23))):
+        got = Binary32.of(term[None]).plus_product(np.array([factor]), Binary32.of(np.float32([b])))
+        assert fraction(got) == nearest(factor * Fraction(b) + Fraction(float(term)))
+
+
+def test_bits_and_shifts():
+    values = np.array([0, 1, -1, 2**53 - 1, 2**53, 2**54 - 1, 2**61 - 1, -(2**61)])
+    assert bit_length(values).tolist() == [int(value).bit_length() for value in values]
+    halves = np.array([1, 3, 5, -1, -3, 2, 7, 0])
+    assert shifted_right(halves, np.full(8, 1)).tolist() == [0, 2, 2, 0, -2, 1, 4, 0]
+    assert shifted_right(halves, np.full(8, 99)).tolist() == [0] * 8
+
+
+def test_numbers_must_be_finite():
+    with pytest.raises(ValueError, match="must be finite"):
+        Binary32.of(np.float32([np.inf]))
