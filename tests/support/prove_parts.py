@@ -5,7 +5,6 @@ Every part gives a :class:`Found`; parts run in processes of their own.
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 from concord.networks.calibrated import choose_formats
 from concord.prove import DERIVED, Subject, prove
 from concord.prove.run import labels
+from concord.prove.runtimes import RUNTIMES
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from concord_bench import tasks
 from support.corner_programs import corner_program
@@ -78,13 +78,13 @@ class Found:
             if one.first is not None:
                 self.differences.append(f"{proof.name}: {one.label} differs first in {one.first.text}")
         for name, why in proof.left_out.items():
-            if why != "not asked for":
+            if not why.startswith("not asked for"):
                 self.left_out.append(f"{self.name}: {labels()[name]}: {why}")
 
 
 def there():
-    """Derived software that can be run here."""
-    return [name for name in DERIVED if name != "torch" or importlib.util.find_spec("torch")]
+    """Derived software that can be run here without being compiled first."""
+    return [name for name, runtime in RUNTIMES.items() if not runtime.missing and not runtime.asked]
 
 
 def network(name, rtl):
@@ -100,13 +100,24 @@ def network(name, rtl):
     inputs = {key: np.concatenate([np.asarray(x)[:RECORDED], wild[key]]) for key, x in given.items()}
     samples = len(next(iter(inputs.values())))
     found.add(prove(subject, inputs, samples=samples, machine_samples=rtl))
+    _in_c(found, subject, inputs, samples)
     return found
+
+
+def _in_c(found, subject, inputs=None, samples=32):
+    """Compare the C text, if there is a compiler."""
+    if RUNTIMES["c"].missing:
+        found.left_out.append(f"{subject.name}: C: {RUNTIMES['c'].missing}")
+        return
+    found.add(prove(subject, inputs, samples=samples, machine_samples=0, only=["c"]))
 
 
 def example(name):
     """An example program."""
     found = Found("examples", name)
-    found.add(prove(Subject(name, SMALL[name]().image()), samples=32, machine_samples=2))
+    subject = Subject(name, SMALL[name]().image())
+    found.add(prove(subject, samples=32, machine_samples=2))
+    _in_c(found, subject)
     return found
 
 

@@ -77,9 +77,9 @@ def compare(model, inputs, folder, command=None, options=("-O1",)):
     words = {}
     with np.errstate(all="ignore"):
         want = evaluate.run(model, inputs, words)
-    outputs, found = program(model, folder, command, options).run(inputs)
+    outputs, raised = program(model, folder, command, options).run(inputs)
     same(outputs, want)
-    assert by_layer(found) == by_layer(words)
+    assert by_layer(raised) == by_layer(words)
 
 
 def finite(inputs):
@@ -179,8 +179,8 @@ def test_trained_networks(name, tmp_path):
     package = compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package
     model = derive_package(package, flags=True).npu_part
     rng = np.random.default_rng(8)
-    given = {key: rng.normal(size=(2, *shape)) for key, shape in package.input_shapes.items()}
-    inputs = {key: np.asarray(x) for key, x in package.npu_inputs(given).items()}
+    recorded = {key: rng.normal(size=(2, *shape)) for key, shape in package.input_shapes.items()}
+    inputs = {key: np.asarray(x) for key, x in package.npu_inputs(recorded).items()}
     ports = package.arrangement.pack(inputs)
     want = package.arrangement.unpack(emulated(package.image, ports), 2)
     outputs, flags = program(model, tmp_path, options=("-O3",)).run_with_flags(inputs)
@@ -232,17 +232,17 @@ def test_pairs(name, tmp_path):
     rng = np.random.default_rng(6)
     a, b = pairs(rng, 200_000)
     golden = {"max": binary16.maximum, "min": binary16.minimum}.get(name) or getattr(binary16, name)
-    found = computed(tmp_path, f"half_{name}(@0, @1)", [a, b])
-    assert np.array_equal(found, golden(a, b))
+    results = computed(tmp_path, f"half_{name}(@0, @1)", [a, b])
+    assert np.array_equal(results, golden(a, b))
 
 
 @pytest.mark.parametrize("scale, low, high", [(4, -64, 63), (-3, 0, 200), (9, -2000, 2000), (-20, -4, 3)])
 def test_table_codes(scale, low, high, tmp_path):
     codes = table.index(EVERY, low, high, scale)
     text = f"table_code(@0, {scale})"
-    found = computed(tmp_path, text, [EVERY], result="int32_t")
-    assert np.array_equal(np.clip(found, low, high), codes.code)
-    assert np.array_equal(found < low, codes.under) and np.array_equal(found > high, codes.over)
+    results = computed(tmp_path, text, [EVERY], result="int32_t")
+    assert np.array_equal(np.clip(results, low, high), codes.code)
+    assert np.array_equal(results < low, codes.under) and np.array_equal(results > high, codes.over)
 
 
 @pytest.mark.parametrize("rounding", Rounding)
@@ -270,8 +270,8 @@ def test_static_codes(rounding, tmp_path):
 def test_dynamic_exponents(mant, least, tmp_path):
     form = BlockFormat(mant, 1, least, 15 - (mant - 2))
     text = f"block_exponent(finite(@0) & 0x7FFFu, {form.headroom}, {least}, {form.exp_max})"
-    found = computed(tmp_path, text, [EVERY], result="int32_t")
-    assert np.array_equal(found, blocks.quantize(EVERY[:, None], form).exp)
+    results = computed(tmp_path, text, [EVERY], result="int32_t")
+    assert np.array_equal(results, blocks.quantize(EVERY[:, None], form).exp)
 
 
 def doubles(rng, count):
@@ -307,11 +307,11 @@ def test_floats(tmp_path):
     """Patterns of binary32 are the same numbers."""
     rng = np.random.default_rng(2)
     x = np.concatenate([doubles(rng, 3000), [1e-45, -1e-40, np.inf, np.nan]]).astype(np.float32)
-    found = computed(tmp_path, "real_of_single(@0)", [x.view(np.uint32)], "uint32_t", "uint64_t")
-    assert np.array_equal(found.view(np.float64), x.astype(np.float64), equal_nan=True)
-    found = computed(tmp_path, "single_of_half(@0)", [EVERY], "uint16_t", "uint32_t").view(np.float32)
-    assert np.array_equal(found, EVERY.view(np.float16), equal_nan=True)
-    assert np.array_equal(np.signbit(found)[found == 0], [False, True])
+    results = computed(tmp_path, "real_of_single(@0)", [x.view(np.uint32)], "uint32_t", "uint64_t")
+    assert np.array_equal(results.view(np.float64), x.astype(np.float64), equal_nan=True)
+    results = computed(tmp_path, "single_of_half(@0)", [EVERY], "uint16_t", "uint32_t").view(np.float32)
+    assert np.array_equal(results, EVERY.view(np.float16), equal_nan=True)
+    assert np.array_equal(np.signbit(results)[results == 0], [False, True])
 
 
 def test_differences_of_doubles(tmp_path):
@@ -319,8 +319,8 @@ def test_differences_of_doubles(tmp_path):
     a, b = doubles(rng, 50_000), doubles(rng, 50_000)
     b = np.where(rng.random(len(a)) < 0.3, a * (1 + rng.integers(-3, 4, len(a)) * 2.0**-52), b)
     a, b = np.where(np.abs(a) < 1e-300, 0.0, a), np.where(np.abs(b) < 1e-300, 0.0, b)
-    found = computed(tmp_path, "real_sub(@0, @1)", [a.view(np.uint64), b.view(np.uint64)], "uint64_t", "uint64_t")
-    assert np.array_equal(found, (a - b).view(np.uint64))
+    results = computed(tmp_path, "real_sub(@0, @1)", [a.view(np.uint64), b.view(np.uint64)], "uint64_t", "uint64_t")
+    assert np.array_equal(results, (a - b).view(np.uint64))
 
 
 def test_wide_sums(tmp_path):
@@ -330,9 +330,9 @@ def test_wide_sums(tmp_path):
     high = np.where(rng.random(4000) < 0.3, rng.integers(-3, 4, 4000), high)
     low = rng.choice([0, 1, -1, 1 << 62, 3], 4000)
     text = "half_of_wide_sum(wide_add(wide_scaled(@0, 50), wide_scaled(@1, 0)), -80)"
-    found = computed(tmp_path, text, [high, low], "int64_t")
+    results = computed(tmp_path, text, [high, low], "int64_t")
     exact = [int(h) * (1 << 50) + int(e) for h, e in zip(high, low, strict=True)]
-    assert np.array_equal(found, round_grid(np.array(exact, dtype=object), 80))
+    assert np.array_equal(results, round_grid(np.array(exact, dtype=object), 80))
     for bits in (63, 64, 70, 100):
         text = f"wide_beyond(wide_add(wide_scaled(@0, 50), wide_scaled(@1, 0)), {bits})"
         over = computed(tmp_path, text, [high, low], "int64_t", "uint8_t")
@@ -360,8 +360,8 @@ def test_a_damaged_number_is_a_difference(tmp_path):
         number = re.compile(r"-?\d+").match(text, match.end())
         changed = int(number[0]) ^ 4 if int(number[0]) >= 0 else int(number[0]) + 3
         (tmp_path / "net.c").write_text(text[: match.end()] + str(changed) + text[number.end() :])
-        found, _ = CProgram(tmp_path / "net.c", model, [compiler()], ["-O1"]).run(inputs)
-        assert any(not np.array_equal(found[name], want[name]) for name in want), match[1]
+        results, _ = CProgram(tmp_path / "net.c", model, [compiler()], ["-O1"]).run(inputs)
+        assert any(not np.array_equal(results[name], want[name]) for name in want), match[1]
 
 
 def test_memory_is_stated(tmp_path):
@@ -387,6 +387,24 @@ def test_nothing_of_floats_or_of_a_library():
     code = re.sub(r"/\*.*?\*/", "", made.source + made.header, flags=re.DOTALL)
     assert not re.search(r"\b(float|double|malloc|printf|math\.h|stdlib\.h|string\.h)\b", code)
     assert set(re.findall(r"#include (.*)", code)) == {'"net.h"', "<stdbool.h>", "<stddef.h>", "<stdint.h>"}
+
+
+@pytest.mark.parametrize("name", [*MODELS, "limits"])
+def test_functions_that_nobody_calls_are_left_out(name):
+    """Clang warns of them, GCC does not."""
+    model = limits() if name == "limits" else MODELS[name]()
+    for some in (model, flagged(model)):
+        code = re.sub(r"/\*.*?\*/", "", c_files(some, "net").source, flags=re.DOTALL)
+        defined = re.findall(r"^static inline [\w ]+?\**(\w+)\(", code, re.MULTILINE)
+        assert defined and all(len(re.findall(rf"\b{function}\b", code)) > 1 for function in defined)
+
+
+@pytest.mark.skipif(which("nm") is None, reason="needs nm of binutils")
+def test_only_memory_is_called(tmp_path):
+    write_c(residual(), tmp_path / "net.c")
+    subprocess.run([compiler(), "-std=c99", "-O3", "-c", "net.c", "-o", "net.o"], cwd=tmp_path, check=True)
+    text = subprocess.run(["nm", "-u", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert {*text.split()} <= {"U", "memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
 
 
 def test_sections_may_be_left_out(tmp_path):
@@ -448,16 +466,16 @@ def test_the_command(tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
     package.image.save(tmp_path / "npu.image")
     words = ["derive", str(tmp_path / "npu.image"), "--to", "c", "-o", str(tmp_path / "net.c")]
-    found = CliRunner().invoke(main, words)
-    assert found.exit_code == 0 and "2 layers, " in found.output
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0 and "2 layers, " in done.output
     assert "PLACES" in (tmp_path / "net.h").read_text()
-    found = CliRunner().invoke(main, [*words, "--no-flags", "--npu-part"])
-    assert found.exit_code == 0 and "PLACES" not in (tmp_path / "net.h").read_text()
+    done = CliRunner().invoke(main, [*words, "--no-flags", "--npu-part"])
+    assert done.exit_code == 0 and "PLACES" not in (tmp_path / "net.h").read_text()
     for name, option in (("model.py", "--npu-part"), ("net.c", "--bytes=x=0,1")):
-        found = CliRunner().invoke(
+        done = CliRunner().invoke(
             main, [*words[:2], "--to", "numpy" if name == "model.py" else "c", "-o", str(tmp_path / name), option]
         )
-        assert found.exit_code == 1 and "is for" in found.output.replace("are for", "is for")
+        assert done.exit_code == 1 and "is for" in done.output.replace("are for", "is for")
 
 
 def test_halves_of_a_block(tmp_path):
@@ -467,8 +485,8 @@ def test_halves_of_a_block(tmp_path):
     x = m.input((16,))
     block = m.quantise(x, (10, 6))
     model = m.model(block, m.product(ir.MatMul, block, rng.integers(-9, 9, (3, 16)), (3,)))
-    given = binary16.decode(halves(rng, 16 * 200)).reshape(200, 16)
-    compare(model, {"input:0": np.clip(np.nan_to_num(given), -65504, 65504)}, tmp_path)
+    values = binary16.decode(halves(rng, 16 * 200)).reshape(200, 16)
+    compare(model, {"input:0": np.clip(np.nan_to_num(values), -65504, 65504)}, tmp_path)
 
 
 @pytest.mark.parametrize(

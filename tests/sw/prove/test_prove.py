@@ -105,9 +105,9 @@ def test_c():
     package = compile_graph(graph, ROOMY).package
     assert package.host_graph is not None
     subject = Subject("softmax", package.image, package)
-    (found,) = prove(subject, samples=5, only=["c"]).comparisons
-    assert found.count.different == 0 and found.count.values > 50
-    assert found.notes == ["what the host computes is left out"]
+    (comparison,) = prove(subject, samples=5, only=["c"]).comparisons
+    assert comparison.count.different == 0 and comparison.count.values > 50
+    assert comparison.notes == ["what the host computes is left out"]
     proof = prove(subject, samples=2, machine_samples=0)
     assert proof.left_out["c"] == "not asked for; --with c does it"
 

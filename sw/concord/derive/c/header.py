@@ -20,6 +20,8 @@ def header(
     upper = stem.upper()
     samples = "a run" if model.group == 1 else f"a run, which is {model.group} samples together,"
     flagged = flag_places is not None
+    ports = [*(some.storage for some in plan.inputs), *(storage for _, storage in plan.outputs)]
+    sizes = [(storage.name, storage.size) for storage in ports]
     lines = [
         f"/* {comment(model.name) or 'A program'}: written by `concord derive --to c`.",
         " *",
@@ -35,6 +37,8 @@ def header(
         f"#define {upper}_TABLES {rom[TABLES]}",
         f"#define {upper}_ROM {sum(rom.values())}",
         f"\n/* Samples of a run. */\n#define {upper}_SAMPLES {model.group}",
+        "\n/* Elements of inputs and outputs. */",
+        *(f"#define {upper}_{name.upper()}_SIZE {size}" for name, size in sizes),
         f"\n/* What {samples} takes, and gives. */",
         "typedef struct {",
         *([_member(some.storage, some.name, _grid(some)) for some in plan.inputs] or ["    uint16_t nothing;"]),

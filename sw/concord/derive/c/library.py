@@ -11,6 +11,7 @@ _FILES = ("arithmetic.c", "windows.c", "real.c")
 #: Types that functions of data movement are there for: of what they write and of what they read.
 _TYPES = (("int8", "int8"), ("int16", "int8"), ("int16", "int16"), ("uint16", "uint16"))
 _NAME = re.compile(r"^(?:static inline [\w ]+?\**|\} )(\w+)[(;]", re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -40,7 +41,7 @@ def called(text: str) -> list[str]:
     """Texts of the functions that a text needs, in order."""
     known, needed, waiting = functions(), set[str](), [text]
     while waiting:
-        new = {word for word in _WORD.findall(waiting.pop()) if word in known} - needed
+        new = {word for word in _WORD.findall(_COMMENT.sub("", waiting.pop())) if word in known} - needed
         needed |= new
         waiting += [known[name] for name in new]
     return [part for name, part in known.items() if name in needed]

@@ -218,28 +218,20 @@ class _Planner:
                 raise ValueError(f"{type(node).__name__} of {node.layer or node.output.name} has no form in C")
 
     def _compute(self, node: ir.ModelNode) -> None:
-        target = self._target(node)
-        views = self._operand_views(node)
+        """Add a node to the last group if that reaches its operands, else to a new one."""
+        target, views = self._target(node), self._operand_views(node)
         group = self.steps[-1] if self.steps and isinstance(self.steps[-1], Group) else None
-        positions = self._positions(node)
-        if group is not None:
-            fits = self._fitting(node, target, group, positions)
-            operands = None if fits is None else self._operands(node, views, group, fits)
-            if operands is not None:
-                group.nodes.append(GroupNode(node, target, operands))
-                self.views[node.output] = whole(target)
-                return
-        dims = self._dims(node, views, positions)
-        group = Group(positions, dims)
-        operands = self._operands(node, views, group, positions)
-        if operands is None:
-            views = [
-                view if self._reached(view, dims, node) else whole(self._copy(view)) for view in views
-            ]  # fmt: skip
-            operands = self._operands(node, views, group, positions)
-            assert operands is not None, node.output.name
+        operands = None
+        if group is not None and _fits(node, target, group.positions):
+            operands = self._operands(node, views, group)
+        if group is None or operands is None:
+            positions = _positions(node)
+            group = Group(positions, _dims(node, views, positions))
+            views = [view if _usable(view, group.dims, node) else whole(self._copy(view)) for view in views]
+            operands = self._operands(node, views, group)
+            assert operands is not None
+            self.steps.append(group)
         group.nodes.append(GroupNode(node, target, operands))
-        self.steps.append(group)
         self.views[node.output] = whole(target)
 
     def _target(self, node: ir.ModelNode) -> Storage:
@@ -255,26 +247,6 @@ class _Planner:
             block = BlockLayout(node.form.mant, node.blocks, least, greatest)
         return Storage(name, value.shape, block=block)
 
-    def _positions(self, node: ir.ModelNode) -> int:
-        """Rows that a node is computed in."""
-        match node:
-            case ir.MatMul() if node.weight.ndim == 3:
-                return prod(node.output.shape[:-2])
-        return prod(node.output.shape[:-1])
-
-    def _fitting(self, node: ir.ModelNode, target: Storage, group: Group, positions: int) -> int | None:
-        """The positions of a group if a node can have these, too."""
-        if group.positions == positions:
-            return positions
-        if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal) and positions % group.positions == 0:
-            return group.positions
-        if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal | ir.Quantise):
-            per = target.size // group.positions if target.size % group.positions == 0 else 0
-            if isinstance(node, ir.Quantise):
-                return group.positions if per and per % node.output.shape[-1] == 0 else None
-            return group.positions if per else None
-        return None
-
     def _operand_views(self, node: ir.ModelNode) -> list[View]:
         if isinstance(node, ir.Elementwise):
             return [_broadcast(self.views[x], node.output.shape) for x in node.xs]
@@ -286,28 +258,13 @@ class _Planner:
                 view = replace(view, index=np.moveaxis(view.index, axis, -1), window=None, inner=None)
         return [view]
 
-    def _dims(self, node: ir.ModelNode, views: Sequence[View], positions: int) -> tuple[int, ...]:
-        """Sizes of loops with which operands are reached."""
-        shape = node.output.shape[
-            : len(node.output.shape) - 1 - (isinstance(node, ir.MatMul) and node.weight.ndim == 3)
-        ]
-        windows = [view.window.output.shape[:2] for view in views if view.window is not None]
-        candidates = [(positions,), *(w for w in windows if prod(w) == positions), tuple(s for s in shape if s > 1)]
-        candidates = [dims or (1,) for dims in candidates]
-        return max(candidates, key=lambda dims: sum(self._reached(view, dims, node) for view in views))
-
-    def _reached(self, view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
-        return _usable(view, dims, node)
-
-    def _operands(
-        self, node: ir.ModelNode, views: Sequence[View], group: Group, positions: int
-    ) -> tuple[Operand, ...] | None:
+    def _operands(self, node: ir.ModelNode, views: Sequence[View], group: Group) -> tuple[Operand, ...] | None:
         """Operands as a group reaches them; ``None`` if it does not."""
         operands = []
         for view in views:
             own = next((source for source in view.sources if source in group.made), None)
             if own is not None:
-                if len(view.sources) > 1 or not _own_rows(view, own, positions):
+                if len(view.sources) > 1 or not _own_rows(view, own, group.positions):
                     return None
             elif not _usable(view, group.dims, node):
                 return None
@@ -409,11 +366,11 @@ def _ordered(nodes: Sequence[ir.ModelNode]) -> list[tuple[str, ir.ModelNode]]:
         for value in () if isinstance(node, ir.ToReal) else node.inputs:
             readers.setdefault(value, node)
     waiting: dict[ir.ModelNode, list[ir.ModelNode]] = {}
-    behind: dict[ir.ModelNode, list[ir.ModelNode]] = {}
+    after: dict[ir.ModelNode, list[ir.ModelNode]] = {}
     first: list[ir.ModelNode] = []
     for node in nodes:
         if isinstance(node, ir.ToReal) and not isinstance(maker.get(node.x, node), _SOURCES):
-            behind.setdefault(maker[node.x], []).append(node)
+            after.setdefault(maker[node.x], []).append(node)
         elif isinstance(node, (*_MOVES, ir.Quantise)) and node.output in readers and not _in_chain(node):
             waiting.setdefault(readers[node.output], []).append(node)
         else:
@@ -424,7 +381,7 @@ def _ordered(nodes: Sequence[ir.ModelNode]) -> list[tuple[str, ir.ModelNode]]:
         for other in waiting.get(node, ()):
             put(other, layer)
         ordered.append((layer, node))
-        for other in behind.get(node, ()):
+        for other in after.get(node, ()):
             put(other, layer)
 
     for node in first:
@@ -434,6 +391,34 @@ def _ordered(nodes: Sequence[ir.ModelNode]) -> list[tuple[str, ir.ModelNode]]:
 
 def _in_chain(node: ir.ModelNode) -> bool:
     return any(pc >= 0 for pc in node.pcs)
+
+
+def _positions(node: ir.ModelNode) -> int:
+    """Rows that a node is computed in."""
+    return prod(_front(node))
+
+
+def _front(node: ir.ModelNode) -> ir.Shape:
+    """The axes of its positions."""
+    grouped = isinstance(node, ir.MatMul) and node.weight.ndim == 3
+    return node.output.shape[: len(node.output.shape) - 1 - grouped]
+
+
+def _fits(node: ir.ModelNode, target: Storage, positions: int) -> bool:
+    """Whether a node can be computed at the positions of a group, with the rest of it as a row."""
+    if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal):
+        return target.size % positions == 0
+    if isinstance(node, ir.Quantise):
+        return target.size % (positions * node.output.shape[-1]) == 0
+    return _positions(node) == positions
+
+
+def _dims(node: ir.ModelNode, views: Sequence[View], positions: int) -> tuple[int, ...]:
+    """Sizes of loops with which most operands are reached."""
+    windows = [view.window.output.shape[:2] for view in views if view.window is not None]
+    fitting = [window for window in windows if prod(window) == positions]
+    candidates = [(positions,), *fitting, tuple(size for size in _front(node) if size > 1) or (1,)]
+    return max(candidates, key=lambda dims: sum(_usable(view, dims, node) for view in views))
 
 
 def _range(node: ir.Quantise) -> tuple[int, int]:
