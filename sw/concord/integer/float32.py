@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 #: Bits of the mantissa of a binary32 number.
 MANTISSA_BITS = 24
 #: Bits by which the larger one of two terms is moved up: beyond them the other one only says on which side a sum lies.
-_ROOM = 28
+_ROOM = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,35 @@ class Binary32:
         """Products, each rounded once."""
         return Binary32(self.mantissa * other.mantissa, self.exponent + other.exponent).rounded()
 
+    def __add__(self, other: Binary32) -> Binary32:
+        """Sums, each rounded once."""
+        return _sum(self.mantissa, self.exponent, other.mantissa, other.exponent)
+
+    def __neg__(self) -> Binary32:
+        """The numbers with the other sign."""
+        return Binary32(-self.mantissa, self.exponent)
+
+    def __truediv__(self, other: Binary32) -> Binary32:
+        """Quotients, each rounded once; the divisor is positive."""
+        up = 62 - MANTISSA_BITS
+        quotient, rest = np.divmod(np.abs(self.mantissa) << up, other.mantissa)
+        quotient = quotient | (rest != 0)  # only on which side of a middle it is; 37 bits or more are in front of it
+        signed = np.where(self.mantissa < 0, -quotient, quotient)
+        return Binary32(signed, self.exponent - other.exponent - up).rounded()
+
+    def __getitem__(self, index: Any) -> Binary32:
+        """Some of the numbers."""
+        return Binary32(self.mantissa[index], np.broadcast_to(self.exponent, self.mantissa.shape)[index])
+
+    def summed(self) -> Binary32:
+        """Sums along the last axis, in its order, each step rounded."""
+        total = self[..., 0]
+        for k in range(1, self.mantissa.shape[-1]):
+            total = total + self[..., k]
+        return total
+
     def plus_product(self, factor: Integers, other: Binary32) -> Binary32:
-        """``self + factor * other`` with one rounding, as FMA does it; ``factor`` has at most 9 bits."""
+        """``self + factor * other`` with one rounding, as FMA does it; ``factor`` is below 2**17."""
         product = factor * other.mantissa
         return _sum(product, np.broadcast_to(other.exponent, product.shape), self.mantissa, self.exponent)
 
@@ -92,7 +119,7 @@ def shifted_right(values: Integers, bits: Integers) -> Integers:
 
 
 def _sum(a: Integers, a_exponent: Integers, b: Integers, b_exponent: Integers) -> Binary32:
-    """The sum of two numbers with mantissas below 2**33, rounded once."""
+    """The sum of two numbers with mantissas below 2**41, rounded once."""
     a, a_exponent, b, b_exponent = np.broadcast_arrays(a, a_exponent, b, b_exponent)
     # What is 0 has the exponent of the other one.
     a_exponent, b_exponent = np.where(a == 0, b_exponent, a_exponent), np.where(b == 0, a_exponent, b_exponent)

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import input_values, live_order
+from concord.frontend.load import input_values, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
 from concord.integer.graph import IntegerGraph
 from concord.integer.operators import OPERATORS, Operator
 from concord.integer.quantised import in_pairs
 from concord.integer.reading import PAIR, ConstantCodes, Reading
+from concord.transfer.scheme import MAX_BITS
 
 
 class UnquantisedModel(ValueError):
@@ -89,7 +90,10 @@ def _constant_codes(ctx: Reading, node: OnnxNode) -> ConstantCodes:
     zero = ctx.constants.get(node.input(2), np.zeros(scale.shape, dtype=np.int64)).astype(np.int64)
     axis = int(node.attrs.get("axis", 1)) if scale.size > 1 else None
     shape = [-1 if k == (axis or 0) % max(codes.ndim, 1) else 1 for k in range(codes.ndim)] if scale.size > 1 else []
-    return ConstantCodes(codes.astype(np.int64) - zero.reshape(shape), scale.astype(np.float32).reshape(-1), axis)
+    bits = int(codes.dtype.name.lstrip("uint"))
+    scheme = ctx.scheme(node, 1, codes.dtype.name) if axis is None and bits <= MAX_BITS else None
+    offsets = codes.astype(np.int64) - zero.reshape(shape)
+    return ConstantCodes(offsets, scale.astype(np.float32).reshape(-1), axis, scheme)
 
 
 _QUANTISERS: dict[str, Operator] = {"QuantizeLinear": quantize, "DequantizeLinear": dequantize}
@@ -131,7 +135,7 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
     floats = {name for name, kind in values.items() if kind in (1, 10, 11, 16)}
     graph = IntegerGraph(Path(model).name if isinstance(model, str | Path) else proto.graph.name or "model")
-    ctx = Reading(graph, constants, floats, set(values) - floats)
+    ctx = Reading(graph, opset(proto), constants, floats, set(values) - floats)
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:

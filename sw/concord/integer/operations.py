@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
 from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
@@ -149,8 +152,6 @@ class CodeMean(IntegerOperation):
 
     Parameters
     ----------
-    kernel : tuple of int or None
-        Size of the window that must be the whole image.
     zero_point : int
         Of the codes read.
     scale, target_scale : float32
@@ -159,7 +160,6 @@ class CodeMean(IntegerOperation):
         Of the codes made.
     """
 
-    kernel: tuple[int, ...] | None
     zero_point: int
     scale: np.float32
     target_scale: np.float32
@@ -168,8 +168,6 @@ class CodeMean(IntegerOperation):
     high: int
 
     def run(self, *codes: Integers) -> Integers:
-        if self.kernel is not None and codes[0].shape[2:] != self.kernel:
-            raise ValueError(f"{self.name} must average whole images {self.kernel}, not {codes[0].shape[2:]}")
         axes = tuple(range(2, codes[0].ndim))
         count = prod(codes[0].shape[2:])
         sums = (codes[0] - self.zero_point).sum(axis=axes, keepdims=True)
@@ -178,33 +176,168 @@ class CodeMean(IntegerOperation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class CodeAverage(CodeMean):
+    """AveragePool of windows; one of the whole image is a :class:`CodeMean`.
+
+    The numbers of the codes are added up in binary32, row by row; the sum is divided by their count and by the scale of
+    the result, whose zero point is added, and rounded. Each step is rounded to binary32.
+
+    Parameters
+    ----------
+    kernel, strides, dilations, pads
+        As of :class:`CodeMaximum`.
+    padding_counts : bool
+        Whether elements of the padding count.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    padding_counts: bool
+
+    def run(self, *codes: Integers) -> Integers:
+        if codes[0].shape[2:] == self.kernel and not any(self.pads):
+            return super().run(*codes)
+        offsets = codes[0] - self.zero_point
+        shape = self.kernel, self.strides, self.dilations, self.pads
+        windows = windows_of(offsets, *shape, 0)
+        places = windows.shape[: offsets.ndim]
+        numbers = Binary32.of_integers(windows.reshape(*places, -1)) * Binary32.of(self.scale)
+        counts = windows_of(np.ones_like(offsets[:1, :1]), *shape, int(self.padding_counts))
+        count = Binary32.of_integers(counts.reshape(*counts.shape[: offsets.ndim], -1).sum(axis=-1))
+        steps = numbers.summed() / count / Binary32.of(self.target_scale)
+        return np.clip((steps + _zero(self.target_zero_point)).integers(), self.low, self.high)
+
+
+def _zero(zero_point: int) -> Binary32:
+    return Binary32.of_integers(np.asarray(zero_point))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeSoftmax(IntegerOperation):
+    """Softmax along an axis: powers from a table, over their sum.
+
+    ``code = clamp(rne(f32(f32(power * steps) / sum)) + zero_point)``, where ``sum`` is added up in binary32.
+
+    Parameters
+    ----------
+    axis : int
+        Along which it is; if ``flattened``, the axes from it on are one.
+    flattened : bool
+        As operators before opset 13 have it.
+    scale : float32
+        Of the codes read.
+    steps : float32
+        Codes of the result per unit, a whole number.
+    zero_point, low, high : int
+        Of the codes made.
+    """
+
+    axis: int
+    flattened: bool
+    scale: np.float32
+    steps: np.float32
+    zero_point: int
+    low: int
+    high: int
+
+    def run(self, *codes: Integers) -> Integers:
+        axis = self.axis % codes[0].ndim
+        rows = codes[0].reshape(*codes[0].shape[:axis], -1) if self.flattened else np.moveaxis(codes[0], axis, -1)
+        powers = Binary32.of(powers_of_softmax(self.scale, rows.shape[-1]))
+        own = powers[rows - rows.max(axis=-1, keepdims=True) + 255]
+        share = own * Binary32.of(self.steps) / own.summed()[..., None]
+        made = np.clip(share.integers() + self.zero_point, self.low, self.high)
+        return made.reshape(codes[0].shape) if self.flattened else np.moveaxis(made, -1, axis)
+
+
+@lru_cache(maxsize=64)
+def powers_of_softmax(scale: np.float32, count: int) -> NDArray[np.float32]:
+    """The table of ONNX Runtime's Softmax of ``count`` codes of 8 bits, in binary32, the last for the greatest code.
+
+    Powers are as large as ``count`` of them may be without an overflow of their sum.
+    """
+    largest = np.log(np.float64(np.finfo(np.float32).max / np.float32(count)))
+    shift = max(0.0, float(largest) - 5) / float(scale)
+    return np.asarray(np.exp((np.arange(256) - 255 + shift) * float(scale)).astype(np.float32))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeProduct(IntegerOperation):
+    """Mul of two tensors: ``clamp(rne(f32(f32(f32(a * b) * ratio) + zero_point)))``, of codes less their zero points.
+
+    Parameters
+    ----------
+    zeros : pair of int
+        Zero points of the operands.
+    ratio : float32
+        The product of their scales over that of the result.
+    zero_point, low, high : int
+        Of the codes made.
+    """
+
+    zeros: tuple[int, int]
+    ratio: np.float32
+    zero_point: int
+    low: int
+    high: int
+
+    def run(self, *codes: Integers) -> Integers:
+        a, b = (part - zero for part, zero in zip(codes, self.zeros, strict=True))
+        product = Binary32.of_integers(a * b) * Binary32.of(self.ratio)
+        return np.clip((product + _zero(self.zero_point)).integers(), self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CodeSum(IntegerOperation):
-    """Add of two tensors.
+    """Add of two tensors, which may be broadcast.
 
     ``code = clamp(rne(fma(a, ratio_a, fma(b, ratio_b, offset))))`` in binary32, with the ratios of the scales and
-    ``offset = zero_point - (ratio_a * zero_a + ratio_b * zero_b)``: what ONNX Runtime computes on processors with AVX2.
+    ``offset = zero_point - fma(ratio_a, zero_a, f32(ratio_b * zero_b))``: what ONNX Runtime computes on processors with
+    AVX2. If the first operand has one number for a whole row of the second one, they change places.
 
     Parameters
     ----------
     ratios : pair of float32
         Scale of each operand over that of the result.
-    offset : float32
-        What is left of the zero points.
-    low, high : int
-        Least and greatest code of the result.
+    zeros : pair of int
+        Zero points of the operands.
+    zero_point, low, high : int
+        Of the codes made.
     """
 
     ratios: tuple[np.float32, np.float32]
-    offset: np.float32
+    zeros: tuple[int, int]
+    zero_point: int
     low: int
     high: int
 
     def run(self, *codes: Integers) -> Integers:
-        (a, b), (ratio_a, ratio_b) = codes, self.ratios
-        if a.shape != b.shape:
-            raise ValueError(f"{self.name} must add tensors of one shape, not {a.shape} and {b.shape}")
-        total = Binary32.of(self.offset).plus_product(b, Binary32.of(ratio_b))
-        return np.clip(total.plus_product(a, Binary32.of(ratio_a)).integers(), self.low, self.high)
+        ratios = [Binary32.of(ratio) for ratio in self.ratios]
+        operands = list(zip(codes, ratios, [np.asarray(zero) for zero in self.zeros], strict=True))
+        if first_is_single(codes[0].shape, codes[1].shape):
+            operands.reverse()
+        (a, ratio_a, zero_a), (b, ratio_b, zero_b) = operands
+        offset = _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
+        total = offset.plus_product(b, ratio_b).plus_product(a, ratio_a)
+        return np.clip(total.integers(), self.low, self.high)
+
+
+def first_is_single(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether the first of two operands has one number for a whole row of the other one, or both have one at all."""
+    sizes = zip_longest(reversed(a), reversed(b), fillvalue=1)
+    return next((size_a == 1 for size_a, size_b in sizes if (size_a, size_b) != (1, 1)), True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeConstant(IntegerOperation):
+    """Constant codes."""
+
+    value: Integers
+
+    def run(self, *codes: Integers) -> Integers:
+        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

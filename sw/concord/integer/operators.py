@@ -15,9 +15,12 @@ from concord.functions import by_onnx_name
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.operations import (
+    CodeAverage,
     CodeMaximum,
     CodeMean,
     CodeMovement,
+    CodeProduct,
+    CodeSoftmax,
     CodeSum,
     IntegerConvolution,
     IntegerMatMul,
@@ -112,36 +115,70 @@ def add(ctx: Reading, node: OnnxNode) -> None:
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         a, b = (np.float32(source.scale) / target.scale for source in sources)
-        zero_a, zero_b = (np.float32(source.zero) for source in sources)
-        offset = np.float32(target.scheme.zero) - (a * zero_a + b * zero_b)
         total = CodeSum(
-            name=node.name, inputs=(names[0], names[1]), output=target.name, ratios=(a, b), offset=offset,
-            low=target.low, high=target.high,
+            name=node.name, inputs=(names[0], names[1]), output=target.name, ratios=(a, b),
+            zeros=(sources[0].zero, sources[1].zero), zero_point=target.scheme.zero, low=target.low, high=target.high,
         )  # fmt: skip
         return [total]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 
 
-def mean(ctx: Reading, node: OnnxNode) -> None:
-    """GlobalAveragePool, and an AveragePool of the whole image."""
-    kernel = None
-    if node.op == "AveragePool":
-        kernel = tuple(node.attrs["kernel_shape"])
-        windows = _windows(node, len(kernel))
-        if any(windows["pads"]) or any(step != 1 for step in windows["dilations"]):
-            raise Refusal("pads must be 0 and dilations 1", "use GlobalAveragePool")
-    x = ctx.codes(node.input(0))
-    source = ctx.scheme_of(x)
+def mul(ctx: Reading, node: OnnxNode) -> None:
+    """Mul of two tensors of codes."""
+    names = [ctx.codes(node.input(k)) for k in range(2)]
+    first, second = (ctx.scheme_of(name) for name in names)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        pool = CodeMean(
-            name=node.name, inputs=(x,), output=target.name, kernel=kernel, zero_point=source.zero,
-            scale=np.float32(source.scale), target_scale=target.scale, target_zero_point=target.scheme.zero,
+        product = CodeProduct(
+            name=node.name, inputs=(names[0], names[1]), output=target.name, zeros=(first.zero, second.zero),
+            ratio=np.float32(first.scale) * np.float32(second.scale) / target.scale, zero_point=target.scheme.zero,
             low=target.low, high=target.high,
+        )  # fmt: skip
+        return [product]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def mean(ctx: Reading, node: OnnxNode) -> None:
+    """GlobalAveragePool and AveragePool."""
+    x = ctx.codes(node.input(0))
+    source = ctx.scheme_of(x)
+    windows: dict[str, Any] = {}
+    if node.op == "AveragePool":
+        kernel = tuple(node.attrs["kernel_shape"])
+        counts = bool(node.attrs.get("count_include_pad", 0))
+        windows = {"kernel": kernel, "padding_counts": counts, **_windows(node, len(kernel))}
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        kind = CodeAverage if windows else CodeMean
+        pool = kind(
+            name=node.name, inputs=(x,), output=target.name, zero_point=source.zero, scale=np.float32(source.scale),
+            target_scale=target.scale, target_zero_point=target.scheme.zero, low=target.low, high=target.high,
+            **windows,
         )  # fmt: skip
         return [pool]
 
+    ctx.open[node.outputs[0]] = Unquantised(make)
+
+
+def softmax(ctx: Reading, node: OnnxNode) -> None:
+    """Softmax of codes of 8 bits."""
+    x = ctx.codes(node.input(0))
+    source = ctx.scheme_of(x)
+    old = int(node.attrs.get("opset", ctx.opset)) < 13
+    axis = int(node.attrs.get("axis", 1 if old else -1))
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        shares = CodeSoftmax(
+            name=node.name, inputs=(x,), output=target.name, axis=axis, flattened=old, scale=np.float32(source.scale),
+            steps=np.floor(np.float32(1) / target.scale), zero_point=target.scheme.zero, low=target.low,
+            high=target.high,
+        )  # fmt: skip
+        return [shares]
+
+    if source.bits != 8:
+        raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
     ctx.open[node.outputs[0]] = Unquantised(make)
 
 
@@ -303,6 +340,8 @@ OPERATORS: dict[str, Operator] = {
     "Gemm": gemm,
     "MatMul": matmul,
     "Add": add,
+    "Mul": mul,
+    "Softmax": softmax,
     "GlobalAveragePool": mean,
     "AveragePool": mean,
     "Concat": concat,

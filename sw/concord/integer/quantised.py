@@ -37,7 +37,7 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
         ctx.constants[scale] = np.float32(node.attrs.get("alpha", 1.0)) * first * second
         operands.append(f"{node.name}/bias")
         nodes.append(_made("DequantizeLinear", [node.input(form.bias), scale], operands[-1], axis=0))
-    attrs = {name: value for name, value in node.attrs.items() if name not in form.left_out}
+    attrs = {name: value for name, value in node.attrs.items() if name != "channels_last"}
     result = f"{node.name}/result"
     nodes.append(_made(form.op, operands, result, name=node.name, **attrs))
     nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], node.outputs[0], first=result))

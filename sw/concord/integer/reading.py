@@ -14,7 +14,7 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeTable
+from concord.integer.operations import CodeConstant, CodeTable
 from concord.integer.requantise import codes_of_floats
 from concord.transfer import CodeRange, UniformAffine, transfer_table
 from concord.transfer.operators import OperatorLike
@@ -35,11 +35,14 @@ class ConstantCodes:
         One number, or one for each index of ``axis``.
     axis : int or None
         ``None`` for one scale.
+    scheme : UniformAffine or None
+        What the codes stand for, if there is one scale and they have at most 16 bits.
     """
 
     offsets: Integers
     scale: NDArray[np.float32]
     axis: int | None
+    scheme: UniformAffine | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,8 @@ class Reading:
     ----------
     graph : IntegerGraph
         As far as it is.
+    opset : int
+        Version of the standard operators.
     constants : dict of arrays
         Of the model, by name.
     floats : set of str
@@ -106,6 +111,7 @@ class Reading:
     """
 
     graph: IntegerGraph
+    opset: int
     constants: dict[str, NDArray[Any]]
     floats: set[str]
     integers: set[str]
@@ -137,6 +143,12 @@ class Reading:
         """The tensor of codes that stands for a float tensor, or that a name is of."""
         if name in self.decoded:
             return self.decoded[name]
+        if name in self.weights and (scheme := self.weights[name].scheme) is not None:
+            output = f"{name}/codes"
+            value = self.weights[name].offsets + scheme.zero
+            self.emit(CodeConstant(name=name, inputs=(), output=output, value=value), scheme)
+            self.decoded[name] = output
+            return output
         if self.graph.tensor(name) in self.graph.schemes:
             return self.graph.tensor(name)
         raise Refusal(f"must read codes, not the floats {name!r}", PAIR)

@@ -69,7 +69,7 @@ def test_a_product_is_rounded_twice(a, b):
 
 
 @settings(max_examples=400, deadline=None)
-@given(factor=st.integers(-256, 255), b=FLOATS, c=FLOATS, negative=st.booleans(), near=st.integers(-3, 3))
+@given(factor=st.integers(-(2**17) + 1, 2**17 - 1), b=FLOATS, c=FLOATS, negative=st.booleans(), near=st.integers(-3, 3))
 def test_a_sum_with_a_product_is_rounded_once(factor, b, c, negative, near):
     """Also where the two cancel but for the last bits."""
     for term in (np.float32(-c if negative else c), np.float32(-factor * b * (1 + near * 2.0**-23))):

@@ -1,0 +1,222 @@
+"""Every operator on codes by itself: random codes, scales and zero points, against ONNX Runtime's kernel."""
+
+import numpy as np
+import pytest
+
+from concord import integer
+from support.integer_nets import codes_of_onnxruntime
+from support.onnx_models import info, model, node
+
+MICROSOFT = "com.microsoft"
+
+
+class Draw:
+    """Random codes and schemes of a type, and the constants and inputs that they become."""
+
+    def __init__(self, seed, dtype):
+        self.rng = np.random.default_rng(seed)
+        self.dtype, self.ends = dtype, np.iinfo(dtype)
+        self.constants, self.inputs = {}, {}
+
+    def codes(self, shape, dtype=None):
+        ends = np.iinfo(dtype or self.dtype)
+        return self.rng.integers(ends.min, ends.max + 1, shape).astype(dtype or self.dtype)
+
+    def scheme(self, name, factor=1.0, dtype=None, count=None):
+        """Names of a scale and a zero point."""
+        scale = np.exp(self.rng.uniform(-0.6, 0.6, count)) * 0.05 * factor
+        dtype = dtype or self.dtype
+        zero = np.iinfo(dtype).min + self.rng.integers(96, 160, count or ())
+        self.constants |= {f"{name} scale": np.float32(scale), f"{name} zero": zero.astype(dtype)}
+        return [f"{name} scale", f"{name} zero"]
+
+    def tensor(self, name, shape):
+        """Names of an input of the model, its scale and its zero point."""
+        self.inputs[name] = self.codes(shape)
+        return [name, *self.scheme(name)]
+
+    def constant(self, name, shape, dtype=np.int8, count=None):
+        """The same of a constant."""
+        self.constants[name] = self.codes(shape, dtype)
+        return [name, *self.scheme(name, 0.2, dtype, count)]
+
+    def bias(self, count, most=3000):
+        self.constants["bias"] = self.rng.integers(-most, most + 1, count).astype(np.int32)
+        return ["bias"]
+
+    def different(self, op, operands, domain=MICROSOFT, **attrs):
+        """How many codes differ; there must be some that are not saturated."""
+        proto = model([node(op, operands, ["y"], domain=domain, **attrs)], {}, ("y",), self.constants,
+                      domains=(MICROSOFT,))  # fmt: skip
+        kind = {"uint8": "UINT8", "int8": "INT8"}[np.dtype(self.dtype).name]
+        number = {"UINT8": 2, "INT8": 3}[kind]
+        proto.graph.input.extend(info(name, value.shape, number) for name, value in self.inputs.items())
+        del proto.graph.output[:]
+        proto.graph.output.append(info("y", None, number))
+        want = codes_of_onnxruntime(proto, ["y"], self.inputs, kind)["y"]
+        got = integer.load(proto).run(self.inputs)["y"]
+        assert got.shape == want.shape and got.dtype == want.dtype
+        assert np.mean((want > self.ends.min) & (want < self.ends.max)) > 0.02
+        return int(np.sum(got != want))
+
+
+@pytest.fixture(params=[(seed, dtype) for seed in range(3) for dtype in (np.uint8, np.int8)],
+                ids=lambda choice: f"{choice[0]}-{choice[1].__name__}")  # fmt: skip
+def draw(request):
+    return Draw(*request.param)
+
+
+@pytest.mark.parametrize(
+    "x, weight, attrs",
+    [
+        ((2, 4, 9, 7), (6, 4, 3, 3), {"pads": [1, 0, 2, 1]}),
+        ((1, 4, 9, 7), (6, 2, 3, 2), {"group": 2, "strides": [2, 1]}),
+        ((1, 6, 9, 9), (6, 1, 3, 3), {"group": 6, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
+        ((2, 3, 21), (5, 3, 4), {"strides": [3]}),
+    ],
+)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_convolutions(draw, x, weight, attrs, per_channel):
+    count = weight[0] if per_channel else None
+    operands = [*draw.tensor("x", x), *draw.constant("w", weight, count=count), *draw.scheme("y", 40)]
+    if count:  # ONNX Runtime has these alone
+        draw.constants["w zero"] = np.zeros(count, np.int8)
+    assert draw.different("QLinearConv", [*operands, *draw.bias(weight[0])], "", **attrs) == 0
+
+
+@pytest.mark.parametrize("count", [None, 12])
+def test_products(draw, count):
+    operands = [*draw.tensor("x", (3, 5, 40)), *draw.constant("w", (40, 12), count=count), *draw.scheme("y", 40)]
+    assert draw.different("QLinearMatMul", operands, "") == 0
+
+
+@pytest.mark.parametrize("attrs", [{}, {"alpha": 0.7, "transB": 1}])
+def test_dense_layers(draw, attrs):
+    shape = (12, 40) if attrs else (40, 12)
+    operands = [*draw.tensor("x", (9, 40)), *draw.constant("w", shape, count=12), *draw.bias(12)]
+    assert draw.different("QGemm", [*operands, *draw.scheme("y", 40)], **attrs) == 0
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [((2, 3, 35), (2, 3, 35)), ((2, 3, 35), (3, 35)), ((2, 3, 35), (2, 3, 1)), ((1, 1), (7, 50)),
+     ((2, 3, 1), (2, 3, 1)),
+     ((2, 3, 7, 1), (3, 1, 1)), ((5, 1), (1, 9)), ((1, 9), (5, 1))],
+)  # fmt: skip
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_two_tensors(draw, op, a, b):
+    factor = 1.5 if op == "QLinearAdd" else 4.0
+    assert draw.different(op, [*draw.tensor("a", a), *draw.tensor("b", b), *draw.scheme("y", factor)]) == 0
+
+
+@pytest.mark.parametrize("a, b", [((256, 256), (256, 256)), ((256, 1), (1, 256)), ((1, 256), (256, 1))])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_all_codes_near_the_middle(a, b, dtype, seed):
+    """Ratios are nearly multiples of a quarter, so that the order of operations and every rounding in them count."""
+    draw = Draw(seed, dtype)
+    codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
+    across = a == (1, 256)
+    draw.inputs = {
+        "a": np.broadcast_to(codes[None] if across else codes[:, None], a),
+        "b": np.broadcast_to(codes[:, None] if across else codes[None], b),
+    }
+    operands = []
+    for name, quarters in (("a", 2), ("b", int(draw.rng.choice([1, 3, 5, 7]))), ("y", 4)):
+        operands += [] if name == "y" else [name]
+        operands += draw.scheme(name)
+        near = 0 if name == "y" else int(draw.rng.integers(-9, 10))
+        draw.constants[f"{name} scale"] = np.float32(quarters / 4 + near * 2.0**-24)
+        draw.constants[f"{name} zero"] = draw.codes(())
+    assert draw.different("QLinearAdd", operands) == 0
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("seed", range(4))
+def test_products_of_all_codes_near_the_middle(dtype, seed):
+    """The same of Mul."""
+    draw = Draw(seed, dtype)
+    codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
+    draw.inputs = {"a": np.repeat(codes, 256), "b": np.tile(codes, 256)}
+    operands = []
+    for name, scale in (("a", 2.0**-3), ("b", int(draw.rng.choice([1, 3, 5, 7])) / 16), ("y", 1.0)):
+        operands += [] if name == "y" else [name]
+        operands += draw.scheme(name)
+        near = int(draw.rng.integers(-9, 10))
+        draw.constants[f"{name} scale"] = np.float32(scale * (1 + near * 2.0**-23))
+    assert draw.different("QLinearMul", operands) == 0
+
+
+@pytest.mark.parametrize("op", ["QLinearConv", "QGemm"])
+@pytest.mark.parametrize("largest", [0, 1 << 30])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("seed", range(2))
+def test_accumulators_near_the_middle(op, largest, dtype, seed):
+    """All codes times random weights; a large bias makes accumulators that binary32 rounds."""
+    draw = Draw(seed, dtype)
+    codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
+    draw.inputs["x"] = codes[:, None, None] if op == "QLinearConv" else codes[:, None]
+    operands = [
+        "x",
+        *draw.scheme("x"),
+        *draw.constant("w", (200, 1, 1) if op == "QLinearConv" else (1, 200), count=200),
+    ]
+    draw.constants["w zero"] = np.zeros(200, np.int8)
+    near = draw.rng.integers(-9, 10, 200)
+    odd = draw.rng.choice([1, 3, 5, 7], 200)
+    draw.constants["x scale"] = np.float32(1)
+    draw.constants["w scale"] = np.float32(odd * (1 + near * 2.0**-23) * (2.0**-24 if largest else 2.0**-7))
+    bias, scheme = draw.bias(200, largest), draw.scheme("y")
+    draw.constants["y scale"] = np.float32(1.0)
+    last = [*scheme, *bias] if op == "QLinearConv" else [*bias, *scheme]
+    assert draw.different(op, [*operands, *last], "" if op == "QLinearConv" else MICROSOFT) == 0
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_a_tensor_and_a_constant(draw, op):
+    constant = draw.constant("b", (33,), draw.dtype)
+    assert draw.different(op, [*draw.tensor("a", (4, 33)), *constant, *draw.scheme("y", 1.0)]) == 0
+
+
+@pytest.mark.parametrize(
+    "shape, attrs",
+    [
+        ((2, 3, 8, 9), {"kernel_shape": [3, 2], "strides": [2, 1]}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0], "count_include_pad": 1}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0]}),
+        ((2, 3, 8, 9), {"kernel_shape": [8, 9]}),
+        ((2, 3, 30), {"kernel_shape": [7], "strides": [3], "pads": [2, 3]}),
+    ],
+)
+def test_averages(draw, shape, attrs):
+    assert draw.different("QLinearAveragePool", [*draw.tensor("x", shape), *draw.scheme("y", 0.7)], **attrs) == 0
+
+
+@pytest.mark.parametrize("op", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
+@pytest.mark.parametrize("size", [2, 4, 6])
+def test_averages_in_the_middle_between_codes(draw, op, size):
+    """With one scale, many averages of a few codes are exactly there, or would be without roundings."""
+    shape = (1, 400, 1, size) if op == "QLinearGlobalAveragePool" else (1, 3, 1, 600)
+    attrs = {} if op == "QLinearGlobalAveragePool" else {"kernel_shape": [1, size]}
+    scheme = draw.scheme("x")
+    draw.inputs["x"] = draw.codes(shape)
+    assert draw.different(op, ["x", *scheme, *scheme], **attrs) == 0
+
+
+def test_means(draw):
+    operands = [*draw.tensor("x", (2, 5, 7, 6)), *draw.scheme("y")]
+    assert draw.different("QLinearGlobalAveragePool", operands) == 0
+
+
+@pytest.mark.parametrize("shape, attrs", [((40, 10), {"opset": 13}), ((3, 4, 5), {"opset": 13, "axis": 1}),
+                                          ((6, 3, 4), {"opset": 11, "axis": 1})])  # fmt: skip
+def test_shares(draw, shape, attrs):
+    scheme = draw.scheme("y", 0.1)
+    draw.constants["y zero"] = np.asarray(draw.ends.min, draw.dtype)
+    assert draw.different("QLinearSoftmax", [*draw.tensor("x", shape), *scheme], **{"axis": -1, **attrs}) == 0
+
+
+@pytest.mark.parametrize("op, attrs", [("QLinearLeakyRelu", {"alpha": 0.3}), ("QLinearSigmoid", {})])
+def test_functions(draw, op, attrs):
+    draw.inputs["x"] = np.arange(draw.ends.min, draw.ends.max + 1, dtype=draw.dtype)[None]
+    assert draw.different(op, ["x", *draw.scheme("x"), *draw.scheme("y", 0.3)], **attrs) == 0
