@@ -29,6 +29,7 @@ from concord.host.measured import compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
+from concord.integer import load as load_integers
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.boards import links_of
@@ -47,6 +48,7 @@ STRICT_STATUS = 3
 @click.option(
     "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
 )
+@click.option("--exact", is_flag=True, help="Run the ONNX file of a quantised network as it is, on its codes alone.")
 @workers_options
 @readable
 def run(
@@ -56,6 +58,7 @@ def run(
     on: str,
     link: str | None,
     strict: bool,
+    exact: bool,
     workers: int | None,
     cluster: str | None,
 ) -> None:
@@ -66,8 +69,16 @@ def run(
 
     Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
     overflowed, and what helps.
+
+    With --exact, NETWORK is the ONNX file of a quantised network. No NPU is run: results are codes, and equal to those
+    of ONNX Runtime's integer kernels.
     """
     check_npz(output)
+    if exact:
+        if strict or (on, link, workers, cluster) != ("emulator", None, None, None):
+            raise ValueError("--exact must be given without --on, --link, --strict, --workers and --cluster")
+        _run_exactly(network, inputs, output)
+        return
     loaded, package = load(network)
     by_input = inputs_from(
         inputs, [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]
@@ -100,6 +111,19 @@ def run(
         wide_console().print(flag_table(records))
     else:
         echo("no flags were raised")
+
+
+def _run_exactly(model: Path, inputs: Path, output: Path) -> None:
+    """Codes of the outputs of a quantised network, and what they stand for."""
+    network = load_integers(model)
+    arrays = inputs_from(inputs, [*network.graph.inputs])
+    codes: dict[str, Any] = dict(network.run({name: arrays[name] for name in network.graph.inputs if name in arrays}))
+    with replacing(output) as file:
+        np.savez(file, **codes)
+    echo(network.report())
+    for name, value in codes.items():
+        scheme = network.scheme(name)
+        echo(f"{output}: {name} {value.shape} {value.dtype}, (code - {scheme.zero}) * {float(scheme.scale):.9g}")
 
 
 def _run(device: Device, batch: Mapping[str, Any], samples: int) -> dict[str, Any]:
