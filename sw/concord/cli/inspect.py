@@ -13,18 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from concord.cli.common import THING, echo, link_option, readable, wide_console
+from concord.cli.type_table import type_table
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
+from concord.compiler.memory.dataflow import elements
 from concord.display.tables import text_table
-from concord.display.terminal import printable
+from concord.display.terminal import counted, printable
+from concord.graph.passes.dtype_report import rows
 from concord.host.rates import Rates, rate_table, rates_by_link
 from concord.image import Image
-from concord.networks.folder import load
+from concord.networks.folder import load, recompile
 from concord.program.assembler import disassemble
 from concord.spec.memmap import RegionId
 
 #: What is shown, in this order.
 PARTS = ("layers", "ports", "rates", "memory", "program")
+#: What is shown only if it is asked for, as the network is compiled once more for it.
+TYPES = "types"
 #: Metadata that have a table of their own.
 _TABLES = ("layers", "program", "map")
 
@@ -32,16 +37,23 @@ _TABLES = ("layers", "program", "map")
 @click.command()
 @click.argument("image", type=THING)
 @click.option(
-    "--only", type=click.Choice(PARTS), multiple=True, help="Show only this part. The option can be repeated."
+    "--only", type=click.Choice((*PARTS, TYPES)), multiple=True, help="Show only this part. The option can be repeated."
 )
 @link_option
 @readable
 def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
     """Show what is in an IMAGE or a compiled network.
 
-    Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
+    Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program. The
+    part types, which tensors are narrow and where they are converted, is shown if it is asked for: a compiled network
+    is compiled once more for it.
     """
     loaded, package = load(image)
+    if TYPES in only and package is None:
+        raise ValueError(
+            f"IMAGE must be the folder of a compiled network for --only {TYPES}, not {image}: an image has a program, "
+            "but no network to take types from"
+        )
     try:
         _show(loaded, package, image, only or PARTS, wide_console(), link)
     except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
@@ -90,6 +102,16 @@ def _show(
             console.print(_map(loaded))
     if "program" in parts:
         _print_program(loaded)
+    if TYPES in parts:
+        _print_types(image, console)
+
+
+def _print_types(folder: Path, console: Console) -> None:
+    """What the data-type pass has decided for the layers; the folder does not hold that."""
+    compiled = recompile(folder)
+    tensors = rows(compiled.types, elements(compiled.lowered), compiled.image.config)
+    samples = counted(compiled.package.arrangement.batch, "samples")
+    console.print(type_table(tensors, f" of the layers, bytes of {samples}"))
 
 
 def _layers(image: Image, errors: Sequence[LayerError]) -> Table:

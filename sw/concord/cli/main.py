@@ -20,6 +20,7 @@ SECTIONS = {
     "Look closer": {
         "inspect": LazyCommand("inspect", "inspect"),
         "report": LazyCommand("report", "report"),
+        "types": LazyCommand("types", "types"),
         "prove": LazyCommand("prove", "prove"),
         "overflow": LazyCommand("overflow", "overflow"),
     },

@@ -18,6 +18,7 @@ from concord.cli.common import (
     link_option,
     readable,
     samples_input,
+    wide_console,
 )
 from concord.utils.files import write_text
 
@@ -43,6 +44,8 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, link: str 
 
     The report is one HTML page that needs no other file, and the same facts as JSON.
     """
+    from concord.cli.type_table import type_table
+    from concord.display.terminal import counted
     from concord.host import connect
     from concord.networks.folder import recompile
     from concord.networks.samples import inputs_of
@@ -66,3 +69,5 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, link: str 
     echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")
     if analysis.expected_error:
         echo(f"when it was compiled, {analysis.expected_error}")
+    samples_of = counted(analysis.batch, "samples")
+    wide_console().print(type_table(analysis.types, f" of the layers, bytes of {samples_of}"))

@@ -9,6 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration.calibration import Inputs, decides, decisions
 from concord.compiler.ir.layers import Layer
+from concord.compiler.memory.dataflow import elements
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
@@ -59,7 +60,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
     first = graph.outputs[0]
     best, right = (decisions(graph, part[first]) for part in (got, want))
     batch = compiled.package.arrangement.batch
-    traffic = total(graph.name, rows(graph, config))
+    types = rows(compiled.types, elements(compiled.lowered), config)
+    traffic = total(graph.name, types)
     steps = measured_steps(compiled, inputs)
     board_rates, *other_rates = rates_by_link(expecting(compiled, inputs).image, batch, steps, link)
     return NetworkFacts(
@@ -81,6 +83,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
         host=tuple(node.op for node in compiled.host_graph.nodes) if compiled.host_graph else (),
         host_lines=lines,
         memories=memories(compiled),
+        types=tuple(types),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         accumulator=_accumulator(compiled),
         row_tiling=compiled.row_tiling.text if compiled.row_tiling is not None else "",

@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 
 from concord.compiler.ir.quantized import Inexact
+from concord.graph.passes.dtype_report import TensorTypes
 from concord.host.rates import Rates
 from concord.networks.layer_errors import Error, largest_error
 from concord.report.json_types import typed
@@ -47,7 +48,7 @@ class OutputFacts:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the data-type pass saves, as :class:`concord.graph.passes.dtype_report.DtypeTraffic` counts it."""
+    """What the data-type pass saves in all, as :class:`concord.graph.passes.dtype_report.DtypeTraffic` counts it."""
 
     conversions_before: int
     conversions_after: int
@@ -78,6 +79,10 @@ class NetworkFacts:
         Operators that the host computes behind the NPU.
     host_lines : tuple of str
         What the host computes, how much that is, and what passes on, a line each.
+    types : tuple of TensorTypes
+        What the data-type pass has decided for every tensor of the layers.
+    saved : Saved
+        The sum of that.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
     rates : Rates
@@ -108,6 +113,7 @@ class NetworkFacts:
     outputs: tuple[OutputFacts, ...]
     host: tuple[str, ...]
     memories: tuple[Memory, ...]
+    types: tuple[TensorTypes, ...]
     saved: Saved
     layers: tuple[LayerFacts, ...]
     rates: Rates

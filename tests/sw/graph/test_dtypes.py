@@ -41,6 +41,41 @@ def test_figure_8_one_conversion_for_three_readers():
     assert {types.forms[f"q{k}"] for k in (1, 2, 3)} == {DtypeForm.NARROW_TO_WIDE}
 
 
+@pytest.mark.parametrize(("set_number", "shared"), [(0, True), (1, True), (2, True), (3, False)])
+def test_figure_8_with_other_set_numbers(set_number, shared):
+    """Three quantised readers: they share a conversion where more of them want it than the set number says."""
+    lines = ["Add p1 u v > a", "Twin p2 a > b c", "Mul p3 b v > d", *(f"Dense q{k} c > y{k}" for k in (1, 2, 3))]
+    types = assign(graph(*lines, outputs=["d", "y1", "y2", "y3"]), conversions_from=set_number)
+    readers = [("q1", 0), ("q2", 0), ("q3", 0)]
+    assert types.conversions == ((Conversion("c", 1.0, tuple(readers)),) if shared else ())
+    assert types.own == (() if shared else tuple(Conversion("c", 1.0, (reader,)) for reader in readers))
+    assert {types.inputs[reader] for reader in readers} == {N if shared else W}
+    assert {types.forms[name] for name, _ in readers} == {
+        DtypeForm.NARROW_TO_WIDE if shared else DtypeForm.WIDE_TO_WIDE
+    }
+
+
+@pytest.mark.parametrize(("set_number", "shared"), [(1, True), (2, False)])
+def test_the_example_of_three_factors_with_set_number_2(set_number, shared):
+    """Two readers want it narrow: no more than 2, so each converts for itself; types are the same."""
+    lines = ["Conv q x > t", "Dense q1 t > y1", "MaxPool m t > u", "Dense q2 u > y2", "Softmax p t > y3"]
+    types = assign(graph(*lines, outputs=["y1", "y2"]), conversions_from=set_number)
+    assert kinds(types, "t u") == "wn" and types.reads["m", 0] is types.reads["q1", 0] is N
+    assert len(types.conversions) == shared and len(types.own) == (0 if shared else 2)
+    assert types.inputs["m", 0] is (N if shared else W)
+
+
+def test_set_number_0_gives_a_lone_reader_a_conversion():
+    types = assign(graph(*RESIDUAL, outputs=["y"]), conversions_from=0)
+    assert types.conversions == (Conversion("b", 1.0, (("c1", 0),)), Conversion("d", 1.0, (("r1", 0),)))
+    assert types.own == () and types.forms["c1"] is DtypeForm.NARROW_TO_WIDE
+
+
+def test_the_set_number_is_not_negative():
+    with pytest.raises(ValueError, match="conversions_from must be 0 or more, not -1"):
+        assign(graph("Dense q x > y"), conversions_from=-1)
+
+
 def test_the_example_of_three_factors_one_of_them_0():
     """Two of three readers of an output want it narrow, a quantised and a data-moving layer."""
     lines = ["Conv q x > t", "Dense q1 t > y1", "MaxPool m t > u", "Dense q2 u > y2", "Softmax p t > y3"]

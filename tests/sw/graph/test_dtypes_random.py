@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from concord.graph.ops import OPS, OperatorKind
-from concord.graph.passes.dtype_report import rows
+from concord.graph.passes.dtype_report import graph_rows
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import TINY
 from support.dtype_graphs import N, W, networks, operators_with_two_outputs
@@ -71,7 +72,7 @@ def one_factor(found):
     return len(set(found)) == 1 and set(found) != {0.0}
 
 
-def expected(net, factors):
+def expected(net, factors, set_number):
     """Types, conversions and own conversions by their definition, from the ends of all ways."""
     types, shared, own = {}, set(), set()
     for tensor in net.shapes:
@@ -90,8 +91,11 @@ def expected(net, factors):
                 if not behind or one_factor([e for e, _ in ends(net, factors, behind)]):
                     serving.append((end, (reader[0].name, reader[1])))
         for factor in {end for end, _ in serving}:
-            mine = [reader for end, reader in serving if end == factor]
-            (shared if len(mine) > 1 else own).add((tensor, factor, frozenset(mine)))
+            readers = [reader for end, reader in serving if end == factor]
+            if len(readers) > set_number:
+                shared.add((tensor, factor, frozenset(readers)))
+            else:
+                own.update((tensor, factor, frozenset([reader])) for reader in readers)
     return types, shared, own
 
 
@@ -101,12 +105,12 @@ def as_set(conversions):
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(networks())
-def test_random_graphs_against_every_way(example):
+@given(networks(), st.integers(0, 3))
+def test_random_graphs_against_every_way(example, set_number):
     net, factors = example
-    types = assign(net, factors)
+    types = assign(net, factors, conversions_from=set_number)
     assert types.entries == {name: Counter(found) for name, found in walked(net, factors).items()}
-    assert (types.tensors, as_set(types.conversions), as_set(types.own)) == expected(net, factors)
+    assert (types.tensors, as_set(types.conversions), as_set(types.own)) == expected(net, factors, set_number)
 
 
 @settings(max_examples=200, deadline=None)
@@ -140,7 +144,7 @@ def test_random_graphs_are_consistent(example):
 @given(networks())
 def test_there_are_never_more_conversions_than_before(example):
     net, _ = example
-    for row in rows(net, TINY):
+    for row in graph_rows(net, TINY):
         readers = sum(name == row.name for node in net.nodes for name in node.inputs)
         assert row.conversions_after <= 1 + readers and row.bytes_before == 16 * (
             1 + readers + (row.name in net.outputs)

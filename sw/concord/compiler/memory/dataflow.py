@@ -82,3 +82,8 @@ def kept(layer: Recurrent) -> list[tuple[Storage, Dtype]]:
 def data_types(lowered: Lowered) -> Types:
     """Which tensors the layers read and write narrow, and which wide."""
     return assign(dataflow(lowered))
+
+
+def elements(lowered: Lowered) -> dict[str, int]:
+    """Elements of all tensors of the dataflow as they lie in memory, with the lanes that pad their vectors."""
+    return {name: storage.vectors * storage.native for storage, name in tensors(lowered).items()}

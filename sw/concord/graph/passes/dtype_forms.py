@@ -47,3 +47,8 @@ class DtypeForm(Enum):
     def writes_narrow(self) -> bool:
         """Whether the output leaves in codes."""
         return self.value[1]
+
+    @property
+    def text(self) -> str:
+        """In words, such as ``"narrow to wide"``."""
+        return self.name.lower().replace("_", " ")

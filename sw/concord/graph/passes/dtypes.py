@@ -21,8 +21,9 @@ n = n_t, all factors equal                narrow
 n = n_t, factors differ                   wide: one block of mantissas cannot have two steps
 ========================================  ==============================================================
 
-Readers of a wide tensor that want it narrow are grouped by factor, and each group counts for itself: with n > 1 it gets
-a conversion that all of the group read, with n = 1 its only reader converts for itself. Entries that come through a
+Readers of a wide tensor that want it narrow are grouped by factor, and each group counts for itself: with n above the
+set number of the source (``conversions_from``, 1 if nothing else is said) it gets a conversion that all of the group
+read; otherwise every reader converts for itself. Entries that come through a
 data-moving operation that is wide (one of its outputs has a 0, or factors differ) are not counted: that operation reads
 wide, so a conversion in front of it would serve nobody. A data-moving operation has one type on all sides; if it is
 narrow and alone in wanting a wide tensor narrow, it converts what it reads.
@@ -156,7 +157,7 @@ class Types:
     conversions : tuple of Conversion
         Conversions with their own place behind a tensor.
     own : tuple of Conversion
-        Conversions that a reader, the only one, does for itself; it sees the tensor wide.
+        Conversions that a reader does for itself; it sees the tensor wide.
     forms : dict
         Form of every quantised operation. Wide inputs do not count; it writes wide if one of its outputs is
         wide.
@@ -199,7 +200,9 @@ class Types:
         return types
 
 
-def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = None) -> Types:
+def assign(
+    network: Graph | Dataflow, factors: Mapping[Input, float] | None = None, *, conversions_from: int = 1
+) -> Types:
     """Give every tensor and every input a type.
 
     Parameters
@@ -209,6 +212,9 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
     factors : mapping, optional
         Factor of inputs of quantised layers: 1 / step where the step is static. It is 1.0 for all others: with an
         exponent per block nothing needs to be known but that the layer wants narrow.
+    conversions_from : int
+        The set number of the source: more entries with a factor than this get a conversion that their readers share.
+        It decides who converts, but not which tensors are narrow.
 
     Returns
     -------
@@ -217,8 +223,11 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
     Raises
     ------
     ValueError
-        If a factor is not positive, or not that of an input of a quantised operation that a product reads.
+        If a factor is not positive, or not that of an input of a quantised operation that a product reads; if
+        ``conversions_from`` is negative.
     """
+    if conversions_from < 0:
+        raise ValueError(f"conversions_from must be 0 or more, not {conversions_from!r}")
     flow = dataflow(network) if isinstance(network, Graph) else network
     demands = Demands(flow, factors or {})
     tensors = {name: narrow_or_wide(demands.entries[name]) for name in flow.inputs}
@@ -231,10 +240,11 @@ def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = No
     own: list[Conversion] = []
     for name in [name for name in demands.readers if tensors[name] is Dtype.WIDE]:
         for factor, (count, readers) in _groups(demands, name).items():
-            conversion = Conversion(name, factor, tuple(readers))
-            (conversions if count > 1 else own).append(conversion)
-            if count > 1:
+            if count > conversions_from:
+                conversions.append(Conversion(name, factor, tuple(readers)))
                 inputs.update(dict.fromkeys(readers, Dtype.NARROW))
+            else:
+                own += [Conversion(name, factor, (reader,)) for reader in readers]
     forms = {node.name: _form(node, tensors, inputs) for node in flow.operations if node.kind is OperatorKind.QUANTISED}
     return Types(flow, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
 
@@ -363,5 +373,5 @@ def text(types: Types) -> Iterator[str]:
         yield from (f"  converted by {readers[0][0]}" for readers in own)
     for node in types.flow.operations:
         reads = ", ".join(f"{name} {types.reads[node.name, k].value}" for k, name in enumerate(node.inputs) if name)
-        form = f", {types.forms[node.name].name.lower().replace('_', ' ')}" if node.name in types.forms else ""
+        form = f", {types.forms[node.name].text}" if node.name in types.forms else ""
         yield f"operation {node.name} ({node.kind.value}{form}) reads {reads}"

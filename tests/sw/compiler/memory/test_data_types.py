@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.memory.dataflow import data_types, kind_of, operation, tensors
+from concord.compiler.memory.dataflow import data_types, elements, kind_of, operation, tensors
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.levels import TYPES
 from concord.graph.ir import Node
 from concord.graph.ops import OperatorKind
+from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, assign, problems
 from concord.spec.isa import Mem
+from concord.spec.presets import TINY
 from support.compiled_nets import ROOMY, graph_of, perceptron, recurrent, residual
 
 N, W = Dtype.NARROW, Dtype.WIDE
@@ -197,3 +199,24 @@ def test_what_nothing_has_written_is_not_read():
         assign(flow)
     types = assign(replace(flow, inputs=("ghost",)))
     assert list(problems(replace(types, flow=flow))) == ["sum reads 'ghost', which nothing has written"]
+
+
+def test_rows_of_layers():
+    """Bytes as they lie in memory: two channels of a pixel take a vector of four lanes, 8 bytes wide and 5 narrow."""
+    compiled = compile_graph(residual(), TINY)
+    a, c, e = rows(compiled.types, elements(compiled.lowered), TINY)[1:4]
+    assert (a.name, a.factors, a.type, a.elements) == ("a", "1, 0", "wide", 16 * 4)
+    assert [conversion.text for conversion in a.conversions] == [f"by {operation(1, compiled.lowered.layers[1])}"]
+    assert (a.bytes_before, a.bytes_after) == (3 * 128, 3 * 128)
+    assert (c.name, c.type, c.forms, c.bytes_before, c.bytes_after) == ("c", "narrow", ("wide to narrow",), 256, 160)
+    assert (e.name, e.type, e.forms) == ("e", "narrow", ())
+
+
+def test_rows_of_a_batch_have_all_samples():
+    x, *_ = rows_of_perceptron(2)
+    assert x.elements == 2 * rows_of_perceptron(1)[0].elements
+
+
+def rows_of_perceptron(batch):
+    compiled = compile_graph(perceptron(8, 8, 4), TINY, batch=batch)
+    return rows(compiled.types, elements(compiled.lowered), TINY)
