@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import input_values, live_order, opset
+from concord.frontend.load import FLOAT_TYPES, input_values, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
 from concord.integer.graph import IntegerGraph
 from concord.integer.operators import OPERATORS, Operator
 from concord.integer.quantised import in_pairs
-from concord.integer.reading import PAIR, ConstantCodes, Reading
+from concord.integer.reading import PAIR, ConstantCodes, MovedInput, Reading
 from concord.transfer.scheme import MAX_BITS
 
 
@@ -48,13 +48,8 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
     elif node.attrs.get("output_dtype", 0):
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
     scheme = ctx.scheme(node, 1, dtype)
-    if x in ctx.floats and x not in ctx.graph.inputs:
-        ctx.graph.inputs[x] = output
-        ctx.graph.schemes[output] = scheme
-    elif x in ctx.floats:
-        if ctx.scheme_of(ctx.graph.inputs[x]) != scheme:
-            raise Refusal(f"input {x!r} must be quantised in one way", "quantise it once")
-        ctx.graph.aliases[output] = ctx.graph.inputs[x]
+    if x in ctx.floats:
+        ctx.quantised_input(x, scheme, output)
     elif x in ctx.open:
         ctx.quantised(x, scheme, output)
     else:
@@ -133,9 +128,9 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     constants = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
     values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
-    floats = {name for name, kind in values.items() if kind in (1, 10, 11, 16)}
+    floats = {name: MovedInput(name) for name, kind in values.items() if kind in FLOAT_TYPES}
     graph = IntegerGraph(Path(model).name if isinstance(model, str | Path) else proto.graph.name or "model")
-    ctx = Reading(graph, opset(proto), constants, floats, set(values) - floats)
+    ctx = Reading(graph, opset(proto), constants, floats, set(values) - set(floats))
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:

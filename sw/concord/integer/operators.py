@@ -279,8 +279,12 @@ def _moved_name(ctx: Reading, node: OnnxNode) -> str:
 
 def movement(ctx: Reading, node: OnnxNode) -> None:
     """What gives codes another shape or order."""
-    x = ctx.codes(node.input(0))
     moved = _MOVES[node.op](ctx, node)
+    if node.input(0) in ctx.floats:
+        before = ctx.floats[node.input(0)]
+        ctx.floats[node.outputs[0]] = replace(before, moves=(*before.moves, (node.name, moved)))
+        return
+    x = ctx.codes(node.input(0))
     operation = CodeMovement(name=node.name, inputs=(x,), output=_moved_name(ctx, node), moved=moved)
     ctx.emit(operation, ctx.scheme_of(x))
 

@@ -14,7 +14,7 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeConstant, CodeTable
+from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.requantise import codes_of_floats
 from concord.transfer import CodeRange, UniformAffine, transfer_table
 from concord.transfer.operators import OperatorLike
@@ -86,6 +86,14 @@ class Unquantised:
     functions: tuple[OperatorLike, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class MovedInput:
+    """An input of the model that was moved before anything quantised it: its name, and the nodes that moved it."""
+
+    name: str
+    moves: tuple[tuple[str, Callable[..., Integers]], ...] = ()
+
+
 @dataclass
 class Reading:
     """The integer graph under construction.
@@ -98,8 +106,8 @@ class Reading:
         Version of the standard operators.
     constants : dict of arrays
         Of the model, by name.
-    floats : set of str
-        Inputs of the model that are floats.
+    floats : dict of str to MovedInput
+        Inputs of the model that are floats, as they are or moved.
     integers : set of str
         Inputs of the model that are integers.
     decoded : dict of str to str
@@ -113,7 +121,7 @@ class Reading:
     graph: IntegerGraph
     opset: int
     constants: dict[str, NDArray[Any]]
-    floats: set[str]
+    floats: dict[str, MovedInput]
     integers: set[str]
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
@@ -167,6 +175,19 @@ class Reading:
         """Add an operation to the graph."""
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
+
+    def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
+        """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
+        moved = self.floats[name]
+        codes = self.graph.inputs.setdefault(moved.name, f"{moved.name}/codes" if moved.moves else output)
+        if self.graph.schemes.setdefault(codes, scheme) != scheme:
+            raise Refusal(f"input {moved.name!r} must be quantised in one way", "quantise it once")
+        for k, (node, move) in enumerate(moved.moves, 1):
+            result = output if k == len(moved.moves) else f"{output}/{k}"
+            self.emit(CodeMovement(name=node, inputs=(codes,), output=result, moved=move), scheme)
+            codes = result
+        if codes != output:
+            self.graph.aliases[output] = codes
 
     def quantised(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an open tensor."""

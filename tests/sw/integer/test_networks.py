@@ -3,12 +3,14 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
 from concord.integer.operations import CodeTable
 from support.integer_nets import SHAPE, compared, quantised, small_network
-from support.onnx_models import model, node
+from support.onnx_models import info, ints, model, node, onnxruntime_results
+from support.quantised_nets import CODES, QdqMaker
 from support.trained import DATA, needs_data
 
 #: The type of activations, its name in ONNX, and the forms in which ONNX Runtime has integer kernels for it.
@@ -18,7 +20,7 @@ IDS = ["qdq-uint8", "operators-int8", "operators-uint8"]
 #: Trained networks and their data.
 TRAINED = [("ic_resnet8", "ic_cifar10"), ("kws_dscnn", "kws_mfcc_int8"), ("vww_mobilenetv1_025", "vww_coco"),
            ("sww_dscnn1d", "sww_logmel"), ("ad_fc_autoencoder", "ad_toycar"), ("digits_cnn", "digits"),
-           ("mnist_cnn", "mnist")]  # fmt: skip
+           ("mnist_cnn", "mnist"), ("digits_mlp", "digits")]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_all_codes_of_trained_networks(name, file, kind, code, form, tmp_path):
     proto = quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **options)
     count, different = compared(proto, {proto.graph.input[0].name: x}, code)
     print(f"{name} {code}: {count} codes compared, {different} different")
-    assert count > 4000 and different == 0
+    assert count >= 510 and different == 0
 
 
 @needs_data
@@ -99,11 +101,11 @@ def test_tables_of_trained_networks_are_shared(name, file, sites, tmp_path):
     tables.check()
 
 
-def pairs(*nodes, constants=None, inputs=None, outputs=("y",)):
+def pairs(*nodes, constants=None, inputs=None, outputs=("y",), **options):
     """A model of nodes between ``q`` (codes of the input) and its outputs, with scale ``s`` and zero point ``z``."""
     scheme = {"s": np.float32(0.1), "z": np.uint8(3)}
     first = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["d"])]
-    return model([*first, *nodes], inputs or {"x": ["N", 4]}, outputs, scheme | (constants or {}))
+    return model([*first, *nodes], inputs or {"x": ["N", 4]}, outputs, scheme | (constants or {}), **options)
 
 
 def quantise(x, y="y", scale="s", zero="z"):
@@ -134,11 +136,77 @@ def test_what_is_not_on_codes_is_refused(nodes, reason):
     assert [reason in text for text in refusal.value.reasons] == [True]
 
 
+@pytest.mark.parametrize("kind, low, high", [("UINT2", 0, 3), ("INT2", -2, 1), ("UINT4", 0, 15), ("INT4", -8, 7),
+                                             ("UINT16", 0, 65535), ("INT16", -32768, 32767)])  # fmt: skip
+def test_codes_of_all_widths(kind, low, high):
+    zero = helper.make_tensor("z", getattr(TensorProto, kind), [], [1])
+    proto = pairs(node("Relu", ["d"], ["a"]), *quantise("a"), opset=25 if "T2" in kind else 21)
+    position = [item.name for item in proto.graph.initializer].index("z")
+    del proto.graph.initializer[position]
+    proto.graph.initializer.append(zero)
+    network = integer.load(proto)
+    assert network.scheme("y").bits == int(kind.rpartition("T")[2]) and network.tables.report().sites == 1
+    codes = network.run({"x": np.float32([[1e9, -1e9, 0, 0.1]])}, every=True)
+    assert codes["q"].tolist() == [[high, low, 1, min(2, high)]]
+    assert codes["yq"].tolist() == [[high, 1, 1, min(2, high)]]
+
+
+def test_pairs_of_onnxruntime():
+    """Those of its own domain, which had 16 bits before ONNX did."""
+    nodes = [node("DequantizeLinear", ["c", "s", "w"], ["y"], domain="com.microsoft")]
+    nodes.insert(0, node("QuantizeLinear", ["d", "s", "w"], ["c"], domain="com.microsoft"))
+    network = integer.load(pairs(*nodes, constants={"w": np.uint16(40000)}, domains=("com.microsoft",)))
+    assert network.run({"x": np.float32([[1, -1, 0, 99]])})["y"].tolist() == [[40010, 39997, 40000, 40252]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_widths_between_layers(seed):
+    """ONNX Runtime computes most of it in floats, as it has no integer kernels; codes may be neighbours."""
+    rng = np.random.default_rng(seed)
+    maker, x = QdqMaker((12,), rng), rng.normal(0, 1, (24, 12)).astype(np.float32)
+    t = maker.fitted("x", str(rng.choice(list(CODES))), x)
+    for k, op in enumerate(("Relu", "Tanh", "LeakyRelu")):
+        t = maker.fitted(maker.product(t, 12, 12, axis=1 if k == 1 else None), str(rng.choice(list(CODES))), x)
+        t = maker.add(op, t)
+        for _ in range(2):
+            t = maker.fitted(t, str(rng.choice(list(CODES))), x)
+    proto = maker.model([t])
+    network, composed = integer.load(proto, compose=False), integer.load(proto)
+    assert network.tables.report().sites > composed.tables.report().sites == 3
+    own = network.run({"x": x}, every=True)
+    assert np.array_equal(*composed.run({"x": x}).values(), *network.run({"x": x}).values())
+    floats = {item.output[0]: item.input[0] for item in proto.graph.node if item.input[0] in own}
+    del proto.graph.output[:]
+    proto.graph.output.extend(info(name, None) for name in floats)
+    count = different = 0
+    for codes, values in zip(floats.values(), onnxruntime_results(proto, {"x": x}), strict=True):
+        scheme = network.scheme(codes)
+        theirs = np.rint(values / np.float32(scheme.scale)).astype(int) + scheme.zero
+        assert np.abs(theirs - own[codes]).max() <= 1
+        count, different = count + theirs.size, different + int(np.sum(theirs != own[codes]))
+    print(f"seed {seed}: {count} codes compared, {different} different")
+    assert count == 2880 and different < 0.01 * count
+
+
 def test_a_network_ends_where_it_is_asked_to():
     proto = pairs(node("Relu", ["d"], ["a"]), *quantise("a", "b"), node("Erf", ["b"], ["y"]))
     assert integer.load(proto, ["bq"]).run({"x": np.float32([[1, -2, 0, 30]])})["bq"].tolist() == [[13, 3, 3, 255]]
     with pytest.raises(ValueError, match=r"outputs must be tensors of the model, not \['c'\]"):
         integer.load(proto, ["c"])
+
+
+def test_an_input_is_moved_before_it_is_quantised():
+    """Twice in one way and once in another, with the scheme of each place; its codes are those of all."""
+    scheme = {"s": np.float32(0.1), "z": np.uint8(3), "t": np.float32(0.2), "flat": ints(0, -1)}
+    nodes = [node("Transpose", ["x"], ["a"], perm=[0, 2, 1]), node("Reshape", ["a", "flat"], ["b"]),
+             *quantise("b", "c"), *quantise("a", "d"), node("Flatten", ["d"], ["e"]), node("Add", ["c", "e"], ["f"]),
+             *quantise("f"), *quantise("x", "g")]  # fmt: skip
+    proto = model(nodes, {"x": ["N", 2, 3]}, ("y", "g"), scheme)
+    x = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)
+    assert compared(proto, {"x": x}, "UINT8") == (5 * 6 * 4, 0)
+    again = [*nodes[:2], *quantise("b", "c"), *quantise("x", "y", "t")]
+    with pytest.raises(integer.UnquantisedModel, match="input 'x' must be quantised in one way"):
+        integer.load(model(again, {"x": ["N", 2, 3]}, ("y", "c"), scheme))
 
 
 def test_inputs_are_codes_or_floats():
