@@ -518,3 +518,51 @@ def test_sums_of_channels_of_different_sizes(sign, tmp_path):
     x[:, 3] = 127.0 * np.exp2(-np.arange(24.0))[:, None]
     x[:, 3, 1] *= -1
     compare(model, {"input:0": np.clip(x * 2.0**5, -65504, 65504)}, tmp_path)
+
+
+_SEVERAL = """
+#include "net.h"
+#include <string.h>
+int main(void)
+{
+    static net_inputs inputs[5];
+    static net_outputs single[5], together[5];
+    uint8_t flags[NET_PLACES] = {0}, same[NET_PLACES] = {0};
+    for (size_t k = 0; k < sizeof inputs / 2; ++k) {
+        ((uint16_t *)inputs)[k] = (uint16_t)(k * 40503u & 0xBFFFu);
+    }
+    for (int k = 0; k < 5; ++k) {
+        net_run(inputs + k, single + k, flags);
+    }
+    net_run_all(inputs, together, same, 5);
+    if (!memcmp(single, single + 1, sizeof *single)) {
+        return 2;
+    }
+    return memcmp(single, together, sizeof single) || memcmp(flags, same, sizeof flags);
+}
+"""
+
+
+def test_several_samples_at_once(tmp_path):
+    write_c(residual(), tmp_path / "net.c")
+    (tmp_path / "main.c").write_text(_SEVERAL)
+    subprocess.run([compiler(), "-std=c99", "-O1", "main.c", "net.c", "-o", "several"], cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "several"], check=True)
+
+
+@pytest.mark.skipif(which("g++") is None, reason="needs g++")
+def test_a_header_for_cpp(tmp_path):
+    """Also where inputs and outputs are called like words of C++."""
+    m = Maker()
+    model = m.model(m.input((3,)))
+    value = ir.Value("template", (3,), ir.Type.REAL)
+    node = replace(model.body.nodes[-1], output=value)
+    names = {model.inputs[0].name: "x", "template": "template"}
+    model = replace(model, body=ir.Body((*model.body.nodes[:-1], node)), outputs=(value,), names=names)
+    write_c(model, tmp_path / "net.c")
+    (tmp_path / "main.cpp").write_text(
+        '#include "net.h"\nint main() { return sizeof(net_outputs) != 2 * NET_TEMPLATE_2_SIZE; }\n'
+    )
+    command = ["g++", "-Wall", "-Wextra", "-pedantic", "-Werror", "main.cpp", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "main"], check=True)
