@@ -18,7 +18,7 @@ of the model                   ``concord.types``: all rows of the table as JSON;
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ def typed_model(
     Parameters
     ----------
     model : bytes
-        The ONNX file. Functions in it are written out.
+        The ONNX file. Functions in it are written out; what an earlier call has written into it is replaced.
     graph : Graph
         What :func:`concord.frontend.import_model` makes of it.
     types : Types
@@ -81,12 +81,12 @@ def typed_model(
     import onnx
 
     proto = onnx.load_model_from_string(model)
+    _forget(proto)
     if proto.functions:
         proto = load(proto)
     proto = onnx.shape_inference.infer_shapes(proto)
     _complete_outputs(proto, graph)
     proto.ir_version = max(proto.ir_version, _IR_VERSION)
-    _forget(proto)
     places = _Places(proto, graph)
     made, left_out = [], []
     for conversion in types.conversions:
@@ -95,7 +95,8 @@ def typed_model(
         else:
             made.append(_insert(proto, places, conversion))
     if made:
-        proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+        if DOMAIN not in {item.domain for item in proto.opset_import}:
+            proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
         proto.functions.append(_function(opset(proto)))
     _note(proto, types, rows)
     _annotate(proto, {"types": json.dumps([asdict(row) for row in rows]), "conversions_from": str(conversions_from)})
@@ -116,11 +117,29 @@ def _complete_outputs(proto: Any, graph: Graph) -> None:
 def _forget(proto: Any) -> None:
     """Take off what an earlier call has written: types may be others now."""
     graph = proto.graph
+    converted = {node.output[0]: node.input[0] for node in graph.node if _is_conversion(node)}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = converted.get(name, name)
+    _keep(graph.node, lambda node: not _is_conversion(node))
+    _keep(graph.value_info, lambda value: value.name not in converted)
+    _keep(proto.functions, lambda function: (function.domain, function.name) != (DOMAIN, FUNCTION))
     for part in (proto, *graph.node, *graph.input, *graph.value_info, *graph.output):
         kept = {item.key: item.value for item in part.metadata_props if not item.key.startswith(_PREFIX)}
         del part.metadata_props[:]
         for key, value in kept.items():
             part.metadata_props.add(key=key, value=value)
+
+
+def _is_conversion(node: Any) -> bool:
+    return (node.domain, node.op_type) == (DOMAIN, FUNCTION)
+
+
+def _keep(parts: Any, wanted: Callable[[Any], bool]) -> None:
+    """Take the other parts off a repeated field."""
+    for index in reversed(range(len(parts))):
+        if not wanted(parts[index]):
+            del parts[index]
 
 
 def _function(version: int) -> Any:

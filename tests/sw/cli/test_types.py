@@ -137,5 +137,5 @@ def test_report(place, tmp_path):
     assert a.conversions[0].shared and a.bytes_before == 6 * 16  # one writes, five read
     assert facts.saved.bytes_after == sum(tensor.bytes_after for tensor in facts.types)
     section = page.read_text().partition("<h2>Data types</h2>")[2].partition("</section>")[0]
-    assert a.conversions[0].text in section and f"<td>{a.factors}</td>" in section
+    assert a.conversions[0].text in section and f'<td class="whole">{a.factors}</td>' in section
     assert f"{facts.saved.conversions_before} before, {facts.saved.conversions_after} after" in section

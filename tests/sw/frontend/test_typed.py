@@ -153,12 +153,20 @@ def test_a_name_that_is_taken():
     assert made.conversions == ("a/narrow.1",) and readers(new, "a/narrow.1") == ["fc1", "fc2"]
 
 
-def test_a_typed_file_again():
-    """Its function is written out; what was noted the last time is replaced, what others noted stays."""
+def test_a_typed_file_again_is_the_same_file():
+    new, made, _ = typed(shared())
+    again, _, _ = typed(new)
+    assert again.SerializeToString() == made.data
+    assert len([item for item in again.opset_import if item.domain == DOMAIN]) == len(again.functions) == 1
+
+
+def test_a_typed_file_with_another_set_number():
+    """What was noted the last time is replaced, what others noted stays."""
     new, _, _ = typed(shared())
     new.metadata_props.add(key="author", value="somebody")
     again, made, _ = typed(new, conversions_from=2)
     assert made.left_out == () and not conversions(again) and not again.functions
+    assert readers(again, "a") == ["fc1", "fc2", "third"]
     assert notes(again)["concord.conversions_from"] == "2" and notes(again)["author"] == "somebody"
     parts = (again, *again.graph.node, *again.graph.input, *again.graph.value_info, *again.graph.output)
     assert all(len(notes(part)) == len(part.metadata_props) for part in parts)
