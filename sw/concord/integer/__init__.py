@@ -8,8 +8,8 @@ graph, operations
     The integer graph, and what its operations compute.
 reading, operators, quantised, importer
     ONNX to an integer graph.
-composing
-    One table for several in a row.
+tables, composing
+    Functions of codes, and one table for several in a row.
 network
     Loaded networks.
 """

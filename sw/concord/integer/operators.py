@@ -254,6 +254,9 @@ def _functions(node: OnnxNode, limits: tuple[float, float] | None) -> list[Opera
         return [("clip", {"min": max(limits[0], -largest), "max": min(limits[1], largest)})]
     if node.op == "Gelu":
         return ["gelu_tanh" if node.attrs.get("approximate", "none") == "tanh" else "gelu"]
+    if node.op == "HardSigmoid":  # in the steps of ONNX Runtime, each of which is rounded
+        alpha, beta = (float(np.float32(node.attrs.get(key, value))) for key, value in (("alpha", 0.2), ("beta", 0.5)))
+        return [("mul", {"by": alpha}), ("add", {"to": beta}), ("clip", {"min": 0.0, "max": 1.0})]
     record = by_onnx_name()[node.op]
     return [(record.name, {key: float(node.attrs.get(key, value)) for key, value in record.parameters.items()})]
 

@@ -16,7 +16,8 @@ from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.requantise import codes_of_floats
-from concord.transfer import CodeRange, UniformAffine, transfer_table
+from concord.integer.tables import code_table
+from concord.transfer import CodeRange, UniformAffine
 from concord.transfer.operators import OperatorLike
 
 #: What helps where an operator reads floats that nothing has quantised.
@@ -210,5 +211,8 @@ class Reading:
         self, name: str, source: str, functions: tuple[OperatorLike, ...], scheme: UniformAffine, output: str
     ) -> CodeTable:
         """A function of codes."""
-        table = transfer_table(self.scheme_of(source), functions, scheme)
+        try:
+            table = code_table(self.scheme_of(source), functions, scheme)
+        except ValueError as error:
+            raise Refusal(str(error), "give its input the least code as zero point") from error
         return CodeTable(name=name, inputs=(source,), output=output, table=table)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from concord import integer
-from support.integer_nets import codes_of_onnxruntime
-from support.onnx_models import info, model, node
+from support.integer_nets import codes_of_onnxruntime, compared
+from support.onnx_models import info, ints, model, node
 
 MICROSOFT = "com.microsoft"
 
@@ -220,3 +220,72 @@ def test_shares(draw, shape, attrs):
 def test_functions(draw, op, attrs):
     draw.inputs["x"] = np.arange(draw.ends.min, draw.ends.max + 1, dtype=draw.dtype)[None]
     assert draw.different(op, ["x", *draw.scheme("x"), *draw.scheme("y", 0.3)], **attrs) == 0
+
+
+#: Functions of which ONNX Runtime rounds each step correctly; in the others it approximates.
+ROUNDED = ("Identity", "Relu", "LeakyRelu", "HardSigmoid")
+FUNCTIONS = [("Identity", {}), ("Relu", {}), ("LeakyRelu", {"alpha": 0.5}), ("LeakyRelu", {"alpha": 0.1}), ("Tanh", {}),
+             ("Sigmoid", {}), ("Elu", {}), ("Erf", {}), ("Softplus", {}), ("HardSigmoid", {}), ("HardSwish", {}),
+             ("Softsign", {})]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, attrs", FUNCTIONS)
+@pytest.mark.parametrize("scales", [(0.3, 0.2), (0.1, 0.2), (0.15, 0.1), (0.05, 0.02), (0.25, 0.1), (0.02, 0.08)])
+def test_functions_with_decimal_scales(op, attrs, scales):
+    """Each step of the model is rounded; in exact arithmetic up to 32 of the 256 codes are others."""
+    source, target = np.float32(scales)
+    constants = {"s": source, "t": target, "z": np.uint8(128), "w": np.uint8(100)}
+    nodes = [node("DequantizeLinear", ["x", "s", "z"], ["d"]), node(op, ["d"], ["e"], **attrs),
+             node("QuantizeLinear", ["e", "t", "w"], ["y"])]  # fmt: skip
+    proto = model(nodes, {}, ("y",), constants)
+    proto.graph.input.append(info("x", ["N", 256], 2))
+    proto.graph.output[0].type.tensor_type.elem_type = 2
+    x = np.arange(256, dtype=np.uint8)[None]
+    network = integer.load(proto)
+    want = codes_of_onnxruntime(proto, ["y"], {"x": x}, "UINT8")["y"].astype(int)
+    difference = np.abs(network.run({"x": x})["y"] - want)
+    print(op, attrs, scales, np.count_nonzero(difference))
+    assert np.count_nonzero(difference) <= (op not in ROUNDED) and difference.max() <= 1
+    network.tables.check()
+
+
+def test_roots_of_negative_numbers_are_refused():
+    nodes = [node("DequantizeLinear", ["x", "s", "z"], ["d"]), node("Sqrt", ["d"], ["e"]),
+             node("QuantizeLinear", ["e", "s", "z"], ["y"], name="codes")]  # fmt: skip
+    for zero, reasons in ((0, []), (9, ["sqrt must be of numbers from 0 on, not of -0.9"])):
+        proto = model(nodes, {}, ("y",), {"s": np.float32(0.1), "z": np.uint8(zero)})
+        proto.graph.input.append(info("x", ["N", 256], 2))
+        proto.graph.output[0].type.tensor_type.elem_type = 2
+        if reasons:
+            with pytest.raises(integer.UnquantisedModel, match=f"QuantizeLinear 'codes': {reasons[0]}"):
+                integer.load(proto)
+        else:
+            assert integer.load(proto).run({"x": np.uint8([[90, 0]])})["y"].tolist() == [[30, 0]]
+
+
+def quantised_pair(x, y, scale="s", zero="z"):
+    return [node("QuantizeLinear", [x, scale, zero], [f"{y}q"]), node("DequantizeLinear", [f"{y}q", scale, zero], [y])]
+
+
+@pytest.mark.parametrize("kind, dtype", [("UINT8", np.uint8), ("INT8", np.int8)])
+def test_moves_pools_and_limits(kind, dtype):
+    """What the models of the other tests do not have: operands of Concat with other schemes, a MaxPool with pads and
+    dilations, limits of a sum."""
+    ends = np.iinfo(dtype)
+    constants = {
+        "s": np.float32(0.1), "z": dtype(ends.min + 90), "t": np.float32(0.15), "w": dtype(ends.min + 130),
+        "low": np.float32(-1.25), "high": np.float32(2.0), "axes": ints(1), "flat": ints(0, -1),
+    }  # fmt: skip
+    nodes = [
+        *quantised_pair("x", "a"),
+        node("MaxPool", ["a"], ["b"], kernel_shape=[2, 3], strides=[2, 1], pads=[1, 1, 0, 1], dilations=[1, 2]),
+        *quantised_pair("b", "c"),
+        node("Add", ["c", "c"], ["d"]), node("Clip", ["d", "low", "high"], ["e"]), *quantised_pair("e", "f", "t", "w"),
+        node("Concat", ["c", "f"], ["g"], axis=1), *quantised_pair("g", "h", "t", "w"),
+        node("Unsqueeze", ["h", "axes"], ["i"]), node("Squeeze", ["i", "axes"], ["j"]),
+        node("Transpose", ["j"], ["k"], perm=[0, 2, 3, 1]), node("Flatten", ["k"], ["l"], axis=2),
+        *quantised_pair("l", "y", "t", "w"),
+    ]  # fmt: skip
+    x = np.random.default_rng(3).normal(0, 4, (2, 3, 9, 8)).astype(np.float32)
+    count, different = compared(model(nodes, {"x": ["N", 3, 9, 8]}, ("y",), constants), {"x": x}, kind)
+    assert count > 1000 and different == 0

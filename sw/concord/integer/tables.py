@@ -1,0 +1,64 @@
+"""Tables as a quantised model means them: its numbers are binary32, so that every step between two codes is rounded.
+
+A code is ``rne(f32(y / scale)) + zero_point``, of ``y = f32(f(x))`` for every function in a row, of
+``x = f32((code - zero_point) * scale)``. Where scales are decimal fractions, roundings decide many codes: 1.5 times a
+code may be in the middle between two codes here, and beside it in exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.functions.intervals import exact
+from concord.transfer import TransferTable, UniformAffine
+from concord.transfer.operators import OperatorLike, PointwiseOperator
+
+Float32s = NDArray[np.float32]
+
+
+def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], target: UniformAffine) -> TransferTable:
+    """The table of functions from codes to codes, each step rounded to binary32.
+
+    Raises
+    ------
+    ValueError
+        If a code is of a negative number, and a root is taken of it.
+    """
+    operators = [PointwiseOperator.of(choice) for choice in functions]
+    step = np.float32(target.scale)
+
+    def quotients(numbers: Float32s) -> Float32s:
+        for operator in operators:
+            numbers = _rounded(operator, numbers)
+        with np.errstate(over="ignore"):
+            return np.asarray(numbers / step)
+
+    def one_number(x: Fraction) -> Fraction | float:
+        """What the exact quantisation gives the same code as the quotient."""
+        quotient = float(quotients(np.asarray([float(x)], dtype=np.float32))[0])
+        return Fraction(quotient) * target.step if np.isfinite(quotient) else quotient
+
+    codes = np.arange(source.low, source.high + 1)
+    numbers = (codes - source.zero).astype(np.float32) * np.float32(source.scale)
+    steps = np.rint(quotients(numbers).astype(np.float64)) + target.zero
+    name = " ".join(["binary32:", *(operator.name for operator in operators)])
+    operator = PointwiseOperator(name, custom=True, custom_function=one_number)
+    return TransferTable(source, (operator,), target, np.clip(steps, target.low, target.high).astype(np.int64))
+
+
+def _rounded(operator: PointwiseOperator, numbers: Float32s) -> Float32s:
+    """A function of numbers, rounded to binary32: from its bounds, and exactly where these are not near enough."""
+    if operator.name == "sqrt" and numbers.min() < 0:
+        raise ValueError(f"sqrt must be of numbers from 0 on, not of {numbers.min():g}")
+    bounds = operator.bounds()
+    assert bounds is not None
+    with np.errstate(all="ignore"):
+        values = bounds(exact(numbers.astype(np.float64)))
+        low, high = values.low.astype(np.float32), values.high.astype(np.float32)
+    result, curve = low.copy(), operator.curve()
+    for k in np.flatnonzero(low != high):
+        result[k] = float(curve(Fraction(float(numbers[k]))))
+    return result
