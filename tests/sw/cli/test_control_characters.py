@@ -41,6 +41,8 @@ def test_no_command_shows_them_as_they_are(network):
     compiled = run("compile", network / "net.onnx", "--preset", "tiny", "-v", "--calibrate", x, "-o", net)
     assert clean(*compiled) == 0
     assert clean(*run("inspect", net)) == 0
+    assert clean(*run("inspect", net, "--only", "types")) == 0
+    assert clean(*run("types", network / "net.onnx", "-o", network / "typed.onnx")) == 0
     assert clean(*run("run", net, "-i", x, "-o", y)) == 0
     assert clean(*run("run", net, "-i", network / "large.npz", "-o", y)) == 0, "a table of flags"
     assert clean(*run("run", net, "-i", y, "-o", network / "z.npz"), name=True) == 1, "an error that names inputs"
