@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.quantised_operators import form_of
+from concord.frontend.quantised_operators import MICROSOFT, form_of
 from concord.integer.reading import Reading
 
 
@@ -18,6 +18,8 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
 
     ``None`` if the node is no operator on codes.
     """
+    if node.op == "QLinearConcat" and node.proto.domain == MICROSOFT:
+        return _concat(node)
     form = form_of(node)
     if form is None:
         return None
@@ -42,6 +44,19 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
     nodes.append(_made(form.op, operands, result, name=node.name, **attrs))
     nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], node.outputs[0], first=result))
     return nodes
+
+
+def _concat(node: OnnxNode) -> list[OnnxNode]:
+    """Concat, whose result has the first scale and zero point; each operand has its own behind it."""
+    places = range(2, len(node.inputs), 3)
+    operands = [f"{node.name}/operand {place}" for place in places]
+    nodes = [
+        _made("DequantizeLinear", node.inputs[place : place + 3], name)
+        for place, name in zip(places, operands, strict=True)
+    ]
+    result = f"{node.name}/result"
+    nodes.append(_made("Concat", operands, result, name=node.name, axis=node.attrs["axis"]))
+    return [*nodes, _made("QuantizeLinear", node.inputs[:2], node.outputs[0], first=result)]
 
 
 def _made(op: str, inputs: Sequence[str], output: str, *, name: str = "", first: str = "", **attrs: Any) -> OnnxNode:

@@ -222,6 +222,17 @@ def test_functions(draw, op, attrs):
     assert draw.different(op, ["x", *draw.scheme("x"), *draw.scheme("y", 0.3)], **attrs) == 0
 
 
+@pytest.mark.parametrize("scales", [None, (0.3, 0.2, 0.1)])
+def test_operands_in_a_row(draw, scales):
+    """Each gets the scheme of the result; the second one has it."""
+    result = draw.scheme("y")
+    operands = [*draw.tensor("a", (2, 200)), "b", *result, *draw.tensor("c", (2, 30))]
+    draw.inputs["b"] = draw.codes((2, 7))
+    if scales:
+        draw.constants |= {f"{name} scale": np.float32(scale) for name, scale in zip("ayc", scales, strict=True)}
+    assert draw.different("QLinearConcat", [*result, *operands], axis=1) == 0
+
+
 #: Functions of which ONNX Runtime rounds each step correctly; in the others it approximates.
 ROUNDED = ("Identity", "Relu", "LeakyRelu", "HardSigmoid")
 FUNCTIONS = [("Identity", {}), ("Relu", {}), ("LeakyRelu", {"alpha": 0.5}), ("LeakyRelu", {"alpha": 0.1}), ("Tanh", {}),
