@@ -9,11 +9,19 @@ from itertools import groupby
 
 from concord.derive import ir
 from concord.derive.c.movement import Movement
-from concord.derive.c.places import Places
-from concord.derive.c.plan import Group, GroupNode
+from concord.derive.c.places import ElementPlaces
+from concord.derive.c.plan import FusedNodes, GroupNode
 from concord.derive.c.products import constant_codes
-from concord.derive.c.storage import Form, Storage
-from concord.derive.c.sums import Product, SourceRow, channel_sums, flag_conditions, product_of, run_loops, sum_function
+from concord.derive.c.storage import CArray, NumberForm
+from concord.derive.c.sums import (
+    ProductCode,
+    SourceRow,
+    channel_sums,
+    flag_conditions,
+    product_of,
+    run_loops,
+    sum_function,
+)
 from concord.derive.c.unit import TABLES
 from concord.derive.c.views import Affine
 from concord.golden import binary16
@@ -31,17 +39,17 @@ class Arithmetic:
 
     Parameters
     ----------
-    places : Places
+    places : ElementPlaces
     movement : Movement
     flag_places : sequence of str
         Those of the model.
     """
 
-    def __init__(self, places: Places, movement: Movement, flag_places: Sequence[str]):
+    def __init__(self, places: ElementPlaces, movement: Movement, flag_places: Sequence[str]):
         self.places, self.movement = places, movement
         self.flag_places = list(flag_places)
 
-    def nodes(self, group: Group) -> None:
+    def nodes(self, group: FusedNodes) -> None:
         """The statements for a position."""
         self.movement.forget()
         runs: list[list[GroupNode]] = []
@@ -63,7 +71,7 @@ class Arithmetic:
                 case _:
                     self._columns(run, {own for own in later if own is not None})
 
-    def initial_codes(self, target: Storage, constant: Storage) -> None:
+    def initial_codes(self, target: CArray, constant: CArray) -> None:
         """Set a storage of blocks to constants."""
         assert target.block is not None and constant.data is not None
         made = constant_codes(constant.data, target.block)
@@ -73,7 +81,7 @@ class Arithmetic:
             with self.places.lines.loop("k", values.size):
                 self.places.lines.add(f"{name}[k] = {stored}[k];")
 
-    def _row(self, target: Storage) -> int:
+    def _row(self, target: CArray) -> int:
         """Elements of a row."""
         return target.size // self.places.position.count
 
@@ -87,10 +95,10 @@ class Arithmetic:
 
     # Elements --------------------------------------------------------------------------------------------
 
-    def _columns(self, nodes: list[GroupNode], later: set[Storage]) -> None:
+    def _columns(self, nodes: list[GroupNode], later: set[CArray]) -> None:
         """Nodes that are computed element by element; some values are read behind."""
         places, lines, width = self.places, self.places.lines, self._row(nodes[0].target)
-        scalars: dict[Storage, str] = {}
+        scalars: dict[CArray, str] = {}
         products = {some: self._sum_call(some, some.node) for some in nodes if isinstance(some.node, ir.MatMul)}
         texts = {some: self._operand_texts(some, width) for some in nodes if some not in products}
         with lines.loop("c", width):
@@ -114,7 +122,7 @@ class Arithmetic:
                     case ir.TableLookup():
                         self._table(some.node, operands[0], name)
                 scalars[some.target] = name
-                if Form.HALF in some.target.forms and (some.target not in places.local or some.target in later):
+                if NumberForm.HALF in some.target.forms and (some.target not in places.local or some.target in later):
                     lines.add(f"{places.element(some.target, places.half(some.target), width, 'c')} = {name};")
             for name in scalars.values():  # those that are there for their flags
                 if sum(mentions(line, name) for line in lines.lines[mark:]) == 1:
@@ -150,8 +158,8 @@ class Arithmetic:
         places, lines, target = self.places, self.places.lines, some.target
         size, row = node.output.shape[-1], self._row(target)
         times = row // size
-        codes, exponents = places.codes(target) if Form.CODES in target.forms else (None, None)
-        half = places.half(target) if Form.HALF in target.forms else None
+        codes, exponents = places.codes(target) if NumberForm.CODES in target.forms else (None, None)
+        half = places.half(target) if NumberForm.HALF in target.forms else None
         silent = codes is None and half is None and Flag.SATURATED not in node.may
         noise = None
         if node.noise is not None and not silent:
@@ -179,7 +187,7 @@ class Arithmetic:
                         self._code(node, target, first, row, codes, half, noise)
                 block, start = block + number, start + count * number
 
-    def _exponent(self, node: ir.Quantise, target: Storage, count: int, peak: float, first: str) -> None:
+    def _exponent(self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str) -> None:
         """Declare the exponent of a block."""
         assert target.block is not None
         text = str(node.exp)
@@ -190,7 +198,7 @@ class Arithmetic:
         self.places.lines.add(f"const int32_t e = {text};")
 
     def _code(
-        self, node: ir.Quantise, target: Storage, first: str, row: int,
+        self, node: ir.Quantise, target: CArray, first: str, row: int,
         codes: str | None, half: str | None, noise: str | None,
     ) -> None:  # fmt: skip
         """The number ``k`` of a block."""
@@ -232,7 +240,7 @@ class Arithmetic:
                 places.lines.add(f"{codes}[k] = half_code(x[k]);", f"{exponents}[k] = half_exponent(x[k]);")
         return SourceRow("int16", codes, exponents, None, False)
 
-    def _sum_call(self, some: GroupNode, node: ir.MatMul) -> tuple[Product, str]:
+    def _sum_call(self, some: GroupNode, node: ir.MatMul) -> tuple[ProductCode, str]:
         """What adds up the sum ``c``."""
         source, unit, word = self._source_row(some, node.weight.shape[-2]), self.places.unit, some.target.name
         product = product_of(node, source, unit, word)
@@ -248,7 +256,7 @@ class Arithmetic:
         arguments += [] if product.how.register is None else [f"&{word}_end"]
         return product, f"{name}({', '.join(arguments)})"
 
-    def _sum(self, node: ir.MatMul, name: str, product: Product, call: str) -> None:
+    def _sum(self, node: ir.MatMul, name: str, product: ProductCode, call: str) -> None:
         lines = self.places.lines
         if product.how.register is not None:
             lines.add(f"int32_t {name}_end = 0;")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.derive import ir
-from concord.derive.c.plan import Plan, PreparedInput
+from concord.derive.c.plan import CPlan, PreparedInput
 from concord.derive.c.ports import input_declarations, output_declaration
-from concord.derive.c.storage import Storage
+from concord.derive.c.storage import CArray
 from concord.derive.c.texts import comment
 from concord.derive.c.unit import TABLES, WEIGHTS
 from concord.spec.formats import FLAG_BITS
 
 
 def header(
-    model: ir.Model, plan: Plan, stem: str, ram: int, rom: dict[str, int], flag_places: Sequence[str] | None
+    model: ir.Model, plan: CPlan, stem: str, ram: int, rom: dict[str, int], flag_places: Sequence[str] | None
 ) -> str:
     """The text of the header; ``ram`` and ``rom`` are bytes, the latter by section."""
     upper = stem.upper()
@@ -80,7 +80,7 @@ def run_arguments(stem: str, flagged: bool) -> str:
     return f"const {stem}_inputs *inputs, {stem}_outputs *outputs" + ", uint8_t *flags" * flagged
 
 
-def _member(storage: Storage, name: str, more: str = "") -> str:
+def _member(storage: CArray, name: str, more: str = "") -> str:
     shape = " x ".join(map(str, storage.shape)) or "1"
     return f"    uint16_t {storage.name}[{storage.size}]; /* {comment(name)}: {shape}{more} */"
 

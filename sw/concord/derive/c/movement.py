@@ -7,16 +7,16 @@ from math import prod
 
 import numpy as np
 
-from concord.derive.c.places import Places
-from concord.derive.c.plan import Operand
+from concord.derive.c.places import ElementPlaces
+from concord.derive.c.plan import ReadValue
 from concord.derive.c.products import BlockView, block_view
-from concord.derive.c.storage import Storage, View
+from concord.derive.c.storage import CArray, View
 from concord.derive.c.unit import TABLES
 from concord.derive.c.views import Access, Affine, RowAccess, WindowAccess, affine, reach, runs
 from concord.utils.arrays import Ids
 
 #: The name of the array of a storage.
-NameOf = Callable[[Storage], str]
+NameOf = Callable[[CArray], str]
 
 
 class Movement:
@@ -24,10 +24,10 @@ class Movement:
 
     Parameters
     ----------
-    places : Places
+    places : ElementPlaces
     """
 
-    def __init__(self, places: Places):
+    def __init__(self, places: ElementPlaces):
         self.places = places
         self._rows: dict[tuple[int, str], str] = {}
 
@@ -37,7 +37,7 @@ class Movement:
 
     # Rows at a position ----------------------------------------------------------------------------------
 
-    def at_column(self, operand: Operand, width: int) -> str:
+    def at_column(self, operand: ReadValue, width: int) -> str:
         """The half of an operand at the column ``c``."""
         places = self.places
         if operand.own is not None:
@@ -53,14 +53,14 @@ class Movement:
         column = Affine(0, (access.step,)).text(("c",)) if width > 1 else "0"
         return f"{places.half(access.storage)}[{_plus(places.position.base(access.base), column)}]"
 
-    def half_row(self, operand: Operand) -> str:
+    def half_row(self, operand: ReadValue) -> str:
         """A pointer to the halves of a row, in order."""
         places = self.places
         if operand.own is not None:
             return self._own_row(operand.view, operand.own, places.half(operand.own), "uint16")
         return self._placed_row(operand.view, "uint16", places.half, None)
 
-    def code_rows(self, operand: Operand, blocks: BlockView, wide: bool) -> tuple[str, str]:
+    def code_rows(self, operand: ReadValue, blocks: BlockView, wide: bool) -> tuple[str, str]:
         """Pointers to the mantissas and to the exponents of a row, in order; ``wide`` mantissas are ``int16_t``."""
         places, kind = self.places, blocks.layout.kind
         into = "int16" if wide else kind
@@ -82,13 +82,13 @@ class Movement:
         named = {source.name: source for source in codes.sources}
         return lambda storage: self.places.codes(named[storage.name])[1]
 
-    def _own(self, view: View, own: Storage) -> tuple[Ids, int]:
+    def _own(self, view: View, own: CArray) -> tuple[Ids, int]:
         """Elements of the first row, and elements of a row of the storage."""
         count = self.places.position.count
         return view.index.reshape(count, -1)[0], own.size // count
 
     def _own_row(
-        self, view: View, own: Storage, name: str, kind: str, elements: int | None = None, into: str | None = None
+        self, view: View, own: CArray, name: str, kind: str, elements: int | None = None, into: str | None = None
     ) -> str:
         """A row of what the group computes itself."""
         first, row = self._own(view, own)
@@ -147,11 +147,11 @@ class Movement:
 
     # Copies ----------------------------------------------------------------------------------------------
 
-    def copy_halves(self, target: Storage, view: View, at: str = "") -> None:
+    def copy_halves(self, target: CArray, view: View, at: str = "") -> None:
         """Copy a view into the halves of a storage, from an element on."""
         self._copied(view, _plus(self.places.half(target), at), "uint16", self.places.half, None)
 
-    def copy_codes(self, target: Storage, view: View, at: str = "", exponents_at: str = "") -> None:
+    def copy_codes(self, target: CArray, view: View, at: str = "", exponents_at: str = "") -> None:
         """Copy a view of blocks into the mantissas and exponents of a storage."""
         blocks = block_view(view)
         assert blocks is not None
@@ -160,11 +160,11 @@ class Movement:
         self._copied(blocks.codes, _plus(codes, at), kind, lambda storage: self.places.codes(storage)[0], 0)
         self._copied(blocks.exponents, _plus(exponents, exponents_at), "int8", self._exponents_of(view), least)
 
-    def copy_slice(self, target: Storage, view: View, count: int) -> None:
+    def copy_slice(self, target: CArray, view: View, count: int) -> None:
         """Copy halves of entry ``t`` of a view with ``count`` entries."""
         self._sliced(view, self.places.half(target), self.places.half, count)
 
-    def copy_code_slice(self, target: Storage, view: View, count: int) -> None:
+    def copy_code_slice(self, target: CArray, view: View, count: int) -> None:
         """The same of mantissas and exponents."""
         blocks = block_view(view)
         assert blocks is not None

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from concord.derive.c.memory import Buffer
-from concord.derive.c.storage import Place, Storage
-from concord.derive.c.unit import TABLES, Lines, Unit
+from concord.derive.c.storage import CArray, Place
+from concord.derive.c.unit import TABLES, CodeLines, Unit
 from concord.derive.c.views import Affine
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_NAN
@@ -30,17 +30,17 @@ class Scope:
 
     Parameters
     ----------
-    lines : Lines
+    lines : CodeLines
     buffers, inputs, outputs : dict
         In the order of their first use.
     places : dict of str to str
         By place of flags, the variable with those that are raised.
     """
 
-    lines: Lines = field(default_factory=Lines)
+    lines: CodeLines = field(default_factory=CodeLines)
     buffers: dict[Buffer, None] = field(default_factory=dict)
-    inputs: dict[Storage, None] = field(default_factory=dict)
-    outputs: dict[Storage, None] = field(default_factory=dict)
+    inputs: dict[CArray, None] = field(default_factory=dict)
+    outputs: dict[CArray, None] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
 
 
@@ -72,13 +72,13 @@ class Position:
         return str(base.offset) if self.count == 1 and self.variables == ("0",) else base.text(self.variables)
 
 
-class Places:
+class ElementPlaces:
     """Hands out arrays, and remembers from which step to which they are needed.
 
     Parameters
     ----------
     unit : Unit
-    local : set of Storage
+    local : set of CArray
         Values that nobody reads outside of their group: they have one row.
 
     Members
@@ -91,14 +91,14 @@ class Places:
         Of the statements that are written.
     """
 
-    def __init__(self, unit: Unit, local: set[Storage]):
+    def __init__(self, unit: Unit, local: set[CArray]):
         self.unit, self.local = unit, local
         self.clock = 0
         self.scope, self.position = Scope(), Position()
-        self._arrays: dict[Storage, _Arrays] = {}
+        self._arrays: dict[CArray, _Arrays] = {}
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> CodeLines:
         """The statements."""
         return self.scope.lines
 
@@ -112,12 +112,12 @@ class Places:
         """An array for this step alone."""
         return self.used(self.unit.buffer(kind, elements, *words))
 
-    def buffers(self, storage: Storage) -> list[Buffer]:
+    def buffers(self, storage: CArray) -> list[Buffer]:
         """The arrays of a storage."""
         arrays = self._arrays.get(storage, _Arrays())
         return [buffer for buffer in (arrays.half, arrays.codes, arrays.exponents) if buffer is not None]
 
-    def half(self, storage: Storage) -> str:
+    def half(self, storage: CArray) -> str:
         """The array of binary16 patterns of a storage."""
         match storage.place:
             case Place.INPUT:
@@ -135,7 +135,7 @@ class Places:
             arrays.half = self.unit.buffer("uint16", self._elements(storage), storage.name, word)
         return self.used(arrays.half)
 
-    def codes(self, storage: Storage) -> tuple[str, str]:
+    def codes(self, storage: CArray) -> tuple[str, str]:
         """The arrays of mantissas and of exponents of a storage."""
         assert storage.block is not None
         arrays = self._arrays.setdefault(storage, _Arrays())
@@ -150,14 +150,14 @@ class Places:
         """A table of binary16 patterns; any NaN is the canonical one."""
         return self.unit.constant(np.where(binary16.is_nan(bits), BINARY16_NAN, bits), "uint16", TABLES, *words)
 
-    def _elements(self, storage: Storage) -> int:
+    def _elements(self, storage: CArray) -> int:
         return storage.size // self.position.count if storage in self.local else storage.size
 
-    def row(self, storage: Storage, name: str, row: int) -> str:
+    def row(self, storage: CArray, name: str, row: int) -> str:
         """A pointer to the row of a position in an array of a storage, with rows of some elements."""
         return name if storage in self.local or self.position.count == 1 else f"{name} + p * {row}"
 
-    def element(self, storage: Storage, name: str, row: int, column: str) -> str:
+    def element(self, storage: CArray, name: str, row: int, column: str) -> str:
         """An element of such a row."""
         if storage in self.local or self.position.count == 1:
             return f"{name}[{column}]"

@@ -11,7 +11,7 @@ import numpy as np
 
 from concord.derive import ir
 from concord.derive.c.products import BlockView, block_view, constant_codes
-from concord.derive.c.storage import BlockLayout, Form, Place, Storage, View, moved, whole
+from concord.derive.c.storage import CArray, NumberForm, Place, StoredBlocks, View, moved, whole
 from concord.derive.c.views import RowAccess, reach
 from concord.derive.names import Names
 from concord.spec.formats import ExponentMode
@@ -21,7 +21,7 @@ _MOVES = (ir.Gather, ir.Reshape, ir.Transpose, ir.Slice, ir.Concat, ir.MapWindow
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class ReadValue:
     """What a node reads, row by row.
 
     Parameters
@@ -30,13 +30,13 @@ class Operand:
         Halves, or mantissas.
     blocks : BlockView or None
         Of mantissas.
-    own : Storage or None
+    own : CArray or None
         If it is computed by the same group: then rows are read at their own position.
     """
 
     view: View
     blocks: BlockView | None = None
-    own: Storage | None = None
+    own: CArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class GroupNode:
     """A node of a group, where its rows go, and what they are made of."""
 
     node: ir.ModelNode
-    target: Storage
-    operands: tuple[Operand, ...]
+    target: CArray
+    operands: tuple[ReadValue, ...]
 
 
 @dataclass(eq=False)
-class Group:
+class FusedNodes:
     """Nodes that are computed position by position.
 
     Parameters
@@ -65,16 +65,16 @@ class Group:
     nodes: list[GroupNode] = field(default_factory=list)
 
     @property
-    def made(self) -> set[Storage]:
+    def made(self) -> set[CArray]:
         """What it computes."""
         return {some.target for some in self.nodes}
 
 
 @dataclass(frozen=True, eq=False)
-class Copy:
+class ValueCopy:
     """A view that becomes a storage."""
 
-    target: Storage
+    target: CArray
     view: View
 
 
@@ -82,7 +82,7 @@ class Copy:
 class SliceCopy:
     """Entry t of one that becomes, or comes from, the whole of the other: of a loop over ``count`` entries."""
 
-    target: Storage
+    target: CArray
     view: View
     count: int
     into: bool
@@ -95,17 +95,17 @@ class LoopSteps:
     Parameters
     ----------
     count : int
-    kept : tuple of Storage
+    kept : tuple of CArray
         What is kept from one iteration to the next, or grows with them.
     body : list of steps
     """
 
     count: int
-    kept: tuple[Storage, ...]
+    kept: tuple[CArray, ...]
     body: list[Step]
 
 
-Step = Group | Copy | SliceCopy | LoopSteps
+Step = FusedNodes | ValueCopy | SliceCopy | LoopSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,20 +123,20 @@ class PreparedInput:
 
     name: str
     value: ir.Value
-    storage: Storage
+    storage: CArray
     prepare: ir.Prepare | None
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class CPlan:
     """A model as steps."""
 
     inputs: tuple[PreparedInput, ...]
-    outputs: tuple[tuple[str, Storage], ...]
+    outputs: tuple[tuple[str, CArray], ...]
     layers: tuple[LayerSteps, ...]
 
 
-def plan(model: ir.Model, names: Names) -> Plan:
+def plan(model: ir.Model, names: Names) -> CPlan:
     """The steps of a model; ``names`` are those of the file."""
     return _Planner(model, names).plan()
 
@@ -151,13 +151,13 @@ class _Planner:
         self.model, self.names = model, names
         self.input_names, self.output_names = port_names(model, names)
         self.views: dict[ir.Value, View] = {}
-        self.copies: list[Copy | SliceCopy] = []
-        self._copied: dict[tuple[Storage, ...], list[tuple[View, Storage]]] = {}
+        self.copies: list[ValueCopy | SliceCopy] = []
+        self._copied: dict[tuple[CArray, ...], list[tuple[View, CArray]]] = {}
         self.steps: list[Step] = []
         self.inputs: list[PreparedInput] = []
-        self.outputs: dict[ir.Value, tuple[str, Storage]] = {}
+        self.outputs: dict[ir.Value, tuple[str, CArray]] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> CPlan:
         """All steps, with the forms that storages are read in."""
         prepared: dict[ir.Value, ir.Value] = {}
         for node in self.model.body:
@@ -167,7 +167,7 @@ class _Planner:
                 prepared[node.x] = node.output
         prepares = {node.x: node for node in self.model.body if isinstance(node, ir.Prepare)}
         for value, name in zip(self.model.inputs, self.input_names, strict=True):
-            storage = Storage(name, value.shape, Place.INPUT)
+            storage = CArray(name, value.shape, Place.INPUT)
             prepare = prepares.get(value)
             self.views[value if prepare is None else prepare.output] = whole(storage)
             self.inputs.append(PreparedInput(self.model.names[value.name], value, storage, prepare))
@@ -180,7 +180,7 @@ class _Planner:
                 layers.append(LayerSteps(layer, nodes, self.steps))
         self._forms()
         outputs = tuple(self.outputs[value] for value in self.model.outputs)
-        return Plan(tuple(self.inputs), outputs, tuple(layers))
+        return CPlan(tuple(self.inputs), outputs, tuple(layers))
 
     def _forms(self) -> None:
         """What is copied is needed as its copies are."""
@@ -198,7 +198,7 @@ class _Planner:
     def _node(self, node: ir.ModelNode) -> None:
         match node:
             case ir.Constant():
-                storage = Storage(self.names.new(node.output.name), node.data.shape, Place.CONSTANT, data=node.data)
+                storage = CArray(self.names.new(node.output.name), node.data.shape, Place.CONSTANT, data=node.data)
                 self.views[node.output] = whole(storage)
             case ir.Prepare():
                 pass
@@ -220,13 +220,13 @@ class _Planner:
     def _compute(self, node: ir.ModelNode) -> None:
         """Add a node to the last group if that reaches its operands, else to a new one."""
         target, views = self._target(node), self._operand_views(node)
-        group = self.steps[-1] if self.steps and isinstance(self.steps[-1], Group) else None
+        group = self.steps[-1] if self.steps and isinstance(self.steps[-1], FusedNodes) else None
         operands = None
         if group is not None and _fits(node, target, group.positions):
             operands = self._operands(node, views, group)
         if group is None or operands is None:
             positions = _positions(node)
-            group = Group(positions, _dims(node, views, positions))
+            group = FusedNodes(positions, _dims(node, views, positions))
             views = [view if _usable(view, group.dims, node) else whole(self._copy(view)) for view in views]
             operands = self._operands(node, views, group)
             assert operands is not None
@@ -234,18 +234,18 @@ class _Planner:
         group.nodes.append(GroupNode(node, target, operands))
         self.views[node.output] = whole(target)
 
-    def _target(self, node: ir.ModelNode) -> Storage:
+    def _target(self, node: ir.ModelNode) -> CArray:
         value = node.output
         if isinstance(node, ir.ToReal):
             name = self.output_names[self.model.outputs.index(value)]
-            storage = Storage(name, value.shape, Place.OUTPUT, forms={Form.HALF})
+            storage = CArray(name, value.shape, Place.OUTPUT, forms={NumberForm.HALF})
             self.outputs[value] = self.model.names[value.name], storage
             return storage
         name, block = self.names.new(value.name), None
         if isinstance(node, ir.Quantise):
             least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
-            block = BlockLayout(node.form.mant, node.blocks, least, greatest)
-        return Storage(name, value.shape, block=block)
+            block = StoredBlocks(node.form.mant, node.blocks, least, greatest)
+        return CArray(name, value.shape, block=block)
 
     def _operand_views(self, node: ir.ModelNode) -> list[View]:
         if isinstance(node, ir.Elementwise):
@@ -258,7 +258,7 @@ class _Planner:
                 view = replace(view, index=np.moveaxis(view.index, axis, -1), window=None, inner=None)
         return [view]
 
-    def _operands(self, node: ir.ModelNode, views: Sequence[View], group: Group) -> tuple[Operand, ...] | None:
+    def _operands(self, node: ir.ModelNode, views: Sequence[View], group: FusedNodes) -> tuple[ReadValue, ...] | None:
         """Operands as a group reaches them; ``None`` if it does not."""
         operands = []
         for view in views:
@@ -269,14 +269,14 @@ class _Planner:
             elif not _usable(view, group.dims, node):
                 return None
             blocks = block_view(view) if isinstance(node, ir.Products) else None
-            operands.append(Operand(view, blocks, own))
+            operands.append(ReadValue(view, blocks, own))
         for operand in operands:
-            form = Form.HALF if operand.blocks is None else Form.CODES
+            form = NumberForm.HALF if operand.blocks is None else NumberForm.CODES
             for source in operand.view.sources:
                 source.forms.add(form)
         return tuple(operands)
 
-    def _copy(self, view: View) -> Storage:
+    def _copy(self, view: View) -> CArray:
         """A storage with the elements of a view."""
         blocks = block_view(view)
         layout = None if blocks is None else replace(blocks.layout, sizes=blocks.sizes)
@@ -284,8 +284,8 @@ class _Planner:
             if other.index.shape == view.index.shape and np.array_equal(other.index, view.index):
                 if np.array_equal(other.fill, view.fill):
                     return storage
-        storage = Storage(self.names.new("copy"), view.index.shape, block=layout)
-        copy = Copy(storage, view)
+        storage = CArray(self.names.new("copy"), view.index.shape, block=layout)
+        copy = ValueCopy(storage, view)
         self.copies.append(copy)
         self.steps.append(copy)
         self._copied[view.sources].append((view, storage))
@@ -295,16 +295,16 @@ class _Planner:
 
     def _loop(self, loop: ir.Loop) -> None:
         copied, self._copied = self._copied, {}
-        params: dict[ir.Value, Storage] = {}
+        params: dict[ir.Value, CArray] = {}
         for carried in loop.carried:
             initial = self.views[carried.initial]
             layout = _layout_of(carried.result, loop.body)
             if layout is not None and not _starts_as(initial, layout):
                 layout = None
-            param = params[carried.param] = Storage(
+            param = params[carried.param] = CArray(
                 self.names.new(carried.param.name), carried.param.shape, block=layout
             )
-            self._add(Copy(param, initial))
+            self._add(ValueCopy(param, initial))
         slices = []
         for scanned in loop.scanned:
             view = self.views[scanned.source]
@@ -312,12 +312,12 @@ class _Planner:
                 view = whole(self._copy(view))
             blocks = block_view(view)
             layout = None if blocks is None or not scanned.param.shape else replace(blocks.layout, sizes=blocks.sizes)
-            param = params[scanned.param] = Storage(
+            param = params[scanned.param] = CArray(
                 self.names.new(scanned.param.name), scanned.param.shape, block=layout
             )
             slices.append(SliceCopy(param, view, loop.count, False))
         stacks = {
-            part: Storage(self.names.new(part.output.name), part.output.shape, block=_layout_of(part.result, loop.body))
+            part: CArray(self.names.new(part.output.name), part.output.shape, block=_layout_of(part.result, loop.body))
             for part in loop.stacked
         }
         outer, self.steps = self.steps, []
@@ -333,13 +333,13 @@ class _Planner:
         own = {*params.values()}
         for k, (param, view) in enumerate(news):
             if own & {*view.sources}:
-                kept = Storage(self.names.new("next"), param.shape, block=param.block)
-                self._add(Copy(kept, view))
+                kept = CArray(self.names.new("next"), param.shape, block=param.block)
+                self._add(ValueCopy(kept, view))
                 news[k] = (param, whole(kept))
         for param, view in news:
             if param.block is not None and not _starts_as(view, param.block):
                 raise ValueError(f"the recurrence of {loop.layer or loop.output.name} must keep its blocks, in C")
-            self._add(Copy(param, view))
+            self._add(ValueCopy(param, view))
         body, self.steps = self.steps, outer
         self.steps.append(LoopSteps(loop.count, (*params.values(), *stacks.values()), body))
         for carried in loop.carried:
@@ -349,7 +349,7 @@ class _Planner:
             self.views[part.output] = whole(storage)
         self._copied = copied
 
-    def _add(self, copy: Copy | SliceCopy) -> None:
+    def _add(self, copy: ValueCopy | SliceCopy) -> None:
         self.copies.append(copy)
         self.steps.append(copy)
 
@@ -404,7 +404,7 @@ def _front(node: ir.ModelNode) -> ir.Shape:
     return node.output.shape[: len(node.output.shape) - 1 - grouped]
 
 
-def _fits(node: ir.ModelNode, target: Storage, positions: int) -> bool:
+def _fits(node: ir.ModelNode, target: CArray, positions: int) -> bool:
     """Whether a node can be computed at the positions of a group, with the rest of it as a row."""
     if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal):
         return target.size % positions == 0
@@ -446,7 +446,7 @@ def _usable(view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
     return True
 
 
-def _own_rows(view: View, own: Storage, positions: int) -> bool:
+def _own_rows(view: View, own: CArray, positions: int) -> bool:
     """Whether rows at every position are parts, in the same way, of those that are computed there."""
     if view.index.size % positions or own.size % positions or view.index.min(initial=0) < 0:
         return False
@@ -455,16 +455,16 @@ def _own_rows(view: View, own: Storage, positions: int) -> bool:
     return bool((relative == relative[0]).all() and relative[0].min() >= 0 and relative[0].max() < row)
 
 
-def _layout_of(value: ir.Value, body: ir.Body) -> BlockLayout | None:
+def _layout_of(value: ir.Value, body: ir.Body) -> StoredBlocks | None:
     """The blocks of what a body computes, if it ends with a conversion."""
     for node in body:
         if node.output is value and isinstance(node, ir.Quantise):
             least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
-            return BlockLayout(node.form.mant, node.blocks, least, greatest)
+            return StoredBlocks(node.form.mant, node.blocks, least, greatest)
     return None
 
 
-def _starts_as(view: View, layout: BlockLayout) -> bool:
+def _starts_as(view: View, layout: StoredBlocks) -> bool:
     """Whether a view has these blocks."""
     if view.identity and view.sources[0].data is not None:
         return constant_codes(view.sources[0].data, layout) is not None
@@ -472,21 +472,21 @@ def _starts_as(view: View, layout: BlockLayout) -> bool:
     return blocks is not None and blocks.sizes == layout.sizes and blocks.layout.kind == layout.kind
 
 
-def local_values(made: Plan) -> set[Storage]:
+def local_values(made: CPlan) -> set[CArray]:
     """Values that nobody reads outside of the group that computes them."""
-    groups, readers = list[Group](), dict[Storage, set[int]]()
+    groups, readers = list[FusedNodes](), dict[CArray, set[int]]()
 
     def visit(steps: Sequence[Step]) -> None:
         for step in steps:
             match step:
                 case LoopSteps():
                     visit(step.body)
-                case Group():
+                case FusedNodes():
                     groups.append(step)
                     for operand in (operand for some in step.nodes for operand in some.operands):
                         for source in operand.view.sources:
                             readers.setdefault(source, set()).add(id(step))
-                case Copy() | SliceCopy():
+                case ValueCopy() | SliceCopy():
                     for source in step.view.sources:
                         readers.setdefault(source, set()).add(id(step))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.derive.c.plan import PreparedInput
-from concord.derive.c.storage import Storage
+from concord.derive.c.storage import CArray
 from concord.derive.c.unit import TABLES, Unit
 from concord.utils.arrays import FloatArray, Ids
 
@@ -19,7 +19,7 @@ def input_declarations(stem: str, some: PreparedInput) -> list[str]:
     ]
 
 
-def output_declaration(stem: str, storage: Storage) -> str:
+def output_declaration(stem: str, storage: CArray) -> str:
     """What a header has for an output."""
     return f"void {stem}_{storage.name}_to_floats(const {stem}_outputs *outputs, uint32_t *numbers)"
 
@@ -56,7 +56,7 @@ def input_functions(stem: str, some: PreparedInput, unit: Unit) -> str:
     return "\n\n".join(texts)
 
 
-def output_functions(stem: str, storage: Storage) -> str:
+def output_functions(stem: str, storage: CArray) -> str:
     """The functions of an output."""
     lines = [
         output_declaration(stem, storage),

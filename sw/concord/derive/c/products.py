@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.c.storage import BlockLayout, Storage, View, moved
+from concord.derive.c.storage import CArray, StoredBlocks, View, moved
 from concord.derive.evaluate import least
 from concord.derive.flags import accumulator_limit
 from concord.golden import accumulate, binary16
@@ -18,7 +18,7 @@ from concord.utils.arrays import FloatArray, Ids
 #: Bits of the sums in one word and in two, without the sign.
 _NARROW, _WIDE = 62, 126
 #: Bits of the significand of a binary16 number, with its sign, and exponents of its lowest bit.
-HALF_LAYOUT = BlockLayout(12, (1,), -BINARY16_FRAC, 5)
+HALF_LAYOUT = StoredBlocks(12, (1,), -BINARY16_FRAC, 5)
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class BlockView:
         ``[..., elements]`` and ``[..., blocks]``.
     sizes : tuple of int
         Elements of each block along the last axis.
-    layout : BlockLayout
+    layout : StoredBlocks
         With the type of mantissas and the range of exponents.
     """
 
     codes: View
     exponents: View
     sizes: tuple[int, ...]
-    layout: BlockLayout
+    layout: StoredBlocks
 
 
-def exponent_storage(storage: Storage) -> Storage:
+def exponent_storage(storage: CArray) -> CArray:
     """A storage of the exponents of another one, for views of them."""
     assert storage.block is not None
-    return Storage(storage.name, (*storage.shape[:-1], len(storage.block.sizes)), storage.place)
+    return CArray(storage.name, (*storage.shape[:-1], len(storage.block.sizes)), storage.place)
 
 
 def block_view(view: View) -> BlockView | None:
@@ -102,7 +102,7 @@ def _divided(view: View) -> tuple[View, tuple[int, ...]] | None:
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightArrays:
     """Weights as mantissas with an exponent for every run of products.
 
     Parameters
@@ -126,7 +126,7 @@ class Weights:
         return "int8" if not self.codes.size or np.abs(self.codes).max() < 1 << 7 else "int16"
 
 
-def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike = ()) -> Weights:
+def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike = ()) -> WeightArrays:
     """Weights ``[sums, products]`` by the blocks of their source, which are also cut at some products."""
     starts = np.cumsum([0, *sizes[:-1]])
     begins = np.unique(np.concatenate([starts, np.asarray(cuts, np.int64)])).astype(np.int64)
@@ -142,7 +142,7 @@ def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike =
     codes, exponents = made
     block = np.searchsorted(starts, begins, side="right") - 1
     lengths = np.diff(np.append(begins, weight.shape[1]))
-    return Weights(codes, exponents, tuple(lengths.tolist()), tuple(block.tolist()))
+    return WeightArrays(codes, exponents, tuple(lengths.tolist()), tuple(block.tolist()))
 
 
 def _mantissas(weight: FloatArray, begins: Ids, bits: int) -> tuple[Ids, Ids] | None:
@@ -202,7 +202,7 @@ class SumPlan:
     offset: list[int] | None
 
 
-def sum_plan(node: ir.Products, weights: Weights, layout: BlockLayout) -> SumPlan:
+def sum_plan(node: ir.Products, weights: WeightArrays, layout: StoredBlocks) -> SumPlan:
     """The plan of a product; ``ValueError`` if it takes more than two words."""
     name = node.layer or node.output.name
     unit = layout.least + int(weights.exponents.min(initial=0))
@@ -235,7 +235,7 @@ def _rounded(total: int, node: ir.Products) -> tuple[int, bool]:
     return int(bits[0]), bool(over[0])
 
 
-def constant_codes(data: ir.Bits, layout: BlockLayout) -> tuple[Ids, Ids] | None:
+def constant_codes(data: ir.Bits, layout: StoredBlocks) -> tuple[Ids, Ids] | None:
     """Mantissas and exponents of constants in blocks; ``None`` if they are none."""
     if not binary16.is_finite(data).all() or (data == 0x8000).any():
         return None

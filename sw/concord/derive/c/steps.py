@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concord.derive.c.arithmetic import Arithmetic, mentions
 from concord.derive.c.memory import Buffer
 from concord.derive.c.movement import Movement
-from concord.derive.c.places import Places, Position, Scope
-from concord.derive.c.plan import Copy, Group, LayerSteps, LoopSteps, SliceCopy, Step
-from concord.derive.c.storage import Form, Storage
+from concord.derive.c.places import ElementPlaces, Position, Scope
+from concord.derive.c.plan import FusedNodes, LayerSteps, LoopSteps, SliceCopy, Step, ValueCopy
+from concord.derive.c.storage import CArray, NumberForm
 from concord.derive.c.unit import Unit
 
 
@@ -21,12 +21,12 @@ class StepWriter:
     unit : Unit
     flag_places : sequence of str
         Those of the model.
-    local : set of Storage
+    local : set of CArray
         Values that nobody reads outside of their group.
     """
 
-    def __init__(self, unit: Unit, flag_places: Sequence[str], local: set[Storage]):
-        self.places = Places(unit, local)
+    def __init__(self, unit: Unit, flag_places: Sequence[str], local: set[CArray]):
+        self.places = ElementPlaces(unit, local)
         self.movement = Movement(self.places)
         self.arithmetic = Arithmetic(self.places, self.movement, flag_places)
 
@@ -41,16 +41,16 @@ class StepWriter:
         self.places.clock += 1
         self.places.position = Position()
         match step:
-            case Group():
+            case FusedNodes():
                 self._group(step)
-            case Copy():
+            case ValueCopy():
                 self._copy(step)
             case SliceCopy():
                 self._slice(step)
             case LoopSteps():
                 self._loop(step)
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: FusedNodes) -> None:
         if group.positions == 1:
             self.arithmetic.nodes(group)
             return
@@ -66,10 +66,10 @@ class StepWriter:
                 lines.add(f"const int32_t p = {self.places.position.number};")
                 lines.lines += body
 
-    def _copy(self, copy: Copy) -> None:
-        if Form.HALF in copy.target.forms:
+    def _copy(self, copy: ValueCopy) -> None:
+        if NumberForm.HALF in copy.target.forms:
             self.movement.copy_halves(copy.target, copy.view)
-        if Form.CODES in copy.target.forms:
+        if NumberForm.CODES in copy.target.forms:
             if copy.view.sources[0].data is None:
                 self.movement.copy_codes(copy.target, copy.view)
             else:
@@ -78,14 +78,14 @@ class StepWriter:
     def _slice(self, copy: SliceCopy) -> None:
         target, size = copy.target, copy.target.size // copy.count
         if not copy.into:
-            if Form.HALF in target.forms:
+            if NumberForm.HALF in target.forms:
                 self.movement.copy_slice(target, copy.view, copy.count)
-            if Form.CODES in target.forms:
+            if NumberForm.CODES in target.forms:
                 self.movement.copy_code_slice(target, copy.view, copy.count)
             return
-        if Form.HALF in target.forms:
+        if NumberForm.HALF in target.forms:
             self.movement.copy_halves(target, copy.view, f"t * {size}")
-        if Form.CODES in target.forms:
+        if NumberForm.CODES in target.forms:
             assert target.block is not None
             blocks = size // target.shape[-1] * len(target.block.sizes)
             self.movement.copy_codes(target, copy.view, f"t * {size}", f"t * {blocks}")

@@ -21,7 +21,7 @@ class Place(Enum):
     OUTPUT = "output"
 
 
-class Form(Enum):
+class NumberForm(Enum):
     """What a value is stored as."""
 
     HALF = "half"
@@ -29,7 +29,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True)
-class BlockLayout:
+class StoredBlocks:
     """Mantissas with exponents.
 
     Parameters
@@ -54,7 +54,7 @@ class BlockLayout:
 
 
 @dataclass(eq=False)
-class Storage:
+class CArray:
     """A value with a place of its own.
 
     Parameters
@@ -63,20 +63,20 @@ class Storage:
         In C.
     shape : tuple of int
     place : Place
-    block : BlockLayout or None
+    block : StoredBlocks or None
         If it is numbers of blocks.
     data : array or None
         Of a constant.
-    forms : set of Form
+    forms : set of NumberForm
         What somebody reads it as.
     """
 
     name: str
     shape: ir.Shape
     place: Place = Place.ARENA
-    block: BlockLayout | None = None
+    block: StoredBlocks | None = None
     data: ir.Bits | None = None
-    forms: set[Form] = field(default_factory=set)
+    forms: set[NumberForm] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class View:
 
     Parameters
     ----------
-    sources : tuple of Storage
+    sources : tuple of CArray
         Their elements are numbered one source after the other.
     index : Ids
         The element at every place; ``-1 - k`` for ``fill[k]``.
@@ -108,7 +108,7 @@ class View:
         If it is, but for its shape, windows of the view ``inner``.
     """
 
-    sources: tuple[Storage, ...]
+    sources: tuple[CArray, ...]
     index: Ids
     fill: ir.Bits = field(default_factory=lambda: np.zeros(0, np.uint16))
     window: ir.MapWindows | None = None
@@ -124,7 +124,7 @@ class View:
         )
 
 
-def whole(storage: Storage) -> View:
+def whole(storage: CArray) -> View:
     """All elements."""
     return View((storage,), np.arange(storage.size).reshape(storage.shape))
 
@@ -157,7 +157,7 @@ def moved(node: ir.ModelNode, views: list[View]) -> View:
     return _used(View(sources, index, fill))
 
 
-def _numbered(view: View, starts: dict[Storage, int], filled: int) -> Ids:
+def _numbered(view: View, starts: dict[CArray, int], filled: int) -> Ids:
     """The elements of a view by numbers of more sources and constants."""
     ends = np.cumsum([source.size for source in view.sources])
     shifts = np.array([starts[source] for source in view.sources]) - np.concatenate([[0], ends[:-1]])

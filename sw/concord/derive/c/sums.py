@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from concord.derive import ir
-from concord.derive.c.products import HALF_LAYOUT, BlockView, SumPlan, Weights, sum_plan, weights_of
-from concord.derive.c.unit import WEIGHTS, Lines, Unit
+from concord.derive.c.products import HALF_LAYOUT, BlockView, SumPlan, WeightArrays, sum_plan, weights_of
+from concord.derive.c.unit import WEIGHTS, CodeLines, Unit
 from concord.derive.c.views import Affine
 from concord.spec.formats import Flag
 
@@ -37,7 +37,7 @@ class SourceRow:
     blocks: BlockView | None
     wide: bool
 
-    def dot(self, weights: Weights) -> str:
+    def dot(self, weights: WeightArrays) -> str:
         """The function that adds up products of mantissas."""
         return "dot_narrow" if self.wide and weights.kind == "int8" else f"dot_{self.stored[3:]}_{weights.kind[3:]}"
 
@@ -68,7 +68,7 @@ class RunLoops:
     block: Affine
 
 
-def run_loops(weights: Weights) -> Iterable[RunLoops]:
+def run_loops(weights: WeightArrays) -> Iterable[RunLoops]:
     """All runs, those that go on by equal steps together."""
     sizes = list(zip(weights.sizes, weights.block, strict=True))
     product = run = 0
@@ -86,13 +86,13 @@ def run_loops(weights: Weights) -> Iterable[RunLoops]:
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductCode:
     """A product as C has it.
 
     Parameters
     ----------
     how : SumPlan
-    weights : Weights
+    weights : WeightArrays
     blocks : int
         Exponents of a row of the source.
     codes, exponents, offset : str
@@ -100,7 +100,7 @@ class Product:
     """
 
     how: SumPlan
-    weights: Weights
+    weights: WeightArrays
     blocks: int
     codes: str
     exponents: str
@@ -161,7 +161,7 @@ class Product:
         return text, over
 
 
-def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, word: str) -> Product:
+def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, word: str) -> ProductCode:
     """The product of a node, with its constants in a unit."""
     inputs = node.weight.shape[-1]
     sizes = (1,) * inputs if source.blocks is None else source.blocks.sizes
@@ -169,7 +169,7 @@ def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, wo
     cuts: Sequence[int] = node.starts if node.register and isinstance(node, ir.MatMul) else ()
     weights = weights_of(node.weight.reshape(-1, inputs), sizes, cuts)
     how = sum_plan(node, weights, layout)
-    return Product(
+    return ProductCode(
         how,
         weights,
         len(sizes),
@@ -179,9 +179,9 @@ def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, wo
     )
 
 
-def sum_function(node: ir.MatMul, product: Product, source: SourceRow, unit: Unit, word: str) -> str:
+def sum_function(node: ir.MatMul, product: ProductCode, source: SourceRow, unit: Unit, word: str) -> str:
     """The name of a function that adds up the products of a sum."""
-    name, lines, weights, how = unit.names.new(word, "sum"), Lines(), product.weights, product.how
+    name, lines, weights, how = unit.names.new(word, "sum"), CodeLines(), product.weights, product.how
     dot = source.dot(weights)
     lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of('offset')};")
     if how.register is not None:
@@ -206,7 +206,7 @@ def sum_function(node: ir.MatMul, product: Product, source: SourceRow, unit: Uni
     return name
 
 
-def _ended(node: ir.MatMul, product: Product, dot: str, lines: Lines) -> None:
+def _ended(node: ir.MatMul, product: ProductCode, dot: str, lines: CodeLines) -> None:
     """Add up term by term, until something does not fit the register."""
     starts, terms, at = {*node.starts}, list[list[str]](), 0
     for run, (size, block) in enumerate(zip(product.weights.sizes, product.weights.block, strict=True)):
@@ -225,7 +225,9 @@ def _ended(node: ir.MatMul, product: Product, dot: str, lines: Lines) -> None:
             lines.add("total = after;")
 
 
-def channel_sums(taps: int, channels: int, product: Product, source: SourceRow, runs: RunLoops, lines: Lines) -> None:
+def channel_sums(
+    taps: int, channels: int, product: ProductCode, source: SourceRow, runs: RunLoops, lines: CodeLines
+) -> None:
     """Declare and add up ``total[c]`` of the channels of a block of ``x`` and ``e``; ``end[c]`` with a register."""
     variables = ["s"] * len(runs.counts)
     at, run, block = (some.text(variables) for some in (runs.product, runs.run, runs.block))

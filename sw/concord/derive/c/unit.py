@@ -55,7 +55,7 @@ class Unit:
         return buffer
 
 
-class Lines:
+class CodeLines:
     """Lines of a function, with braces."""
 
     def __init__(self) -> None:

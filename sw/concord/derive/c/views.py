@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.derive.c.storage import Storage, View
+from concord.derive.c.storage import CArray, View
 from concord.utils.arrays import Ids
 
 #: Pieces that a copy is divided into at most, before it becomes a table of places.
@@ -53,7 +53,7 @@ class RowAccess:
 
     Parameters
     ----------
-    storage : Storage
+    storage : CArray
     base : Affine
         The first element, by the variables of the loops.
     step : int or None
@@ -62,7 +62,7 @@ class RowAccess:
         Elements of a row, counted from the first one.
     """
 
-    storage: Storage
+    storage: CArray
     base: Affine
     step: int | None
     relative: Ids
@@ -76,7 +76,7 @@ class WindowAccess:
     view: View
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> CArray:
         """What is read."""
         return self.map.storage
 
@@ -105,7 +105,7 @@ def reach(view: View, dims: tuple[int, ...]) -> Access | None:
 
 
 @dataclass(frozen=True)
-class Run:
+class AffineRun:
     """Elements ``[*shape]`` at ``to`` that come from ``origin`` of a source, or are all the constant ``fill``."""
 
     shape: tuple[int, ...]
@@ -115,7 +115,7 @@ class Run:
     fill: int | None = None
 
 
-def runs(view: View) -> list[Run] | None:
+def runs(view: View) -> list[AffineRun] | None:
     """The loops that copy a view; ``None`` if there are too many of them."""
     shape = tuple(size for size in view.index.shape if size > 1) or (1,)
     ends = np.cumsum([source.size for source in view.sources])
@@ -127,11 +127,11 @@ def runs(view: View) -> list[Run] | None:
     return _divided(apart.reshape(shape), places, view)
 
 
-def _divided(values: Ids, places: Ids, view: View) -> list[Run] | None:
+def _divided(values: Ids, places: Ids, view: View) -> list[AffineRun] | None:
     run = _run(values, places, view)
     if run is not None:
         return [run]
-    best: list[Run] | None = None
+    best: list[AffineRun] | None = None
     for axis in range(values.ndim):
         parts = _cut(values, axis)
         if len(parts) > _PIECES or (best is not None and len(parts) >= len(best)):
@@ -165,7 +165,7 @@ def _cut(values: Ids, axis: int) -> list[tuple[int, int]]:
     return parts
 
 
-def _run(values: Ids, places: Ids, view: View) -> Run | None:
+def _run(values: Ids, places: Ids, view: View) -> AffineRun | None:
     pattern, to = affine(values), affine(places)
     if pattern is None or to is None:
         return None
@@ -174,5 +174,5 @@ def _run(values: Ids, places: Ids, view: View) -> Run | None:
     source, offset = divmod(pattern.offset, _APART)
     if source < 0:
         fill = int(view.fill[-1 - source])
-        return Run(values.shape, to, -1, Affine(0, (0,) * values.ndim), fill)
-    return Run(values.shape, to, source, Affine(offset, pattern.strides))
+        return AffineRun(values.shape, to, -1, Affine(0, (0,) * values.ndim), fill)
+    return AffineRun(values.shape, to, source, Affine(offset, pattern.strides))
