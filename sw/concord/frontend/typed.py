@@ -8,10 +8,10 @@ depends on the configuration of an NPU and is no matter of the types.
 Everything else is metadata, under these keys:
 
 =============================  ==========================================================================
-of a tensor                    ``concord.factors``, ``concord.type``
-of a node that is a product    ``concord.form``
-of a node ``ToNarrow``         ``concord.readers``: nodes of the graph that read narrow
-of the model                   ``concord.types``: all rows of the table as JSON; ``concord.conversions_from``
+of a tensor                    ``concord:factors``, ``concord:type``
+of a node that is a product    ``concord:form``
+of a node ``ToNarrow``         ``concord:readers``: nodes of the graph that read narrow
+of the model                   ``concord:types``: all rows of the table as JSON; ``concord:conversions_from``
 =============================  ==========================================================================
 """
 
@@ -31,7 +31,7 @@ from concord.graph.passes.dtypes import Conversion, Input, Types
 #: Domain and name of the function that is a conversion.
 DOMAIN, FUNCTION = "concord", "ToNarrow"
 #: What keys of metadata begin with.
-_PREFIX = f"{DOMAIN}."
+_PREFIX = f"{DOMAIN}:"
 #: The first version of the format in which tensors and nodes have metadata.
 _IR_VERSION = 10
 

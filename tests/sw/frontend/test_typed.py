@@ -61,7 +61,7 @@ def test_a_shared_conversion_is_a_node():
     new, made, _ = typed(shared())
     (conversion,) = conversions(new)
     assert made.conversions == ("a/narrow",) == tuple(conversion.output) and made.left_out == ()
-    assert list(conversion.input) == ["a"] and notes(conversion) == {"concord.readers": "fc1, fc2"}
+    assert list(conversion.input) == ["a"] and notes(conversion) == {"concord:readers": "fc1, fc2"}
     assert onnx.helper.get_attribute_value(conversion.attribute[0]) == 1.0
     assert readers(new, "a/narrow") == ["fc1", "fc2"] and readers(new, "a") == ["a/narrow", "third"]
     assert [part.name for part in new.graph.node].index("a/narrow") == 1
@@ -71,25 +71,25 @@ def test_tensors_and_nodes_have_their_types():
     new, _, graph = typed(shared())
     values = {value.name: notes(value) for value in (*new.graph.input, *new.graph.value_info, *new.graph.output)}
     assert values == {
-        "x": {"concord.factors": "1", "concord.type": "narrow"},
-        "a": {"concord.factors": "1, 1, 0, 0", "concord.type": "wide"},
-        "a/narrow": {"concord.type": "narrow"},
-        "y1": {"concord.factors": "0", "concord.type": "wide"},
-        "y2": {"concord.factors": "0", "concord.type": "wide"},
-        "y3": {"concord.factors": "0", "concord.type": "wide"},
+        "x": {"concord:factors": "1", "concord:type": "narrow"},
+        "a": {"concord:factors": "1, 1, 0, 0", "concord:type": "wide"},
+        "a/narrow": {"concord:type": "narrow"},
+        "y1": {"concord:factors": "0", "concord:type": "wide"},
+        "y2": {"concord:factors": "0", "concord:type": "wide"},
+        "y3": {"concord:factors": "0", "concord:type": "wide"},
     }
-    forms = {part.name: notes(part).get("concord.form") for part in new.graph.node}
+    forms = {part.name: notes(part).get("concord:form") for part in new.graph.node}
     assert forms == {"fc": "narrow to wide", "a/narrow": None, "fc1": "narrow to wide", "fc2": "narrow to wide",
                      "third": None}  # fmt: skip
-    table = json.loads(notes(new)["concord.types"])
-    assert [row["name"] for row in table] == [*assign(graph).tensors] and notes(new)["concord.conversions_from"] == "1"
+    table = json.loads(notes(new)["concord:types"])
+    assert [row["name"] for row in table] == [*assign(graph).tensors] and notes(new)["concord:conversions_from"] == "1"
     assert table[1]["conversions"] == [{"factor": 1.0, "readers": ["fc1", "fc2"], "shared": True}]
 
 
 def test_two_readers_are_no_more_than_2():
     new, made, _ = typed(shared(), conversions_from=2)
     assert not conversions(new) and not new.functions and made.conversions == made.left_out == ()
-    assert readers(new, "a") == ["fc1", "fc2", "third"] and notes(new)["concord.conversions_from"] == "2"
+    assert readers(new, "a") == ["fc1", "fc2", "third"] and notes(new)["concord:conversions_from"] == "2"
 
 
 def test_the_typed_file_compiles_to_the_same_program():
@@ -167,7 +167,7 @@ def test_a_typed_file_with_another_set_number():
     again, made, _ = typed(new, conversions_from=2)
     assert made.left_out == () and not conversions(again) and not again.functions
     assert readers(again, "a") == ["fc1", "fc2", "third"]
-    assert notes(again)["concord.conversions_from"] == "2" and notes(again)["author"] == "somebody"
+    assert notes(again)["concord:conversions_from"] == "2" and notes(again)["author"] == "somebody"
     parts = (again, *again.graph.node, *again.graph.input, *again.graph.value_info, *again.graph.output)
     assert all(len(notes(part)) == len(part.metadata_props) for part in parts)
 

@@ -102,10 +102,10 @@ class LoopSteps:
 
     count: int
     kept: tuple[CArray, ...]
-    body: list[Step]
+    body: list[LayerStep]
 
 
-Step = FusedNodes | ValueCopy | SliceCopy | LoopSteps
+LayerStep = FusedNodes | ValueCopy | SliceCopy | LoopSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class LayerSteps:
 
     layer: str
     nodes: tuple[ir.ModelNode, ...]
-    steps: list[Step]
+    steps: list[LayerStep]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class _Planner:
         self.views: dict[ir.Value, View] = {}
         self.copies: list[ValueCopy | SliceCopy] = []
         self._copied: dict[tuple[CArray, ...], list[tuple[View, CArray]]] = {}
-        self.steps: list[Step] = []
+        self.steps: list[LayerStep] = []
         self.inputs: list[PreparedInput] = []
         self.outputs: dict[ir.Value, tuple[str, CArray]] = {}
 
@@ -476,7 +476,7 @@ def local_values(made: CPlan) -> set[CArray]:
     """Values that nobody reads outside of the group that computes them."""
     groups, readers = list[FusedNodes](), dict[CArray, set[int]]()
 
-    def visit(steps: Sequence[Step]) -> None:
+    def visit(steps: Sequence[LayerStep]) -> None:
         for step in steps:
             match step:
                 case LoopSteps():

@@ -8,7 +8,7 @@ from concord.derive.c.arithmetic import Arithmetic, mentions
 from concord.derive.c.memory import Buffer
 from concord.derive.c.movement import Movement
 from concord.derive.c.places import ElementPlaces, Position, Scope
-from concord.derive.c.plan import FusedNodes, LayerSteps, LoopSteps, SliceCopy, Step, ValueCopy
+from concord.derive.c.plan import FusedNodes, LayerStep, LayerSteps, LoopSteps, SliceCopy, ValueCopy
 from concord.derive.c.storage import CArray, NumberForm
 from concord.derive.c.unit import Unit
 
@@ -37,7 +37,7 @@ class StepWriter:
             self._step(step)
         return self.places.scope
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: LayerStep) -> None:
         self.places.clock += 1
         self.places.position = Position()
         match step:
