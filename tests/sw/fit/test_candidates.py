@@ -22,7 +22,7 @@ BOARD = "ulx3s-85f"
 
 
 def searching(most=2, least_mhz=0.0, graph=None, board=BOARD):
-    return _Search(graph, board, (8, 7), None, most, least_mhz, silent)
+    return _Search(graph, board, (8, 7), None, most, least_mhz, None, silent)
 
 
 def rated(per_second, seconds=0.001, within=True, raw=True, **changes):
