@@ -33,7 +33,7 @@ def browse(folder, url, *words):
     """What the browser prints after 0.3 s of its script; while that waits for an answer its clock stands still."""
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}",
                "--virtual-time-budget=300", *words, url]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=True).stdout
 
 
 @contextmanager
