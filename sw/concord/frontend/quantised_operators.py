@@ -48,6 +48,19 @@ class _Form:
     bias: int | None = None
     left_out: tuple[str, ...] = ()
 
+    def axes_of(self, node: OnnxNode) -> tuple[int, ...]:
+        """By tensor, the axis along which it may have several scales in a node."""
+        return (1, 0) if self.op == "Gemm" and node.attrs.get("transB", 0) else self.axes
+
+    def attrs_of(self, node: OnnxNode) -> dict[str, Any]:
+        """Attributes of the operator of ONNX; ``Refusal`` if the channels are the last axis."""
+        if node.attrs.get("channels_last", 0):
+            raise Refusal("channels_last must be 0", "export with the channels first")
+        attrs = {name: value for name, value in node.attrs.items() if name not in self.left_out}
+        if self.op == "Softmax":  # whose axis behind the last is that of all opsets
+            attrs.setdefault("axis", -1)
+        return attrs
+
 
 _FORMS = {
     "QLinearConv": _Form("Conv", (0, 3), 6, (1, 0), bias=8),
@@ -77,11 +90,7 @@ def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     """DequantizeLinear of what it reads, the operator on floats, and QuantizeLinear of its result."""
     form = form_of(node)
     assert form is not None
-    if node.attrs.get("channels_last", 0):
-        raise Refusal("channels_last must be 0", "export with the channels first")
-    axes = list(form.axes)
-    if form.op == "Gemm":
-        axes = [1, 0 if node.attrs.get("transB", 0) else 1]
+    attrs, axes = form.attrs_of(node), form.axes_of(node)
     names = [
         _floats(ctx, node, place, axis) for place, axis in zip(form.tensors, axes, strict=False)
     ]  # the nodes, and the tensor that they make
@@ -94,9 +103,6 @@ def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         part, bias = _made(ctx, node, "DequantizeLinear", [node.input(form.bias), name], axis=-1)
         parts.append(part)
         operands.append(bias)
-    attrs = {name: value for name, value in node.attrs.items() if name not in form.left_out}
-    if form.op == "Softmax":  # whose axis behind the last is that of all opsets
-        attrs.setdefault("axis", -1)
     between, y = _made(ctx, node, form.op, operands, **attrs)
     if node.input(form.result):
         last, _ = _made(

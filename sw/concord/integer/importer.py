@@ -39,14 +39,12 @@ class UnquantisedModel(ValueError):
 
 def quantize(ctx: Reading, node: OnnxNode) -> None:
     """QuantizeLinear: codes of an input, or of what stands in front."""
-    from onnx import helper
-
     x, output = node.input(0), node.outputs[0]
     dtype = "uint8"
     if node.input(2):
         dtype = ctx.constant(node.input(2), "zero point").dtype.name
     elif node.attrs.get("output_dtype", 0):
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
+        dtype = _type_name(node.attrs["output_dtype"])
     scheme = ctx.scheme(node, 1, dtype)
     if x in ctx.floats:
         ctx.quantised_input(x, scheme, output)
@@ -56,16 +54,23 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
         ctx.convert(node, ctx.codes(x), scheme, output)
 
 
+def _type_name(number: int) -> str:
+    """The name of an element type of ONNX, such as ``"int8"``."""
+    from onnx import helper
+
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number)).name
+
+
 def dequantize(ctx: Reading, node: OnnxNode) -> None:
     """DequantizeLinear: a constant, or codes with the scale they were made with."""
     x, output = node.input(0), node.outputs[0]
     if x in ctx.constants:
         ctx.weights[output] = _constant_codes(ctx, node)
         return
-    if x in ctx.integers:
+    if x in ctx.types:
         ctx.graph.inputs[x] = x
         if x not in ctx.graph.schemes:
-            ctx.graph.schemes[x] = ctx.scheme(node, 1, ctx.constants[node.input(2)].dtype.name)
+            ctx.graph.schemes[x] = ctx.scheme(node, 1, _type_name(ctx.types[x]))
     codes = ctx.codes(x)
     known = ctx.scheme_of(codes)
     scheme = ctx.scheme(node, 1, f"{'u' if known.low == 0 else ''}int{known.bits}")
@@ -82,7 +87,7 @@ def _constant_codes(ctx: Reading, node: OnnxNode) -> ConstantCodes:
     if not codes.dtype.name.removeprefix("u").startswith("int"):
         raise Refusal(f"codes must be integers, not {codes.dtype}", "quantise to int8")
     scale = ctx.constant(node.input(1), "scale")
-    zero = ctx.constants.get(node.input(2), np.zeros(scale.shape, dtype=np.int64)).astype(np.int64)
+    zero = ctx.zero_point(node, 2, scale)
     axis = int(node.attrs.get("axis", 1)) if scale.size > 1 else None
     shape = [-1 if k == (axis or 0) % max(codes.ndim, 1) else 1 for k in range(codes.ndim)] if scale.size > 1 else []
     bits = int(codes.dtype.name.lstrip("uint"))
@@ -130,7 +135,8 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
     floats = {name: MovedInput(name) for name, kind in values.items() if kind in FLOAT_TYPES}
     graph = IntegerGraph(Path(model).name if isinstance(model, str | Path) else proto.graph.name or "model")
-    ctx = Reading(graph, opset(proto), constants, floats, set(values) - set(floats))
+    types = {name: kind for name, kind in values.items() if name not in floats}
+    ctx = Reading(graph, opset(proto), constants, floats, types)
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:

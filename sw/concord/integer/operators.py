@@ -41,10 +41,11 @@ def _windows(node: OnnxNode, rank: int) -> dict[str, tuple[int, ...]]:
         raise Refusal(f"auto_pad must be NOTSET, not {node.attrs['auto_pad']}", "export with pads")
     if node.attrs.get("ceil_mode", 0):
         raise Refusal("ceil_mode must be 0", "export with pads")
+    pads = [0] * 2 * rank if node.attrs.get("auto_pad") == "VALID" else node.attrs.get("pads", [0] * 2 * rank)
     return {
         "strides": tuple(node.attrs.get("strides", [1] * rank)),
         "dilations": tuple(node.attrs.get("dilations", [1] * rank)),
-        "pads": tuple(node.attrs.get("pads", [0] * 2 * rank)),
+        "pads": tuple(pads),
     }
 
 
@@ -53,6 +54,9 @@ def _bias(ctx: Reading, node: OnnxNode, scale: np.ndarray[Any, np.dtype[np.float
     if not node.input(2):
         return np.zeros(channels, dtype=np.int64)
     bias = ctx.weight(node.input(2), "bias")
+    if bias.offsets.shape not in ((), (1,), (channels,), (1, 1), (1, channels)):
+        shape = list(bias.offsets.shape)
+        raise Refusal(f"bias must be one number for each of {channels} channels, not of shape {shape}", "make it so")
     if not np.allclose(bias.scale, scale.reshape(-1), rtol=_BIAS_TOLERANCE, atol=0):
         raise Refusal("scale of the bias must be the product of those of input and weight", "quantise it to int32 so")
     return np.broadcast_to(bias.offsets.reshape(-1), channels)

@@ -23,40 +23,39 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
     form = form_of(node)
     if form is None:
         return None
-    if node.attrs.get("channels_last", 0):
-        raise Refusal("channels_last must be 0", "export with the channels first")
+    attrs = form.attrs_of(node)
+    if "opset" in node.attrs:  # by which the softmax of an operator on codes goes
+        attrs["opset"] = node.attrs["opset"]
     if not node.input(form.result):
         raise Refusal("must make codes", "give it the scale and the zero point of its result")
-    weight_axis = {"Conv": 0, "Gemm": 0 if node.attrs.get("transB", 0) else 1}.get(form.op, 1)
-    nodes = []
-    operands = [f"{node.name}/operand {place}" for place in form.tensors]
-    for name, place in zip(operands, form.tensors, strict=True):
-        nodes.append(_made("DequantizeLinear", node.inputs[place : place + 3], name, axis=weight_axis))
+    nodes, output = [], node.outputs[0]
+    operands = [f"{output}/operand {place}" for place in form.tensors]
+    for name, place, axis in zip(operands, form.tensors, form.axes_of(node), strict=False):
+        nodes.append(_made("DequantizeLinear", node.inputs[place : place + 3], name, axis=axis))
     if form.bias is not None and node.input(form.bias):
         scales = (ctx.constant(node.input(place + 1), "scale").reshape(-1) for place in form.tensors)
         first, second = scales
-        scale = f"{node.name}/scale of the bias"
+        scale = f"{output}/scale of the bias"
         ctx.constants[scale] = np.float32(node.attrs.get("alpha", 1.0)) * first * second
-        operands.append(f"{node.name}/bias")
+        operands.append(f"{output}/bias")
         nodes.append(_made("DequantizeLinear", [node.input(form.bias), scale], operands[-1], axis=0))
-    attrs = {name: value for name, value in node.attrs.items() if name != "channels_last"}
-    result = f"{node.name}/result"
+    result = f"{output}/result"
     nodes.append(_made(form.op, operands, result, name=node.name, **attrs))
-    nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], node.outputs[0], first=result))
+    nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], output, first=result))
     return nodes
 
 
 def _concat(node: OnnxNode) -> list[OnnxNode]:
     """Concat, whose result has the first scale and zero point; each operand has its own behind it."""
-    places = range(2, len(node.inputs), 3)
-    operands = [f"{node.name}/operand {place}" for place in places]
+    places, output = range(2, len(node.inputs), 3), node.outputs[0]
+    operands = [f"{output}/operand {place}" for place in places]
     nodes = [
         _made("DequantizeLinear", node.inputs[place : place + 3], name)
         for place, name in zip(places, operands, strict=True)
     ]
-    result = f"{node.name}/result"
+    result = f"{output}/result"
     nodes.append(_made("Concat", operands, result, name=node.name, axis=node.attrs["axis"]))
-    return [*nodes, _made("QuantizeLinear", node.inputs[:2], node.outputs[0], first=result)]
+    return [*nodes, _made("QuantizeLinear", node.inputs[:2], output, first=result)]
 
 
 def _made(op: str, inputs: Sequence[str], output: str, *, name: str = "", first: str = "", **attrs: Any) -> OnnxNode:

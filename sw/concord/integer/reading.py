@@ -109,8 +109,8 @@ class Reading:
         Of the model, by name.
     floats : dict of str to MovedInput
         Inputs of the model that are floats, as they are or moved.
-    integers : set of str
-        Inputs of the model that are integers.
+    types : dict of str to int
+        Element types of ONNX of the other inputs of the model.
     decoded : dict of str to str
         Float tensors that DequantizeLinear makes: the tensor of codes.
     weights : dict of str to ConstantCodes
@@ -123,7 +123,7 @@ class Reading:
     opset: int
     constants: dict[str, NDArray[Any]]
     floats: dict[str, MovedInput]
-    integers: set[str]
+    types: dict[str, int]
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)
@@ -134,19 +134,25 @@ class Reading:
             raise Refusal(f"{what} must be a constant, not {name!r}", "fold constants, as onnxsim does")
         return self.constants[name]
 
+    def zero_point(self, node: OnnxNode, place: int, scale: NDArray[Any]) -> Integers:
+        """The zero point at an operand of a node, or as many zeros as there are scales; ``Refusal`` if it varies."""
+        name = node.input(place)
+        numbers = self.constant(name, "zero point") if name else np.zeros(scale.shape)
+        return numbers.astype(np.int64)
+
     def scheme(self, node: OnnxNode, place: int, dtype: str) -> UniformAffine:
         """The scheme of codes of a type, from the scale at an operand of a node and the zero point behind it."""
         match = re.fullmatch(r"(u?)int(\d+)", dtype)
         if match is None or int(match[2]) > 16:
             raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
         scale = self.constant(node.input(place), "scale")
-        zero = self.constants.get(node.input(place + 1), np.zeros(1, dtype=np.int64))
+        zero = self.zero_point(node, place + 1, scale)
         if scale.size != 1:
             raise Refusal("activations must have one scale", "quantise weights alone per channel")
         if scale.dtype != np.float32 or not 0 < scale.item() < np.inf:
             raise Refusal(f"scale must be a positive float32 number, not {scale.item()!r} of {scale.dtype}")
         codes = CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED
-        return UniformAffine(int(match[2]), float(scale.item()), int(zero.astype(np.int64).item()), codes)
+        return UniformAffine(int(match[2]), float(scale.item()), int(zero.item()), codes)
 
     def codes(self, name: str) -> str:
         """The tensor of codes that stands for a float tensor, or that a name is of."""
@@ -160,6 +166,8 @@ class Reading:
             return output
         if self.graph.tensor(name) in self.graph.schemes:
             return self.graph.tensor(name)
+        if name in self.types:
+            raise Refusal(f"must read what DequantizeLinear makes of the input {name!r}", "move it behind that")
         raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
 
     def weight(self, name: str, what: str) -> ConstantCodes:

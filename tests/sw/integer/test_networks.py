@@ -113,6 +113,10 @@ def quantise(x, y="y", scale="s", zero="z"):
     return [node("QuantizeLinear", [x, scale, zero], [f"{y}q"]), node("DequantizeLinear", [f"{y}q", scale, zero], [y])]
 
 
+#: A dense layer's weight.
+DENSE = [node("DequantizeLinear", ["w", "t"], ["v"])]
+
+
 @pytest.mark.parametrize(
     "nodes, reason",
     [
@@ -127,12 +131,29 @@ def quantise(x, y="y", scale="s", zero="z"):
         ([node("Relu", ["d"], ["a"]), *quantise("a", scale="many")], "activations must have one scale"),
         ([node("Relu", ["d"], ["a"]), *quantise("a", zero="wide")], "at most 16 bits, not int32"),
         ([node("DequantizeLinear", ["q", "t", "z"], ["y"])], "must be those of QuantizeLinear"),
+        (
+            [node("DequantizeLinear", ["w", "t", "more"], ["v"]), node("MatMul", ["d", "v"], ["a"]), *quantise("a")],
+            "DequantizeLinear 'v': zero point must be a constant, not 'more'",
+        ),
+        (
+            [node("Flatten", ["more"], ["a"], name="flat"), node("DequantizeLinear", ["a", "s", "z"], ["y"])],
+            "Flatten 'flat': must read what DequantizeLinear makes of the input 'more'; move it behind that",
+        ),
+        *[([*DENSE, node("DequantizeLinear", [f"bias of {shape}", "product"], ["c"]),
+           node("Gemm", ["d", "v", "c"], ["a"], name="dense"), *quantise("a")],
+           f"Gemm 'dense': bias must be one number for each of 3 channels, not of shape {shape}")
+          for shape in ([3, 1], [2, 3], [2])],
     ],
 )  # fmt: skip
 def test_what_is_not_on_codes_is_refused(nodes, reason):
-    constants = {"many": np.float32([1, 2]), "wide": np.int32(0), "t": np.float32(0.2)}
+    constants = {"many": np.float32([1, 2]), "wide": np.int32(0), "t": np.float32(0.2), "w": np.ones((4, 3), np.int8),
+                 "product": np.float32(0.1) * np.float32(0.2)}  # fmt: skip
+    constants |= {f"bias of {[*shape]}": np.zeros(shape, np.int32) for shape in ((3, 1), (2, 3), (2,))}
+    proto = pairs(*nodes, constants=constants)
+    if any("more" in item.input for item in nodes):
+        proto.graph.input.append(info("more", [], TensorProto.INT8))
     with pytest.raises(integer.UnquantisedModel, match="cannot be executed in integers") as refusal:
-        integer.load(pairs(*nodes, constants=constants))
+        integer.load(proto)
     assert [reason in text for text in refusal.value.reasons] == [True]
 
 
@@ -217,6 +238,26 @@ def test_inputs_are_codes_or_floats():
                            ({"x": [[np.nan]]}, "must be numbers")):  # fmt: skip
         with pytest.raises(ValueError, match=reason):
             network.run(inputs)
+
+
+@pytest.mark.parametrize("kind, code", [("UINT8", np.uint8), ("INT8", np.int8)])
+def test_codes_without_a_zero_point(kind, code):
+    """Those of an input have its type."""
+    proto = model([node("DequantizeLinear", ["x", "s"], ["d"]), node("Relu", ["d"], ["a"]), *quantise("a", zero="")],
+                  {}, ("yq",), {"s": np.float32(0.1)})  # fmt: skip
+    proto.graph.input.append(info("x", ["N", 3], getattr(TensorProto, kind)))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
+    assert integer.load(proto).run({"x": np.array([[90, 7, 0]], code)})["yq"].tolist() == [[90, 7, 0]]
+
+
+def test_nodes_of_one_name():
+    """Names say nothing: the second node has a constant where the first one has a tensor."""
+    nodes = [node("QLinearAdd", [a, "s", "z", b, "s", "z", "s", "z"], [y], name="sum", domain="com.microsoft")
+             for a, b, y in (("q", "q", "r"), ("r", "c", "p"))]  # fmt: skip
+    proto = pairs(*nodes, node("DequantizeLinear", ["p", "s", "z"], ["y"]), constants={"c": np.uint8([5, 6, 7, 8])},
+                  domains=("com.microsoft",))  # fmt: skip
+    x = np.uint8([[3, 4, 5, 6]])
+    assert integer.load(proto).run({"x": x})["y"].tolist() == [[5, 8, 11, 14]]
 
 
 def test_an_accumulator_that_may_overflow_is_named():

@@ -185,6 +185,7 @@ def test_a_tensor_and_a_constant(draw, op):
         ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0], "count_include_pad": 1}),
         ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0]}),
         ((2, 3, 8, 9), {"kernel_shape": [8, 9]}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0], "auto_pad": "VALID"}),
         ((2, 3, 30), {"kernel_shape": [7], "strides": [3], "pads": [2, 3]}),
     ],
 )
@@ -209,11 +210,13 @@ def test_means(draw):
 
 
 @pytest.mark.parametrize("shape, attrs", [((40, 10), {"opset": 13}), ((3, 4, 5), {"opset": 13, "axis": 1}),
-                                          ((6, 3, 4), {"opset": 11, "axis": 1})])  # fmt: skip
+                                          ((6, 3, 4), {"opset": 11, "axis": 1}),
+                                          ((6, 3, 4), {"opset": 11})])  # fmt: skip
 def test_shares(draw, shape, attrs):
+    """Without an axis it is along the last one, with the rules of any opset."""
     scheme = draw.scheme("y", 0.1)
     draw.constants["y zero"] = np.asarray(draw.ends.min, draw.dtype)
-    assert draw.different("QLinearSoftmax", [*draw.tensor("x", shape), *scheme], **{"axis": -1, **attrs}) == 0
+    assert draw.different("QLinearSoftmax", [*draw.tensor("x", shape), *scheme], **attrs) == 0
 
 
 @pytest.mark.parametrize("op, attrs", [("QLinearLeakyRelu", {"alpha": 0.3}), ("QLinearSigmoid", {})])
