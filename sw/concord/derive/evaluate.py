@@ -234,14 +234,14 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothi
         raise ValueError(f"source of {node.output.name} must be finite")
     x = np.ldexp(binary16.decode(bits), BINARY16_FRAC).astype(np.int64).astype(object)
     low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
-    weight = np.ldexp(node.weight, -low).astype(np.int64).astype(object)
+    weight = _multiples(node.weight, low)
     if isinstance(node, ir.Depthwise):
         products = np.moveaxis(x * weight, -2, -1)
     else:
         products = x[..., None, :] * weight
     terms = np.add.reduceat(products, node.starts, axis=-1) if node.register else products.sum(axis=-1)
     if node.offset is not None:
-        terms = terms + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << BINARY16_FRAC)
+        terms = terms + (_multiples(node.offset, low) << BINARY16_FRAC)
     shift = node.frac + low - BINARY16_FRAC
     on_grid = terms << shift if shift >= 0 else terms // (1 << -shift)
     if shift < 0 and (terms != on_grid << -shift).any():
@@ -260,6 +260,11 @@ def least(values: FloatArray) -> int:
         return 0
     whole = np.ldexp(mantissa, 53).astype(np.int64)
     return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
+
+
+def _multiples(values: FloatArray, low: int) -> npt.NDArray[Any]:
+    """Multiples of ``2**low`` as Python integers, of any size."""
+    return np.asarray(np.frompyfunc(int, 1, 1)(np.ldexp(values, -low)))
 
 
 def _elementwise(node: ir.Elementwise, xs: list[ir.Bits], raised: Note) -> ir.Bits:

@@ -21,6 +21,7 @@ from concord.frontend import import_model
 from concord.golden import binary16, blocks, table
 from concord.golden.accumulate import round_grid
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F, TINY
 from support import compiled_nets, random_models
 from support.compiled_nets import ROOMY
@@ -518,6 +519,65 @@ def test_sums_of_channels_of_different_sizes(sign, tmp_path):
     x[:, 3] = 127.0 * np.exp2(-np.arange(24.0))[:, None]
     x[:, 3, 1] *= -1
     compare(model, {"input:0": np.clip(x * 2.0**5, -65504, 65504)}, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
+def test_offsets_of_more_than_64_bits(kind, tmp_path):
+    """In the unit of a sum."""
+    m = Maker()
+    block = m.quantise(m.input((4, 3)), (3,))
+    weight = m.rng.integers(-127, 128, (4, 3))
+    offset = np.array([1024.0, -1024.0 + 2.0**-40, 3.0])
+    how = {"offset": offset, "exponent": -45, "width": 100, "frac": 60, "unit": -60, "bound": 2.0**12}
+    if kind is ir.MatMul:
+        model = m.model(m.product(kind, block, weight[:3], (4, 3), **how))
+    else:
+        model = m.model(m.product(kind, block, weight, (3,), **how))
+    compare(model, finite(samples(model, 20, seed=7)), tmp_path)
+
+
+def test_offsets_that_are_too_far_apart_are_refused():
+    m = Maker()
+    offset = np.array([2.0**21, 2.0**-42])
+    block = m.quantise(m.input((3,)), (3,))
+    model = m.model(m.product(ir.MatMul, block, np.ones((2, 3)), (2,), offset, width=80, frac=50, bound=2.0**22))
+    with pytest.raises(ValueError, match="offsets of first must be within 63 bits of each other in C"):
+        c_files(model, "net")
+
+
+RESULTS = {
+    "dynamic": {"form": BlockFormat(8, 4, -4, 9)},
+    "wide": {"form": BlockFormat(12, 4, -15, 9)},
+    "static": {"form": BlockFormat(8, 4, -15, 9), "mode": ExponentMode.STATIC, "exp": -6},
+}
+
+
+@pytest.mark.parametrize("start", ["zeros", "constant", "blocks"])
+@pytest.mark.parametrize("result", RESULTS)
+def test_recurrences_that_begin_with_other_blocks(result, start, tmp_path):
+    """The first iteration reads other exponents than the others."""
+    m = Maker()
+    x, state, entry, final = m.input((3, 4)), m.value((4,)), m.value((4,)), m.value((4,))
+    if start == "blocks":
+        form = BlockFormat(8, 4, -24, 9)
+        first = m.add(ir.Quantise, (4,), x=m.input((4,)), form=form, blocks=(4,), peaks=(0.0,))
+    else:
+        data = binary16.encode(np.zeros(4) if start == "zeros" else np.array([1.0, -3.0, 0.0, 0.5]))
+        first = m.add(ir.Constant, (4,), batched=False, data=data)
+    before, m.nodes = m.nodes, []
+    weight = m.rng.integers(-127, 128, (4, 4))
+    total = m.apply(Op.VV_ADD, m.product(ir.MatMul, state, weight, (4,), frac=40, width=58), entry)
+    blocks_of = m.add(ir.Quantise, (4,), x=total, blocks=(4,), peaks=(0.0,), **RESULTS[result])
+    body, m.nodes = ir.Body(tuple(m.nodes)), before
+    carried = (ir.Carried(first, state, blocks_of, final),)
+    m.nodes.append(ir.Loop(output=final, count=3, body=body, carried=carried, scanned=(ir.Scanned(x, entry),)))
+    model = m.model(final)
+    rng = np.random.default_rng(1)
+    sizes = np.exp2(rng.integers(-24, 2, (40, 1)))
+    inputs = {model.names[value.name]: rng.normal(size=(40, *value.shape)) for value in model.inputs}
+    compare(model, {name: x * (sizes if x.ndim == 2 else sizes[..., None]) for name, x in inputs.items()}, tmp_path)
+    as_blocks = start == "zeros" or (start == "constant" and result != "static")
+    assert ("_initial[]" in (tmp_path / "net.c").read_text()) == as_blocks
 
 
 _SEVERAL = """

@@ -469,7 +469,9 @@ def _starts_as(view: View, layout: StoredBlocks) -> bool:
     if view.identity and view.sources[0].data is not None:
         return constant_codes(view.sources[0].data, layout) is not None
     blocks = block_view(view)
-    return blocks is not None and blocks.sizes == layout.sizes and blocks.layout.kind == layout.kind
+    if blocks is None or blocks.sizes != layout.sizes or blocks.layout.kind != layout.kind:
+        return False
+    return layout.least <= blocks.layout.least and blocks.layout.greatest <= layout.greatest
 
 
 def local_values(made: CPlan) -> set[CArray]:

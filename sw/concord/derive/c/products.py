@@ -190,7 +190,8 @@ class SumPlan:
     register_ends : tuple
         Patterns of sums that leave it, above and below, and whether they count as cut off.
     offset : list of int or None
-        In units.
+        In units of ``2**(unit + offset_shift)``.
+    offset_shift : int
     """
 
     unit: int
@@ -200,14 +201,16 @@ class SumPlan:
     register: int | None
     register_ends: tuple[tuple[int, bool], tuple[int, bool]]
     offset: list[int] | None
+    offset_shift: int
 
 
 def sum_plan(node: ir.Products, weights: WeightArrays, layout: StoredBlocks) -> SumPlan:
-    """The plan of a product; ``ValueError`` if it takes more than two words."""
+    """The plan of a product; ``ValueError`` if it takes more than two words, or its offset more than one."""
     name = node.layer or node.output.name
     unit = layout.least + int(weights.exponents.min(initial=0))
-    if node.offset is not None and node.offset.any():
-        unit = min(unit, least(node.offset))
+    constant = node.offset if node.offset is not None and node.offset.any() else None
+    if constant is not None:
+        unit = min(unit, least(constant))
     unit = min(unit, -node.frac) if node.register else unit
     bits = int(np.ceil(np.log2(max(node.bound, 2.0**-60)))) - unit + 1
     shift = layout.greatest + int(weights.exponents.max(initial=0)) - unit
@@ -223,10 +226,15 @@ def sum_plan(node: ir.Products, weights: WeightArrays, layout: StoredBlocks) -> 
     if node.register:
         top = 1 << node.register - 1
         register_ends = (_rounded(top, node), _rounded(-top - 1, node))
-    offset = None
-    if node.offset is not None and node.offset.any():
-        offset = [int(x) for x in np.ldexp(node.offset, -unit).astype(np.int64).reshape(-1)]
-    return SumPlan(unit, wide, limit if cut else None, (ends[0][0], ends[1][0]), register, register_ends, offset)
+    offset, offset_shift = None, 0
+    if constant is not None:
+        offset_shift = least(constant) - unit
+        offset = [int(x) for x in np.ldexp(constant, -least(constant)).reshape(-1)]
+        if max(map(abs, offset)) >= 1 << 63:
+            raise ValueError(f"offsets of {name} must be within 63 bits of each other in C")
+    return SumPlan(
+        unit, wide, limit if cut else None, (ends[0][0], ends[1][0]), register, register_ends, offset, offset_shift
+    )
 
 
 def _rounded(total: int, node: ir.Products) -> tuple[int, bool]:
@@ -242,6 +250,9 @@ def constant_codes(data: ir.Bits, layout: StoredBlocks) -> tuple[Ids, Ids] | Non
     values = binary16.decode(data).reshape(-1, data.shape[-1])
     begins = np.cumsum([0, *layout.sizes[:-1]])
     made = _mantissas(values, begins, layout.mant - 1)
-    if made is None or made[1].min(initial=layout.least) < layout.least or made[1].max(initial=0) > layout.greatest:
+    if made is None:
         return None
-    return made
+    codes, exponents = made
+    exponents = np.where(np.maximum.reduceat(np.abs(codes), begins, axis=1), exponents, layout.least)
+    inside = (exponents >= layout.least) & (exponents <= layout.greatest)
+    return (codes, exponents) if inside.all() else None

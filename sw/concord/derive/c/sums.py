@@ -121,9 +121,9 @@ class ProductCode:
         """An empty sum."""
         return "{0, 0}" if self.how.wide else "0"
 
-    def sum_of(self, text: str) -> str:
-        """An integer as a sum."""
-        return f"wide_scaled({text}, 0)" if self.how.wide else f"(uint64_t){text}"
+    def sum_of_offset(self, text: str) -> str:
+        """An element of the offset as a sum."""
+        return self.scaled(text, str(self.how.offset_shift))
 
     def sign(self, total: str) -> str:
         """Whether a sum is negative."""
@@ -183,7 +183,7 @@ def sum_function(node: ir.MatMul, product: ProductCode, source: SourceRow, unit:
     """The name of a function that adds up the products of a sum."""
     name, lines, weights, how = unit.names.new(word, "sum"), CodeLines(), product.weights, product.how
     dot = source.dot(weights)
-    lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of('offset')};")
+    lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of_offset('offset')};")
     if how.register is not None:
         _ended(node, product, dot, lines)
     else:
@@ -237,7 +237,7 @@ def channel_sums(
         lines.add(f"int32_t end[{size}] = {{0}};")
     if product.offset is not None:
         with lines.loop("c", size):
-            lines.add(f"total[c] = {product.sum_of(f'{product.offset}[{at} + c]')};")
+            lines.add(f"total[c] = {product.sum_of_offset(f'{product.offset}[{at} + c]')};")
     spread = 32 - _PRODUCT_BITS - (taps - 1).bit_length()
     if not ended and not product.how.wide and {source.stored, product.weights.kind} == {"int8"} and spread > 0:
         arrays = [f"x + {at}", f"e + {block}", f"{product.codes} + {at}", f"{product.exponents} + {run}"]
