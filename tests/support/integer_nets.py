@@ -42,11 +42,11 @@ class Samples(CalibrationDataReader):
         return next(self.rows, None)
 
 
-def quantised(folder, proto, x, **options):
-    """The model as ONNX Runtime quantises it with the samples ``x``, per channel."""
+def quantised(folder, proto, x, per_channel=True, **options):
+    """The model as ONNX Runtime quantises it with the samples ``x``."""
     source, target = folder / "floats.onnx", folder / "quantised.onnx"
     source.write_bytes(proto.SerializeToString())
-    quantize_static(source, target, Samples(proto.graph.input[0].name, x), per_channel=True, **options)
+    quantize_static(source, target, Samples(proto.graph.input[0].name, x), per_channel=per_channel, **options)
     return load(target)
 
 

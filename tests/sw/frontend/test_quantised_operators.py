@@ -4,60 +4,29 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper, load
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic
 
 import concord
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run
 from concord.prove import prove
+from support.integer_nets import quantised, small_network
 from support.onnx_models import floats, info, ints, model, node, ops
 
 SHAPE = (1, 3, 8, 8)
 
 
-def network():
-    """Convolutions with a sum beside them, pooling, a mean and a dense layer."""
-    constants = {
-        "w1": floats(8, 3, 3, 3) / 4, "b1": floats(8), "w2": floats(8, 8, 3, 3) / 8, "b2": floats(8),
-        "w3": floats(8, 5) / 3, "b3": floats(5), "flat": ints(0, -1),
-    }  # fmt: skip
-    nodes = [
-        node("Conv", ["x", "w1", "b1"], ["a"], pads=[1] * 4),
-        node("Relu", ["a"], ["b"]),
-        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
-        node("Conv", ["c", "w2", "b2"], ["d"], pads=[1] * 4),
-        node("Add", ["c", "d"], ["e"]),
-        node("LeakyRelu", ["e"], ["f"], alpha=0.2),
-        node("GlobalAveragePool", ["f"], ["g"]),
-        node("Reshape", ["g", "flat"], ["h"]),
-        node("Gemm", ["h", "w3", "b3"], ["i"]),
-        node("Sigmoid", ["i"], ["y"]),
-    ]
-    return model(nodes, {"x": SHAPE}, constants=constants)
-
-
-class Samples(CalibrationDataReader):
-    def __init__(self, x):
-        self.rows = iter({"x": row[None]} for row in x)
-
-    def get_next(self):
-        return next(self.rows, None)
-
-
-def quantised_model(folder, proto, **options):
-    path = folder / "quantised.onnx"
-    x = np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
-    (folder / "floats.onnx").write_bytes(proto.SerializeToString())
-    quantize_static(folder / "floats.onnx", path, Samples(x), quant_format=QuantFormat.QOperator, **options)
-    return load(path), x
+@pytest.fixture
+def x():
+    return np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
-def test_a_network_of_integers(tmp_path, kind, per_channel):
+def test_a_network_of_integers(tmp_path, x, kind, per_channel):
     """Results are those of ONNX Runtime but for a step of the codes; on the NPU they are near."""
-    proto, x = quantised_model(tmp_path, network(), activation_type=kind, weight_type=QuantType.QInt8,
-                               per_channel=per_channel)  # fmt: skip
+    options = {"activation_type": kind, "weight_type": QuantType.QInt8, "quant_format": QuantFormat.QOperator}
+    proto = quantised(tmp_path, small_network(), x, per_channel=per_channel, **options)
     kinds = {item.op_type for item in proto.graph.node}
     assert {"QLinearConv", "QLinearAdd", "QGemm", "QLinearGlobalAveragePool", "QLinearSigmoid"} <= kinds
     session = onnxruntime.InferenceSession(proto.SerializeToString())
@@ -71,14 +40,13 @@ def test_a_network_of_integers(tmp_path, kind, per_channel):
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
-def test_a_network_that_is_quantised_while_it_runs(tmp_path, kind, per_channel):
+def test_a_network_that_is_quantised_while_it_runs(tmp_path, x, kind, per_channel):
     """Products are those of the floats: the NPU rounds inputs by exponents of their own, instead of scales."""
-    (tmp_path / "floats.onnx").write_bytes(network().SerializeToString())
+    (tmp_path / "floats.onnx").write_bytes(small_network().SerializeToString())
     quantize_dynamic(tmp_path / "floats.onnx", tmp_path / "net.onnx", weight_type=kind, per_channel=per_channel)
     proto = load(tmp_path / "net.onnx")
     kinds = {item.op_type for item in proto.graph.node}
     assert {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"} <= kinds
-    x = np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
     assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.02
