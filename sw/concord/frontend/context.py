@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -42,6 +42,12 @@ class OnnxNode:
     def input(self, index: int) -> str:
         """Name of an input; empty if it is left out."""
         return self.inputs[index] if index < len(self.inputs) else ""
+
+
+def unused_name(stem: str, taken: Collection[str]) -> str:
+    """The stem, with a number behind it if it is taken."""
+    names = (stem if k == 0 else f"{stem}.{k}" for k in range(len(taken) + 1))
+    return next(name for name in names if name not in taken)
 
 
 def _text(value: Any) -> Any:
@@ -112,8 +118,7 @@ class Context:
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""
-        names = (stem if k == 0 else f"{stem}.{k}" for k in range(len(self.taken) + 1))
-        name = next(name for name in names if name not in self.taken)
+        name = unused_name(stem, self.taken)
         self.taken.add(name)
         return name
 

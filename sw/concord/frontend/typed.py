@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from concord.frontend.context import OnnxNode
+from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.load import load, opset
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import TensorTypes
@@ -223,11 +223,8 @@ def _insert(proto: Any, places: _Places, conversion: Conversion) -> str:
     """Let the readers of a conversion read a new node, which follows the node that writes the tensor."""
     from onnx import helper
 
-    stem = f"{conversion.tensor}/narrow"
     taken = places.names | {name for node in places.nodes for name in (*node.input, node.name)}
-    name = next(
-        name for k in range(len(taken) + 1) if (name := stem if k == 0 else f"{stem}.{k}") not in taken
-    )  # fmt: skip
+    name = unused_name(f"{conversion.tensor}/narrow", taken)
     wanted = set(conversion.readers)
     for node, index, inputs in places.edges(conversion):
         if inputs & wanted:

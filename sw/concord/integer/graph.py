@@ -51,6 +51,8 @@ class IntegerGraph:
         In an order in which each can be computed.
     aliases : dict of str to str
         Further names of tensors: codes of the model that are others unchanged.
+    shapes : dict of str to tuple
+        Of the inputs of the model, by their names; ``None`` is a size that is open.
     """
 
     name: str
@@ -59,6 +61,7 @@ class IntegerGraph:
     outputs: dict[str, str] = field(default_factory=dict)
     operations: list[IntegerOperation] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
+    shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
 
     def tensor(self, name: str) -> str:
         """The tensor that a name stands for."""

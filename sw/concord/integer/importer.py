@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import FLOAT_TYPES, input_values, live_order, opset
+from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
 from concord.integer.graph import IntegerGraph
@@ -133,10 +133,13 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     constants = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
     values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
+    dims = {value.name: value.type.tensor_type.shape.dim for value in input_values(proto)}
     floats = {name: MovedInput(name) for name, kind in values.items() if kind in FLOAT_TYPES}
     graph = IntegerGraph(Path(model).name if isinstance(model, str | Path) else proto.graph.name or "model")
     types = {name: kind for name, kind in values.items() if name not in floats}
-    ctx = Reading(graph, opset(proto), constants, floats, types)
+    graph.shapes.update({name: tuple(dim.dim_value if is_fixed(dim) else None for dim in dims[name]) for name in dims})
+    names = {*constants, *values, *(name for node in nodes for name in node.outputs)}
+    ctx = Reading(graph, opset(proto), constants, floats, types, names)
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:

@@ -30,7 +30,7 @@ class IntegerNetwork:
     graph : IntegerGraph
         What is computed.
     tables : TransferSet
-        The tables of its point-wise functions by the names of their nodes, equal ones once.
+        The tables of its point-wise functions by the tensors that they make, equal ones once.
     """
 
     graph: IntegerGraph
@@ -56,14 +56,16 @@ class IntegerNetwork:
         Raises
         ------
         ValueError
-            If inputs are missing or unknown, or are no codes.
+            If inputs are missing or unknown, have another shape than in the model behind the samples, or are no codes.
+        TypeError
+            If an input has neither floats nor integers.
         OverflowError
             If an accumulator does not fit 32 bits.
         """
         graph = self.graph
         if set(inputs) != set(graph.inputs):
             raise ValueError(f"inputs must be {sorted(graph.inputs)}, not {sorted(inputs)}")
-        start = {tensor: _codes(inputs[name], graph.schemes[tensor]) for name, tensor in graph.inputs.items()}
+        start = {tensor: self._codes(name, inputs[name]) for name, tensor in graph.inputs.items()}
         values: dict[str, Integers] = {}
         results = graph.compute(start, values.__setitem__) if every else graph.compute(start)
         if every:
@@ -73,6 +75,18 @@ class IntegerNetwork:
     def scheme(self, name: str) -> UniformAffine:
         """What the codes of a tensor stand for, by its name in the model."""
         return self.graph.schemes[self.graph.outputs.get(name, self.graph.tensor(name))]
+
+    def _codes(self, name: str, values: ArrayLike) -> Integers:
+        """Codes of an input: as they are, or of floats as QuantizeLinear makes them."""
+        array, shape, scheme = np.asarray(values), self.graph.shapes[name], self.graph.schemes[self.graph.inputs[name]]
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"{name} must be an array of floats or of codes, not of {array.dtype}")
+        if array.ndim != len(shape) or any(
+            size not in (None, n) for n, size in zip(array.shape[1:], shape[1:], strict=True)
+        ):
+            wanted = ", ".join(["samples", *("any" if size is None else str(size) for size in shape[1:])])
+            raise ValueError(f"{name} must have shape [{wanted}], not {list(array.shape)}")
+        return scheme.check(array).astype(np.int64) if array.dtype.kind in "iu" else codes_of_floats(array, scheme)
 
     @property
     def wide_sums(self) -> dict[str, int]:
@@ -111,11 +125,3 @@ def load(
         if isinstance(operation, CodeTable):
             tables.add(operation.output, operation.table)
     return IntegerNetwork(graph, tables)
-
-
-def _codes(values: ArrayLike, scheme: UniformAffine) -> Integers:
-    """Codes of an input: as they are, or of floats as QuantizeLinear makes them."""
-    array = np.asarray(values)
-    if array.dtype.kind in "iu":
-        return scheme.check(array).astype(np.int64)
-    return codes_of_floats(array, scheme)

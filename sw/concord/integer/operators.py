@@ -114,32 +114,28 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
 
 def add(ctx: Reading, node: OnnxNode) -> None:
     """Add of two tensors of codes."""
-    names = [ctx.codes(node.input(k)) for k in range(2)]
-    sources = [ctx.scheme_of(name) for name in names]
-
-    def make(target: CodeTarget) -> list[IntegerOperation]:
-        a, b = (np.float32(source.scale) / target.scale for source in sources)
-        total = CodeSum(
-            name=node.name, inputs=(names[0], names[1]), output=target.name, ratios=(a, b),
-            zeros=(sources[0].zero, sources[1].zero), zero_point=target.scheme.zero, low=target.low, high=target.high,
-        )  # fmt: skip
-        return [total]
-
-    ctx.open[node.outputs[0]] = Unquantised(make)
+    _of_two(ctx, node, CodeSum, lambda a, b, y: {"ratios": (a / y, b / y)})
 
 
 def mul(ctx: Reading, node: OnnxNode) -> None:
     """Mul of two tensors of codes."""
+    _of_two(ctx, node, CodeProduct, lambda a, b, y: {"ratio": a * b / y})
+
+
+def _of_two(
+    ctx: Reading, node: OnnxNode, kind: Any, settings: Callable[[np.float32, np.float32, np.float32], dict[str, Any]]
+) -> None:
+    """An operation of two tensors; ``settings`` makes its parameters of the scales of both and of the result."""
     names = [ctx.codes(node.input(k)) for k in range(2)]
     first, second = (ctx.scheme_of(name) for name in names)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        product = CodeProduct(
-            name=node.name, inputs=(names[0], names[1]), output=target.name, zeros=(first.zero, second.zero),
-            ratio=np.float32(first.scale) * np.float32(second.scale) / target.scale, zero_point=target.scheme.zero,
-            low=target.low, high=target.high,
+        operation = kind(
+            name=node.name, inputs=tuple(names), output=target.name, zeros=(first.zero, second.zero),
+            zero_point=target.scheme.zero, low=target.low, high=target.high,
+            **settings(np.float32(first.scale), np.float32(second.scale), target.scale),
         )  # fmt: skip
-        return [product]
+        return [operation]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 
@@ -196,7 +192,7 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
         for k, name in enumerate(names):
             part = name
             if ctx.scheme_of(name) != target.scheme:
-                part = f"{target.name}/{k}"
+                part = ctx.unique(f"{target.name}/{k}")
                 operations.append(ctx.table(f"{node.name}/{k}", name, (), target.scheme, part))
                 ctx.graph.schemes[part] = target.scheme
             parts.append(part)
@@ -280,8 +276,8 @@ def _moved_name(ctx: Reading, node: OnnxNode) -> str:
     output = str(node.outputs[0])
     if node.input(0) not in ctx.decoded:
         return output
-    ctx.decoded[output] = f"{output}/codes"
-    return f"{output}/codes"
+    ctx.decoded[output] = ctx.unique(f"{output}/codes")
+    return ctx.decoded[output]
 
 
 def movement(ctx: Reading, node: OnnxNode) -> None:

@@ -19,7 +19,7 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
     ``None`` if the node is no operator on codes.
     """
     if node.op == "QLinearConcat" and node.proto.domain == MICROSOFT:
-        return _concat(node)
+        return _concat(ctx, node)
     form = form_of(node)
     if form is None:
         return None
@@ -29,31 +29,31 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
     if not node.input(form.result):
         raise Refusal("must make codes", "give it the scale and the zero point of its result")
     nodes, output = [], node.outputs[0]
-    operands = [f"{output}/operand {place}" for place in form.tensors]
+    operands = [ctx.unique(f"{output}/operand {place}") for place in form.tensors]
     for name, place, axis in zip(operands, form.tensors, form.axes_of(node), strict=False):
         nodes.append(_made("DequantizeLinear", node.inputs[place : place + 3], name, axis=axis))
     if form.bias is not None and node.input(form.bias):
         scales = (ctx.constant(node.input(place + 1), "scale").reshape(-1) for place in form.tensors)
         first, second = scales
-        scale = f"{output}/scale of the bias"
+        scale = ctx.unique(f"{output}/scale of the bias")
         ctx.constants[scale] = np.float32(node.attrs.get("alpha", 1.0)) * first * second
-        operands.append(f"{output}/bias")
+        operands.append(ctx.unique(f"{output}/bias"))
         nodes.append(_made("DequantizeLinear", [node.input(form.bias), scale], operands[-1], axis=0))
-    result = f"{output}/result"
+    result = ctx.unique(f"{output}/result")
     nodes.append(_made(form.op, operands, result, name=node.name, **attrs))
     nodes.append(_made("QuantizeLinear", node.inputs[form.result : form.result + 2], output, first=result))
     return nodes
 
 
-def _concat(node: OnnxNode) -> list[OnnxNode]:
+def _concat(ctx: Reading, node: OnnxNode) -> list[OnnxNode]:
     """Concat, whose result has the first scale and zero point; each operand has its own behind it."""
     places, output = range(2, len(node.inputs), 3), node.outputs[0]
-    operands = [f"{output}/operand {place}" for place in places]
+    operands = [ctx.unique(f"{output}/operand {place}") for place in places]
     nodes = [
         _made("DequantizeLinear", node.inputs[place : place + 3], name)
         for place, name in zip(places, operands, strict=True)
     ]
-    result = f"{output}/result"
+    result = ctx.unique(f"{output}/result")
     nodes.append(_made("Concat", operands, result, name=node.name, axis=node.attrs["axis"]))
     return [*nodes, _made("QuantizeLinear", node.inputs[:2], output, first=result)]
 

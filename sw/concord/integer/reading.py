@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.frontend.context import OnnxNode
+from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
@@ -111,6 +111,8 @@ class Reading:
         Inputs of the model that are floats, as they are or moved.
     types : dict of str to int
         Element types of ONNX of the other inputs of the model.
+    taken : set of str
+        Names that are in use in the model or in the graph.
     decoded : dict of str to str
         Float tensors that DequantizeLinear makes: the tensor of codes.
     weights : dict of str to ConstantCodes
@@ -124,9 +126,16 @@ class Reading:
     constants: dict[str, NDArray[Any]]
     floats: dict[str, MovedInput]
     types: dict[str, int]
+    taken: set[str]
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)
+
+    def unique(self, stem: str) -> str:
+        """A name that is not in use; in use from now on."""
+        name = unused_name(stem, self.taken)
+        self.taken.add(name)
+        return name
 
     def constant(self, name: str, what: str) -> NDArray[Any]:
         """A constant; ``Refusal`` if it is none."""
@@ -159,7 +168,7 @@ class Reading:
         if name in self.decoded:
             return self.decoded[name]
         if name in self.weights and (scheme := self.weights[name].scheme) is not None:
-            output = f"{name}/codes"
+            output = self.unique(f"{name}/codes")
             value = self.weights[name].offsets + scheme.zero
             self.emit(CodeConstant(name=name, inputs=(), output=output, value=value), scheme)
             self.decoded[name] = output
@@ -188,11 +197,13 @@ class Reading:
     def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
         moved = self.floats[name]
-        codes = self.graph.inputs.setdefault(moved.name, f"{moved.name}/codes" if moved.moves else output)
+        if moved.name not in self.graph.inputs:
+            self.graph.inputs[moved.name] = self.unique(f"{moved.name}/codes") if moved.moves else output
+        codes = self.graph.inputs[moved.name]
         if self.graph.schemes.setdefault(codes, scheme) != scheme:
             raise Refusal(f"input {moved.name!r} must be quantised in one way", "quantise it once")
         for k, (node, move) in enumerate(moved.moves, 1):
-            result = output if k == len(moved.moves) else f"{output}/{k}"
+            result = output if k == len(moved.moves) else self.unique(f"{output}/{k}")
             self.emit(CodeMovement(name=node, inputs=(codes,), output=result, moved=move), scheme)
             codes = result
         if codes != output:

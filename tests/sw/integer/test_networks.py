@@ -234,10 +234,15 @@ def test_inputs_are_codes_or_floats():
     network = integer.load(pairs(node("Relu", ["d"], ["a"]), *quantise("a")))
     codes = np.array([[13, 0, 3, 255]], dtype=np.uint8)
     assert network.run({"x": codes})["y"].tolist() == [[13, 3, 3, 255]]
-    for inputs, reason in (({}, r"inputs must be \['x'\]"), ({"x": [[256]]}, "codes must be in 0..255"),
-                           ({"x": [[np.nan]]}, "must be numbers")):  # fmt: skip
+    for inputs, reason in (({}, r"inputs must be \['x'\]"), ({"x": [[256] * 4]}, "codes must be in 0..255"),
+                           ({"x": [[np.nan] * 4]}, "must be numbers"),
+                           ({"x": [1.0] * 4}, r"x must have shape \[samples, 4\], not \[4\]"),
+                           ({"x": [[1.0] * 5]}, r"x must have shape \[samples, 4\], not \[1, 5\]")):  # fmt: skip
         with pytest.raises(ValueError, match=reason):
             network.run(inputs)
+    for values in (codes.astype(bool), codes.astype(complex), codes.astype(str)):
+        with pytest.raises(TypeError, match="x must be an array of floats or of codes, not of "):
+            network.run({"x": values})
 
 
 @pytest.mark.parametrize("kind, code", [("UINT8", np.uint8), ("INT8", np.int8)])
@@ -258,6 +263,14 @@ def test_nodes_of_one_name():
                   domains=("com.microsoft",))  # fmt: skip
     x = np.uint8([[3, 4, 5, 6]])
     assert integer.load(proto).run({"x": x})["y"].tolist() == [[5, 8, 11, 14]]
+
+
+def test_tensors_may_be_called_like_those_that_are_made():
+    nodes = [node("Relu", ["d"], ["r"]), node("QuantizeLinear", ["r", "s", "z"], ["m/codes"]),
+             node("DequantizeLinear", ["m/codes", "s", "z"], ["e"]), node("MaxPool", ["d"], ["m"], kernel_shape=[1]),
+             node("Add", ["m", "e"], ["a"]), *quantise("a")]  # fmt: skip
+    proto = pairs(*nodes, inputs={"x": ["N", 1, 3]})
+    assert integer.load(proto).run({"x": np.uint8([[[3, 8, 0]]])})["y"].tolist() == [[[3, 13, 0]]]
 
 
 def test_an_accumulator_that_may_overflow_is_named():
