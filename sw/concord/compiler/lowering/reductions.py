@@ -17,6 +17,7 @@ from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, sprea
 from concord.compiler.lowering import inputs, large_windows, operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
+from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import (
     AlignGroupsAttributes,
     ReduceMaxAttributes,
@@ -312,7 +313,9 @@ def _compared(node: Node) -> tuple[int, ...]:
     """Axes along which a maximum or a softmax compares elements."""
     if node.op == "ReduceMax":
         return node.attributes(ReduceMaxAttributes).axes
-    return (node.attributes(SoftmaxAttributes).axis,) if node.op in ("Softmax", "LogSoftmax") else ()
+    if issubclass(operator_of(node).record, SoftmaxAttributes):
+        return (node.attributes(SoftmaxAttributes).axis,)
+    return ()
 
 
 def _channel_groups(ids: Ids, axes: Sequence[int], shape: Sequence[int], axis: int) -> Ids | None:
