@@ -53,7 +53,7 @@ class ElementReader(NpuUnit):
     starving = Output(1, "Bytes are awaited.")
 
     #: The least number of cycles from ``close`` to ``closed``.
-    CLOSING = NUMBER + 1
+    CLOSING = timing.feeder_close(coded=False)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -133,9 +133,10 @@ class ElementReader(NpuUnit):
             push(NUMBER, self.inbox_data)
 
     def _close(self, m):
-        """A vector is closed a cycle behind its last element."""
+        """A vector is closed ``FEEDER_END`` cycles behind its last element."""
         strobes = _aged(m, self.close, "close")
-        m.d.sync += self.closed.eq(Mux(self.coded, strobes[CODE], strobes[NUMBER]))
+        last = Mux(self.coded, strobes[CODE], strobes[NUMBER])
+        m.d.comb += self.closed.eq(delay(m, last, timing.FEEDER_END, "closed", reset_less=False))
         m.d.comb += self.closing.eq(
             Cat(strobes[1 : NUMBER + 1]).any() | self.closed | (self.coded & Cat(strobes[NUMBER + 1 :]).any())
         )

@@ -117,7 +117,7 @@ class VectorMaker(NpuUnit):
             m.d.sync += vector.eq(Mux(self.narrow, mantissas, self.whole))
 
         m.submodules.converter = converter = BlockConverter(config)
-        first = delay(m, self.finish & converts, 2, "first", reset_less=False)
+        first = delay(m, self.finish & converts, timing.FEEDER_PLAY, "first", reset_less=False)
         m.d.comb += [converter.first.eq(first), converter.block.eq(self._block(m, converter.format, first))]
         m.d.comb += [converter.i[p].eq(register(m, finite(vector[p * beats]), f"lane_{p}")) for p in range(lanes)]
         mant = converter.word.mant
@@ -125,7 +125,7 @@ class VectorMaker(NpuUnit):
         return converter.done, word, playing
 
     def _block(self, m, format, last):
-        """The block of the vector that was finished two cycles before ``last``, for later cycles."""
+        """The block of the vector that was finished ``FEEDER_PLAY`` cycles before ``last``, for later cycles."""
         field = register(m, finite(self.element)[FRACTION:MAGNITUDE], "field")
         begins = register(m, self.lane == 0, "begins")
         peak = Signal(FIELD_BITS)

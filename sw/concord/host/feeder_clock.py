@@ -16,8 +16,8 @@ from concord.spec.memmap import RegionId
 #: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element with one byte, with two, or of the border, beside
 #: the elements of a vector, of a window, and of an exponent.
 ELEMENT, LONG_ELEMENT, VECTOR, WINDOW, EXPONENT = 1, 2, 1, 1, 3
-#: Behind the number of a vector's last element, to convert it beside its beats, and to write it.
-CLOSING, CONVERTING, WRITING = 1, 6, 5
+#: To write a vector.
+WRITING = 5
 #: For the words of a script with a FILL, to start a run and notice its end, to fetch a vector, and to pass to the next
 #: one of its elements.
 FILLING, RUNNING, FETCHING, PASSING = 24, 16, 15, 1
@@ -169,17 +169,17 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
 
 def _least(transfer: InputTransfer) -> int:
     """Cycles from a vector to the next one, however few elements they have."""
-    close = CLOSING + (timing.FEEDER_CODE if transfer.kind is LinkFormat.CODED else timing.FEEDER_NUMBER)
+    close = timing.feeder_close(transfer.kind is LinkFormat.CODED)
     if not _converts(transfer):
         return close + WRITING
-    # The vector before must have been played, and the one before that must have been written.
-    beats = timing.feeder_beats(transfer.config)
-    return max(close + beats - 3, -(-(close + beats + CONVERTING + WRITING) // 2))
+    # The vector before must have been played by the end of this one, and the one before that must have been written.
+    played = close - timing.feeder_close(coded=False) + timing.feeder_beats(transfer.config)
+    return max(played, -(-(close + timing.feeder_convert(transfer.config) + WRITING) // 2))
 
 
 def _converting(transfer: InputTransfer) -> int:
     """Cycles that the last vector takes longer because it is converted."""
-    return timing.feeder_beats(transfer.config) + CONVERTING if _converts(transfer) else 0
+    return timing.feeder_convert(transfer.config) if _converts(transfer) else 0
 
 
 def _converts(transfer: InputTransfer) -> bool:

@@ -125,6 +125,10 @@ def quantizer_latency(config: NpuConfig) -> int:
 #: From the address of an element's last byte to its number, and to that of the code book for it.
 FEEDER_NUMBER = BLOCK_RAM
 FEEDER_CODE = 2 * BLOCK_RAM
+#: From the number of a vector's last element to the strobe that ends the vector.
+FEEDER_END = 1
+#: From that strobe to the first elements at the converter: they are taken over, and leave a register.
+FEEDER_PLAY = 2
 
 
 def feeder_lanes(config: NpuConfig) -> int:
@@ -135,6 +139,16 @@ def feeder_lanes(config: NpuConfig) -> int:
 def feeder_beats(config: NpuConfig) -> int:
     """Cycles in which it takes those of a vector."""
     return config.native // feeder_lanes(config)
+
+
+def feeder_close(coded: bool) -> int:
+    """From the cycle in which no element of a vector is left to the strobe that ends it."""
+    return FEEDER_END + (FEEDER_CODE if coded else FEEDER_NUMBER)
+
+
+def feeder_convert(config: NpuConfig) -> int:
+    """From that strobe to the word of a vector of numbers."""
+    return FEEDER_PLAY + CONVERT + feeder_beats(config)
 
 
 # Element-serial pipe ------------------------------------------------------------------------------------------------

@@ -94,8 +94,9 @@ def test_words(name, stall):
 
 
 def test_a_vector_is_converted_while_the_next_one_comes():
-    """Vectors that are finished as soon as can be are made at the rate at which they are played."""
-    dut, times = VectorMaker(ECP5_85F), []
+    """Vectors that are finished as soon as can be are made at the rate at which they are played, each in the time that
+    the timing model says."""
+    dut, times, made = VectorMaker(ECP5_85F), [], []
 
     async def bench(ctx):
         ctx.set(dut.o.ready, 1)
@@ -108,6 +109,8 @@ def test_a_vector_is_converted_while_the_next_one_comes():
             if ctx.get(dut.finish):
                 since = None
                 times.append(time)
+            if ctx.get(dut.made):
+                made.append(time)
             await ctx.tick()
 
     simulate(dut, bench)
@@ -116,3 +119,4 @@ def test_a_vector_is_converted_while_the_next_one_comes():
     assert len(gaps) > 20
     # Two vectors may be on their way to ``o``, which takes so many cycles longer than to play them.
     assert {sum(both) for both in pairwise(gaps)} == {2 * beats + 3}
+    assert {end - begin for begin, end in zip(times, made, strict=False)} == {timing.feeder_convert(ECP5_85F)}
