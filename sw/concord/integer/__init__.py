@@ -4,8 +4,8 @@ float32
     Arithmetic of binary32 in integers.
 requantise
     From accumulators to codes.
-graph, operations
-    The integer graph, and what its operations compute.
+graph, moves, operations
+    The integer graph, how codes are moved, and what operations compute.
 reading, operators, quantised, importer
     ONNX to an integer graph.
 tables, composing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
+from concord.integer.moves import Move
 from concord.integer.requantise import Requantisation
 from concord.transfer import TransferTable
 
@@ -352,9 +352,18 @@ class CodeTable(IntegerOperation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeMovement(IntegerOperation):
-    """What makes an array of the codes of others and changes none: the function that does it on NumPy arrays."""
+    """What makes an array of the codes of others, and changes none but those that are beyond its ends.
 
-    moved: Callable[..., Integers]
+    Parameters
+    ----------
+    move : Move
+    low, high : int
+        Least and greatest code of the result.
+    """
+
+    move: Move
+    low: int
+    high: int
 
     def run(self, *codes: Integers) -> Integers:
-        return np.asarray(self.moved(*codes))
+        return np.clip(self.move.apply(*codes), self.low, self.high)

@@ -14,6 +14,16 @@ from concord.frontend.errors import Refusal
 from concord.functions import by_onnx_name
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
+from concord.integer.moves import (
+    ConcatMove,
+    ExpandMove,
+    FlattenMove,
+    Move,
+    NoMove,
+    ReshapeMove,
+    SqueezeMove,
+    TransposeMove,
+)
 from concord.integer.operations import (
     CodeAverage,
     CodeMaximum,
@@ -197,10 +207,10 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
                 ctx.graph.schemes[part] = target.scheme
             parts.append(part)
 
-        def moved(*codes: Integers) -> Integers:
-            return np.clip(np.concatenate(codes, axis=axis), target.low, target.high)
-
-        last = CodeMovement(name=node.name, inputs=tuple(parts), output=target.name, moved=moved)
+        last = CodeMovement(
+            name=node.name, inputs=tuple(parts), output=target.name, move=ConcatMove(axis), low=target.low,
+            high=target.high,
+        )  # fmt: skip
         return [*operations, last]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
@@ -282,34 +292,26 @@ def _moved_name(ctx: Reading, node: OnnxNode) -> str:
 
 def movement(ctx: Reading, node: OnnxNode) -> None:
     """What gives codes another shape or order."""
-    moved = _MOVES[node.op](ctx, node)
+    move = _MOVES[node.op](ctx, node)
     if node.input(0) in ctx.floats:
         before = ctx.floats[node.input(0)]
-        ctx.floats[node.outputs[0]] = replace(before, moves=(*before.moves, (node.name, moved)))
+        ctx.floats[node.outputs[0]] = replace(before, moves=(*before.moves, (node.name, move)))
         return
     x = ctx.codes(node.input(0))
-    operation = CodeMovement(name=node.name, inputs=(x,), output=_moved_name(ctx, node), moved=moved)
-    ctx.emit(operation, ctx.scheme_of(x))
+    ctx.move(node.name, x, move, ctx.scheme_of(x), _moved_name(ctx, node))
 
 
-def _reshape(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    sizes = [int(size) for size in ctx.constant(node.input(1), "shape")]
-    kept = not node.attrs.get("allowzero", 0)
-
-    def moved(codes: Integers) -> Integers:
-        return codes.reshape([codes.shape[k] if size == 0 and kept else size for k, size in enumerate(sizes)])
-
-    return moved
+def _reshape(ctx: Reading, node: OnnxNode) -> Move:
+    sizes = tuple(int(size) for size in ctx.constant(node.input(1), "shape"))
+    return ReshapeMove(sizes, kept=not node.attrs.get("allowzero", 0))
 
 
-def _flatten(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    axis = int(node.attrs.get("axis", 1))
-    return lambda codes: codes.reshape(math.prod(codes.shape[:axis]), -1)
+def _flatten(ctx: Reading, node: OnnxNode) -> Move:
+    return FlattenMove(int(node.attrs.get("axis", 1)))
 
 
-def _transpose(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    axes = node.attrs.get("perm")
-    return lambda codes: np.transpose(codes, axes)
+def _transpose(ctx: Reading, node: OnnxNode) -> Move:
+    return TransposeMove(tuple(node.attrs["perm"]) if "perm" in node.attrs else None)
 
 
 def _axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
@@ -318,21 +320,19 @@ def _axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
     return tuple(node.attrs["axes"]) if "axes" in node.attrs else None
 
 
-def _squeeze(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    axes = _axes(ctx, node)
-    return lambda codes: np.squeeze(codes, axes)
+def _squeeze(ctx: Reading, node: OnnxNode) -> Move:
+    return SqueezeMove(_axes(ctx, node))
 
 
-def _unsqueeze(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    axes = _axes(ctx, node) or ()
-    return lambda codes: np.expand_dims(codes, axes)
+def _unsqueeze(ctx: Reading, node: OnnxNode) -> Move:
+    return ExpandMove(_axes(ctx, node) or ())
 
 
-def _identity(ctx: Reading, node: OnnxNode) -> Callable[[Integers], Integers]:
-    return lambda codes: codes
+def _identity(ctx: Reading, node: OnnxNode) -> Move:
+    return NoMove()
 
 
-_MOVES: dict[str, Callable[[Reading, OnnxNode], Callable[[Integers], Integers]]] = {
+_MOVES: dict[str, Callable[[Reading, OnnxNode], Move]] = {
     "Reshape": _reshape,
     "Flatten": _flatten,
     "Transpose": _transpose,

@@ -14,6 +14,7 @@ from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.requantise import codes_of_floats
 from concord.integer.tables import code_table
@@ -92,7 +93,7 @@ class MovedInput:
     """An input of the model that was moved before anything quantised it: its name, and the nodes that moved it."""
 
     name: str
-    moves: tuple[tuple[str, Callable[..., Integers]], ...] = ()
+    moves: tuple[tuple[str, Move], ...] = ()
 
 
 @dataclass
@@ -194,6 +195,13 @@ class Reading:
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
 
+    def move(self, name: str, source: str, move: Move, scheme: UniformAffine, output: str) -> None:
+        """Move codes, whose scheme stays."""
+        operation = CodeMovement(
+            name=name, inputs=(source,), output=output, move=move, low=scheme.low, high=scheme.high
+        )  # fmt: skip
+        self.emit(operation, scheme)
+
     def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
         moved = self.floats[name]
@@ -204,7 +212,7 @@ class Reading:
             raise Refusal(f"input {moved.name!r} must be quantised in one way", "quantise it once")
         for k, (node, move) in enumerate(moved.moves, 1):
             result = output if k == len(moved.moves) else self.unique(f"{output}/{k}")
-            self.emit(CodeMovement(name=node, inputs=(codes,), output=result, moved=move), scheme)
+            self.move(node, codes, move, scheme, result)
             codes = result
         if codes != output:
             self.graph.aliases[output] = codes

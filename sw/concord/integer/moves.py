@@ -1,0 +1,97 @@
+"""How codes are moved, as data: what software in other languages is written from, and NumPy executes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from concord.integer.float32 import Integers
+
+
+class Move(ABC):
+    """What makes an array of the elements of others, and changes none."""
+
+    @abstractmethod
+    def apply(self, *codes: Integers) -> Integers:
+        """The array."""
+
+
+@dataclass(frozen=True)
+class ReshapeMove(Move):
+    """Another shape, in the same order.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        -1 for one that follows from the others.
+    kept : bool
+        Whether a size of 0 stands for the one that is there.
+    """
+
+    sizes: tuple[int, ...]
+    kept: bool = True
+
+    def apply(self, *codes: Integers) -> Integers:
+        shape = codes[0].shape
+        return codes[0].reshape([shape[k] if size == 0 and self.kept else size for k, size in enumerate(self.sizes)])
+
+
+@dataclass(frozen=True)
+class FlattenMove(Move):
+    """A matrix: the axes in front of ``axis`` are the first one, the others the second one."""
+
+    axis: int
+
+    def apply(self, *codes: Integers) -> Integers:
+        return codes[0].reshape(prod(codes[0].shape[: self.axis]), -1)
+
+
+@dataclass(frozen=True)
+class TransposeMove(Move):
+    """Axes in another order; the other way round for ``None``."""
+
+    axes: tuple[int, ...] | None
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.transpose(codes[0], self.axes)
+
+
+@dataclass(frozen=True)
+class SqueezeMove(Move):
+    """Without axes of size 1; ``None`` are all of them."""
+
+    axes: tuple[int, ...] | None
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.squeeze(codes[0], self.axes)
+
+
+@dataclass(frozen=True)
+class ExpandMove(Move):
+    """With more axes of size 1."""
+
+    axes: tuple[int, ...]
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.expand_dims(codes[0], self.axes)
+
+
+@dataclass(frozen=True)
+class ConcatMove(Move):
+    """Arrays along an axis."""
+
+    axis: int
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.concatenate(codes, axis=self.axis)
+
+
+@dataclass(frozen=True)
+class NoMove(Move):
+    """The array as it is."""
+
+    def apply(self, *codes: Integers) -> Integers:
+        return codes[0]
