@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -45,18 +45,49 @@ Operator = Callable[[Reading, OnnxNode], None]
 _BIAS_TOLERANCE = 1e-6
 
 
-def _windows(node: OnnxNode, rank: int) -> dict[str, tuple[int, ...]]:
-    """Strides, dilations and pads."""
-    if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise Refusal(f"auto_pad must be NOTSET, not {node.attrs['auto_pad']}", "export with pads")
+def _windows(ctx: Reading, node: OnnxNode, codes: str, kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Strides, dilations and pads, those of ``auto_pad`` and ``ceil_mode`` among them."""
+    rank = len(kernel)
+    strides = tuple(node.attrs.get("strides", [1] * rank))
+    dilations = tuple(node.attrs.get("dilations", [1] * rank))
+    kind, pads = node.attrs.get("auto_pad", "NOTSET"), tuple(node.attrs.get("pads", [0] * 2 * rank))
+    extents = [dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    if kind in ("SAME_UPPER", "SAME_LOWER"):
+        if max(dilations) > 1:
+            raise Refusal(f"dilations must be 1 with auto_pad {kind}, not {list(dilations)}", "export with pads")
+        # With strides of 1 the sizes of the tensor do not count.
+        sizes = [1] * rank if max(strides) == 1 else ctx.sizes(codes)[2:]
+        steps = zip(sizes, strides, extents, strict=True)
+        pads = _same(
+            (math.ceil(size / stride) * stride - stride + extent - size for size, stride, extent in steps), kind
+        )
+        if min(pads) < 0:
+            remedy = "export with strides of at most kernel_shape"
+            raise Refusal(f"pads must not be negative, as auto_pad {kind} makes them here: {list(pads)}", remedy)
+    elif kind == "VALID":
+        pads = (0,) * 2 * rank
+    elif kind != "NOTSET":
+        raise Refusal(f"auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not {kind!r}")
     if node.attrs.get("ceil_mode", 0):
-        raise Refusal("ceil_mode must be 0", "export with pads")
-    pads = [0] * 2 * rank if node.attrs.get("auto_pad") == "VALID" else node.attrs.get("pads", [0] * 2 * rank)
-    return {
-        "strides": tuple(node.attrs.get("strides", [1] * rank)),
-        "dilations": tuple(node.attrs.get("dilations", [1] * rank)),
-        "pads": tuple(pads),
-    }
+        begins = pads[:rank]
+        ends = map(_up_to_the_last_window, ctx.sizes(codes)[2:], strides, extents, begins, pads[rank:])
+        pads = (*begins, *ends)
+    return {"strides": strides, "dilations": dilations, "pads": pads}
+
+
+def _same(totals: Iterable[int], kind: str) -> tuple[int, ...]:
+    """Pads of both sides; where their number is odd, there is one more at the end that the name says."""
+    halves = [(total // 2, total - total // 2) for total in totals]
+    begins, ends = zip(*(half if kind == "SAME_UPPER" else half[::-1] for half in halves), strict=True)
+    return *begins, *ends
+
+
+def _up_to_the_last_window(size: int, stride: int, extent: int, begin: int, end: int) -> int:
+    """The pad at the end with which no element is left over; a window does not begin behind the last element."""
+    last = -(-(begin + size + end - extent) // stride) * stride
+    if last >= begin + size:
+        last -= stride
+    return max(last + extent - begin - size, 0)
 
 
 def _bias(ctx: Reading, node: OnnxNode, scale: np.ndarray[Any, np.dtype[np.float32]], channels: int) -> Integers:
@@ -98,7 +129,7 @@ def _product(
 def conv(ctx: Reading, node: OnnxNode) -> None:
     """Conv in any number of dimensions, with groups."""
     weight = ctx.weight(node.input(1), "weight")
-    windows = _windows(node, weight.offsets.ndim - 2)
+    windows = _windows(ctx, node, ctx.codes(node.input(0)), weight.offsets.shape[2:])
     groups = int(node.attrs.get("group", 1))
     _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
 
@@ -158,7 +189,7 @@ def mean(ctx: Reading, node: OnnxNode) -> None:
     if node.op == "AveragePool":
         kernel = tuple(node.attrs["kernel_shape"])
         counts = bool(node.attrs.get("count_include_pad", 0))
-        windows = {"kernel": kernel, "padding_counts": counts, **_windows(node, len(kernel))}
+        windows = {"kernel": kernel, "padding_counts": counts, **_windows(ctx, node, x, kernel)}
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         kind = CodeAverage if windows else CodeMean
@@ -277,7 +308,7 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
         raise Refusal("must have one output", "leave out the indices")
     kernel, x = tuple(node.attrs["kernel_shape"]), ctx.codes(node.input(0))
     output = _moved_name(ctx, node)
-    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **_windows(node, len(kernel)))
+    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **_windows(ctx, node, x, kernel))
     ctx.emit(pool, ctx.scheme_of(x))
 
 

@@ -131,6 +131,7 @@ class Reading:
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)
+    _samples: dict[str, Integers] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""
@@ -189,6 +190,25 @@ class Reading:
     def scheme_of(self, codes: str) -> UniformAffine:
         """The scheme of a tensor of codes."""
         return self.graph.schemes[codes]
+
+    def sizes(self, codes: str) -> tuple[int, ...]:
+        """The sizes of a tensor of codes, found by computing what was read so far for numbers of 0.
+
+        The first one is the number of samples, 1 if it is open. ``Refusal`` if an input has open sizes behind that.
+        """
+        samples, graph = self._samples, self.graph
+        for name, tensor in graph.inputs.items():
+            shape = graph.shapes[name]
+            if tensor not in samples and None not in shape[1:]:
+                sizes = [size or 1 for size in shape]
+                samples[tensor] = np.full(sizes, graph.schemes[tensor].zero, dtype=np.int64)
+        for operation in graph.operations:
+            if operation.output not in samples and all(name in samples for name in operation.inputs):
+                samples[operation.output] = operation.run(*(samples[name] for name in operation.inputs))
+        if codes not in samples:
+            unknown = sorted(name for name, tensor in graph.inputs.items() if tensor not in samples)
+            raise Refusal(f"must read codes of known sizes; those of {unknown} are open", "give them fixed sizes")
+        return tuple(samples[codes].shape)
 
     def emit(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
         """Add an operation to the graph."""

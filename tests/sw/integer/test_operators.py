@@ -73,6 +73,10 @@ def draw(request):
         ((1, 4, 9, 7), (6, 2, 3, 2), {"group": 2, "strides": [2, 1]}),
         ((1, 6, 9, 9), (6, 1, 3, 3), {"group": 6, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
         ((2, 3, 21), (5, 3, 4), {"strides": [3]}),
+        ((2, 4, 9, 7), (6, 4, 4, 3), {"auto_pad": "SAME_UPPER"}),
+        ((2, 4, 9, 8), (6, 4, 3, 4), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+        ((2, 4, 9, 8), (6, 4, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}),
+        ((2, 4, 9, 8), (6, 4, 3, 4), {"auto_pad": "VALID", "strides": [2, 3]}),
     ],
 )
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -187,8 +191,16 @@ def test_a_tensor_and_a_constant(draw, op):
         ((2, 3, 8, 9), {"kernel_shape": [8, 9]}),
         ((2, 3, 8, 9), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 0], "auto_pad": "VALID"}),
         ((2, 3, 30), {"kernel_shape": [7], "strides": [3], "pads": [2, 3]}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 4], "strides": [2, 3], "auto_pad": "SAME_UPPER"}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER", "count_include_pad": 1}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ((2, 3, 8, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1}),
+        ((2, 3, 8, 9), {"kernel_shape": [2, 3], "strides": [3, 3], "pads": [1] * 4, "ceil_mode": 1}),
+        ((2, 3, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1] * 4, "ceil_mode": 1,
+                        "count_include_pad": 1}),
+        ((2, 3, 5), {"kernel_shape": [2], "strides": [3], "pads": [0, 1], "ceil_mode": 1}),
     ],
-)
+)  # fmt: skip
 def test_averages(draw, shape, attrs):
     assert draw.different("QLinearAveragePool", [*draw.tensor("x", shape), *draw.scheme("y", 0.7)], **attrs) == 0
 
@@ -202,6 +214,53 @@ def test_averages_in_the_middle_between_codes(draw, op, size):
     scheme = draw.scheme("x")
     draw.inputs["x"] = draw.codes(shape)
     assert draw.different(op, ["x", *scheme, *scheme], **attrs) == 0
+
+
+@pytest.mark.parametrize("sizes, attrs", [
+    ((8, 9), {"kernel_shape": [3, 4], "strides": [2, 3], "auto_pad": "SAME_UPPER"}),
+    ((8, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ((8, 9), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ((8, 9), {"kernel_shape": [2, 3], "strides": [3, 3], "pads": [1] * 4, "ceil_mode": 1}),
+    ((5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1] * 4, "ceil_mode": 1}),
+    ((5,), {"kernel_shape": [1], "strides": [3], "pads": [0, 0], "ceil_mode": 1}),
+    ((9,), {"kernel_shape": [3], "strides": [3], "ceil_mode": 1, "pads": [1, 2]}),
+])  # fmt: skip
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_windows_of_pools(op, sizes, attrs):
+    """In QDQ form, behind a convolution, whose sizes are those that count."""
+    rank = len(sizes)
+    rng = np.random.default_rng(5)
+    constants = {"s": np.float32(0.1), "z": np.uint8(90), "w": rng.integers(-99, 99, (3, 3, *[1] * rank), np.int8),
+                 "t": np.float32(0.01)}  # fmt: skip
+    nodes = [*quantised_pair("x", "a"), node("DequantizeLinear", ["w", "t"], ["v"]), node("Conv", ["a", "v"], ["b"]),
+             *quantised_pair("b", "c"), node(op, ["c"], ["d"], **attrs), *quantised_pair("d", "y")]  # fmt: skip
+    x = rng.normal(0, 4, (2, 3, *sizes)).astype(np.float32)
+    proto = model(nodes, {"x": ["N", 3, *sizes]}, ("y",), constants, opset=19)
+    count, different = compared(proto, {"x": x}, "UINT8")
+    assert count > 30 and different == 0
+
+
+def test_windows_that_are_refused():
+    """Each with its node and what helps; sizes do not count with strides of 1."""
+
+    def reason(inputs=(3, 8), **attrs):
+        nodes = [*quantised_pair("x", "a"), node("MaxPool", ["a"], ["b"], kernel_shape=[3], name="pool", **attrs),
+                 *quantised_pair("b", "y")]  # fmt: skip
+        constants = {"s": np.float32(0.1), "z": np.uint8(90)}
+        try:
+            integer.load(model(nodes, {"x": ["N", *inputs]}, ("y",), constants))
+        except integer.UnquantisedModel as refusal:
+            return refusal.reasons[0]
+        return None
+
+    open_sizes = "MaxPool 'pool': must read codes of known sizes; those of ['x'] are open; give them fixed sizes"
+    assert reason((3, None), auto_pad="SAME_UPPER", strides=[2]) == open_sizes == reason((3, None), ceil_mode=1)
+    assert reason((3, None), auto_pad="SAME_UPPER") is None
+    assert reason(auto_pad="SAME_UPPER", dilations=[2]).startswith("MaxPool 'pool': dilations must be 1 with auto_pad")
+    assert reason(auto_pad="SAME_LOWER", strides=[4]).startswith(
+        "MaxPool 'pool': pads must not be negative, as auto_pad"
+    )
+    assert reason(auto_pad="SAME").startswith("MaxPool 'pool': auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALI")
 
 
 def test_means(draw):
