@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -27,7 +28,7 @@ def test_names_are_unique_and_sources_are_given():
 def test_every_network_is_valid_and_runs_in_onnxruntime(name):
     network = KNOWN[name]
     if network.missing:
-        pytest.skip(f"{network.missing} is not installed")
+        pytest.skip(network.missing)
     model = network.build()
     onnx.checker.check_model(model.proto, full_check=True)
     assert model.proto.SerializeToString() == network.build().proto.SerializeToString()
@@ -37,6 +38,14 @@ def test_every_network_is_valid_and_runs_in_onnxruntime(name):
     assert all(np.isfinite(values).all() for values in numbers)
     # What a network gives depends on what it reads.
     assert not numbers or max(np.abs(values - values[0]).max() for values in numbers) > 1e-4
+
+
+def test_a_network_that_cannot_be_made_says_how_to_get_what_it_needs(tmp_path):
+    network = replace(KNOWN["gat"], needs=("onnx", "no_framework"))
+    outcome = survey(network, sys.executable, ["tiny"], tmp_path)
+    assert outcome.outcome == outcomes.MISSING
+    assert outcome.message == network.missing == "needs no_framework: make torch installs it"
+    assert not KNOWN["gat"].missing
 
 
 @pytest.mark.parametrize("name", ["dueling_dqn", "har_keras", "gat"])

@@ -215,8 +215,8 @@ def _surveyed(
     prove: Sequence[str], rtl: bool,
 ) -> Outcome:  # fmt: skip
     outcome = Outcome(network.name, network.family, network.source, MISSING)
-    if missing := network.missing:
-        outcome.message = f"{missing} is not installed"
+    if network.missing:
+        outcome.message = network.missing
         return outcome
     model = network.build()
     path = folder / f"{network.name}.onnx"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from concord.utils.extras import missing
 
 Array = npt.NDArray[Any]
 Shape = Sequence[int | str]
@@ -324,8 +325,9 @@ class Network:
 
     @property
     def missing(self) -> str:
-        """The first module that it needs and that is not installed; empty if there is none."""
-        return next((name for name in self.needs if find_spec(name) is None), "")
+        """Modules that it needs and that are not installed, and how to get them; empty if there are none."""
+        names = missing(self.needs)
+        return f"needs {', '.join(names)}: make torch installs it" if names else ""
 
 
 @dataclass
