@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import Requantisation
+from concord.integer.requantise import FloatRequantisation, Requantisation
 from concord.transfer import TransferTable
 
 #: Integers below this are exact in float64, in which BLAS multiplies them.
@@ -36,7 +36,7 @@ class IntegerProduct(IntegerOperation):
         Of the codes read.
     reach : int
         Largest magnitude of a code read, less its zero point.
-    requantisation : Requantisation
+    requantisation : Requantisation or FloatRequantisation
         From sums to codes.
     """
 
@@ -44,7 +44,7 @@ class IntegerProduct(IntegerOperation):
     bias: Integers
     zero_point: int
     reach: int
-    requantisation: Requantisation
+    requantisation: Requantisation | FloatRequantisation
 
     @abstractmethod
     def _channels(self) -> Integers:
@@ -322,6 +322,41 @@ class CodeSum(IntegerOperation):
         offset = _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
         total = offset.plus_product(b, ratio_b).plus_product(a, ratio_a)
         return np.clip(total.integers(), self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeDifference(IntegerOperation):
+    """Sub of two tensors, for which ONNX Runtime has no integer kernel: it subtracts the numbers of the codes.
+
+    ``code = clamp(rne(f32(f32(f32(scale_a * a) - f32(scale_b * b)) / step)) + zero_point)``, of codes less their zero
+    points.
+
+    Parameters
+    ----------
+    scales : pair of float32
+        Of the operands.
+    zeros : pair of int
+        Zero points of the operands.
+    step : float32
+        Scale of the codes made.
+    zero_point, low, high : int
+        Of the codes made.
+    """
+
+    scales: tuple[np.float32, np.float32]
+    zeros: tuple[int, int]
+    step: np.float32
+    zero_point: int
+    low: int
+    high: int
+
+    def run(self, *codes: Integers) -> Integers:
+        a, b = (
+            Binary32.of_integers(part - zero) * Binary32.of(scale)
+            for part, zero, scale in zip(codes, self.zeros, self.scales, strict=True)
+        )
+        steps = (a + -b) / Binary32.of(self.step)
+        return np.clip(steps.integers() + self.zero_point, self.low, self.high)
 
 
 def first_is_single(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

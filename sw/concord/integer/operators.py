@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.functions import by_onnx_name
+from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, leave
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import (
@@ -26,6 +27,7 @@ from concord.integer.moves import (
 )
 from concord.integer.operations import (
     CodeAverage,
+    CodeDifference,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -37,57 +39,13 @@ from concord.integer.operations import (
 )
 from concord.integer.reading import PAIR, CodeTarget, ConstantCodes, Reading, Unquantised
 from concord.integer.requantise import Requantisation
+from concord.integer.windows import window_settings
 from concord.transfer.operators import OperatorLike
 
 Operator = Callable[[Reading, OnnxNode], None]
 
 #: A bias may have another scale than the product of the others by what rounding makes of it.
 _BIAS_TOLERANCE = 1e-6
-
-
-def _windows(ctx: Reading, node: OnnxNode, codes: str, kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Strides, dilations and pads, those of ``auto_pad`` and ``ceil_mode`` among them."""
-    rank = len(kernel)
-    strides = tuple(node.attrs.get("strides", [1] * rank))
-    dilations = tuple(node.attrs.get("dilations", [1] * rank))
-    kind, pads = node.attrs.get("auto_pad", "NOTSET"), tuple(node.attrs.get("pads", [0] * 2 * rank))
-    extents = [dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-    if kind in ("SAME_UPPER", "SAME_LOWER"):
-        if max(dilations) > 1:
-            raise Refusal(f"dilations must be 1 with auto_pad {kind}, not {list(dilations)}", "export with pads")
-        # With strides of 1 the sizes of the tensor do not count.
-        sizes = [1] * rank if max(strides) == 1 else ctx.sizes(codes)[2:]
-        steps = zip(sizes, strides, extents, strict=True)
-        pads = _same(
-            (math.ceil(size / stride) * stride - stride + extent - size for size, stride, extent in steps), kind
-        )
-        if min(pads) < 0:
-            remedy = "export with strides of at most kernel_shape"
-            raise Refusal(f"pads must not be negative, as auto_pad {kind} makes them here: {list(pads)}", remedy)
-    elif kind == "VALID":
-        pads = (0,) * 2 * rank
-    elif kind != "NOTSET":
-        raise Refusal(f"auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not {kind!r}")
-    if node.attrs.get("ceil_mode", 0):
-        begins = pads[:rank]
-        ends = map(_up_to_the_last_window, ctx.sizes(codes)[2:], strides, extents, begins, pads[rank:])
-        pads = (*begins, *ends)
-    return {"strides": strides, "dilations": dilations, "pads": pads}
-
-
-def _same(totals: Iterable[int], kind: str) -> tuple[int, ...]:
-    """Pads of both sides; where their number is odd, there is one more at the end that the name says."""
-    halves = [(total // 2, total - total // 2) for total in totals]
-    begins, ends = zip(*(half if kind == "SAME_UPPER" else half[::-1] for half in halves), strict=True)
-    return *begins, *ends
-
-
-def _up_to_the_last_window(size: int, stride: int, extent: int, begin: int, end: int) -> int:
-    """The pad at the end with which no element is left over; a window does not begin behind the last element."""
-    last = -(-(begin + size + end - extent) // stride) * stride
-    if last >= begin + size:
-        last -= stride
-    return max(last + extent - begin - size, 0)
 
 
 def _bias(ctx: Reading, node: OnnxNode, scale: np.ndarray[Any, np.dtype[np.float32]], channels: int) -> Integers:
@@ -129,7 +87,7 @@ def _product(
 def conv(ctx: Reading, node: OnnxNode) -> None:
     """Conv in any number of dimensions, with groups."""
     weight = ctx.weight(node.input(1), "weight")
-    windows = _windows(ctx, node, ctx.codes(node.input(0)), weight.offsets.shape[2:])
+    windows = window_settings(ctx, node, ctx.codes(node.input(0)), weight.offsets.shape[2:])
     groups = int(node.attrs.get("group", 1))
     _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
 
@@ -154,13 +112,33 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
 
 
 def add(ctx: Reading, node: OnnxNode) -> None:
-    """Add of two tensors of codes."""
+    """Add of two tensors of codes, or of accumulators and a constant."""
+    if (found := accumulators_beside(ctx, node)) is not None:
+        sums, constant = found
+        if sums.term is not None:
+            raise Refusal("must be the only Add of accumulators", PAIR)
+        leave(ctx, node, replace(sums, term=sums.numbers(constant, "term")))
+        return
     _of_two(ctx, node, CodeSum, lambda a, b, y: {"ratios": (a / y, b / y)})
 
 
 def mul(ctx: Reading, node: OnnxNode) -> None:
-    """Mul of two tensors of codes."""
+    """Mul of two tensors of codes, of accumulators and a constant, or of constants."""
+    if all(name in ctx.constants for name in node.inputs):
+        ctx.constants[node.outputs[0]] = np.multiply(*(ctx.constants[name] for name in node.inputs))
+        return
+    if (found := accumulators_beside(ctx, node)) is not None:
+        sums, constant = found
+        if sums.factor is not None or sums.term is not None:
+            raise Refusal("must be the only Mul of accumulators, in front of Add", "multiply the constants")
+        leave(ctx, node, replace(sums, factor=sums.numbers(constant, "factor")))
+        return
     _of_two(ctx, node, CodeProduct, lambda a, b, y: {"ratio": a * b / y})
+
+
+def sub(ctx: Reading, node: OnnxNode) -> None:
+    """Sub of two tensors of codes."""
+    _of_two(ctx, node, CodeDifference, lambda a, b, y: {"scales": (a, b), "step": y})
 
 
 def _of_two(
@@ -184,21 +162,48 @@ def _of_two(
 def mean(ctx: Reading, node: OnnxNode) -> None:
     """GlobalAveragePool and AveragePool."""
     x = ctx.codes(node.input(0))
-    source = ctx.scheme_of(x)
     windows: dict[str, Any] = {}
     if node.op == "AveragePool":
         kernel = tuple(node.attrs["kernel_shape"])
         counts = bool(node.attrs.get("count_include_pad", 0))
-        windows = {"kernel": kernel, "padding_counts": counts, **_windows(ctx, node, x, kernel)}
+        windows = {"kernel": kernel, "padding_counts": counts, **window_settings(ctx, node, x, kernel)}
+
+    ctx.open[node.outputs[0]] = Unquantised(lambda target: [_mean_of(ctx, node, x, target, **windows)])
+
+
+def _mean_of(ctx: Reading, node: OnnxNode, x: str, target: CodeTarget, **windows: Any) -> CodeMean:
+    """The mean of a channel, or of windows."""
+    source, kind = ctx.scheme_of(x), CodeAverage if windows else CodeMean
+    return kind(
+        name=node.name, inputs=(x,), output=target.name, zero_point=source.zero, scale=np.float32(source.scale),
+        target_scale=target.scale, target_zero_point=target.scheme.zero, low=target.low, high=target.high, **windows,
+    )  # fmt: skip
+
+
+def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
+    """ReduceMean over all axes but that of the samples and one other: the mean of GlobalAveragePool."""
+    axes, x = _axes(ctx, node), ctx.codes(node.input(0))
+    rank = len(ctx.sizes(x))
+    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
+    kept = [axis for axis in range(rank) if axis not in reduced]
+    if len(kept) != 2 or kept[0] != 0 or not reduced:
+        reason = f"axes must be all but those of samples and channels, not {axes} of {rank}"
+        raise Refusal(reason, "put Reshape in front of it")
+    if kept[1] != 1:
+        first = ctx.unique(f"{x}/channels in front")
+        ctx.move(node.name, x, TransposeMove((*kept, *reduced)), ctx.scheme_of(x), first)
+        x = first
+    keeps = bool(node.attrs.get("keepdims", 1))
+    sizes = tuple(0 if axis == 0 else -1 if axis == kept[1] else 1 for axis in range(rank)) if keeps else (0, -1)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        kind = CodeAverage if windows else CodeMean
-        pool = kind(
-            name=node.name, inputs=(x,), output=target.name, zero_point=source.zero, scale=np.float32(source.scale),
-            target_scale=target.scale, target_zero_point=target.scheme.zero, low=target.low, high=target.high,
-            **windows,
-        )  # fmt: skip
-        return [pool]
+        result = ctx.unique(f"{target.name}/mean")
+        ctx.graph.schemes[result] = target.scheme
+        ends = target.scheme.low, target.scheme.high
+        shaped = CodeMovement(
+            name=node.name, inputs=(result,), output=target.name, move=ReshapeMove(sizes), low=ends[0], high=ends[1]
+        )
+        return [_mean_of(ctx, node, x, replace(target, name=result)), shaped]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 
@@ -308,7 +313,9 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
         raise Refusal("must have one output", "leave out the indices")
     kernel, x = tuple(node.attrs["kernel_shape"]), ctx.codes(node.input(0))
     output = _moved_name(ctx, node)
-    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **_windows(ctx, node, x, kernel))
+    pool = CodeMaximum(
+        name=node.name, inputs=(x,), output=output, kernel=kernel, **window_settings(ctx, node, x, kernel)
+    )
     ctx.emit(pool, ctx.scheme_of(x))
 
 
@@ -327,6 +334,9 @@ def movement(ctx: Reading, node: OnnxNode) -> None:
     if node.input(0) in ctx.floats:
         before = ctx.floats[node.input(0)]
         ctx.floats[node.outputs[0]] = replace(before, moves=(*before.moves, (node.name, move)))
+        return
+    if node.input(0) in ctx.constants:
+        ctx.constants[node.outputs[0]] = move.apply(ctx.constants[node.input(0)])
         return
     x = ctx.codes(node.input(0))
     ctx.move(node.name, x, move, ctx.scheme_of(x), _moved_name(ctx, node))
@@ -379,11 +389,14 @@ OPERATORS: dict[str, Operator] = {
     "MatMul": matmul,
     "Add": add,
     "Mul": mul,
+    "Sub": sub,
+    "ReduceMean": reduced_mean,
     "Softmax": softmax,
     "GlobalAveragePool": mean,
     "AveragePool": mean,
     "Concat": concat,
     "MaxPool": max_pool,
+    **ON_ACCUMULATORS,
     **dict.fromkeys(_MOVES, movement),
     **dict.fromkeys(("Relu", "Clip", "Gelu", *by_onnx_name()), function),
 }

@@ -16,7 +16,7 @@ from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
-from concord.integer.requantise import codes_of_floats
+from concord.integer.requantise import FloatRequantisation, codes_of_floats
 from concord.integer.tables import code_table
 from concord.transfer import CodeRange, UniformAffine
 from concord.transfer.operators import OperatorLike
@@ -89,6 +89,56 @@ class Unquantised:
 
 
 @dataclass(frozen=True, eq=False)
+class Accumulators:
+    """Sums of products as a tensor of the model, in integers or as floats; these may have a factor and a term.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the product, of the name of its codes and of what makes them of sums.
+    channels : int
+        Their number.
+    behind : int
+        Number of axes behind that of the channels.
+    floats : bool
+        Whether the sums are floats.
+    factor, term : array of float32
+        One number, or one for each channel. ``None`` as long as nothing has multiplied or added it.
+    """
+
+    make: Callable[[str, FloatRequantisation], IntegerOperation]
+    channels: int
+    behind: int
+    floats: bool = False
+    factor: NDArray[np.float32] | None = None
+    term: NDArray[np.float32] | None = None
+
+    def numbers(self, constant: NDArray[Any], what: str) -> NDArray[np.float32]:
+        """A constant, by channel; ``Refusal`` if it is no float32 number, or not one or one for each channel."""
+        single = (self.channels, *[1] * self.behind)
+        if constant.dtype != np.float32:
+            raise Refusal(f"{what} must be of float32, not {constant.dtype}", "cast it")
+        if constant.size != 1 and (1,) * (constant.ndim - len(single)) + single != constant.shape:
+            reason = f"{what} must be one number, or one for each of {self.channels} channels"
+            raise Refusal(f"{reason}, not of shape {list(constant.shape)}", "make it so")
+        if not np.isfinite(constant).all():
+            raise Refusal(f"{what} must be of finite numbers")
+        return constant.reshape(-1)
+
+    def opened(self) -> Unquantised:
+        """The sums as floats in front of QuantizeLinear."""
+        one, nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+
+        def make(target: CodeTarget) -> list[IntegerOperation]:
+            factor = one if self.factor is None else self.factor
+            term = nothing if self.term is None else self.term
+            ends = target.scheme.zero, target.low, target.high
+            return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]
+
+        return Unquantised(make)
+
+
+@dataclass(frozen=True, eq=False)
 class MovedInput:
     """An input of the model that was moved before anything quantised it: its name, and the nodes that moved it."""
 
@@ -120,6 +170,8 @@ class Reading:
         Constants that DequantizeLinear makes.
     open : dict of str to Unquantised
         Float tensors that no QuantizeLinear has read yet.
+    sums : dict of str to Accumulators
+        Tensors of sums of products, as integers or as floats.
     """
 
     graph: IntegerGraph
@@ -131,6 +183,7 @@ class Reading:
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)
+    sums: dict[str, Accumulators] = field(default_factory=dict)
     _samples: dict[str, Integers] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:

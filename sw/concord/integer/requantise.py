@@ -46,11 +46,47 @@ class Requantisation:
             If an accumulator does not fit 32 bits.
         """
         check_sums(sums)
-        shape = [1] * sums.ndim
-        if self.scale.size > 1:
-            shape[axis] = -1
-        product = Binary32.of_integers(sums) * Binary32.of(self.scale.reshape(shape))
+        product = Binary32.of_integers(sums) * _along(axis, self.scale, sums.ndim)
         return np.clip(product.integers() + self.zero_point, self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class FloatRequantisation:
+    """From accumulators to codes in the steps of a model that makes binary32 numbers of them.
+
+    ``code = clamp(rne(f32(f32(f32(f32(accumulator) * factor) + term) / step)) + zero_point)``
+
+    Parameters
+    ----------
+    factor, term : array of float32
+        One number, or one for each channel.
+    step : float32
+        Of the codes made; positive.
+    zero_point, low, high : int
+        As of :class:`Requantisation`.
+    """
+
+    factor: NDArray[np.float32]
+    term: NDArray[np.float32]
+    step: np.float32
+    zero_point: int
+    low: int
+    high: int
+
+    def apply(self, sums: Integers, axis: int) -> Integers:
+        """As of :class:`Requantisation`, with its error."""
+        check_sums(sums)
+        factor, term = (_along(axis, numbers, sums.ndim) for numbers in (self.factor, self.term))
+        steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
+        return np.clip(steps.integers() + self.zero_point, self.low, self.high)
+
+
+def _along(axis: int, numbers: NDArray[np.float32], rank: int) -> Binary32:
+    """One number, or those of the channels along an axis."""
+    shape = [1] * rank
+    if numbers.size > 1:
+        shape[axis] = -1
+    return Binary32.of(numbers.reshape(shape))
 
 
 def check_sums(sums: Integers) -> None:

@@ -268,6 +268,70 @@ def test_means(draw):
     assert draw.different("QLinearGlobalAveragePool", operands) == 0
 
 
+def means_of(nodes, sizes, x, dtype):
+    """Codes of ONNX Runtime and of Concord behind some nodes between pairs of different schemes."""
+    low = np.iinfo(dtype).min
+    constants = {"s": np.float32(0.1), "z": dtype(low + 90), "t": np.float32(0.03), "w": dtype(low + 130),
+                 "axes": ints(*sizes[1]), "shape": ints(0, *sizes[2])}  # fmt: skip
+    proto = model([*quantised_pair("x", "a"), *nodes, *quantised_pair("m", "y", "t", "w")], {"x": ["N", *sizes[0]]},
+                  ("y",), constants, opset=18)  # fmt: skip
+    theirs = codes_of_onnxruntime(proto, ["yq"], {"x": x}, np.dtype(dtype).name.upper())["yq"]
+    return theirs, integer.load(proto).run({"x": x})["y"]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("sizes, axes, order", [((5, 7, 6), (2, 3), None), ((5, 7, 6), (-1, -2), None),
+                                                ((7, 6, 5), (1, 2), (0, 3, 1, 2)), ((7, 5), (1,), (0, 2, 1)),
+                                                ((5, 8), (-1,), None)])  # fmt: skip
+def test_means_over_axes(sizes, axes, order, keepdims, dtype):
+    """They are those of GlobalAveragePool, whose codes are integers; with floats a code may be a neighbour."""
+    x = np.random.default_rng(2).normal(0, 1.5, (40, *sizes)).astype(np.float32)
+    shape = [1 if k in axes or k - len(sizes) - 1 in axes else 5 for k in range(1, len(sizes) + 1)] if keepdims else [5]
+    turned = [] if order is None else [node("Transpose", ["a"], ["c"], perm=order)]
+    pool = [*turned, node("GlobalAveragePool", ["c" if turned else "a"], ["d"]), *quantised_pair("d", "e", "t", "w"),
+            node("Reshape", ["e", "shape"], ["m"])]  # fmt: skip
+    known, _ = means_of(pool, (sizes, axes, shape), x, dtype)
+    floats, codes = means_of([node("ReduceMean", ["a", "axes"], ["m"], keepdims=keepdims)], (sizes, axes, shape), x,
+                             dtype)  # fmt: skip
+    assert codes.shape == floats.shape == known.shape and len(np.unique(codes)) > 20
+    assert np.array_equal(codes, known) and np.abs(codes.astype(int) - floats).max() <= 1
+
+
+@pytest.mark.parametrize("axes", [[0, 2], [1, 2, 3], [3], []])
+def test_means_over_other_axes_are_refused(axes):
+    constants = {"s": np.float32(0.1), "z": np.uint8(90), "axes": ints(*axes)}
+    nodes = [
+        *quantised_pair("x", "a"),
+        node("ReduceMean", ["a", "axes"], ["m"], name="mean"),
+        *quantised_pair("m", "y"),
+    ]
+    with pytest.raises(
+        integer.UnquantisedModel, match="ReduceMean 'mean': axes must be all but those of samples and ch"
+    ):
+        integer.load(model(nodes, {"x": ["N", 2, 3, 4]}, ("y",), constants, opset=18))
+
+
+@pytest.mark.parametrize("a, b", [((256, 256), (256, 256)), ((256, 1), (1, 256))])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("seed", range(6))
+def test_differences_of_all_codes(a, b, dtype, seed):
+    """ONNX Runtime subtracts floats, in one order; with half of the seeds every rounding counts."""
+    rng, ends = np.random.default_rng(seed), np.iinfo(dtype)
+    codes = np.arange(ends.min, ends.max + 1, dtype=dtype)
+    constants = {}
+    for name, quarters in (("a", 2), ("b", int(rng.choice([1, 3, 5, 7]))), ("y", 4)):
+        near = (1 + int(rng.integers(-9, 10)) * 2.0**-23) if seed % 2 else np.exp(rng.normal(0, 0.1))
+        constants |= {f"{name}s": np.float32(quarters / 4 * near), f"{name}z": dtype(rng.integers(ends.min, ends.max))}
+    nodes = [*(node("DequantizeLinear", [name, f"{name}s", f"{name}z"], [f"{name}d"]) for name in "ab"),
+             node("Sub", ["ad", "bd"], ["d"]), *quantised_pair("d", "y", "ys", "yz")]  # fmt: skip
+    proto = model(nodes, {}, ("y",), constants)
+    kind = 2 if dtype is np.uint8 else 3
+    proto.graph.input.extend([info("a", ["N", a[1]], kind), info("b", ["M", b[1]], kind)])
+    feeds = {"a": np.broadcast_to(codes[:, None], a), "b": np.broadcast_to(codes[None], b)}
+    assert compared(proto, feeds, np.dtype(dtype).name.upper()) == (256 * 256, 0)
+
+
 @pytest.mark.parametrize("shape, attrs", [((40, 10), {"opset": 13}), ((3, 4, 5), {"opset": 13, "axis": 1}),
                                           ((6, 3, 4), {"opset": 11, "axis": 1}),
                                           ((6, 3, 4), {"opset": 11})])  # fmt: skip
