@@ -190,7 +190,9 @@ class Family(ABC):
     without_pins : tuple of str, optional
         Options of nextpnr, instead of ``router``, for a unit without pins; None where that is not set up.
     resources : mapping of str to str
-        Names in nextpnr's report by the name people use.
+        Names in nextpnr's report by the name people use; the first one is that of logic cells.
+    fullest : float
+        Share of the logic cells up to which designs were routed.
     cells : mapping of str to str
         Patterns of the names of Yosys's cells by the name people use; ``*`` stands for anything.
     geometry : Geometry
@@ -219,6 +221,7 @@ class Family(ABC):
     router: tuple[str, ...] = ()
     without_pins: tuple[str, ...] | None = None
     resources: ClassVar[Mapping[str, str]]
+    fullest: float
     cells: ClassVar[Mapping[str, str]]
     geometry: Geometry
     empty_regions: tuple[RegionId, ...] = ()

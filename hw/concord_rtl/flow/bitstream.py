@@ -19,7 +19,7 @@ from concord_rtl.families.family import Blockages
 from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.paths import slow_paths
-from concord_rtl.flow.report import MHZ, score
+from concord_rtl.flow.report import MHZ, fullness, packed, score
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tool_version
 
 _USUAL = Placement()
@@ -100,14 +100,20 @@ class Flow:
         Where progress is shown.
     placement : Placement
         What place and route needs beside the usual options.
+    smaller : str
+        What makes a smaller design, for those who see that this one nearly fills the device.
     """
 
-    def __init__(self, board: Any, folder: Path, console: Console, placement: Placement = _USUAL):
+    def __init__(
+        self, board: Any, folder: Path, console: Console, placement: Placement = _USUAL, smaller: str = "other options"
+    ):
         self.board = board
         self.family = family_named(board.family)
         self.folder = folder
         self.console = console
         self.placement = placement
+        self.smaller = smaller
+        self._fullness: str | None = None  # what is said of it, once the design has been packed
 
     def file(self, suffix: str) -> Path:
         """Path of a file of the design."""
@@ -211,7 +217,8 @@ class Flow:
                 waiting = now + waiting
                 self.console.print(f"        the target is out of reach; next {aim / MHZ:g} MHz")
         if not reports:
-            raise ToolError(f"none of the seeds {', '.join(map(str, seeds))} could be routed; try other --seeds")
+            names = ", ".join(map(str, seeds))
+            raise ToolError(f"none of the seeds {names} could be routed; {self._fullness or 'try other --seeds'}")
         return reports
 
     @property
@@ -315,6 +322,8 @@ class Flow:
                 else:
                     late = max(late, int(was_late))
                 self.console.print(f"        {job.label}: was given up")
+                if text := job.noticed():
+                    self.console.print(f"        {text}")
                 continue
             steps[seed] = step
             if not step.fresh:
@@ -361,7 +370,18 @@ class Flow:
             return is_endless(line) or time.monotonic() >= until or (limit is not None and limit < hz)
 
         label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
-        return FlowStep(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
+        return FlowStep(outputs, key), Job(label, tool, args, self.folder, log, hopeless, self._notice)
+
+    def _notice(self, log: str) -> str | None:
+        """Whether the design nearly fills the device, from the log of the first seed that was packed."""
+        if self._fullness is not None:
+            return ""
+        logic = next(iter(packed(log, self.family).values()), None)
+        if logic is None:
+            return None
+        used, available = logic
+        self._fullness = fullness(used - len(self._blocked_sites), available, self.family, self.smaller)
+        return self._fullness
 
     def _delays(self, seed: int) -> Path:
         """All delays of a seed: large, and kept only until the slow paths are found."""

@@ -13,6 +13,7 @@ from rich.console import Console
 import concord.spec
 import concord_boards
 import concord_rtl
+from concord.spec.blocks import blocks_of, shortage
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
@@ -154,12 +155,27 @@ class Plan:
         ]
         folder = build / "-".join(parts)
         placement = self.board.placements.get(preset_of(self.config.name), Placement())
-        self.flow = Flow(self.board, folder, console, placement)
+        self.flow = Flow(self.board, folder, console, placement, self._smaller())
         try:
             self.contents: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
         self.fixed = memories.fixed(self.config, self.flow.family, self.contents)
+
+    def _smaller(self) -> str:
+        """Options for smaller designs: other links than USB, presets, and parameters of a configuration."""
+        links = BOARD_SPECS[self.board.name].links if self.link.kind is LinkKind.USB else ()
+        multipliers = blocks_of(self.config).multipliers
+        options = [f"--link {link.name}" for link in links if link.kind is not LinkKind.USB]
+        options += [
+            f"--preset {name}"
+            for name, other in PRESETS.items()
+            if other.serial == self.config.serial
+            and blocks_of(other).multipliers < multipliers
+            and not shortage(other, self.board.name)
+        ]
+        least = "mfu_lanes" if self.config.mfu_lanes > 1 else "lanes"
+        return ", ".join([*options, f"a --config with fewer {least}"])
 
     def choose(self, clock_mhz: float | None, baud: int | None) -> None:
         """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.

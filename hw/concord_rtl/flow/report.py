@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rich.table import Table
@@ -45,6 +46,32 @@ def utilisation(report: dict[str, Any], family: Family) -> dict[str, dict[str, f
         share = round(100 * entry["used"] / entry["available"], 1)
         resources[name] = {"used": entry["used"], "available": entry["available"], "percent": share}
     return resources
+
+
+def packed(log: str, family: Family) -> dict[str, tuple[int, int]]:
+    """Used and available resources from nextpnr's log; empty before it has packed the design."""
+    found = {name: (int(used), int(of)) for name, used, of in re.findall(r"\t *(\w+): *(\d+)/ *(\d+) ", log)}
+    return {name: found[key] for name, key in family.resources.items() if key in found}
+
+
+def fullness(used: int, available: int, family: Family, smaller: str) -> str:
+    """A warning that a design fills a device more than any that was routed; empty if it does not.
+
+    Parameters
+    ----------
+    used, available : int
+        Logic cells.
+    family : Family
+        Of the device.
+    smaller : str
+        What makes the design smaller.
+    """
+    if used <= family.fullest * available:
+        return ""
+    what = "they do not fit"
+    if used <= available:
+        what = f"no more than {family.fullest:.0%} were ever routed, so this may take hours and end without a bitstream"
+    return f"{used:,} of {available:,} logic cells are in use, {used / available:.1%}; {what}. Smaller: {smaller}"
 
 
 def render(summary: dict[str, Any]) -> list[Table]:

@@ -75,6 +75,9 @@ class Job:
         File the tool writes its log to; what it prints goes to the same name with ``.out`` added.
     hopeless : callable or None
         Whether the tool will get nowhere, judged by the last line of its log: then it is ended, and ``gave_up`` is set.
+    notice : callable or None
+        What the user should know, from the log as it is so far; ``None`` if that cannot be said yet. Asked until it is
+        known, and shown if it is not empty.
     """
 
     label: str
@@ -83,6 +86,7 @@ class Job:
     folder: Path
     log: Path
     hopeless: Callable[[str], bool] | None = None
+    notice: Callable[[str], str | None] | None = None
     gave_up: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -115,6 +119,14 @@ class Job:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait()
+
+    def noticed(self) -> str:
+        """What the user should know and has not been told."""
+        log = self.log.read_text(errors="replace") if self.notice and self.log.exists() else ""
+        text = self.notice(log) if self.notice else ""
+        if text is not None:
+            self.notice = None
+        return text or ""
 
     def done(self) -> bool:
         """Whether the tool has ended, or was ended; :class:`ToolError` if it failed."""
@@ -182,6 +194,8 @@ def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
                     running.append(waiting.pop(0))
                     running[-1].start()
                     display.say(f"        {running[-1].label}")
+                for text in filter(None, [job.noticed() for job in running]):
+                    display.say(f"        {text}")
                 for job in [job for job in running if job.done()]:
                     running.remove(job)
                     display.say(f"{job.seconds:5.0f} s {job.label}: {'given up' if job.gave_up else 'done'}")

@@ -82,6 +82,7 @@ class MadeUp(Family):
     bitstream = "mub"
     router = ("--fast",)
     resources = {"LUT4": "MADE_UP_LUT"}  # noqa: RUF012
+    fullest = 1.0
     cells = {"LUT4": "MADE_UP_LUT", "FF": "MADE_UP_FF*"}  # noqa: RUF012
     geometry = Geometry(r"^ram (?P<name>\d+)\n(?P<bits>[0-9a-f]+\n)", 16, 1, ((16, 16),), lambda width, used: None)
     empty_regions = (RegionId.MATRIX,)

@@ -1,7 +1,6 @@
 """The whole flow on a small design; block RAMs filled afterwards are as if built with the contents."""
 
 import random
-import re
 
 import pytest
 from rich.console import Console
@@ -133,6 +132,6 @@ def test_the_serial_preset_fits_its_board(tmp_path):
     files = ["--json", flow.file("json").name, "--pcf", flow.file("pcf").name, "--log", log.name]
     args = [*board.place, *files, "--pack-only", "--quiet"]
     run_jobs(flow.console, [Job("packing", "nextpnr-ice40", args, tmp_path, log)])
-    used = {name: (int(n), int(of)) for name, n, of in re.findall(r"(\w+): +(\d+)/ *(\d+) ", log.read_text())}
-    assert {"ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_DSP", "ICESTORM_SPRAM"} <= set(used)
+    used = report.packed(log.read_text(), flow.family)
+    assert set(used) == {"LC", "EBR", "DSP", "SPRAM"}
     assert all(n <= of for n, of in used.values()), used

@@ -5,9 +5,11 @@ import pytest
 from rich.console import Console
 
 from concord_boards import board_named
-from concord_rtl.flow import bitstream
+from concord_rtl.families import family_named
+from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Goal
 from concord_rtl.flow.cache import FlowStep, digest
+from concord_rtl.flow.plan import Plan
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
 
 
@@ -66,6 +68,17 @@ FAST_ENOUGH = Goal(50e6, 50e6)
 PLACED = """Info: Max frequency for clock '$glbnet$meter.oscillator_clk': 307.03 MHz (PASS at 25.00 MHz)
 Info: Max frequency for clock                 'clocking.clk': {:.2f} MHz (FAIL at 105.01 MHz)
 """
+#: And behind packing.
+PACKED = """Info: Logic utilisation before packing:
+Info:     Total LUT4s:     21333/24288    87%
+
+Info: Device utilisation:
+Info: \t          TRELLIS_IO:      12/    197     6%
+Info: \t              DP16KD:      56/     56   100%
+Info: \t        TRELLIS_COMB: {:>7}/  24288    96%
+
+Info: Placed 2 cells based on constraints.
+"""
 
 
 class Routed:
@@ -78,7 +91,7 @@ class Routed:
     def __init__(self, folder, monkeypatch, reached, end=1e9, expected=None):
         self.folder, self.reached, self.end, self.ran, self.aims = folder, reached, end, [], []
         self.expected = expected or {}
-        self.now, self.late = 0.0, 101
+        self.now, self.late, self.logic = 0.0, 101, 0
         monkeypatch.setattr(bitstream, "run_jobs", self.route)
         monkeypatch.setattr(bitstream.time, "monotonic", lambda: self.now)
         self.flow = bitstream.Flow(board_named("ulx3s-25f"), folder, Console(quiet=True))
@@ -94,6 +107,9 @@ class Routed:
             self.now += job.seconds
             if seed in self.expected:
                 job.log.write_text(PLACED.format(self.expected[seed]))
+            if self.logic:
+                job.log.write_text(PACKED.format(self.logic))
+                console.print(job.noticed())
             job.gave_up = self.reached[seed] is None or self.aims[-1] > self.end or job.hopeless("")
             if job.gave_up:
                 with job.log.open("a") as log:
@@ -213,6 +229,67 @@ def test_a_hopeless_tool_is_ended(tmp_path):
     ended = Job("ended", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "log", lambda line: True)
     run_jobs(Console(quiet=True), [ended])
     assert ended.gave_up and ended.process.returncode < 0
+
+
+def test_what_the_user_should_know_is_shown_once_it_is_known(tmp_path):
+    asked, shown = [], Console(file=io.StringIO())
+
+    def notice(log):
+        asked.append(log)
+        return "what was found" if len(asked) > 2 else None
+
+    job = Job("slow", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "slow.log", notice=notice)
+    run_jobs(shown, [job])
+    assert len(asked) == 3 and shown.file.getvalue().count("what was found") == 1
+
+
+@pytest.mark.parametrize(
+    "used, said",
+    [
+        (21_859, ""),
+        (23_329, "23,329 of 24,288 logic cells are in use, 96.1%; no more than 90% were ever routed"),
+        (24_300, "24,300 of 24,288 logic cells are in use, 100.0%; they do not fit"),
+    ],
+)
+def test_a_design_that_nearly_fills_the_device(used, said):
+    family = family_named("ecp5")
+    assert report.packed("Info:     Total LUT4s:     21333/24288    87%", family) == {}
+    found = report.packed(PACKED.format(used), family)
+    assert found == {"LUT4": (used, 24_288), "EBR": (56, 56)}
+    text = report.fullness(*found["LUT4"], family, "--link uart")
+    assert text.startswith(said) and bool(text) == bool(said)
+    assert not text or text.endswith(". Smaller: --link uart")
+
+
+def test_the_designs_that_were_built_are_none_of_these():
+    built = {"ecp5": (21_778, 24_288), "ice40": (5190, 5280)}
+    assert not any(report.fullness(*built[name], family_named(name), "") for name in built)
+
+
+def test_a_full_device_is_told_of_once_and_at_the_end(tmp_path, monkeypatch, capsys):
+    routed = Routed(tmp_path, monkeypatch, {1: None, 2: None})
+    routed.flow.console, routed.logic = Console(width=1000), 23_329
+    routed.flow.smaller = "--preset tiny"
+    with pytest.raises(ToolError, match=r"none of the seeds 1, 2 could be routed; 23,329 .* Smaller: --preset tiny"):
+        routed.flow.place([1, 2], FAST_ENOUGH)
+    assert capsys.readouterr().out.count("23,329 of 24,288 logic cells") == 1
+    again = Routed(tmp_path, monkeypatch, {})  # what was given up is not tried again, and the reason is told
+    again.flow.console = Console(width=1000)
+    with pytest.raises(ToolError, match="23,329"):
+        again.flow.place([1, 2], FAST_ENOUGH)
+    assert capsys.readouterr().out.count("23,329 of 24,288 logic cells") == 1
+
+
+@pytest.mark.parametrize(
+    "board, link, smaller",
+    [
+        ("orangecrab-25f", None, "--link spi, --link uart, --preset tiny, a --config with fewer mfu_lanes"),
+        ("orangecrab-25f", "spi", "--preset tiny, a --config with fewer mfu_lanes"),
+        ("icebreaker", None, "a --config with fewer lanes"),
+    ],
+)
+def test_what_makes_a_design_smaller(board, link, smaller, tmp_path):
+    assert Plan(board, None, None, tmp_path, Console(quiet=True), link_name=link).flow.smaller == smaller
 
 
 def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):

@@ -61,6 +61,7 @@ class _Ice40(Family):
     placed = FileOption("asc", "--asc")
     bitstream = "bin"
     resources: ClassVar = {"LC": "ICESTORM_LC", "DSP": "ICESTORM_DSP", "EBR": "ICESTORM_RAM", "SPRAM": "ICESTORM_SPRAM"}
+    fullest = 0.99
     cells: ClassVar = {"LUT4": "SB_LUT4", "carry": "SB_CARRY", "DSP": "SB_MAC16", "FF": "SB_DFF*"}
     geometry = Geometry(
         r"^\.ram_data (?P<name>\d+ \d+)\n(?P<bits>(?:[0-9a-f]+\n){16})",
