@@ -124,6 +124,12 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
     "it or none behind it, such as an embedding or ArgMax; or any, which is also for what does not fit.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; by default MODEL without its suffix.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Compile a quantised network for no NPU, but as it is, on its codes alone: a program in integers, and the "
+    "tables of its functions in a file beside it. Only --output and the part of the model can be chosen.",
+)
 @passes_options
 @workers_options
 @readable
@@ -145,6 +151,7 @@ def compile_model(
     output_formats: tuple[str, ...],
     partition: str,
     output: Path | None,
+    exact: bool,
     selection: Selection,
     verbose: bool,
     dump: Path | None,
@@ -169,6 +176,8 @@ def compile_model(
 
     --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
     the chosen network is compiled once more for them.
+
+    With --exact the folder holds a quantised network that `concord run`, `inspect` and `report` take, and no NPU.
     """
     from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
@@ -186,6 +195,13 @@ def compile_model(
     from concord.networks.window_steps import measured_steps
     from concord.program.flags import flag_table
 
+    if exact:
+        from concord.cli.exact import check_options, compile_exactly
+
+        check_options(("--exact", "--output", "--shape", "--inputs", "--outputs", "--fix"))
+        part = model if selection == Selection() else selection.of(onnx_bytes(model))
+        compile_exactly(part, output or model.with_suffix(""))
+        return
     free = board is None and config_file is None
     options = Options(
         Widths.parse(mantissas), budget, free, ranges, accumulator, guard, batch, output_formats, quick, partition

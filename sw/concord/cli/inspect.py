@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from concord.cli.common import THING, echo, link_option, readable, wide_console
+from concord.cli.exact import check_options, inspect_exactly
 from concord.cli.type_table import type_table
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
@@ -22,6 +23,7 @@ from concord.display.terminal import counted, printable
 from concord.graph.passes.dtype_report import rows
 from concord.host.rates import Rates, rate_table, rates_by_link
 from concord.image import Image
+from concord.integer.folder import is_integer_folder
 from concord.networks.folder import load, recompile
 from concord.program.assembler import disassemble
 from concord.spec.memmap import RegionId
@@ -47,7 +49,13 @@ def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
     Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program. The
     part types, which tensors are narrow and where they are converted, is shown if it is asked for: a compiled network
     is compiled once more for it.
+
+    Of a network that was compiled with --exact: operations, inputs and outputs, and the tables with their sites.
     """
+    if is_integer_folder(image):
+        check_options(("--only",))
+        inspect_exactly(image, only)
+        return
     loaded, package = load(image)
     if TYPES in only and package is None:
         raise ValueError(

@@ -20,6 +20,7 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
+from concord.integer.folder import is_integer_folder
 from concord.utils.files import write_text
 
 
@@ -42,8 +43,16 @@ from concord.utils.files import write_text
 def report(network: Path, inputs: Path, output: Path | None, on: str, link: str | None, samples: int) -> None:
     """Write a report about every layer of a compiled NETWORK: formats, errors, saturation, cycles, memory.
 
-    The report is one HTML page that needs no other file, and the same facts as JSON.
+    The report is one HTML page that needs no other file, and the same facts as JSON. Of a network that was compiled
+    with --exact it is about operations, tables with their sites, and the codes that the samples have.
     """
+    page = output or network / "report.html"
+    if is_integer_folder(network):
+        from concord.cli.exact import check_options, report_exactly
+
+        check_options(("--input", "--output", "--samples"))
+        report_exactly(network, inputs, page, samples)
+        return
     from concord.cli.type_table import type_table
     from concord.display.terminal import counted
     from concord.host import connect
@@ -51,7 +60,6 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, link: str 
     from concord.networks.samples import inputs_of
     from concord.report import analyse, render
 
-    page = output or network / "report.html"
     facts = check_page(page)
     compiled = recompile(network)
     arrays = {

@@ -23,13 +23,14 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
+from concord.cli.exact import check_options, run_exactly
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
 from concord.host.measured import compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
-from concord.integer import load as load_integers
+from concord.integer.folder import is_integer_folder
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.boards import links_of
@@ -71,13 +72,12 @@ def run(
     overflowed, and what helps.
 
     With --exact, NETWORK is the ONNX file of a quantised network. No NPU is run: results are codes, and equal to those
-    of ONNX Runtime's integer kernels.
+    of ONNX Runtime's integer kernels. A folder that `concord compile --exact` has written runs the same way.
     """
     check_npz(output)
-    if exact:
-        if strict or (on, link, workers, cluster) != ("emulator", None, None, None):
-            raise ValueError("--exact must be given without --on, --link, --strict, --workers and --cluster")
-        _run_exactly(network, inputs, output)
+    if exact or is_integer_folder(network):
+        check_options(("--exact", "--input", "--output"))
+        run_exactly(network, inputs, output)
         return
     loaded, package = load(network)
     by_input = inputs_from(
@@ -111,19 +111,6 @@ def run(
         wide_console().print(flag_table(records))
     else:
         echo("no flags were raised")
-
-
-def _run_exactly(model: Path, inputs: Path, output: Path) -> None:
-    """Codes of the outputs of a quantised network, and what they stand for."""
-    network = load_integers(model)
-    arrays = inputs_from(inputs, [*network.graph.inputs])
-    codes: dict[str, Any] = dict(network.run({name: arrays[name] for name in network.graph.inputs if name in arrays}))
-    with replacing(output) as file:
-        np.savez(file, **codes)
-    echo(network.report())
-    for name, value in codes.items():
-        scheme = network.scheme(name)
-        echo(f"{output}: {name} {value.shape} {value.dtype}, (code - {scheme.zero}) * {float(scheme.scale):.9g}")
 
 
 def _run(device: Device, batch: Mapping[str, Any], samples: int) -> dict[str, Any]:

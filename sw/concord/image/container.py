@@ -55,7 +55,7 @@ _MOST = 1 << 30
 IMAGE = FileKind("image", "an image", 4, ImageError)
 
 
-def _digest(header: dict[str, Any], arrays: Arrays) -> str:
+def digest(header: dict[str, Any], arrays: Arrays) -> str:
     """Hash of the header (without its own hash) and of the name, type, shape and bytes of every array."""
     plain = {key: value for key, value in header.items() if key != "sha256"}
     total = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
@@ -70,7 +70,7 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays, kind: F
     """Write header and arrays, whole or not at all; the same contents give the same bytes."""
     full: dict[str, Any] = {"format": kind.format, "version": kind.version, **header}
     full = json.loads(json.dumps(full))  # the hash is of what a reader will see
-    full["sha256"] = _digest(full, arrays)
+    full["sha256"] = digest(full, arrays)
     text = np.frombuffer(json.dumps(full, sort_keys=True).encode(), dtype=np.uint8)
     with replacing(path) as file:
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
@@ -91,6 +91,6 @@ def read_file(path: str | Path, kind: FileKind = IMAGE, data: bytes | None = Non
         raise kind.error(f"{path} is not {kind.phrase}: its header does not say so")
     if header.get("version") != kind.version:
         raise kind.error(f"{path} must have {kind.name} version {kind.version}, not {header.get('version')!r}")
-    if header.get("sha256") != _digest(header, arrays):
+    if header.get("sha256") != digest(header, arrays):
         raise kind.error(f"{path} is damaged: contents and checksum do not agree")
     return header, arrays

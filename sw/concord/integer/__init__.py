@@ -12,8 +12,12 @@ tables, composing
     Functions of codes, and one table for several in a row.
 network
     Loaded networks.
+records, folder
+    Networks in files: a program, and its tables beside it.
 """
 
+from concord.integer.folder import load_network as load_network
+from concord.integer.folder import save_network as save_network
 from concord.integer.importer import UnquantisedModel as UnquantisedModel
 from concord.integer.network import IntegerNetwork as IntegerNetwork
 from concord.integer.network import load as load

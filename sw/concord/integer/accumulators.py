@@ -73,7 +73,7 @@ def _zero_points(ctx: Reading, node: OnnxNode, channels: int) -> Integers:
     return zeros.reshape(-1)
 
 
-def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, behind: int, **settings: Any) -> None:
+def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, rank: int, **settings: Any) -> None:
     """A product whose sums are a tensor of the model; its zero points are its own."""
     x, zero = ctx.codes(node.input(0)), ctx.zero_point(node, 2, np.zeros(()))
     if zero.size != 1:
@@ -88,7 +88,7 @@ def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, behind: 
         )  # fmt: skip
         return product
 
-    ctx.sums[node.outputs[0]] = Accumulators(make, channels, behind)
+    ctx.sums[node.outputs[0]] = Accumulators(make, channels, rank)
 
 
 def dynamic(ctx: Reading, node: OnnxNode) -> None:

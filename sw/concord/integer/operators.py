@@ -113,8 +113,8 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
 
 def add(ctx: Reading, node: OnnxNode) -> None:
     """Add of two tensors of codes, or of accumulators and a constant."""
-    if (found := accumulators_beside(ctx, node)) is not None:
-        sums, constant = found
+    if (operands := accumulators_beside(ctx, node)) is not None:
+        sums, constant = operands
         if sums.term is not None:
             raise Refusal("must be the only Add of accumulators", PAIR)
         leave(ctx, node, replace(sums, term=sums.numbers(constant, "term")))
@@ -127,8 +127,8 @@ def mul(ctx: Reading, node: OnnxNode) -> None:
     if all(name in ctx.constants for name in node.inputs):
         ctx.constants[node.outputs[0]] = np.multiply(*(ctx.constants[name] for name in node.inputs))
         return
-    if (found := accumulators_beside(ctx, node)) is not None:
-        sums, constant = found
+    if (operands := accumulators_beside(ctx, node)) is not None:
+        sums, constant = operands
         if sums.factor is not None or sums.term is not None:
             raise Refusal("must be the only Mul of accumulators, in front of Add", "multiply the constants")
         leave(ctx, node, replace(sums, factor=sums.numbers(constant, "factor")))

@@ -98,7 +98,7 @@ class Accumulators:
         Makes the product, of the name of its codes and of what makes them of sums.
     channels : int
         Their number.
-    behind : int
+    rank : int
         Number of axes behind that of the channels.
     floats : bool
         Whether the sums are floats.
@@ -108,14 +108,14 @@ class Accumulators:
 
     make: Callable[[str, FloatRequantisation], IntegerOperation]
     channels: int
-    behind: int
+    rank: int
     floats: bool = False
     factor: NDArray[np.float32] | None = None
     term: NDArray[np.float32] | None = None
 
     def numbers(self, constant: NDArray[Any], what: str) -> NDArray[np.float32]:
         """A constant, by channel; ``Refusal`` if it is no float32 number, or not one or one for each channel."""
-        single = (self.channels, *[1] * self.behind)
+        single = (self.channels, *[1] * self.rank)
         if constant.dtype != np.float32:
             raise Refusal(f"{what} must be of float32, not {constant.dtype}", "cast it")
         if constant.size != 1 and (1,) * (constant.ndim - len(single)) + single != constant.shape:
@@ -127,10 +127,10 @@ class Accumulators:
 
     def opened(self) -> Unquantised:
         """The sums as floats in front of QuantizeLinear."""
-        one, nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+        unit, nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
 
         def make(target: CodeTarget) -> list[IntegerOperation]:
-            factor = one if self.factor is None else self.factor
+            factor = unit if self.factor is None else self.factor
             term = nothing if self.term is None else self.term
             ends = target.scheme.zero, target.low, target.high
             return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.functions import ExactFunction
-from concord.image.container import FileKind, read_file, write_file
+from concord.image.container import Arrays, FileKind, digest, read_file, write_file
 from concord.transfer.operators import PointwiseOperator
 from concord.transfer.records import operator_of, operator_record, target_of, target_record
 from concord.transfer.scheme import Scheme, TableTarget
@@ -143,18 +143,30 @@ class TransferSet:
                     f"({wrong.size} of {want.size} entries differ)"
                 )
 
-    def save(self, path: str | Path) -> None:
-        """Write the tables to a file (:mod:`concord.image.container`); the same tables give the same bytes."""
+    def _contents(self) -> tuple[dict[str, Any], Arrays]:
+        """Header and arrays of a file."""
         header = {
             "low": [low for low, _ in self.stored],
             "sites": [{"name": name, **site.record()} for name, site in self.sites.items()],
         }
-        write_file(path, header, {f"table_{k}": entries for k, (_, entries) in enumerate(self.stored)}, _KIND)
+        return header, {f"table_{k}": entries for k, (_, entries) in enumerate(self.stored)}
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of sites and tables: what belongs to these tables and no others can keep it."""
+        return digest(*self._contents())
+
+    def save(self, path: str | Path) -> None:
+        """Write the tables to a file (:mod:`concord.image.container`); the same tables give the same bytes."""
+        write_file(path, *self._contents(), _KIND)
 
     @classmethod
-    def load(cls, path: str | Path) -> TransferSet:
-        """Read tables; :class:`TransferError` if the file is damaged, or does not hold together."""
-        header, arrays = read_file(path, _KIND)
+    def load(cls, path: str | Path, data: bytes | None = None) -> TransferSet:
+        """Read tables; :class:`TransferError` if the file is damaged, or does not hold together.
+
+        ``data`` are its contents, if they have been read.
+        """
+        header, arrays = read_file(path, _KIND, data)
         tables = cls()
         try:
             tables._fill(header, arrays)

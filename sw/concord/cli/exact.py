@@ -1,0 +1,116 @@
+"""What commands do with quantised networks on codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from click.core import ParameterSource
+from rich.table import Table
+
+from concord.cli.common import check_page, echo, inputs_from, wide_console
+from concord.display.tables import text_table
+from concord.integer import load, load_network, save_network
+from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
+from concord.integer.folder import INTEGER_FOLDER, PROGRAM, TABLES
+from concord.utils.files import replacing, write_text
+
+#: Parts of ``concord inspect`` that a network on codes has.
+PARTS = ("layers", "ports", "memory")
+
+
+def check_options(allowed: Sequence[str]) -> None:
+    """``ValueError`` if the command was given an option that a network on codes has nothing for."""
+    context = click.get_current_context()
+    options = [item for item in context.command.params if isinstance(item, click.Option)]
+    names = {
+        max(item.opts, key=len)
+        for item in options
+        if context.get_parameter_source(str(item.name)) is ParameterSource.COMMANDLINE
+    }
+    refused = sorted(names - set(allowed))
+    if refused:
+        raise ValueError(f"a network on codes must be given without {', '.join(refused)}")
+
+
+def compile_exactly(model: Path | bytes, folder: Path) -> None:
+    """Write the folder of a quantised network: its program, and its tables."""
+    INTEGER_FOLDER.check_place(folder)
+    network = load(model)
+    save_network(network, folder)
+    echo(network.report())
+    echo(f"{folder}: {PROGRAM}, {TABLES}")
+
+
+def run_exactly(network: Path, inputs: Path, output: Path) -> None:
+    """Codes of the outputs of a quantised network, a model or a folder, and what they stand for."""
+    loaded = load_network(network) if network.is_dir() else load(network)
+    arrays = inputs_from(inputs, [*loaded.graph.inputs])
+    codes: dict[str, Any] = dict(loaded.run({name: arrays[name] for name in loaded.graph.inputs if name in arrays}))
+    with replacing(output) as file:
+        np.savez(file, **codes)
+    echo(loaded.report())
+    for name, value in codes.items():
+        echo(f"{output}: {name} {value.shape} {scheme_text(loaded.scheme(name))}")
+
+
+def inspect_exactly(folder: Path, only: Sequence[str]) -> None:
+    """Operations, ports and tables of a folder."""
+    if unknown := sorted(set(only) - set(PARTS)):
+        raise ValueError(f"--only must be one of {', '.join(PARTS)} for a network on codes, not {', '.join(unknown)}")
+    facts, parts, console = facts_of(load_network(folder)), only or PARTS, wide_console()
+    echo(f"{folder}: {facts.name} on codes, {len(facts.operations)} operations, {_bytes(facts)}")
+    for line in facts.wide_sums:
+        echo(f"  {line}")
+    if "layers" in parts:
+        console.print(_operations(facts))
+    if "ports" in parts:
+        console.print(_ports(facts))
+    if "memory" in parts:
+        console.print(_tables(facts))
+
+
+def report_exactly(folder: Path, inputs: Path, page: Path, samples: int) -> None:
+    """A page about a folder and the codes of all tensors on samples, and the same as JSON."""
+    from concord.report.codes import render
+
+    facts_file, network = check_page(page), load_network(folder)
+    arrays = inputs_from(inputs, [*network.graph.inputs])
+    facts = facts_of(network, {name: arrays[name][:samples] for name in network.graph.inputs if name in arrays})
+    write_text(page, render(facts))
+    write_text(facts_file, facts.to_json())
+    echo(f"{page}, {facts_file.name}: {len(facts.operations)} operations, {_bytes(facts)}")
+
+
+def _bytes(facts: IntegerFacts) -> str:
+    tables = f"{facts.sites} sites, {len(facts.tables)} tables of {facts.table_bytes} bytes"
+    return f"{facts.constant_bytes} bytes of constants; {tables}, {facts.saved} bytes saved by sharing"
+
+
+def _operations(facts: IntegerFacts) -> Table:
+    rows = [
+        (str(k), part.name, part.kind, str(part.nbytes), "" if part.table is None else str(part.table), part.codes)
+        for k, part in enumerate(facts.operations)
+    ]
+    columns = ("#", "node", "operation", "bytes", "table", "codes of the result")
+    return text_table("Operations", columns, right=("#", "bytes", "table"), rows=rows)
+
+
+def _ports(facts: IntegerFacts) -> Table:
+    def row(side: str, port: PortFacts) -> tuple[str, ...]:
+        return side, port.name, " x ".join("any" if size < 0 else str(size) for size in port.sizes), port.codes
+
+    rows = [row(side, port) for side, ports in (("in", facts.inputs), ("out", facts.outputs)) for port in ports]
+    return text_table("Inputs and outputs", ("direction", "name", "shape", "codes"), rows=rows)
+
+
+def _tables(facts: IntegerFacts) -> Table:
+    rows = [
+        (str(k), str(table.codes), table.type, str(table.nbytes), str(table.saved), ", ".join(table.sites))
+        for k, table in enumerate(facts.tables)
+    ]
+    columns = ("#", "entries", "type", "bytes", "saved", "sites")
+    return text_table(f"Tables: {facts.sites} sites", columns, right=columns[:5], rows=rows)

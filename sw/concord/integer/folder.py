@@ -1,0 +1,126 @@
+"""A quantised network as a folder: what is computed, and its tables in a file of their own [transfer-lut].
+
+net.program   operations, weights and schemes
+net.tables    tables of point-wise functions, equal ones once (:class:`concord.transfer.TransferSet`)
+manifest.json their hashes (:mod:`concord.utils.folders`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from concord.image.container import FileKind, read_file, write_file
+from concord.integer.graph import IntegerGraph
+from concord.integer.network import IntegerNetwork
+from concord.integer.operations import CodeTable
+from concord.integer.records import RecordReader, RecordWriter
+from concord.transfer import TransferSet, UniformAffine
+from concord.transfer.records import target_of, target_record
+from concord.utils.folders import FolderKind
+
+PROGRAM, TABLES = "net.program", "net.tables"
+
+
+class ProgramError(ValueError):
+    """A folder that is no network on codes, or a damaged one."""
+
+
+_PROGRAM = FileKind("integer program", "an integer program", 1, ProgramError)
+#: What :func:`save_network` writes.
+INTEGER_FOLDER = FolderKind(
+    "network on codes", "a network on codes", (PROGRAM, TABLES), ("report.html", "report.json"),
+    "compile the network again with --exact", ProgramError,
+)  # fmt: skip
+
+
+def is_integer_folder(path: Path) -> bool:
+    """Whether a folder is a network on codes, or was one."""
+    return (path / PROGRAM).exists() or (path / TABLES).exists()
+
+
+def save_network(network: IntegerNetwork, folder: str | Path) -> None:
+    """Write a network to a folder, whole or not at all.
+
+    Raises
+    ------
+    ProgramError
+        If something else than a network on codes is there.
+    OSError
+        If it cannot be written; a network that was there is unchanged.
+    """
+    graph = network.graph
+    sites = {id(part.table): part.output for part in graph.operations if isinstance(part, CodeTable)}
+    writer = RecordWriter(lambda table: sites[id(table)])
+    header = {
+        "name": graph.name,
+        "schemes": {name: target_record(scheme) for name, scheme in graph.schemes.items()},
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+        "aliases": graph.aliases,
+        "shapes": {name: list(shape) for name, shape in graph.shapes.items()},
+        "operations": [writer.record(operation) for operation in graph.operations],
+        "tables": network.tables.digest,
+    }
+    with INTEGER_FOLDER.replacing(folder) as part:
+        write_file(part / PROGRAM, header, {f"array_{k}": array for k, array in enumerate(writer.arrays)}, _PROGRAM)
+        network.tables.save(part / TABLES)
+
+
+def load_network(folder: str | Path) -> IntegerNetwork:
+    """Read a network from a folder; neither onnx nor the model is needed for that.
+
+    Raises
+    ------
+    ProgramError
+        If the folder is none, a file is missing, damaged, of another version or of another network.
+    TransferError
+        The same of the tables alone.
+    """
+    folder = Path(folder)
+    data = INTEGER_FOLDER.read(folder)
+    tables = TransferSet.load(folder / TABLES, data[TABLES])
+    header, arrays = read_file(folder / PROGRAM, _PROGRAM, data[PROGRAM])
+    if header.get("tables") != tables.digest:
+        raise ProgramError(f"{folder / TABLES} must be the tables of {PROGRAM}, not those of another network")
+    try:
+        return _network(header, [arrays[f"array_{k}"] for k in range(len(arrays))], tables)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ProgramError(f"{folder / PROGRAM} has contents that are not valid here: {error!r}") from error
+
+
+def _network(header: Mapping[str, Any], arrays: list[NDArray[Any]], tables: TransferSet) -> IntegerNetwork:
+    reader = RecordReader(arrays, tables.table)
+    graph = IntegerGraph(
+        header["name"],
+        {name: _affine(record) for name, record in header["schemes"].items()},
+        header["inputs"],
+        header["outputs"],
+        [reader.operation(record) for record in header["operations"]],
+        header["aliases"],
+        {name: tuple(sizes) for name, sizes in header["shapes"].items()},
+    )
+    _check(graph)
+    return IntegerNetwork(graph, tables)
+
+
+def _affine(record: dict[str, Any]) -> UniformAffine:
+    scheme = target_of(record)
+    if not isinstance(scheme, UniformAffine):
+        raise ValueError(f"scheme must be UniformAffine, not {scheme!r}")
+    return scheme
+
+
+def _check(graph: IntegerGraph) -> None:
+    """``ValueError`` unless every tensor has a scheme, and is made before it is read."""
+    made = set(graph.inputs.values())
+    for operation in graph.operations:
+        if missing := set(operation.inputs) - made:
+            raise ValueError(f"{operation.name!r} must read what is made before it, not {sorted(missing)}")
+        made.add(operation.output)
+    named = {*graph.outputs.values(), *graph.aliases.values()}
+    if missing := (made - set(graph.schemes)) | (named - made) | (set(graph.inputs) - set(graph.shapes)):
+        raise ValueError(f"tensors must be made and have schemes, and inputs shapes, unlike {sorted(missing)}")

@@ -1,0 +1,127 @@
+"""Operations as data that JSON can hold, with arrays and tables beside it; whatever fields a class has.
+
+A record of an object has the class as ``kind``, by its module in :mod:`concord.integer`, and its fields by their names.
+So a new class of operations, moves or requantisations needs nothing here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.integer.graph import IntegerOperation
+from concord.transfer import Scheme, TransferTable
+from concord.transfer.records import Record, target_of, target_record
+
+#: Classes of records are of this package.
+_PACKAGE = "concord.integer"
+#: Types of arrays in a file; they are int64 or float32 in an operation.
+_NARROW = [np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8")]
+
+
+class RecordWriter:
+    """Makes records, and gathers arrays.
+
+    Parameters
+    ----------
+    site_of : callable
+        The site of a table.
+
+    Members
+    -------
+    arrays : list of arrays
+        In the order of their numbers; integers are as narrow as they may be.
+    """
+
+    def __init__(self, site_of: Callable[[TransferTable], str]):
+        self.arrays: list[NDArray[Any]] = []
+        self._site_of = site_of
+
+    def record(self, value: Any) -> Any:
+        """A field, or an object with fields; ``TypeError`` for what no record can hold."""
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, np.float32):
+            return {"float32": float(value).hex()}
+        if isinstance(value, tuple):
+            return [self.record(item) for item in value]
+        if isinstance(value, np.ndarray):
+            return {"array": self._array(value), "dtype": value.dtype.name}
+        if isinstance(value, TransferTable):
+            return {"table": self._site_of(value)}
+        if isinstance(value, Scheme):
+            return {"scheme": target_record(value)}
+        if is_dataclass(value) and _is_own(type(value)):
+            kind = f"{type(value).__module__.removeprefix(_PACKAGE + '.')}.{type(value).__name__}"
+            items = {item.name: self.record(getattr(value, item.name)) for item in fields(value)}
+            return {"kind": kind, "fields": items}
+        raise TypeError(f"fields must be numbers, texts, arrays, tables, schemes or records, not {value!r}")
+
+    def _array(self, value: NDArray[Any]) -> int:
+        """The number of an array."""
+        if value.dtype == np.int64:
+            ends = (value.min(), value.max()) if value.size else (0, 0)
+            narrow = next(t for t in _NARROW if np.iinfo(t).min <= ends[0] and ends[1] <= np.iinfo(t).max)
+            value = value.astype(narrow)
+        elif value.dtype != np.float32:
+            raise TypeError(f"arrays must be of int64 or float32, not of {value.dtype}")
+        self.arrays.append(value)
+        return len(self.arrays) - 1
+
+
+class RecordReader:
+    """Makes objects of records; errors are ``KeyError``, ``IndexError``, ``TypeError`` or ``ValueError``.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays
+        By number.
+    table_of : callable
+        The table of a site.
+    """
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], table_of: Callable[[str], TransferTable]):
+        self._arrays = arrays
+        self._table_of = table_of
+
+    def operation(self, record: Any) -> IntegerOperation:
+        """The operation of a record."""
+        value = self.value(record)
+        if not isinstance(value, IntegerOperation):
+            raise ValueError(f"record must be of an operation, not {record!r}")
+        return value
+
+    def value(self, record: Any) -> Any:
+        """A field, or an object with fields."""
+        if isinstance(record, list):
+            return tuple(self.value(item) for item in record)
+        if not isinstance(record, dict):
+            return record
+        if "float32" in record:
+            return np.float32(float.fromhex(record["float32"]))
+        if "array" in record:
+            return self._arrays[record["array"]].astype(np.dtype(record["dtype"]))
+        if "table" in record:
+            return self._table_of(record["table"])
+        if "scheme" in record:
+            return target_of(record["scheme"])
+        return self._object(record["kind"], record["fields"])
+
+    def _object(self, kind: str, items: Mapping[str, Record]) -> Any:
+        module, _, name = kind.rpartition(".")
+        try:
+            named = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"kind must be a class of {_PACKAGE}, not {kind!r}") from error
+        if not (isinstance(named, type) and is_dataclass(named) and _is_own(named)):
+            raise ValueError(f"kind must be a class with fields, not {kind!r}")
+        return named(**{key: self.value(item) for key, item in items.items()})
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.startswith(f"{_PACKAGE}.")

@@ -1,0 +1,245 @@
+"""A network on codes in files: the same codes, and everything that does not belong together is refused."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnxruntime.quantization import QuantFormat, QuantType
+
+import concord.integer
+from concord import integer
+from concord.image.container import read_file, write_file
+from concord.integer.facts import facts_of
+from concord.integer.folder import _PROGRAM, INTEGER_FOLDER, ProgramError
+from concord.integer.graph import IntegerOperation
+from concord.integer.records import RecordReader, RecordWriter
+from concord.transfer import CodeRange, Scheme, Symmetric, TransferError, TransferTable, UniformAffine, transfer_table
+from concord.transfer.store import _KIND
+from support.integer_nets import SHAPE, quantised, small_network
+
+TABLE = transfer_table(Symmetric(4, 1), ["relu"], Symmetric(4, 1))
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def network(samples, tmp_path_factory):
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    return integer.load(quantised(tmp_path_factory.mktemp("small"), small_network(), samples, **options))
+
+
+@pytest.fixture
+def folder(network, tmp_path):
+    integer.save_network(network, tmp_path / "net")
+    return tmp_path / "net"
+
+
+def test_the_same_codes(network, folder, samples):
+    loaded = integer.load_network(folder)
+    want, got = (item.run({"x": samples}, every=True) for item in (network, loaded))
+    assert want.keys() == got.keys() and len(want) > 10
+    assert all(np.array_equal(want[name], got[name]) and want[name].dtype == got[name].dtype for name in want)
+    assert loaded.report() == network.report() and loaded.scheme("y") == network.scheme("y")
+    assert facts_of(loaded) == facts_of(network)
+
+
+def test_the_same_network_gives_the_same_bytes(network, folder, tmp_path):
+    integer.save_network(integer.load_network(folder), tmp_path / "again")
+    for name in ("net.program", "net.tables", "manifest.json"):
+        assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_onnx_is_not_needed(folder, samples, tmp_path):
+    np.save(tmp_path / "x.npy", samples)
+    code = f"""
+import sys
+sys.modules["onnx"] = sys.modules["onnxruntime"] = None
+import numpy as np
+from concord import integer
+network = integer.load_network({str(folder)!r})
+print(int(network.run({{"x": np.load({str(tmp_path / "x.npy")!r})}})["y"].sum()))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(result.stdout) == integer.load_network(folder).run({"x": samples})["y"].sum()
+
+
+@pytest.mark.parametrize("name", ["net.program", "net.tables", "manifest.json"])
+def test_damage_is_noticed(folder, name):
+    path = folder / name
+    whole = path.read_bytes()
+    for data in (whole[: len(whole) // 2], b"", whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
+        path.write_bytes(data)
+        with pytest.raises((ProgramError, TransferError), match=f"{name} is damaged"):
+            integer.load_network(folder)
+    path.unlink()
+    with pytest.raises(ProgramError, match=f"must be a network on codes: {name} is missing; compile the network again"):
+        integer.load_network(folder)
+
+
+def change(folder, name, kind, changed):
+    """Change a file of a folder, whose checksums are right afterwards."""
+    header, arrays = read_file(folder / name, kind)
+    plain = {key: value for key, value in header.items() if key not in ("format", "version", "sha256")}
+    changed(plain)
+    write_file(folder / name, plain, arrays, kind)
+    INTEGER_FOLDER.seal(folder)
+
+
+@pytest.mark.parametrize(
+    "name, kind, error", [("net.program", _PROGRAM, ProgramError), ("net.tables", _KIND, TransferError)]
+)
+def test_other_versions_are_refused(folder, name, kind, error):
+    other = dataclasses.replace(kind, version=99)
+    header, arrays = read_file(folder / name, kind)
+    plain = {key: value for key, value in header.items() if key not in ("format", "version", "sha256")}
+    write_file(folder / name, plain, arrays, other)
+    INTEGER_FOLDER.seal(folder)
+    with pytest.raises(error, match=f"{name} must have {kind.name} version {kind.version}, not 99"):
+        integer.load_network(folder)
+
+
+def test_tables_of_another_network_are_refused(network, folder):
+    """Also if they are as many, of the same sizes and names: an entry is another."""
+    tables = integer.load_network(folder).tables
+    other = type(tables)()
+    for name in tables.sites:
+        table = tables.table(name)
+        entries = table.entries.copy()
+        entries[3] ^= 1
+        other.add(name, dataclasses.replace(table, entries=entries))
+    other.save(folder / "net.tables")
+    with pytest.raises(ProgramError, match=r"net\.tables is damaged or from elsewhere: manifest"):
+        integer.load_network(folder)
+    INTEGER_FOLDER.seal(folder)
+    with pytest.raises(ProgramError, match=r"net\.tables must be the tables of net\.program, not those of anoth"):
+        integer.load_network(folder)
+
+
+def first_operation(header):
+    return header["operations"][0]
+
+
+@pytest.mark.parametrize(
+    "changed, reason",
+    [
+        (lambda header: first_operation(header).update(kind="operations.NoSuch"), "kind must be a class of conc"),
+        (lambda header: first_operation(header).update(kind="records.RecordReader"), "kind must be a class with"),
+        (lambda header: first_operation(header).update(kind="nowhere.NoSuch"), "kind must be a class of"),
+        (lambda header: first_operation(header)["fields"].pop("inputs"), "missing 1 required"),
+        (lambda header: first_operation(header)["fields"].update(more=1), "unexpected keyword argument 'more'"),
+        (lambda header: first_operation(header)["fields"]["weight"].update(array=99), "list index out of range"),
+        (lambda header: first_operation(header)["fields"].update(inputs=["no"]), r"made before it, not \['no'\]"),
+        (lambda header: header["operations"].reverse(), "must read what is made before it"),
+        (lambda header: header["operations"].append(header["schemes"]["x_QuantizeLinear_Output"]), "KeyError"),
+        (lambda header: header["operations"].append([]), r"record must be of an operation, not \[\]"),
+        (lambda header: header["schemes"].clear(), "tensors must be made and have schemes, and inputs shapes, unlike"),
+        (lambda header: header["shapes"].clear(), r"unlike \['x'\]"),
+        (lambda header: header["outputs"].update(y="no"), r"unlike \['no'\]"),
+        (lambda header: header.pop("aliases"), "KeyError"),
+    ],
+)  # fmt: skip
+def test_programs_that_do_not_hold_together_are_refused(folder, changed, reason):
+    change(folder, "net.program", _PROGRAM, changed)
+    with pytest.raises(ProgramError, match=rf"net\.program has contents that are not valid here: .*{reason}"):
+        integer.load_network(folder)
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(ProgramError, match=r"must be a network on codes: net\.program, net\.tables, manif"):
+        integer.load_network(tmp_path)
+
+
+def modules():
+    """All modules of networks on codes; those that need what is not installed are left out."""
+    found = []
+    for item in pkgutil.walk_packages(concord.integer.__path__, "concord.integer."):
+        try:
+            found.append(importlib.import_module(item.name))
+        except ModuleNotFoundError as error:
+            assert not str(error.name).startswith("concord")
+    return found
+
+
+def kinds(base):
+    """The classes with all fields below a class, of all modules."""
+    known = {module.__name__ for module in modules()}
+    below = [base, *(kind for child in base.__subclasses__() for kind in kinds(child))]
+    return [
+        kind
+        for kind in dict.fromkeys(below)
+        if dataclasses.is_dataclass(kind) and not inspect.isabstract(kind) and kind.__module__ in known
+    ]
+
+
+def example(hint, rng):
+    """A value of a type, as fields of operations have them."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return example(arguments[0], rng)
+    if origin is tuple:
+        items = [arguments[0]] * 2 if arguments[-1] is Ellipsis else arguments
+        return tuple(example(item, rng) for item in items)
+    if origin is np.ndarray:
+        kind = np.float32 if hint == NDArray[np.float32] else np.int64
+        return rng.integers(-70000, 70000, (3, 2)).astype(kind)
+    if isinstance(hint, type) and issubclass(hint, Scheme):
+        return UniformAffine(5, 0.1, 3, CodeRange.UNSIGNED)
+    if hint is TransferTable:
+        return TABLE
+    plain = {int: 1 << 40, bool: True, str: "text", type(None): None, np.float32: np.float32(0.1)}
+    return plain[hint] if hint in plain else made(kinds(hint)[0], rng)
+
+
+def made(kind, rng):
+    """An object with examples in all fields."""
+    hints = get_type_hints(kind)
+    return kind(**{item.name: example(hints[item.name], rng) for item in dataclasses.fields(kind)})
+
+
+def same(a, b):
+    """Whether two fields or objects hold the same, of the same types."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    if dataclasses.is_dataclass(a) and not isinstance(a, Scheme | TransferTable):
+        return all(same(getattr(a, item.name), getattr(b, item.name)) for item in dataclasses.fields(a))
+    return all(map(same, a, b)) and len(a) == len(b) if isinstance(a, tuple) else a == b
+
+
+@pytest.mark.parametrize("kind", kinds(IntegerOperation), ids=lambda kind: kind.__name__)
+def test_every_operation_comes_back(kind):
+    """Whatever its fields are; a new class is here by itself."""
+    operation = made(kind, np.random.default_rng(3))
+    writer = RecordWriter(lambda table: "site")
+    record = writer.record(operation)
+    reader = RecordReader(writer.arrays, {"site": TABLE}.__getitem__)
+    assert same(reader.operation(record), operation)
+
+
+def test_every_move_and_requantisation_comes_back():
+    rng = np.random.default_rng(4)
+    for module in modules():
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if kind.__module__ != module.__name__ or not dataclasses.is_dataclass(kind) or not hasattr(kind, "apply"):
+                continue
+            value, writer = made(kind, rng), RecordWriter(lambda table: "site")
+            reader = RecordReader(writer.arrays, {"site": TABLE}.__getitem__)
+            assert same(reader.value(writer.record(value)), value)
+
+
+@pytest.mark.parametrize("value", [0.5, {"a": 1}, [1], np.zeros(2), b"a", Symmetric, lambda: 1])
+def test_what_no_record_can_hold_is_refused(value):
+    with pytest.raises(TypeError, match="must be"):
+        RecordWriter(lambda table: "").record(value)
