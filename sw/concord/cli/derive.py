@@ -39,16 +39,32 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
     help="Of files in C: leave out what the host computes in front of the NPU and behind it, such as a softmax at the "
     "end; inputs and outputs are those of the NPU.",
 )
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="IMAGE is the ONNX file of a quantised network, and what is written executes it as it is, on its codes alone.",
+)
 @readable
 def derive(
-    image: Path, output: Path, name: str | None, flags: bool | None, bytes_of: tuple[str, ...], npu_part: bool
+    image: Path,
+    output: Path,
+    name: str | None,
+    flags: bool | None,
+    bytes_of: tuple[str, ...],
+    npu_part: bool,
+    exact: bool,
 ) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
     The program is read, not the network that it was made of: it may be written by hand. With --to c it is C99 for any
     processor, in integers. With --to c-host it is the software of a microcontroller that drives an NPU, with the image
-    in it.
+    in it. With --exact it has all codes of `concord run --exact`.
     """
+    if exact:
+        if flags is not None or bytes_of or npu_part:
+            raise ValueError("--exact must be given without --flags, --no-flags, --bytes and --npu-part")
+        _derive_exactly(image, output, name)
+        return
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
     from concord.utils.files import check_place
@@ -68,6 +84,22 @@ def derive(
     model = model.npu_part if npu_part else model
     backend.write(model, output)
     echo(f"{output}: {summary(model)}")
+
+
+def _derive_exactly(model: Path, output: Path, name: str | None) -> None:
+    """Software for a quantised network."""
+    from concord.derive.exact.registry import exact_backend_for
+    from concord.integer import load as load_integers
+    from concord.utils.files import check_place
+
+    backend = exact_backend_for(output, name)
+    check_place(output)
+    network = load_integers(model)
+    backend.write(network, output)
+    echo(network.report())
+    for tensor in network.graph.outputs:
+        scheme = network.scheme(tensor)
+        echo(f"{output}: {tensor} {scheme.dtype}, (code - {scheme.zero}) * {float(scheme.scale):.9g}")
 
 
 def _byte_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:

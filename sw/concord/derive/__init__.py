@@ -5,5 +5,8 @@ ir
 evaluate
     What the operations compute, by the golden model. It defines them, and is slow.
 
+exact
+    Quantised networks on their codes, which no program is made of.
+
 [concordance] is the source of the idea: dependencies are taken from the program, not from the network it was made of.
 """

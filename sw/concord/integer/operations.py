@@ -167,12 +167,15 @@ class CodeMean(IntegerOperation):
     low: int
     high: int
 
+    def requantisation(self, count: int) -> Requantisation:
+        """From the sum of ``count`` elements to the code of their mean."""
+        scale = np.asarray(self.scale / (self.target_scale * np.float32(count)))
+        return Requantisation(scale, self.target_zero_point, self.low, self.high)
+
     def run(self, *codes: Integers) -> Integers:
         axes = tuple(range(2, codes[0].ndim))
-        count = prod(codes[0].shape[2:])
         sums = (codes[0] - self.zero_point).sum(axis=axes, keepdims=True)
-        scale = np.asarray(self.scale / (self.target_scale * np.float32(count)))
-        return Requantisation(scale, self.target_zero_point, self.low, self.high).apply(sums, 1)
+        return self.requantisation(prod(codes[0].shape[2:])).apply(sums, 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,16 +199,25 @@ class CodeAverage(CodeMean):
     pads: tuple[int, ...]
     padding_counts: bool
 
+    def is_mean(self, shape: tuple[int, ...]) -> bool:
+        """Whether the only window is all of a tensor ``[samples, channels, *sizes]``."""
+        return shape[2:] == self.kernel and not any(self.pads)
+
+    def counts(self, shape: tuple[int, ...]) -> Integers:
+        """How many elements each window has ``[1, 1, *places]``."""
+        ones, around = np.ones((1, 1, *shape[2:]), dtype=np.int64), int(self.padding_counts)
+        counts = windows_of(ones, self.kernel, self.strides, self.dilations, self.pads, around)
+        return np.asarray(counts.sum(axis=tuple(range(-len(self.kernel), 0))))
+
     def run(self, *codes: Integers) -> Integers:
-        if codes[0].shape[2:] == self.kernel and not any(self.pads):
+        if self.is_mean(codes[0].shape):
             return super().run(*codes)
         offsets = codes[0] - self.zero_point
         shape = self.kernel, self.strides, self.dilations, self.pads
         windows = windows_of(offsets, *shape, 0)
         places = windows.shape[: offsets.ndim]
         numbers = Binary32.of_integers(windows.reshape(*places, -1)) * Binary32.of(self.scale)
-        counts = windows_of(np.ones_like(offsets[:1, :1]), *shape, int(self.padding_counts))
-        count = Binary32.of_integers(counts.reshape(*counts.shape[: offsets.ndim], -1).sum(axis=-1))
+        count = Binary32.of_integers(self.counts(offsets.shape))
         steps = numbers.summed() / count / Binary32.of(self.target_scale)
         return np.clip((steps + _zero(self.target_zero_point)).integers(), self.low, self.high)
 
@@ -313,14 +325,18 @@ class CodeSum(IntegerOperation):
     low: int
     high: int
 
+    def offset(self, swapped: bool) -> Binary32:
+        """``zero_point - fma(ratio_a, zero_a, f32(ratio_b * zero_b))``; ``swapped`` if operands change places."""
+        operands = [(Binary32.of(ratio), np.asarray(zero)) for ratio, zero in zip(self.ratios, self.zeros, strict=True)]
+        (ratio_a, zero_a), (ratio_b, zero_b) = reversed(operands) if swapped else operands
+        return _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
+
     def run(self, *codes: Integers) -> Integers:
-        ratios = [Binary32.of(ratio) for ratio in self.ratios]
-        operands = list(zip(codes, ratios, [np.asarray(zero) for zero in self.zeros], strict=True))
-        if first_is_single(codes[0].shape, codes[1].shape):
+        operands = list(zip(codes, map(Binary32.of, self.ratios), strict=True))
+        if swapped := first_is_single(codes[0].shape, codes[1].shape):
             operands.reverse()
-        (a, ratio_a, zero_a), (b, ratio_b, zero_b) = operands
-        offset = _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
-        total = offset.plus_product(b, ratio_b).plus_product(a, ratio_a)
+        (a, ratio_a), (b, ratio_b) = operands
+        total = self.offset(swapped).plus_product(b, ratio_b).plus_product(a, ratio_a)
         return np.clip(total.integers(), self.low, self.high)
 
 

@@ -1,0 +1,162 @@
+"""What a library of arrays must compute, so that a quantised network can be written for it.
+
+Arrays have the samples as their first axis and hold integers of 64 bits, or binary32 numbers. Every operation on
+numbers is one that IEEE 754 rounds once, so all libraries give the same bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.integer.float32 import Integers
+
+
+@dataclass(frozen=True)
+class Array:
+    """A value that a file computes.
+
+    Parameters
+    ----------
+    text : str
+        What it is called in the file.
+    real : bool
+        Whether it holds binary32 numbers; integers otherwise.
+    """
+
+    text: str
+    real: bool = False
+
+
+@dataclass(frozen=True)
+class WindowPlaces:
+    """Where the windows of a convolution or a pool are.
+
+    Parameters
+    ----------
+    kernel, strides, dilations : tuple of int
+        By dimension.
+    pads : tuple of int
+        In front by dimension, then those at the end.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
+class ArrayWriter(ABC):
+    """Writes operations on arrays, each of which gives an array."""
+
+    @abstractmethod
+    def integers(self, values: Any, hint: str) -> Array:
+        """A constant of integers; ``hint`` is a word for its name."""
+
+    @abstractmethod
+    def numbers(self, values: Any, hint: str) -> Array:
+        """A constant of binary32 numbers."""
+
+    @abstractmethod
+    def add(self, a: Array, b: Array) -> Array:
+        """Sums of integers, exact, or of numbers, rounded once. Shapes are broadcast, here and below."""
+
+    @abstractmethod
+    def subtract(self, a: Array, b: Array) -> Array:
+        """Differences of integers, exact, or of numbers, rounded once."""
+
+    @abstractmethod
+    def multiply(self, a: Array, b: Array) -> Array:
+        """Products of integers, exact, or of numbers, rounded once."""
+
+    @abstractmethod
+    def divide(self, a: Array, b: Array) -> Array:
+        """Quotients of numbers, rounded once."""
+
+    @abstractmethod
+    def to_numbers(self, a: Array) -> Array:
+        """The nearest binary32 numbers to integers."""
+
+    @abstractmethod
+    def to_integers(self, a: Array) -> Array:
+        """Whole numbers as integers."""
+
+    @abstractmethod
+    def to_codes(self, a: Array, zero_point: int, low: int, high: int) -> Array:
+        """The nearest integers to numbers, of two the even one, plus the zero point, limited to ``low`` .. ``high``."""
+
+    @abstractmethod
+    def limited(self, a: Array, low: int, high: int) -> Array:
+        """Integers limited to ``low`` .. ``high``."""
+
+    @abstractmethod
+    def in_32_bits(self, a: Array) -> Array:
+        """Accumulators as they are; an error as the file runs if one does not fit 32 bits.
+
+        Raises
+        ------
+        ValueError
+            If files cannot say so.
+        """
+
+    @abstractmethod
+    def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:
+        """Rows ``[..., inputs]`` of integers up to ``reach`` in magnitude times ``weight[inputs, channels]``."""
+
+    @abstractmethod
+    def convolution(self, a: Array, weight: Integers, window: WindowPlaces, groups: int, reach: int) -> Array:
+        """Sums of products of windows with ``weight[channels, inputs of a group, *kernel]``; padding is 0."""
+
+    @abstractmethod
+    def window_maxima(self, a: Array, window: WindowPlaces) -> Array:
+        """The greatest integer of each window of ``[samples, channels, *sizes]``; padding is none."""
+
+    @abstractmethod
+    def windows(self, a: Array, window: WindowPlaces, sizes: Sequence[int]) -> Array:
+        """Windows ``[samples, channels, *places, elements]`` of integers ``[samples, channels, *sizes]``."""
+
+    @abstractmethod
+    def total(self, a: Array, axes: Sequence[int]) -> Array:
+        """Sums of integers along axes, which stay with size 1."""
+
+    @abstractmethod
+    def added_up(self, a: Array) -> Array:
+        """Sums of numbers along the last axis, in its order, each step rounded; the axis stays with size 1."""
+
+    @abstractmethod
+    def greatest(self, a: Array) -> Array:
+        """The greatest integer along the last axis, which stays with size 1."""
+
+    @abstractmethod
+    def look_up(self, table: NDArray[Any], index: Array, low: int, hint: str) -> Array:
+        """Entries ``table[index - low]``: integers of an array of integers, else numbers."""
+
+    @abstractmethod
+    def reshape(self, a: Array, shape: Sequence[int]) -> Array:
+        """Another shape ``[samples, *shape]``."""
+
+    @abstractmethod
+    def transpose(self, a: Array, axes: Sequence[int]) -> Array:
+        """Axes in another order, the samples in front."""
+
+    @abstractmethod
+    def concatenate(self, parts: Sequence[Array], axis: int) -> Array:
+        """Arrays side by side."""
+
+    @abstractmethod
+    def take(self, a: Array, index: Integers, hint: str) -> Array:
+        """Elements of each sample of ``[samples, elements]`` by constant indices of one dimension."""
+
+    @abstractmethod
+    def for_one_sample(self, single: Array, several: Array) -> Array:
+        """``single`` if there is one sample, else ``several``."""
+
+
+def sum_bound(weight: Integers, axes: int | tuple[int, ...], reach: int) -> int:
+    """The greatest magnitude that a sum of products can have, whatever its terms of up to ``reach`` are."""
+    return int(np.abs(weight).sum(axis=axes, dtype=np.int64).max(initial=0)) * reach

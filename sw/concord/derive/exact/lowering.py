@@ -1,0 +1,294 @@
+"""Operations of an integer graph, made of operations on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatchmethod
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
+from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.moves import ConcatMove, TransposeMove
+from concord.integer.operations import (
+    CodeAverage,
+    CodeConstant,
+    CodeDifference,
+    CodeMaximum,
+    CodeMean,
+    CodeMovement,
+    CodeProduct,
+    CodeSoftmax,
+    CodeSum,
+    CodeTable,
+    IntegerConvolution,
+    IntegerMatMul,
+    IntegerProduct,
+    first_is_single,
+    powers_of_softmax,
+)
+from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
+
+#: Bits of an integer that sums are exact in.
+_EXACT_BITS = 62
+
+
+def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors of codes with one sample.
+
+    Raises
+    ------
+    ValueError
+        If a size of an input is open.
+    """
+    start: dict[str, Integers] = {}
+    for name, tensor in graph.inputs.items():
+        sizes = graph.shapes[name][1:]
+        if any(size is None for size in sizes):
+            raise ValueError(f"{name} must have a size in every dimension but that of the samples, not {list(sizes)}")
+        scheme = graph.schemes[tensor]
+        start[tensor] = np.full((1, *(size or 0 for size in sizes)), scheme.zero, dtype=np.int64)
+    shapes: dict[str, tuple[int, ...]] = {}
+    graph.compute(start, lambda name, codes: shapes.__setitem__(name, codes.shape))
+    return shapes
+
+
+@dataclass(frozen=True)
+class ArrayLowering:
+    """Writes operations of a graph.
+
+    Parameters
+    ----------
+    writer : ArrayWriter
+    graph : IntegerGraph
+    shapes : dict of str to tuple
+        Of all tensors, with one sample.
+    """
+
+    writer: ArrayWriter
+    graph: IntegerGraph
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def write(self, operation: IntegerOperation, codes: list[Array]) -> Array:
+        """The codes of an operation.
+
+        Raises
+        ------
+        ValueError
+            For an operation that arrays do not have.
+        """
+        return self._lowered(operation, codes)
+
+    @singledispatchmethod
+    def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
+        kind = type(operation).__name__
+        raise ValueError(f"{operation.name} must be an operation that is written on arrays, not a {kind}")
+
+    @_lowered.register
+    def _(self, operation: IntegerMatMul, codes: list[Array]) -> Array:
+        rows = self._offset(codes[0], operation.zero_point)
+        sums = self.writer.matrix_product(rows, operation.weight, operation.reach)
+        return self._product(operation, sums, (-1,))
+
+    @_lowered.register
+    def _(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
+        rows = self._offset(codes[0], operation.zero_point)
+        kernel = operation.weight.shape[2:]
+        window = WindowPlaces(kernel, operation.strides, operation.dilations, operation.pads)
+        sums = self.writer.convolution(rows, operation.weight, window, operation.groups, operation.reach)
+        return self._product(operation, sums, (-1, *[1] * len(kernel)))
+
+    def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
+        """Bias, and codes of accumulators; ``channels`` is the shape of what each channel has."""
+        if operation.bias.any():
+            sums = self.writer.add(sums, self.writer.integers(operation.bias.reshape(channels), "bias"))
+        if operation.largest_sums.max() > ACCUMULATOR[1]:
+            sums = self.writer.in_32_bits(sums)
+        return self._requantised(sums, operation.requantisation, channels)
+
+    def _requantised(self, sums: Array, how: Requantisation | FloatRequantisation, channels: tuple[int, ...]) -> Array:
+        def constant(values: NDArray[np.float32], hint: str) -> Array:
+            return self.writer.numbers(values.reshape(channels if values.size > 1 else ()), hint)
+
+        numbers = self.writer.to_numbers(sums)
+        if isinstance(how, FloatRequantisation):
+            numbers = self.writer.multiply(numbers, constant(how.factor, "factor"))
+            if how.term.any():
+                numbers = self.writer.add(numbers, constant(how.term, "term"))
+            numbers = self.writer.divide(numbers, self.writer.numbers(how.step, "step"))
+        else:
+            numbers = self.writer.multiply(numbers, constant(how.scale, "scale"))
+        return self.writer.to_codes(numbers, how.zero_point, how.low, how.high)
+
+    def _offset(self, codes: Array, zero_point: int) -> Array:
+        """Codes less their zero point."""
+        return self.writer.subtract(codes, self.writer.integers(zero_point, "zero")) if zero_point else codes
+
+    def _plus_zero(self, numbers: Array, zero_point: int) -> Array:
+        """Numbers plus the zero point, which is a step of its own and is rounded."""
+        return self.writer.add(numbers, self.writer.numbers(zero_point, "zero")) if zero_point else numbers
+
+    @_lowered.register
+    def _(self, operation: CodeMaximum, codes: list[Array]) -> Array:
+        window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
+        return self.writer.window_maxima(codes[0], window)
+
+    @_lowered.register
+    def _(self, operation: CodeMean, codes: list[Array]) -> Array:
+        return self._mean(operation, codes)
+
+    def _mean(self, operation: CodeMean, codes: list[Array]) -> Array:
+        shape = self.shapes[operation.inputs[0]]
+        sums = self.writer.total(self._offset(codes[0], operation.zero_point), range(2, len(shape)))
+        bound = prod(shape[2:]) * self._reach(operation.inputs[0], operation.zero_point)
+        if bound > ACCUMULATOR[1]:
+            sums = self.writer.in_32_bits(sums)
+        return self._requantised(sums, operation.requantisation(prod(shape[2:])), ())
+
+    def _reach(self, tensor: str, zero_point: int) -> int:
+        scheme = self.graph.schemes[tensor]
+        return max(scheme.high - zero_point, zero_point - scheme.low)
+
+    @_lowered.register
+    def _(self, operation: CodeAverage, codes: list[Array]) -> Array:
+        shape = self.shapes[operation.inputs[0]]
+        if operation.is_mean(shape):
+            return self._mean(operation, codes)
+        writer = self.writer
+        window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
+        windows = writer.windows(self._offset(codes[0], operation.zero_point), window, shape[2:])
+        numbers = writer.multiply(writer.to_numbers(windows), writer.numbers(operation.scale, "scale"))
+        total = writer.reshape(writer.added_up(numbers), self.shapes[operation.output][1:])
+        steps = writer.divide(total, writer.numbers(operation.counts(shape), "count"))
+        steps = writer.divide(steps, writer.numbers(operation.target_scale, "target_scale"))
+        steps = self._plus_zero(steps, operation.target_zero_point)
+        return writer.to_codes(steps, 0, operation.low, operation.high)
+
+    @_lowered.register
+    def _(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
+        writer, shape = self.writer, self.shapes[operation.inputs[0]]
+        axis = operation.axis % len(shape)
+        order = [*(k for k in range(len(shape)) if k != axis), axis]
+        back = [order.index(k) for k in range(len(shape))]
+        if operation.flattened:
+            rows, size = writer.reshape(codes[0], (*shape[1:axis], prod(shape[axis:]))), prod(shape[axis:])
+        else:
+            rows, size = self._transposed(codes[0], order), shape[axis]
+        index = writer.subtract(rows, writer.greatest(rows))
+        own = writer.look_up(powers_of_softmax(operation.scale, size), index, -255, "powers")
+        scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
+        made = writer.to_codes(
+            writer.divide(scaled, writer.added_up(own)), operation.zero_point, operation.low, operation.high
+        )
+        return writer.reshape(made, shape[1:]) if operation.flattened else self._transposed(made, back)
+
+    def _transposed(self, a: Array, axes: list[int]) -> Array:
+        return a if axes == list(range(len(axes))) else self.writer.transpose(a, axes)
+
+    @_lowered.register
+    def _(self, operation: CodeProduct, codes: list[Array]) -> Array:
+        a, b = (self._offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
+        product = self.writer.to_numbers(self.writer.multiply(a, b))
+        scaled = self.writer.multiply(product, self.writer.numbers(operation.ratio, "ratio"))
+        return self.writer.to_codes(self._plus_zero(scaled, operation.zero_point), 0, operation.low, operation.high)
+
+    @_lowered.register
+    def _(self, operation: CodeSum, codes: list[Array]) -> Array:
+        shapes = [self.shapes[name] for name in operation.inputs]
+        several = [
+            (2, *shape[1:]) if self._has_samples(name) else shape
+            for name, shape in zip(operation.inputs, shapes, strict=True)
+        ]
+        swapped, swapped_for_one = first_is_single(*several), first_is_single(*shapes)
+        made = self._sum(operation, codes, swapped)
+        if swapped == swapped_for_one:
+            return made
+        return self.writer.for_one_sample(self._sum(operation, codes, swapped_for_one), made)
+
+    def _has_samples(self, tensor: str) -> bool:
+        """Whether a tensor is another one for every sample."""
+        makers = {operation.output: operation for operation in self.graph.operations}
+        return not isinstance(makers.get(tensor), CodeConstant)
+
+    def _sum(self, operation: CodeSum, codes: list[Array], swapped: bool) -> Array:
+        """``fma(a, ratio_a, fma(b, ratio_b, offset))`` on a common grid, where products and sums are exact integers."""
+        writer, (first, second) = self.writer, (1, 0) if swapped else (0, 1)
+        offset, ratios = operation.offset(swapped), [Binary32.of(ratio) for ratio in operation.ratios]
+        terms = [(int(part.mantissa), int(part.exponent)) for part in (ratios[first], ratios[second], offset)]
+        (a, a_exponent), (b, b_exponent), (c, c_exponent) = terms
+        grid = min(exponent for mantissa, exponent in terms if mantissa)
+        reach = [self._reach(name, 0) for name in operation.inputs]
+        a, b, c = a << a_exponent - grid, b << b_exponent - grid if b else 0, c << c_exponent - grid if c else 0
+        if (a * reach[first] + b * reach[second] + abs(c)).bit_length() > _EXACT_BITS:
+            raise ValueError(
+                f"{operation.name} must have scales that are less than about 2**{_EXACT_BITS - 2 * MANTISSA_BITS} apart"
+            )
+        inner = writer.add(writer.multiply(codes[second], writer.integers(b, "ratio")), writer.integers(c, "offset"))
+        rounded = writer.to_integers(writer.to_numbers(inner))
+        outer = writer.add(writer.multiply(codes[first], writer.integers(a, "ratio")), rounded)
+        unit = writer.numbers(np.ldexp(np.float32(1), grid), "unit")
+        return writer.to_codes(writer.multiply(writer.to_numbers(outer), unit), 0, operation.low, operation.high)
+
+    @_lowered.register
+    def _(self, operation: CodeDifference, codes: list[Array]) -> Array:
+        writer = self.writer
+        a, b = (
+            writer.multiply(writer.to_numbers(self._offset(part, zero)), writer.numbers(scale, "scale"))
+            for part, zero, scale in zip(codes, operation.zeros, operation.scales, strict=True)
+        )
+        steps = writer.divide(writer.subtract(a, b), writer.numbers(operation.step, "step"))
+        return writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
+
+    @_lowered.register
+    def _(self, operation: CodeConstant, codes: list[Array]) -> Array:
+        return self.writer.integers(operation.value, "codes")
+
+    @_lowered.register
+    def _(self, operation: CodeTable, codes: list[Array]) -> Array:
+        return self.writer.look_up(operation.table.entries, codes[0], operation.table.source.low, "table")
+
+    @_lowered.register
+    def _(self, operation: CodeMovement, codes: list[Array]) -> Array:
+        made = self._moved(operation, codes)
+        schemes = [self.graph.schemes[name] for name in operation.inputs]
+        inside = all(operation.low <= scheme.low and scheme.high <= operation.high for scheme in schemes)
+        return made if inside else self.writer.limited(made, operation.low, operation.high)
+
+    def _moved(self, operation: CodeMovement, codes: list[Array]) -> Array:
+        shapes, target = [self.shapes[name] for name in operation.inputs], self.shapes[operation.output]
+        move = operation.move
+        if isinstance(move, ConcatMove) and move.axis % len(target):
+            return self.writer.concatenate(codes, move.axis % len(target))
+        index = sample_index(operation, shapes)
+        if np.array_equal(index.reshape(-1), np.arange(prod(shapes[0]))):
+            return codes[0] if shapes[0] == target else self.writer.reshape(codes[0], target[1:])
+        if isinstance(move, TransposeMove):
+            return self.writer.transpose(codes[0], move.axes or range(len(target) - 1, -1, -1))
+        flat = self.writer.reshape(codes[0], (prod(shapes[0]),))
+        return self.writer.reshape(self.writer.take(flat, index.reshape(-1), "index"), target[1:])
+
+
+def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Integers:
+    """Which element of its sample each element of the result is.
+
+    Raises
+    ------
+    ValueError
+        If there are several operands, or samples mix.
+    """
+    if len(shapes) != 1:
+        raise ValueError(f"{operation.name} must move the codes of one tensor, or put tensors side by side")
+    size = prod(shapes[0])
+    alone = operation.move.apply(np.arange(size).reshape(shapes[0]))
+    two = operation.move.apply(np.arange(2 * size).reshape(2, *shapes[0][1:]))
+    if (
+        len(alone) != 1
+        or two.shape != (2, *alone.shape[1:])
+        or not np.array_equal(two, np.stack([alone[0], alone[0] + size]))
+    ):
+        raise ValueError(f"{operation.name} must leave every sample by itself, and does not")
+    return np.asarray(alone)

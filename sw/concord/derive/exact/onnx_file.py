@@ -1,0 +1,79 @@
+"""ONNX graphs that execute a quantised network on its codes, with the same bits in every runtime.
+
+Inputs are FLOAT, outputs are codes in their own type. Every layer is a function of the domain ``layers``, made of
+standard operators.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from concord.derive.backends.onnx_writer import Writer
+from concord.derive.exact.arrays import Array
+from concord.derive.exact.lowering import ArrayLowering, shapes_of
+from concord.derive.exact.onnx_writer import OnnxWriter
+from concord.integer.network import IntegerNetwork
+from concord.utils.files import write_bytes
+
+
+def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
+    """The graph of a network.
+
+    The metadata have the key ``codes``, in JSON: scale and zero point of every output.
+
+    Raises
+    ------
+    ValueError
+        If a size of an input is open, an operation mixes samples, or an accumulator might not fit 32 bits.
+    """
+    graph, shapes = network.graph, shapes_of(network.graph)
+    if wide := network.wide_sums:
+        name, bound = next(iter(wide.items()))
+        raise ValueError(
+            f"accumulators of {name} must fit 32 bits, and may reach {bound}: an ONNX graph cannot say so as it runs; "
+            "derive a file of Python or C"
+        )
+    writer = Writer({*graph.inputs, *graph.outputs})
+    arrays = OnnxWriter(writer)
+    lowering = ArrayLowering(arrays, graph, shapes)
+    values: dict[str, Array] = {}
+    layers = []
+    for name, tensor in graph.inputs.items():
+        scheme, begin = graph.schemes[tensor], len(writer.nodes)
+        steps = arrays.divide(Array(name, real=True), arrays.numbers(scheme.scale, "scale"))
+        values[tensor] = arrays.to_codes(steps, scheme.zero, scheme.low, scheme.high)
+        layers.append((f"codes of {name}", begin, len(writer.nodes)))
+    for operation in graph.operations:
+        begin = len(writer.nodes)
+        values[operation.output] = lowering.write(operation, [values[name] for name in operation.inputs])
+        layers.append((operation.name or operation.output, begin, len(writer.nodes)))
+    begin, kinds = len(writer.nodes), {}
+    for name, tensor in graph.outputs.items():
+        kinds[name] = helper.np_dtype_to_tensor_dtype(np.dtype(graph.schemes[tensor].dtype))
+        writer.node("Cast", [values[tensor].text], name, to=kinds[name])
+    layers.append(("outputs", begin, len(writer.nodes)))
+    proto = writer.model(
+        graph.name,
+        [_port(name, onnx.TensorProto.FLOAT, shapes[tensor]) for name, tensor in graph.inputs.items()],
+        [_port(name, kinds[name], shapes[tensor]) for name, tensor in graph.outputs.items()],
+        [layer for layer in layers if layer[1] < layer[2]],
+    )
+    schemes = {name: graph.schemes[tensor] for name, tensor in graph.outputs.items()}
+    facts = {name: {"scale": float(scheme.scale), "zero_point": scheme.zero} for name, scheme in schemes.items()}
+    helper.set_model_props(proto, {"codes": json.dumps(facts)})
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def _port(name: str, kind: int, shape: tuple[int, ...]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, ["samples", *shape[1:]])
+
+
+def write_onnx(network: IntegerNetwork, path: Path) -> None:
+    """Write the graph; errors as of :func:`to_onnx`."""
+    write_bytes(path, to_onnx(network).SerializeToString())

@@ -1,0 +1,54 @@
+"""What a quantised network can be written as, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from concord.derive.exact.onnx_file import write_onnx
+from concord.derive.exact.python_file import write_python
+from concord.integer.network import IntegerNetwork
+
+
+@dataclass(frozen=True)
+class ExactBackend:
+    """A kind of file.
+
+    Parameters
+    ----------
+    suffix : str
+    write : callable
+        ``write(network, path)``; ``ValueError`` for a network that such a file cannot hold.
+    """
+
+    suffix: str
+    write: Callable[[IntegerNetwork, Path], None]
+
+
+EXACT_BACKENDS = {
+    "numpy": ExactBackend(".py", partial(write_python, "numpy")),
+    "torch": ExactBackend(".py", partial(write_python, "torch")),
+    "onnx": ExactBackend(".onnx", write_onnx),
+}
+
+
+def exact_backend_for(path: Path, name: str | None) -> ExactBackend:
+    """The backend with a name, or the one that the name of a file stands for.
+
+    Of several with the same suffix it is the one whose name is part of the name of the file, else the first.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if name is not None:
+        if name not in EXACT_BACKENDS:
+            raise ValueError(f"--to must be one of {', '.join(EXACT_BACKENDS)} with --exact, not {name}")
+        return EXACT_BACKENDS[name]
+    fitting = {key: backend for key, backend in EXACT_BACKENDS.items() if backend.suffix == path.suffix}
+    if not fitting:
+        raise ValueError(f"{path} must end in {' or '.join(sorted({b.suffix for b in EXACT_BACKENDS.values()}))}")
+    return next((backend for key, backend in fitting.items() if key in path.stem), next(iter(fitting.values())))
