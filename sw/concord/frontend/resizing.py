@@ -131,7 +131,7 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
         where, attrs = "asymmetric", {**attrs, "nearest_mode": "floor"}
     if attrs.get("antialias", 0):
         raise Refusal("antialias must be 0, as runtimes differ in it", "export without it")
-    if mode not in ("nearest", "linear", "cubic") or where not in (*_WHERE, _CROP):
+    if mode not in ("nearest", "linear", "cubic") or where not in (*COORDINATES, _CROP):
         raise Refusal(f"must be nearest, linear or cubic, and not {where}", "export with half_pixel or asymmetric")
     axes = ctx.axes(attrs.get("axes", range(rank)), rank)
     at = 1 if node.op == "Upsample" or ctx.opset < 11 else 2
@@ -155,7 +155,7 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
         if count < 1:
             raise Refusal(f"axis {axis} must keep at least one element")
         begin, end = (float(value) for value in regions[:, k])
-        position = _WHERE.get(where) or partial(_in_region, begin, end)
+        position = COORDINATES.get(where) or partial(_in_region, begin, end)
         matrices[axis] = _matrix(shape[axis], count, scales[k], mode, position, attrs, where == _CROP)
     return matrices
 
@@ -168,7 +168,7 @@ def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: f
 
 
 #: Where result ``i`` of ``count`` lies among ``size`` elements.
-_WHERE: dict[str, _Position] = {
+COORDINATES: dict[str, _Position] = {
     "half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5 if count > 1 else 0.0,
     "half_pixel_symmetric": lambda i, size, count, scale: (
@@ -177,7 +177,8 @@ _WHERE: dict[str, _Position] = {
     "align_corners": lambda i, size, count, scale: i * (size - 1) / (count - 1) if count > 1 else 0.0,
     "asymmetric": lambda i, size, count, scale: i / scale,
 }
-_NEAREST = {
+#: Which element is the nearest one, by mode.
+NEAREST = {
     "round_prefer_floor": lambda at: math.ceil(at - 0.5),
     "round_prefer_ceil": lambda at: math.floor(at + 0.5),
     "floor": math.floor,
@@ -195,7 +196,7 @@ def _matrix(
         if cut and not 0 <= at <= size - 1:
             continue
         if mode == "nearest":
-            taps = {_NEAREST[attrs.get("nearest_mode", "round_prefer_floor")](at): 1.0}
+            taps = {NEAREST[attrs.get("nearest_mode", "round_prefer_floor")](at): 1.0}
         else:
             low = math.floor(at)
             taps = {low + k: w for k, w in (_linear(at - low) if mode == "linear" else _cubic(at - low, attrs)).items()}

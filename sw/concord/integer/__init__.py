@@ -6,7 +6,7 @@ requantise
     From accumulators to codes.
 graph, moves, operations
     The integer graph, how codes are moved, and what operations compute.
-reading, windows, accumulators, operators, quantised, importer
+reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
 tables, composing
     Functions of codes, and one table for several in a row.

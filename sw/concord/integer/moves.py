@@ -90,6 +90,36 @@ class ConcatMove(Move):
 
 
 @dataclass(frozen=True)
+class PadMove(Move):
+    """With a constant code around them.
+
+    Parameters
+    ----------
+    widths : tuple of pairs
+        Elements in front and behind, by axis.
+    value : int
+        The code.
+    """
+
+    widths: tuple[tuple[int, int], ...]
+    value: int
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.pad(codes[0], self.widths, constant_values=self.value)
+
+
+@dataclass(frozen=True)
+class TakeMove(Move):
+    """The elements with some indices along an axis, which may come several times."""
+
+    axis: int
+    indices: tuple[int, ...]
+
+    def apply(self, *codes: Integers) -> Integers:
+        return np.take(codes[0], self.indices, self.axis)
+
+
+@dataclass(frozen=True)
 class NoMove(Move):
     """The array as it is."""
 

@@ -17,14 +17,10 @@ from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import (
     ConcatMove,
-    ExpandMove,
-    FlattenMove,
-    Move,
-    NoMove,
     ReshapeMove,
-    SqueezeMove,
     TransposeMove,
 )
+from concord.integer.moving import MOVEMENTS, node_axes
 from concord.integer.operations import (
     CodeAverage,
     CodeDifference,
@@ -182,7 +178,7 @@ def _mean_of(ctx: Reading, node: OnnxNode, x: str, target: CodeTarget, **windows
 
 def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
     """ReduceMean over all axes but that of the samples and one other: the mean of GlobalAveragePool."""
-    axes, x = _axes(ctx, node), ctx.codes(node.input(0))
+    axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
     rank = len(ctx.sizes(x))
     reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
     kept = [axis for axis in range(rank) if axis not in reduced]
@@ -312,75 +308,10 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
     if len([name for name in node.outputs if name]) > 1:
         raise Refusal("must have one output", "leave out the indices")
     kernel, x = tuple(node.attrs["kernel_shape"]), ctx.codes(node.input(0))
-    output = _moved_name(ctx, node)
-    pool = CodeMaximum(
-        name=node.name, inputs=(x,), output=output, kernel=kernel, **window_settings(ctx, node, x, kernel)
-    )
+    output, windows = ctx.moved_name(node.input(0), node.outputs[0]), window_settings(ctx, node, x, kernel)
+    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **windows)
     ctx.emit(pool, ctx.scheme_of(x))
 
-
-def _moved_name(ctx: Reading, node: OnnxNode) -> str:
-    """The name of the codes of a result with the scheme of what it is made of."""
-    output = str(node.outputs[0])
-    if node.input(0) not in ctx.decoded:
-        return output
-    ctx.decoded[output] = ctx.unique(f"{output}/codes")
-    return ctx.decoded[output]
-
-
-def movement(ctx: Reading, node: OnnxNode) -> None:
-    """What gives codes another shape or order."""
-    move = _MOVES[node.op](ctx, node)
-    if node.input(0) in ctx.floats:
-        before = ctx.floats[node.input(0)]
-        ctx.floats[node.outputs[0]] = replace(before, moves=(*before.moves, (node.name, move)))
-        return
-    if node.input(0) in ctx.constants:
-        ctx.constants[node.outputs[0]] = move.apply(ctx.constants[node.input(0)])
-        return
-    x = ctx.codes(node.input(0))
-    ctx.move(node.name, x, move, ctx.scheme_of(x), _moved_name(ctx, node))
-
-
-def _reshape(ctx: Reading, node: OnnxNode) -> Move:
-    sizes = tuple(int(size) for size in ctx.constant(node.input(1), "shape"))
-    return ReshapeMove(sizes, kept=not node.attrs.get("allowzero", 0))
-
-
-def _flatten(ctx: Reading, node: OnnxNode) -> Move:
-    return FlattenMove(int(node.attrs.get("axis", 1)))
-
-
-def _transpose(ctx: Reading, node: OnnxNode) -> Move:
-    return TransposeMove(tuple(node.attrs["perm"]) if "perm" in node.attrs else None)
-
-
-def _axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
-    if node.input(1):
-        return tuple(int(axis) for axis in ctx.constant(node.input(1), "axes").reshape(-1))
-    return tuple(node.attrs["axes"]) if "axes" in node.attrs else None
-
-
-def _squeeze(ctx: Reading, node: OnnxNode) -> Move:
-    return SqueezeMove(_axes(ctx, node))
-
-
-def _unsqueeze(ctx: Reading, node: OnnxNode) -> Move:
-    return ExpandMove(_axes(ctx, node) or ())
-
-
-def _identity(ctx: Reading, node: OnnxNode) -> Move:
-    return NoMove()
-
-
-_MOVES: dict[str, Callable[[Reading, OnnxNode], Move]] = {
-    "Reshape": _reshape,
-    "Flatten": _flatten,
-    "Transpose": _transpose,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-    "Identity": _identity,
-}
 
 #: By the name of the operator in ONNX.
 OPERATORS: dict[str, Operator] = {
@@ -397,6 +328,6 @@ OPERATORS: dict[str, Operator] = {
     "Concat": concat,
     "MaxPool": max_pool,
     **ON_ACCUMULATORS,
-    **dict.fromkeys(_MOVES, movement),
+    **MOVEMENTS,
     **dict.fromkeys(("Relu", "Clip", "Gelu", *by_onnx_name()), function),
 }

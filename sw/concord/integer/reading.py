@@ -263,6 +263,21 @@ class Reading:
             raise Refusal(f"must read codes of known sizes; those of {unknown} are open", "give them fixed sizes")
         return tuple(samples[codes].shape)
 
+    def sizes_of(self, name: str) -> tuple[int, ...]:
+        """The sizes of a tensor of the model that can be moved: a constant, an input, or what codes stand for."""
+        if name in self.constants:
+            return self.constants[name].shape
+        if name not in self.floats:
+            return self.sizes(self.codes(name))
+        moved = self.floats[name]
+        shape = self.graph.shapes[moved.name]
+        if None in shape[1:]:
+            raise Refusal(f"must read codes of known sizes; those of {moved.name!r} are open", "give them fixed sizes")
+        sample = np.zeros([size or 1 for size in shape], dtype=np.int64)
+        for _, move in moved.moves:
+            sample = move.apply(sample)
+        return tuple(sample.shape)
+
     def emit(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
         """Add an operation to the graph."""
         self.graph.operations.append(operation)
@@ -274,6 +289,33 @@ class Reading:
             name=name, inputs=(source,), output=output, move=move, low=scheme.low, high=scheme.high
         )  # fmt: skip
         self.emit(operation, scheme)
+
+    def moved(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
+        """What moves make of the first operand of a node: a constant, an input in front of its codes, or codes."""
+        x = node.input(0)
+        if x in self.floats:
+            before = self.floats[x]
+            steps = tuple((node.name, move) for move in moves)
+            self.floats[output] = MovedInput(before.name, (*before.moves, *steps))
+        elif x in self.constants:
+            value = self.constants[x]
+            for move in moves:
+                value = move.apply(value)
+            self.constants[output] = value
+        else:
+            codes = self.codes(x)
+            scheme, last = self.scheme_of(codes), self.moved_name(x, output)
+            for k, move in enumerate(moves, 1):
+                result = last if k == len(moves) else self.unique(f"{output}/{k}")
+                self.move(node.name, codes, move, scheme, result)
+                codes = result
+
+    def moved_name(self, x: str, output: str) -> str:
+        """The name of the codes of a result with the scheme of what it is made of."""
+        if x not in self.decoded:
+            return output
+        self.decoded[output] = self.unique(f"{output}/codes")
+        return self.decoded[output]
 
     def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 from math import prod
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import ConcatMove, TransposeMove
+from concord.integer.moves import ConcatMove, PadMove, TransposeMove
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -263,6 +263,8 @@ class ArrayLowering:
         move = operation.move
         if isinstance(move, ConcatMove) and move.axis % len(target):
             return self.writer.concatenate(codes, move.axis % len(target))
+        if isinstance(move, PadMove):
+            return self._padded(move, codes[0], shapes[0], target)
         index = sample_index(operation, shapes)
         if np.array_equal(index.reshape(-1), np.arange(prod(shapes[0]))):
             return codes[0] if shapes[0] == target else self.writer.reshape(codes[0], target[1:])
@@ -270,6 +272,15 @@ class ArrayLowering:
             return self.writer.transpose(codes[0], move.axes or range(len(target) - 1, -1, -1))
         flat = self.writer.reshape(codes[0], (prod(shapes[0]),))
         return self.writer.reshape(self.writer.take(flat, index.reshape(-1), "index"), target[1:])
+
+    def _padded(self, move: PadMove, codes: Array, shape: tuple[int, ...], target: tuple[int, ...]) -> Array:
+        """Codes by index, of which those of the padding are multiplied by 0; the code of it is added to them."""
+        writer, places = self.writer, replace(move, value=-1).apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
+        flat = writer.reshape(codes, (prod(shape),))
+        inside = writer.integers((places >= 0).astype(np.int64), "inside")
+        kept = writer.multiply(writer.take(flat, np.maximum(places, 0), "index"), inside)
+        outside = writer.integers(np.where(places < 0, move.value, 0), "outside")
+        return writer.reshape(writer.add(kept, outside), target[1:])
 
 
 def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Integers:

@@ -325,6 +325,23 @@ def wide_network():
     return integer.load(scheme_pairs(*nodes, constants=constants, inputs={"x": ["N", WIDE]}))
 
 
+def test_parts_pads_and_repeated_elements(library, tmp_path):
+    """Padding has a code that is no element; two samples and one."""
+    constants = {"s": np.float32(0.1), "z": np.uint8(3), "pads": ints(0, 1, 0, 2, 0, 0, 1, 0), "places": ints(2, 0, 2),
+                 "scales": np.float32([1, 1, 2, 1.5]), "a": ints(1), "b": ints(4), "axis": ints(3)}  # fmt: skip
+    nodes = [node("DequantizeLinear", ["x", "s", "z"], ["d"]), node("Pad", ["d", "pads"], ["e"]),
+             node("Gather", ["e", "places"], ["f"], axis=1), node("Resize", ["f", "", "scales"], ["g"]),
+             node("Slice", ["g", "a", "b", "axis"], ["h"]), node("Add", ["h", "h"], ["i"]),
+             node("QuantizeLinear", ["i", "s", "z"], ["y"])]  # fmt: skip
+    proto = model(nodes, {}, ("y",), constants, opset=19)
+    proto.graph.input.append(info("x", ["N", 2, 3, 2], onnx.TensorProto.UINT8))
+    proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    x = np.random.default_rng(1).integers(0, 99, (3, 2, 3, 2)).astype(np.uint8)
+    network = integer.load(proto)
+    assert network.run({"x": x})["y"].shape == (3, 3, 8, 3)
+    assert different(network, library, tmp_path, {"x": x}) == 0 == different(network, library, tmp_path, {"x": x[:1]})
+
+
 def test_an_accumulator_that_overflows_is_an_error(library, tmp_path):
     network, few, many = wide_network(), np.zeros((1, WIDE), np.float32), np.full((1, WIDE), 99, np.float32)
     if library == "onnx":
