@@ -42,7 +42,8 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
 @click.option(
     "--exact",
     is_flag=True,
-    help="IMAGE is the ONNX file of a quantised network, and what is written executes it as it is, on its codes alone.",
+    help="IMAGE is the ONNX file of a quantised network, or its folder of compile --exact, and what is written "
+    "executes it as it is, on its codes alone.",
 )
 @readable
 def derive(
@@ -61,9 +62,9 @@ def derive(
     in it. With --exact it has all codes of `concord run --exact`.
     """
     if exact:
-        if flags is not None or bytes_of or npu_part:
-            raise ValueError("--exact must be given without --flags, --no-flags, --bytes and --npu-part")
-        _derive_exactly(image, output, name)
+        if bytes_of or npu_part:
+            raise ValueError("--exact must be given without --bytes and --npu-part")
+        _derive_exactly(image, output, name, flags)
         return
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
@@ -86,20 +87,26 @@ def derive(
     echo(f"{output}: {summary(model)}")
 
 
-def _derive_exactly(model: Path, output: Path, name: str | None) -> None:
+def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | None) -> None:
     """Software for a quantised network."""
     from concord.derive.exact.registry import exact_backend_for
     from concord.integer import load as load_integers
+    from concord.integer import load_network
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
+    if flags is not None and backend.write_plain is None:
+        raise ValueError("--exact must be given without --flags and --no-flags, but for files in C")
     check_place(output)
-    network = load_integers(model)
-    backend.write(network, output)
+    network = load_network(model) if model.is_dir() else load_integers(model)
+    write = backend.write_plain if flags is False and backend.write_plain else backend.write
+    note = write(network, output)
     echo(network.report())
     for tensor in network.graph.outputs:
         scheme = network.scheme(tensor)
         echo(f"{output}: {tensor} {scheme.dtype}, (code - {scheme.zero}) * {float(scheme.scale):.9g}")
+    if note:
+        echo(f"{output}: {note}")
 
 
 def _byte_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:

@@ -22,20 +22,15 @@ def header(
     flagged = flag_places is not None
     ports = [*(some.storage for some in plan.inputs), *(storage for _, storage in plan.outputs)]
     sizes = [(storage.name, storage.size) for storage in ports]
-    lines = [
+    head = [
         f"/* {comment(model.name) or 'A program'}: written by `concord derive --to c`.",
         " *",
         " * Numbers are binary16 patterns of IEEE 754. It needs neither floating point nor a library. Buffers are",
         " * static: one run at a time.",
         " */",
-        f"\n#ifndef {upper}_H\n#define {upper}_H\n",
-        "#include <stddef.h>\n#include <stdint.h>\n",
-        '#ifdef __cplusplus\nextern "C" {\n#endif\n',
-        "/* Bytes of the buffers, of weights, of tables, and of both. */",
-        f"#define {upper}_RAM {ram}",
-        f"#define {upper}_WEIGHTS {rom[WEIGHTS]}",
-        f"#define {upper}_TABLES {rom[TABLES]}",
-        f"#define {upper}_ROM {sum(rom.values())}",
+    ]
+    lines = [
+        *memory_lines(upper, ram, rom),
         f"\n/* Samples of a run. */\n#define {upper}_SAMPLES {model.group}",
         "\n/* Elements of inputs and outputs. */",
         *(f"#define {upper}_{name.upper()}_SIZE {size}" for name, size in sizes),
@@ -71,8 +66,33 @@ def header(
             *(f"{output_declaration(stem, storage)};" for _, storage in plan.outputs),
             "",
         ]
-    lines += ["#ifdef __cplusplus\n}\n#endif", "\n#endif"]
-    return "\n".join(lines) + "\n"
+    return guarded(upper, head, lines)
+
+
+def memory_lines(upper: str, ram: int, rom: dict[str, int]) -> list[str]:
+    """Macros with bytes of the buffers and of constants by section."""
+    return [
+        "/* Bytes of the buffers, of weights, of tables, and of both. */",
+        f"#define {upper}_RAM {ram}",
+        f"#define {upper}_WEIGHTS {rom[WEIGHTS]}",
+        f"#define {upper}_TABLES {rom[TABLES]}",
+        f"#define {upper}_ROM {sum(rom.values())}",
+    ]
+
+
+def guarded(upper: str, head: Sequence[str], lines: Sequence[str]) -> str:
+    """A header of some lines, which may be included twice and in C++, behind a comment."""
+    return "\n".join(
+        [
+            *head,
+            f"\n#ifndef {upper}_H\n#define {upper}_H\n",
+            "#include <stddef.h>\n#include <stdint.h>\n",
+            '#ifdef __cplusplus\nextern "C" {\n#endif\n',
+            *lines,
+            "#ifdef __cplusplus\n}\n#endif",
+            "\n#endif\n",
+        ]
+    )
 
 
 def run_arguments(stem: str, flagged: bool) -> str:

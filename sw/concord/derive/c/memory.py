@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 #: Bytes that places are multiples of.
 ALIGNMENT = 4
 
@@ -36,7 +38,7 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         """Bytes, a multiple of the alignment."""
-        return -(-self.elements * (1 if self.kind == "int8" else 2) // ALIGNMENT) * ALIGNMENT
+        return -(-self.elements * np.dtype(self.kind).itemsize // ALIGNMENT) * ALIGNMENT
 
     def use(self, first: int, last: int) -> None:
         """It is needed in these steps, too."""

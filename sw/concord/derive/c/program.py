@@ -29,6 +29,23 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
+def compiled(folder: Path, stem: str, name: str, command: Sequence[str], options: Sequence[str]) -> Path:
+    """The program of ``stem.c`` without warnings and ``stem_main.c``, in a folder.
+
+    ``ValueError`` with the ``name`` of the network if the compiler ends with an error.
+    """
+    main, made = f"{stem}_main.c", f"{stem}.o"
+    _compile(folder, name, [*command, *STRICT, *options, "-c", f"{stem}.c", "-o", made])
+    _compile(folder, name, [*command, "-std=c99", *options, main, made, "-o", stem])
+    return folder / stem
+
+
+def _compile(folder: Path, name: str, command: Sequence[str]) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{command[0]} must compile {name} without an error, not: {done.stderr[:2000]}")
+
+
 class CProgram:
     """A model in C as a program.
 
@@ -51,16 +68,8 @@ class CProgram:
 
     def __init__(self, path: Path, model: ir.Model, command: Sequence[str], options: Sequence[str] = OPTIMISED) -> None:
         self.model, self.folder, self._stem = model, path.parent, path.stem
-        main, made = f"{path.stem}_main.c", f"{path.stem}.o"
-        write_text(self.folder / main, self._main())
-        self._file = path.with_suffix("")
-        self._compile([*command, *STRICT, *options, "-c", path.name, "-o", made])
-        self._compile([*command, "-std=c99", *options, main, made, "-o", self._file.name])
-
-    def _compile(self, command: Sequence[str]) -> None:
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ValueError(f"{command[0]} must compile {self.model.name} without an error, not: {done.stderr[:2000]}")
+        write_text(self.folder / f"{path.stem}_main.c", self._main())
+        self._file = compiled(self.folder, path.stem, model.name, command, options)
 
     def run(self, inputs: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[np.float64]], Words]:
         """Outputs of the NPU by the driver's names, and flag words by place; as :func:`concord.derive.evaluate.run`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,11 +81,39 @@ def write_c(model: ir.Model, path: Path) -> None:
 
     ``ValueError`` for a model with parts that the host computes, or with an operation that has no form in C.
     """
-    if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII):
-        raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
+    check_file_name(path)
     made = c_files(model, path.stem)
     write_text(path.with_suffix(".h"), made.header)
     write_text(path, made.source)
+
+
+def check_file_name(path: Path) -> None:
+    """``ValueError`` if names in C cannot begin with the name of a file."""
+    if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII):
+        raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
+
+
+def source_head(stem: str) -> str:
+    """What every file begins with."""
+    return _HEAD.format(stem=stem)
+
+
+def several_runs(stem: str, arguments: str, flagged: bool) -> str:
+    """The function that runs several samples, one after the other."""
+    lines = [
+        f"void {stem}_run_all({arguments}, size_t count)",
+        "{",
+        "    for (size_t k = 0; k < count; ++k) {",
+        f"        {stem}_run(inputs + k, outputs + k{', flags' * flagged});",
+        "    }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def places_text(stem: str, places: Sequence[str]) -> str:
+    """Names of the places of flags."""
+    return array("char *const", f"{stem}_places", [literal(where) for where in places] or ["0"]).removeprefix("static ")
 
 
 def c_files(model: ir.Model, stem: str) -> CFiles:
@@ -127,7 +156,7 @@ class _Writer:
         texts += [output_functions(self.stem, storage) for _, storage in self.plan.outputs]
         body = "\n\n".join([*self.unit.functions, *texts, *self._run()])
         buffers = f"/* All buffers. */\nstatic uint16_t arena[{ram // 2}] CONCORD_ARENA;" if ram else ""
-        parts = [_HEAD.format(stem=self.stem), *called(body), *self.unit.constants, buffers, body]
+        parts = [source_head(self.stem), *called(body), *self.unit.constants, buffers, body]
         source = "\n\n".join(part for part in parts if part) + "\n"
         text = header(self.model, self.plan, self.stem, ram, self.unit.rom, self.flag_places)
         return CFiles(text, source, ram, sum(self.unit.rom.values()))
@@ -172,17 +201,7 @@ class _Writer:
         lines += [f"    (void){word};" for word, there in used.items() if not there]
         lines += [f"    flags[{number}] |= {word};" for number, word in enumerate(always) if word]
         lines += [*(f"    {call}" for call in self._calls), "}"]
-        flag_argument = "" if flags is None else ", flags"
-        several = [
-            f"void {stem}_run_all({arguments}, size_t count)",
-            "{",
-            "    for (size_t k = 0; k < count; ++k) {",
-            f"        {stem}_run(inputs + k, outputs + k{flag_argument});",
-            "    }",
-            "}",
-        ]
-        texts = ["\n".join(lines), "\n".join(several)]
+        texts = ["\n".join(lines), several_runs(stem, arguments, flags is not None)]
         if flags is not None:
-            rows = [literal(where) for where in flags.places] or ["0"]
-            texts.insert(0, array("char *const", f"{stem}_places", rows).removeprefix("static "))
+            texts.insert(0, places_text(stem, flags.places))
         return texts

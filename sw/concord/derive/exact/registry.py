@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from concord.derive.c_exact.source import write_exact
 from concord.derive.exact.onnx_file import write_onnx
 from concord.derive.exact.python_file import write_python
 from concord.integer.network import IntegerNetwork
@@ -20,17 +21,27 @@ class ExactBackend:
     ----------
     suffix : str
     write : callable
-        ``write(network, path)``; ``ValueError`` for a network that such a file cannot hold.
+        ``write(network, path)``; ``ValueError`` for a network that such a file cannot hold. May return what there is to
+        say of it.
+    write_plain : callable or None
+        The same without flags, if files have some.
     """
 
     suffix: str
-    write: Callable[[IntegerNetwork, Path], None]
+    write: Callable[[IntegerNetwork, Path], str | None]
+    write_plain: Callable[[IntegerNetwork, Path], str | None] | None = None
+
+
+def _write_c(flags: bool, network: IntegerNetwork, path: Path) -> str:
+    made = write_exact(network.graph, path, flags)
+    return f"{made.ram:,} bytes of RAM, {made.rom:,} of constants"
 
 
 EXACT_BACKENDS = {
     "numpy": ExactBackend(".py", partial(write_python, "numpy")),
     "torch": ExactBackend(".py", partial(write_python, "torch")),
     "onnx": ExactBackend(".onnx", write_onnx),
+    "c": ExactBackend(".c", partial(_write_c, True), partial(_write_c, False)),
 }
 
 

@@ -1,0 +1,164 @@
+"""Pools and softmax in C."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from math import prod
+
+import numpy as np
+
+from concord.derive.c.unit import CodeLines
+from concord.derive.c_exact.functions import ExactFunction
+from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
+from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
+from concord.derive.c_exact.windows import WindowAxis, window_axes
+from concord.integer.float32 import Binary32
+from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
+
+
+def _axes(function: ExactFunction, operation: CodeMaximum | CodeAverage) -> list[WindowAxis]:
+    """Axes of windows behind samples and channels.
+
+    ``ValueError`` if a window is nothing but padding.
+    """
+    (source,), result = function.sources, function.result
+    axes = window_axes(source, result, operation, operation.kernel)
+    for axis in axes:
+        begins = np.arange(axis.count)[:, None] * axis.stride - axis.pad
+        places = begins + np.arange(axis.kernel) * axis.dilation
+        if not ((places >= 0) & (places < axis.size)).any(axis=1).all():
+            raise ValueError(f"windows of {operation.name!r} must not be all padding in C")
+    return axes
+
+
+def _places(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, stack: ExitStack) -> str:
+    """Open loops over samples and windows; the place of a window in the result."""
+    (source,), result = function.sources, function.result
+    stack.enter_context(lines.loop("s", source.shape[0]))
+    steps = [times("s", result.strides[0])]
+    for k, axis in enumerate(axes):
+        stack.enter_context(lines.loop(f"i{k}", axis.count))
+        steps.append(times(f"i{k}", axis.result_step))
+    return sum_text(steps)
+
+
+def _taps(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, stack: ExitStack) -> None:
+    """Open loops over the elements of a window that are no padding, and ``from``, the one of the first channel."""
+    steps = ["x0", times("s", function.sources[0].strides[0])]
+    for k, axis in enumerate(axes):
+        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+        lines.add(f"const int32_t j{k} = {axis.at(f'i{k}', f'k{k}')};")
+        if not axis.inside:
+            stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
+        steps.append(times(f"j{k}", axis.source_step))
+    lines.add(f"const {function.sources[0].array.kind}_t *const from = {sum_text(steps)};")
+
+
+def write_maximum(function: ExactFunction, operation: CodeMaximum) -> None:
+    """MaxPool."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    axes = _axes(function, operation)
+    kind = result.array.kind
+    with ExitStack() as stack:
+        place = _places(function, axes, lines, stack)
+        lines.add(f"{kind}_t *const to = y + {place};")
+        to, origin = (f"[{times('c', tensor.strides[1]) or '0'}]" for tensor in (result, source))
+        with lines.loop("c", source.shape[1]):
+            lines.add(f"to{to} = {source.scheme.low};")
+        with ExitStack() as inner:
+            _taps(function, axes, lines, inner)
+            with lines.loop("c", source.shape[1]):
+                lines.add(f"to{to} = from{origin} > to{to} ? from{origin} : to{to};")
+
+
+def write_mean(function: ExactFunction, operation: CodeMean) -> None:
+    """The mean of all elements of a channel."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    count = prod(source.shape[2:])
+    scale = FixedScale.of(operation.requantisation(count).scale)
+    reach = max(abs(source.scheme.low - operation.zero_point), abs(source.scheme.high - operation.zero_point))
+    known = SumRange(count * reach)
+    rounding = function.rounding(operation.target_zero_point, operation.low, operation.high)
+    function.overflows |= not known.fits
+    loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
+    with lines.loop("s", source.shape[0]), lines.loop("c", source.shape[1]):
+        lines.add(f"{known.kind}_t sum = 0;")
+        with lines.loops(loops.variables, loops.sizes):
+            steps = [
+                times("s", source.strides[0]),
+                times("c", source.strides[1]),
+                loops.places[0].text(loops.variables),
+            ]
+            lines.add(f"sum += {minus(f'x0[{sum_text(steps)}]', operation.zero_point)};")
+        lines.add(f"const int32_t total = {'sum' if known.fits else 'fitted(sum, &raised)'};")
+        product = f"{known.in_binary32('total')} * {scale.significands[0]}"
+        to = sum_text([times("s", result.strides[0]), times("c", result.strides[1])])
+        lines.add(f"y[{to}] = {rounding.of_product(product, str(scale.shifts[0]))};")
+
+
+def write_average(function: ExactFunction, operation: CodeAverage) -> None:
+    """AveragePool: numbers of codes are added up with roundings."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    if operation.is_mean(source.shape):
+        write_mean(function, operation)
+        return
+    axes = _axes(function, operation)
+    rounding = function.rounding(0, operation.low, operation.high)  # the number has the zero point
+    step, target = Binary32.of(operation.scale), Binary32.of(operation.target_scale)
+    zero = Binary32.of_integers(np.asarray(operation.target_zero_point))
+    with ExitStack() as stack:
+        place = _places(function, axes, lines, stack)
+        with lines.loop("c", source.shape[1]):
+            lines.add("int64_t sum = 0;", "int32_t count = 0;")
+            with ExitStack() as inner:
+                _taps(function, axes, lines, inner)
+                code = minus(f"from[{times('c', source.strides[1]) or '0'}]", operation.zero_point)
+                lines.add(
+                    f"sum = with_24_bits(sum + with_24_bits(INT64_C({int(step.mantissa)}) * ({code})));", "++count;"
+                )
+            if operation.padding_counts:
+                lines.add(f"count = {prod(operation.kernel)};")
+            lines.add(
+                f"const binary32 numbers = binary32_rounded(sum, {int(step.exponent)});",
+                "const binary32 mean = binary32_quotient(numbers, (binary32){count, 0});",
+                f"const binary32 steps = binary32_quotient(mean, {binary32_literal(target)});",
+                f"const binary32 number = binary32_sum(steps, {binary32_literal(zero)});",
+                f"y[{sum_text([place, times('c', result.strides[1])])}] = {rounding.of_binary32('number')};",
+            )
+
+
+def write_softmax(function: ExactFunction, operation: CodeSoftmax) -> None:
+    """Softmax: powers from a table, over their sum."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    axis = operation.axis % len(source.shape)
+    tensors = [source.places, result.places]
+    if operation.flattened:
+        tensors = [places.reshape(*source.shape[:axis], -1) for places in tensors]
+    else:
+        tensors = [np.moveaxis(places, axis, -1) for places in tensors]
+    count = tensors[0].shape[-1]
+    powers = function.table(powers_of_softmax(operation.scale, count).view(np.uint32), "uint32", "powers")
+    rounding = function.rounding(operation.zero_point, operation.low, operation.high)
+    outer = CommonLoops.of([places[..., 0] for places in tensors])
+    first = (0,) * (tensors[0].ndim - 1)
+    loops = CommonLoops.of([places[first] - places[first].flat[0] for places in tensors])
+    kinds = [tensor.array.kind for tensor in (source, result)]
+    with lines.loops(outer.variables, outer.sizes):
+        lines.add(
+            f"const {kinds[0]}_t *const from = x0 + {outer.places[0].text(outer.variables)};",
+            f"{kinds[1]}_t *const to = y + {outer.places[1].text(outer.variables)};",
+            f"int32_t greatest = {source.scheme.low};",
+            "binary32 sum = {0, 0};",
+        )
+        code, made = (places.text(("k",) if loops.sizes else ()) for places in loops.places)
+        power = f"binary32_of_bits({powers}[from[{code}] - greatest + 255])"
+        with lines.loop("k", count):
+            lines.add(f"greatest = from[{code}] > greatest ? from[{code}] : greatest;")
+        with lines.loop("k", count):
+            lines.add(f"sum = binary32_sum(sum, {power});")
+        with lines.loop("k", count):
+            steps = binary32_literal(Binary32.of(operation.steps))
+            lines.add(
+                f"const binary32 share = binary32_quotient(binary32_product({power}, {steps}), sum);",
+                f"to[{made}] = {rounding.of_binary32('share')};",
+            )

@@ -1,0 +1,394 @@
+"""Sums of products in C: windows are written out as rows, four at a time, which each row of weights is read for.
+
+Rows have codes less their zero point, so padding is 0. Depthwise convolutions add up all channels of a place at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.c_exact.functions import ExactFunction
+from concord.derive.c_exact.places import minus, sum_text, times
+from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
+from concord.derive.c_exact.windows import WindowAxis, window_axes
+from concord.integer.float32 import Binary32, Integers
+from concord.integer.operations import IntegerConvolution, IntegerMatMul, IntegerProduct
+from concord.integer.requantise import FloatRequantisation
+
+#: Rows that are multiplied at once: of windows, or of weights if there is one window.
+ROWS = 4
+#: Products that vector instructions take at once; longer rows are multiples of it.
+_LANES = 8
+#: Four sums: of rows ``a`` to ``d``, which follow each other, each with the row ``x``.
+_SUMS = """/* Sums of products of four rows, each with the same other one. */
+static inline void {name}(
+    {total}_t *restrict sums, const {rows}_t *restrict rows, const {single}_t *restrict single, int32_t length)
+{{
+    const {rows}_t *const second = rows + length, *const third = second + length, *const last = third + length;
+    {total}_t a = 0, b = 0, c = 0, d = 0;
+    int32_t k;
+    CONCORD_ROLLED
+    for (k = 0; k < length; ++k) {{
+        const {total}_t x = {single_factor}single[k];
+        a += {rows_factor}rows[k] * x;
+        b += {rows_factor}second[k] * x;
+        c += {rows_factor}third[k] * x;
+        d += {rows_factor}last[k] * x;
+    }}
+    sums[0] = a;
+    sums[1] = b;
+    sums[2] = c;
+    sums[3] = d;
+}}"""
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """What is multiplied: for every window, the elements of some channels.
+
+    Parameters
+    ----------
+    axes : tuple of WindowAxis
+        From the outermost to the innermost one.
+    inner : int
+        Channels of a group.
+    inner_step : int
+        Between them in memory.
+    channel_step : int
+        Between channels of the result.
+    """
+
+    axes: tuple[WindowAxis, ...]
+    inner: int
+    inner_step: int
+    channel_step: int
+
+    @property
+    def windows(self) -> int:
+        """How many there are."""
+        return prod(axis.count for axis in self.axes)
+
+    @property
+    def length(self) -> int:
+        """Products of a sum."""
+        return self.inner * prod(axis.kernel for axis in self.axes)
+
+    @property
+    def row(self) -> int:
+        """Elements of a row in memory."""
+        return self.length if self.length <= _LANES else -(-self.length // _LANES) * _LANES
+
+    def simplified(self) -> ProductShape:
+        """Without axes of one element, and with axes as one that go on from each other."""
+        axes: list[WindowAxis] = []
+        for axis in self.axes:
+            if axis.plain and axis.count == 1:
+                continue
+            if axes and axes[-1].plain and axis.plain and axis.count == axis.size and _goes_on(axes[-1], axis):
+                count = axes[-1].count * axis.count
+                axes[-1] = replace(axis, count=count, size=count)
+            else:
+                axes.append(axis)
+        return replace(self, axes=tuple(axes))
+
+
+def _goes_on(outer: WindowAxis, axis: WindowAxis) -> bool:
+    return outer.source_step == axis.count * axis.source_step and outer.result_step == axis.count * axis.result_step
+
+
+def write_matmul(function: ExactFunction, operation: IntegerMatMul) -> None:
+    """Rows times a matrix."""
+    (source,), result = function.sources, function.result
+    axes = tuple(
+        WindowAxis(size, size, 1, 1, 1, 0, *steps)
+        for size, *steps in zip(source.shape[:-1], source.strides, result.strides, strict=False)
+    )
+    shape = ProductShape(axes, source.shape[-1], source.strides[-1], result.strides[-1]).simplified()
+    _ProductWriter(function, operation, shape, 1, operation.weight.T).write()
+
+
+def write_convolution(function: ExactFunction, operation: IntegerConvolution) -> None:
+    """A convolution; the samples are an axis like others."""
+    (source,), result = function.sources, function.result
+    axes = [WindowAxis(source.shape[0], source.shape[0], 1, 1, 1, 0, source.strides[0], result.strides[0])]
+    axes += window_axes(source, result, operation, operation.weight.shape[2:])
+    inner = operation.weight.shape[1]
+    shape = ProductShape(tuple(axes), inner, source.strides[1], result.strides[1]).simplified()
+    rows = np.moveaxis(operation.weight, 1, -1).reshape(len(operation.weight), -1)
+    _ProductWriter(function, operation, shape, operation.groups, rows).write()
+
+
+class _ProductWriter:
+    """Writes the function of one product."""
+
+    def __init__(
+        self, function: ExactFunction, operation: IntegerProduct, shape: ProductShape, groups: int, weights: Integers
+    ):
+        self.function, self.operation, self.shape, self.groups = function, operation, shape, groups
+        self.lines, self.channels = function.lines, len(weights)
+        self.range = SumRange(int(operation.largest_sums.max()))
+        self.row_kind = "int16" if operation.reach < 1 << 15 else "int32"
+        self._weights = weights
+        self._weight_kind = _kind_of(weights)
+        requantisation = operation.requantisation
+        self.rounding = function.rounding(requantisation.zero_point, requantisation.low, requantisation.high)
+
+    def write(self) -> None:
+        self._constants()
+        shape = self.shape
+        depthwise = self.groups > 1 and shape.inner == 1 and self.channels == self.groups
+        if depthwise and self.range.fits and shape.inner_step == shape.channel_step == 1:
+            self._depthwise()
+        else:
+            self._rows()
+
+    def _constants(self) -> None:
+        """Names of the bias and of the scales of channels."""
+        function, bias = self.function, self.operation.bias
+        self._bias = function.weights(bias, _kind_of(bias, ("int32", "int64")), "bias") if bias.any() else None
+        requantisation = self.operation.requantisation
+        if isinstance(requantisation, FloatRequantisation):
+            self._factor = self._numbers(requantisation.factor, "factors")
+            self._term = self._numbers(requantisation.term, "terms")
+            self._step = binary32_literal(Binary32.of(requantisation.step))
+        else:
+            scale = FixedScale.of(requantisation.scale)
+            self._significands = self._of_channels(scale.significands, "int32", "scales")
+            self._shifts = self._of_channels(scale.shifts, "uint8", "shifts")
+
+    def _numbers(self, values: NDArray[np.float32], word: str) -> str:
+        """Numbers of binary32 by channel."""
+        numbers = Binary32.of(values.reshape(-1))
+        mantissa = self._of_channels(numbers.mantissa, "int32", word)
+        exponent = self._of_channels(numbers.exponent, "int16", f"{word} exponents")
+        return f"(binary32){{{mantissa}, {exponent}}}"
+
+    def _of_channels(self, values: Integers, kind: str, word: str) -> str:
+        """Numbers by channel, or the number that all have."""
+        if (values == values[0]).all():
+            return str(values[0])
+        return f"{self.function.weights(values, kind, word)}[c]"
+
+    def _code(self, total: str) -> tuple[list[str], str]:
+        """Statements in front, and the code of a sum of the channel ``c``."""
+        total = f"{total} + {self._bias}[c]" if self._bias else total
+        self.function.overflows |= not self.range.fits
+        total = total if self.range.fits else f"fitted({total}, &raised)"
+        before = [f"const int32_t total = {total};"]
+        if not isinstance(self.operation.requantisation, FloatRequantisation):
+            product = f"{self.range.in_binary32('total')} * {self._significands}"
+            return before, self.rounding.of_product(product, self._shifts)
+        before += [
+            f"const binary32 scaled = binary32_product(binary32_rounded(total, 0), {self._factor});",
+            f"const binary32 steps = binary32_quotient(binary32_sum(scaled, {self._term}), {self._step});",
+        ]
+        return before, self.rounding.of_binary32("steps")
+
+    # ---- Rows of windows.
+
+    def _rows(self) -> None:
+        shape, lines, function = self.shape, self.lines, self.function
+        several = shape.windows > 1
+        rows = np.zeros((self.channels, shape.row), np.int64)
+        rows[:, : shape.length] = self._weights
+        weights = function.weights(rows, self._weight_kind, "weights")
+        function.buffer(self.row_kind, shape.row * (ROWS if several else 1), "rows")
+        kinds = (self.row_kind, self._weight_kind) if several else (self._weight_kind, self.row_kind)
+        sums = self._sum_function(*kinds)
+        per_group = self.channels // self.groups
+        lines.add(f"{self.range.kind}_t sums[{ROWS}];")
+        with ExitStack() as stack:
+            if self.groups > 1:
+                stack.enter_context(lines.loop("g", self.groups))
+            first, last = ("0", str(per_group)) if self.groups == 1 else (f"g * {per_group}", f"(g + 1) * {per_group}")
+            if several:
+                self._many(first, last, sums, weights)
+            else:
+                self._single(first, last, sums, weights)
+
+    def _many(self, first: str, last: str, sums: str, weights: str) -> None:
+        """Four windows at a time."""
+        shape, lines = self.shape, self.lines
+        variables = [f"i{k}" for k in range(len(shape.axes))]
+        step = _common_step(shape.axes)
+        lines.add("int32_t p;")
+        lines.add(*(f"int32_t {name} = 0;" for name in variables))
+        if step is None:
+            lines.add(f"int32_t to[{ROWS}];")
+        with lines.block(f"for (p = 0; p < {shape.windows}; p += {ROWS})"):
+            lines.add(f"const int32_t n = {shape.windows} - p < {ROWS} ? {shape.windows} - p : {ROWS};")
+            with lines.block("for (int32_t q = 0; q < n; ++q)"):
+                self._row(variables, f"rows + q * {shape.row}")
+                if step is None:
+                    terms = [times(name, axis.result_step) for name, axis in zip(variables, shape.axes, strict=True)]
+                    lines.add(f"to[q] = {sum_text(terms)};")
+                self._next(variables)
+            with lines.block(f"for (int32_t c = {first}; c < {last}; ++c)"):
+                lines.add(f"{sums}(sums, rows, {weights} + c * {shape.row}, {shape.row});")
+                with lines.block("for (int32_t q = 0; q < n; ++q)"):
+                    before, code = self._code("sums[q]")
+                    place = "to[q]" if step is None else times("(p + q)", step)
+                    lines.add(*before, f"y[{sum_text([place, times('c', shape.channel_step)])}] = {code};")
+
+    def _next(self, variables: Sequence[str]) -> None:
+        """Go on to the next window."""
+        axes, lines = self.shape.axes, self.lines
+        with ExitStack() as stack:
+            for k in reversed(range(len(axes))):
+                if k == 0:
+                    lines.add(f"++{variables[k]};")
+                else:
+                    stack.enter_context(lines.block(f"if (++{variables[k]} == {axes[k].count})"))
+                    lines.add(f"{variables[k]} = 0;")
+
+    def _single(self, first: str, last: str, sums: str, weights: str) -> None:
+        """One window, and four channels at a time."""
+        shape, lines = self.shape, self.lines
+        self._row(["0"] * len(shape.axes), "rows")
+        with lines.block(f"for (int32_t m = {first}; m < {last}; m += {ROWS})"):
+            lines.add(f"const int32_t n = {last} - m < {ROWS} ? {last} - m : {ROWS};")
+            with lines.block(f"if (n == {ROWS})"):
+                lines.add(f"{sums}(sums, {weights} + m * {shape.row}, rows, {shape.row});")
+            with lines.block("else"), lines.block("for (int32_t q = 0; q < n; ++q)"):
+                lines.add("sums[q] = 0;")
+                with lines.loop("k", shape.row):
+                    factor = f"({self.range.kind}_t)rows[k]"
+                    lines.add(f"sums[q] += {factor} * {weights}[(m + q) * {shape.row} + k];")
+            with lines.block("for (int32_t q = 0; q < n; ++q)"):
+                lines.add("const int32_t c = m + q;")
+                before, code = self._code("sums[q]")
+                lines.add(*before, f"y[{times('c', shape.channel_step)}] = {code};")
+
+    def _sum_function(self, rows: str, single: str) -> str:
+        """The name of the function that adds up four sums; it is written if it is not there yet."""
+        total = self.range.kind
+        name = f"four_sums_{rows}_{single}_{total}"
+
+        def factor(kind: str) -> str:
+            return "(int16_t)" if kind == "int8" and total == "int32" else ""
+
+        text = _SUMS.format(
+            name=name, rows=rows, single=single, total=total, rows_factor=factor(rows), single_factor=factor(single)
+        )
+        if text not in self.function.unit.functions:
+            self.function.unit.functions.append(text)
+        return name
+
+    def _row(self, variables: Sequence[str], place: str) -> None:
+        """Write the window at some variables out as a row."""
+        with self.lines.block(""):
+            self.lines.add(f"{self.row_kind}_t *row = {place};")
+            group = [times("g", self.shape.inner * self.shape.inner_step)] if self.groups > 1 else []
+            self._taps(0, variables, group)
+
+    def _taps(self, k: int, variables: Sequence[str], terms: list[str]) -> None:
+        """Elements of a window from axis ``k`` on, at the place that the terms say."""
+        shape, lines = self.shape, self.lines
+        if k == len(shape.axes):
+            self._elements(shape.inner, shape.inner_step, terms)
+            return
+        axis = shape.axes[k]
+        if k + 1 == len(shape.axes) and self._beside_each_other(axis):
+            begin = axis.at(variables[k])
+            if axis.inside:
+                self._elements(axis.kernel * shape.inner, 1, [*terms, times(f"({begin})", axis.source_step)])
+                return
+            lines.add(f"const int32_t j{k} = {begin};")
+            with lines.block(f"if (j{k} >= 0 && j{k} <= {axis.size - axis.kernel})"):
+                self._elements(axis.kernel * shape.inner, 1, [*terms, times(f"j{k}", axis.source_step)])
+            with lines.block("else"), lines.loop(f"k{k}", axis.kernel):
+                self._checked(k, f"j{k} + k{k}", variables, terms)
+            return
+        with ExitStack() as stack:
+            if axis.kernel > 1:
+                stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+            place = axis.at(variables[k], f"k{k}")
+            if axis.inside:
+                self._taps(k + 1, variables, [*terms, times(f"({place})", axis.source_step)])
+            else:
+                self._checked(k, place, variables, terms)
+
+    def _checked(self, k: int, place: str, variables: Sequence[str], terms: list[str]) -> None:
+        """An element along axis ``k``, which may be in the padding."""
+        shape, lines = self.shape, self.lines
+        rest = shape.inner * prod(axis.kernel for axis in shape.axes[k + 1 :])
+        at = f"at{k}"
+        lines.add(f"const int32_t {at} = {place};")
+        with lines.block(f"if ({at} >= 0 && {at} < {shape.axes[k].size})"):
+            self._taps(k + 1, variables, [*terms, times(at, shape.axes[k].source_step)])
+        with lines.block("else"):
+            with lines.loop("e", rest):
+                lines.add("row[e] = 0;")
+            lines.add(f"row += {rest};")
+
+    def _beside_each_other(self, axis: WindowAxis) -> bool:
+        """Whether the taps of an axis follow each other in memory."""
+        shape = self.shape
+        return (
+            axis.kernel > 1 and axis.dilation == 1 and axis.kernel <= axis.size
+            and (shape.inner_step == 1 or shape.inner == 1) and axis.source_step == shape.inner
+        )  # fmt: skip
+
+    def _elements(self, count: int, step: int, terms: Sequence[str]) -> None:
+        lines = self.lines
+        with lines.loop("e", count):
+            code = f"x0[{sum_text([*terms, times('e', step)])}]"
+            lines.add(f"row[e] = ({self.row_kind}_t)({minus(code, self.operation.zero_point)});")
+        lines.add(f"row += {count};")
+
+    # ---- Depthwise.
+
+    def _depthwise(self) -> None:
+        """All channels of a place at once."""
+        shape, lines, function = self.shape, self.lines, self.function
+        weights = function.weights(self._weights.T, self._weight_kind, "weights")
+        function.buffer("int32", self.channels, "sums")
+        variables = [f"i{k}" for k in range(len(shape.axes))]
+        with lines.loops(variables, [axis.count for axis in shape.axes]):
+            with lines.loop("c", self.channels):
+                lines.add(f"sums[c] = {self._bias}[c];" if self._bias else "sums[c] = 0;")
+            with ExitStack() as stack:
+                terms, tap = [], "0"
+                for k, axis in enumerate(shape.axes):
+                    if axis.kernel > 1:
+                        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+                        tap = sum_text([times(f"({tap})", axis.kernel) if tap != "0" else "", f"k{k}"])
+                    lines.add(f"const int32_t j{k} = {axis.at(variables[k], f'k{k}')};")
+                    if not axis.inside:
+                        stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
+                    terms.append(times(f"j{k}", axis.source_step))
+                lines.add(
+                    f"const {function.sources[0].array.kind}_t *const from = x0 + {sum_text(terms)};",
+                    f"const {self._weight_kind}_t *const weight = {weights} + {times(f'({tap})', self.channels)};",
+                )
+                with lines.loop("c", self.channels):
+                    code = f"({self.row_kind}_t)({minus('from[c]', self.operation.zero_point)})"
+                    narrow = "(int16_t)" if self._weight_kind == "int8" else ""
+                    lines.add(f"sums[c] += {code} * {narrow}weight[c];")
+            steps = [times(name, axis.result_step) for name, axis in zip(variables, shape.axes, strict=True)]
+            bias, self._bias = self._bias, None
+            with lines.loop("c", self.channels):
+                before, code = self._code("sums[c]")
+                lines.add(*before, f"y[{sum_text([*steps, 'c'])}] = {code};")
+            self._bias = bias
+
+
+def _common_step(axes: Sequence[WindowAxis]) -> int | None:
+    """The step between windows in the result, if it is the same between all of them."""
+    step = next(axis.result_step for axis in reversed(axes) if axis.count > 1)
+    for k, axis in enumerate(axes):
+        if axis.count > 1 and axis.result_step != step * prod(inner.count for inner in axes[k + 1 :]):
+            return None
+    return step
+
+
+def _kind_of(values: Integers, kinds: Sequence[str] = ("int8", "int16", "int32", "int64")) -> str:
+    """The smallest type of integers that holds them, without ``_t``."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    return next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)

@@ -1,0 +1,117 @@
+"""Quantised networks in C as programs of this machine: compiled with its compiler, fed with codes by files."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.c.program import OPTIMISED, compiled
+from concord.derive.c.source import file_names
+from concord.derive.c_exact.source import write_exact
+from concord.derive.c_exact.tensors import plan
+from concord.integer.graph import IntegerGraph
+from concord.utils.files import write_text
+
+Codes = NDArray[np.integer[Any]]
+
+
+class ExactProgram:
+    """A network on codes in C as a program.
+
+    Parameters
+    ----------
+    graph : IntegerGraph
+    folder : Path
+        For its files.
+    command : sequence of str
+        That compiles C.
+    options : sequence of str
+        Of the compiler.
+    flags : bool
+        Whether the program says which accumulators do not fit.
+
+    Raises
+    ------
+    ValueError
+        If the graph has no form in C, or the compiler ends with an error.
+    """
+
+    def __init__(
+        self, graph: IntegerGraph, folder: Path, command: Sequence[str], options: Sequence[str] = OPTIMISED, *,
+        flags: bool = True,
+    ) -> None:  # fmt: skip
+        self.files = write_exact(graph, folder / "net.c", flags)
+        self._plan, self._flagged = plan(graph, file_names()), flags
+        self._places = int(self.files.header.split("NET_PLACES ")[1].split()[0]) if flags else 0
+        write_text(folder / "net_main.c", self._main())
+        self._program = compiled(folder, "net", graph.name, command, options)
+
+    def run(self, codes: Mapping[str, Codes]) -> tuple[dict[str, Codes], NDArray[np.uint8]]:
+        """Codes of the outputs by their names, and flags ``[samples, places]``.
+
+        ``codes`` are those of all inputs, for at least one sample. ``ValueError`` if the program ends with an error.
+        """
+        inputs, outputs = self._plan.inputs, self._plan.outputs
+        count = len(next(iter(codes.values()))) // next(iter(inputs.values())).shape[0]
+        parts = [
+            np.ascontiguousarray(codes[name], dtype=tensor.array.kind).reshape(count, -1).view(np.uint8)
+            for name, tensor in inputs.items()
+        ]
+        samples, results = self._program.with_suffix(".samples"), self._program.with_suffix(".results")
+        samples.write_bytes(np.concatenate(parts, axis=1).tobytes())
+        done = subprocess.run(
+            [self._program.resolve(), samples.name, results.name, str(count)],
+            cwd=self._program.parent, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise ValueError(done.stderr or "the program must end without an error")
+        fields: list[Any] = [(f"f{k}", tensor.array.kind, tensor.size) for k, tensor in enumerate(outputs.values())]
+        read = np.frombuffer(results.read_bytes(), np.dtype([*fields, ("flags", np.uint8, (self._places,))]))
+        made = {
+            name: read[f"f{k}"].reshape(count * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else read[f"f{k}"]
+            for k, (name, tensor) in enumerate(outputs.items())
+        }
+        return made, read["flags"]
+
+    def _main(self) -> str:
+        """The text of a program that runs a file of codes."""
+        words = ["&inputs", "&outputs", *["flags"] * self._flagged]
+        lines = [
+            '#include "net.h"',
+            "",
+            "#include <stdio.h>",
+            "#include <stdlib.h>",
+            "#include <string.h>",
+            "",
+            "static net_inputs inputs;",
+            "static net_outputs outputs;",
+            "",
+            "int main(int count, char **words)",
+            "{",
+            '    FILE *const from = count > 3 ? fopen(words[1], "rb") : NULL;',
+            '    FILE *const to = count > 3 ? fopen(words[2], "wb") : NULL;',
+            "    long runs = count > 3 ? atol(words[3]) : 0;",
+            *["    uint8_t flags[NET_PLACES + 1];"] * self._flagged,
+            "    if (!from || !to) {",
+            "        return 2;",
+            "    }",
+            "    for (long k = 0; k < runs; ++k) {",
+        ]
+        for tensor in self._plan.inputs.values():
+            lines += [
+                f"        if (fread(inputs.{tensor.array.name}, sizeof inputs.{tensor.array.name}, 1, from) != 1) {{",
+                "            return 3;",
+                "        }",
+            ]
+        lines += ["        memset(flags, 0, sizeof flags);"] * self._flagged
+        lines.append(f"        net_run({', '.join(words)});")
+        for tensor in self._plan.outputs.values():
+            lines.append(f"        fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
+        lines += ["        fwrite(flags, 1, NET_PLACES, to);"] * self._flagged
+        lines += ["    }", "    fclose(from);", "    return fclose(to) ? 4 : 0;", "}"]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,123 @@
+"""From exact numbers to codes: a significand and a shift for each scale, and statements that round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
+from concord.integer.requantise import ACCUMULATOR
+
+#: Shifts that a number of 62 bits is rounded by.
+SHIFTS = (1, 62)
+#: Bits that significands may have beyond those of binary32, so that all of a layer have the same shift.
+_SPARE_BITS = 6
+#: Magnitudes up to this are the same in binary32.
+_EXACT = 1 << MANTISSA_BITS
+
+
+@dataclass(frozen=True, eq=False)
+class FixedScale:
+    """Scales as ``significand / 2**shift``.
+
+    Parameters
+    ----------
+    significands : array of int64
+        Below 2**31, one or one for each channel.
+    shifts : array of int64
+        The same; one where all are equal.
+    """
+
+    significands: Integers
+    shifts: Integers
+
+    @classmethod
+    def of(cls, scales: npt.ArrayLike) -> FixedScale:
+        """Positive float32 numbers.
+
+        Those with which every accumulator but 0 saturates, or none gives anything but 0, may become others of which
+        the same is true.
+        """
+        numbers = Binary32.of(np.asarray(scales).reshape(-1))
+        shifts = np.clip(-numbers.exponent, *SHIFTS)
+        significands, most = numbers.mantissa, int(shifts.max())
+        if most - shifts.min() <= _SPARE_BITS:
+            return cls(significands << (most - shifts), np.array([most]))
+        return cls(significands, shifts)
+
+
+@dataclass(frozen=True)
+class CodeRounding:
+    """What codes a number may become.
+
+    Parameters
+    ----------
+    zero_point, low, high : int
+        Code of 0, least and greatest code.
+    kind : str
+        Type of the codes without ``_t``.
+    """
+
+    zero_point: int
+    low: int
+    high: int
+    kind: str
+
+    @property
+    def near(self) -> str:
+        """How near the middle between two integers a number may be that binary32 has moved there, in 2**-64."""
+        most = max(abs(self.low - self.zero_point), abs(self.high - self.zero_point)) + 1
+        return f"(uint64_t)1 << {64 - (MANTISSA_BITS + 1 - most.bit_length())}"
+
+    @property
+    def ends(self) -> str:
+        """Limits in front of the zero point, as arguments."""
+        return f"{self.low - self.zero_point}, {self.high - self.zero_point}"
+
+    def of_product(self, product: str, shift: str) -> str:
+        """The code of an exact number ``product / 2**shift``, which binary32 rounds first."""
+        return self.of_integer(f"requantised({product}, {shift}, {self.near}, {self.ends})")
+
+    def of_binary32(self, number: str) -> str:
+        """The code of a number of the type ``binary32``."""
+        return self.of_integer(f"limited(binary32_integer({number}), {self.ends})")
+
+    def of_integer(self, limited: str) -> str:
+        """The code of an integer within the limits."""
+        if not self.zero_point:
+            return f"({self.kind}_t){limited}"
+        return f"({self.kind}_t)({limited} {'+' if self.zero_point > 0 else '-'} {abs(self.zero_point)})"
+
+
+@dataclass(frozen=True)
+class SumRange:
+    """What is known of accumulators.
+
+    Parameters
+    ----------
+    bound : int
+        On their magnitude.
+    """
+
+    bound: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether all fit 32 bits."""
+        return self.bound <= ACCUMULATOR[1]
+
+    @property
+    def kind(self) -> str:
+        """The type in which they are added up, without ``_t``."""
+        return "int32" if self.fits else "int64"
+
+    def in_binary32(self, total: str) -> str:
+        """A sum of 32 bits as binary32 has it, in 64 bits."""
+        return f"(int64_t){total}" if self.bound <= _EXACT else f"with_24_bits({total})"
+
+
+def binary32_literal(number: Binary32) -> str:
+    """A number as a compound literal."""
+    return f"(binary32){{{int(number.mantissa)}, {int(number.exponent)}}}"

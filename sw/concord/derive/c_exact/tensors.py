@@ -1,0 +1,303 @@
+"""Where the codes of tensors are: the order of their elements, and which tensors share a place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from concord.derive.c.memory import Buffer
+from concord.derive.c.storage import Place
+from concord.derive.names import Names
+from concord.integer.float32 import Integers
+from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.moves import NoMove
+from concord.integer.operations import (
+    CodeConstant,
+    CodeDifference,
+    CodeMaximum,
+    CodeMean,
+    CodeMovement,
+    CodeProduct,
+    CodeSoftmax,
+    CodeSum,
+    CodeTable,
+    IntegerConvolution,
+    IntegerProduct,
+)
+from concord.transfer import UniformAffine
+
+#: Operations that compute each element from those at its place.
+POINTWISE = (CodeTable, CodeSum, CodeDifference, CodeProduct)
+#: Operations that read all channels at a place together.
+_WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
+
+
+@dataclass(eq=False)
+class CodeArray:
+    """An array of codes.
+
+    Parameters
+    ----------
+    name : str
+        In C: of the member, or of the constant.
+    kind : str
+        Type of a code without ``_t``.
+    size : int
+    place : Place
+    data : array or None
+        Of a constant.
+    buffer : Buffer or None
+        Of what is in the arena.
+    """
+
+    name: str
+    kind: str
+    size: int
+    place: Place
+    data: Integers | None = None
+    buffer: Buffer | None = None
+
+
+@dataclass(eq=False)
+class CodeTensor:
+    """A tensor of codes.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    order : tuple of int
+        Axes from the outermost to the innermost one in memory.
+    scheme : UniformAffine
+    array : CodeArray
+    """
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    scheme: UniformAffine
+    array: CodeArray
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Sizes in the order of memory."""
+        return tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def places(self) -> Integers:
+        """Where in its array every element is, in the shape of the tensor."""
+        return np.transpose(np.arange(self.size).reshape(self.stored), np.argsort(self.order))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours along each axis."""
+        steps = [0] * len(self.shape)
+        for k, axis in enumerate(self.order):
+            steps[axis] = prod(self.stored[k + 1 :])
+        return tuple(steps)
+
+
+@dataclass(eq=False)
+class ExactPlan:
+    """A graph with places for all tensors.
+
+    Parameters
+    ----------
+    graph : IntegerGraph
+        Each output is a tensor of its own, which no input or constant is.
+    tensors : dict of str to CodeTensor
+    steps : list of IntegerOperation
+        Those that become functions.
+    inputs, outputs : dict of str to CodeTensor
+        By the names in the model.
+    buffers : list of Buffer
+        Of tensors, with the steps in which they are needed.
+    """
+
+    graph: IntegerGraph
+    tensors: dict[str, CodeTensor]
+    steps: list[IntegerOperation]
+    inputs: dict[str, CodeTensor]
+    outputs: dict[str, CodeTensor]
+    buffers: list[Buffer]
+
+
+def kind_of(scheme: UniformAffine) -> str:
+    """The type of codes without ``_t``."""
+    return f"{'u' * (scheme.low >= 0)}int{8 if scheme.bits <= 8 else 16}"
+
+
+def plan(graph: IntegerGraph, names: Names) -> ExactPlan:
+    """Places for the tensors of a graph, for one sample a run.
+
+    Raises
+    ------
+    ValueError
+        If a size is open that is not the number of samples.
+    """
+    graph = _with_own_outputs(graph)
+    shapes = _shapes(graph)
+    outputs = {tensor: name for name, tensor in graph.outputs.items()}
+    inputs = {tensor: name for name, tensor in graph.inputs.items()}
+    constants = {operation.output: operation for operation in graph.operations if isinstance(operation, CodeConstant)}
+    last = _channels_last(graph, shapes)
+    tensors = {}
+    for name, shape in shapes.items():
+        scheme, rank = graph.schemes[name], len(shape)
+        place, word, order = Place.ARENA, name, tuple(range(rank))
+        if name in inputs:
+            place, word = Place.INPUT, inputs[name]
+        elif name in outputs:
+            place, word = Place.OUTPUT, outputs[name]
+        elif name in last:
+            order = (0, *range(2, rank), 1)
+        word = names.new(word) if place is not Place.ARENA else word
+        array = CodeArray(word, kind_of(scheme), prod(shape), place)
+        tensors[name] = CodeTensor(shape, order, scheme, array)
+        if name in constants:
+            array.place, array.data = Place.CONSTANT, constants[name].value.transpose(order).reshape(-1)
+    steps = [operation for operation in graph.operations if not isinstance(operation, CodeConstant)]
+    steps = [operation for operation in steps if not _is_shared(operation, tensors)]
+    return ExactPlan(
+        graph,
+        tensors,
+        steps,
+        {name: tensors[tensor] for name, tensor in graph.inputs.items()},
+        {name: tensors[tensor] for name, tensor in graph.outputs.items()},
+        _buffers(steps, tensors),
+    )
+
+
+def _with_own_outputs(graph: IntegerGraph) -> IntegerGraph:
+    """Copies behind outputs that an input, a constant or another output is, too."""
+    made = {operation.output for operation in graph.operations if not isinstance(operation, CodeConstant)}
+    operations, schemes, outputs = list(graph.operations), dict(graph.schemes), dict[str, str]()
+    for name, tensor in graph.outputs.items():
+        outputs[name] = tensor
+        if tensor not in made or tensor in list(outputs.values())[:-1]:
+            scheme = schemes[tensor]
+            outputs[name] = f"{name}/output"
+            while outputs[name] in schemes:
+                outputs[name] += "_"
+            schemes[outputs[name]] = scheme
+            operations.append(
+                CodeMovement(
+                    name=name, inputs=(tensor,), output=outputs[name], move=NoMove(), low=scheme.low, high=scheme.high
+                )
+            )
+    return replace(graph, operations=operations, schemes=schemes, outputs=outputs)
+
+
+def _shapes(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
+    """Shapes of all tensors for one sample: those that come of codes of 0."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, tensor in graph.inputs.items():
+        sample = [1 if size is None else size for size in graph.shapes[name][:1]]
+        rest = graph.shapes[name][1:]
+        if None in rest:
+            sizes = ["any" if size is None else size for size in graph.shapes[name]]
+            raise ValueError(f"input {name!r} must have fixed sizes in C behind the samples, not {sizes}")
+        shapes[tensor] = (*sample, *(size for size in rest if size is not None))
+    for operation in graph.operations:
+        own = operation.zero_point if isinstance(operation, IntegerProduct) else None
+        zeros = [graph.schemes[name].zero if own is None else own for name in operation.inputs]
+        codes = [np.full(shapes[name], zero) for name, zero in zip(operation.inputs, zeros, strict=True)]
+        shapes[operation.output] = operation.run(*codes).shape
+    return shapes
+
+
+def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> set[str]:
+    """Tensors whose channels are best beside each other: those of windows, and what is computed of them by place."""
+    last: set[str] = set()
+    for operation in graph.operations:
+        if isinstance(operation, _WINDOWS):
+            last |= {*operation.inputs, operation.output}
+    while True:
+        more = set(last)
+        for operation in graph.operations:
+            if isinstance(operation, POINTWISE):
+                alike = [
+                    name
+                    for name in (*operation.inputs, operation.output)
+                    if len(shapes[name]) == len(shapes[operation.output])
+                ]
+                if last.intersection(alike):
+                    more |= {*alike}
+        if more == last:
+            break
+        last = more
+    for operation in graph.operations:
+        if isinstance(operation, CodeSoftmax) and operation.flattened:  # axes as one follow each other in memory
+            last -= {*operation.inputs, operation.output}
+    return last
+
+
+def move_places(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> Integers:
+    """For every element of the result, in the order of memory, which one of the sources it is, one after the other."""
+    numbered, first = [], 0
+    for name in operation.inputs:
+        numbered.append(tensors[name].places + first)
+        first += tensors[name].size
+    result = tensors[operation.output]
+    return np.asarray(operation.move.apply(*numbered)).transpose(result.order)
+
+
+def limits_codes(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> bool:
+    """Whether codes may be beyond the ends of a movement."""
+    schemes = [tensors[name].scheme for name in operation.inputs]
+    return any(scheme.low < operation.low or scheme.high > operation.high for scheme in schemes)
+
+
+def _is_shared(operation: IntegerOperation, tensors: dict[str, CodeTensor]) -> bool:
+    """Whether the result of a movement is the array of its source as it is; it gets its place then."""
+    if not isinstance(operation, CodeMovement) or len(operation.inputs) != 1 or limits_codes(operation, tensors):
+        return False
+    source, result = tensors[operation.inputs[0]], tensors[operation.output]
+    moved = move_places(operation, tensors).reshape(-1)
+    if source.array.kind != result.array.kind or not np.array_equal(moved, np.arange(source.size)):
+        return False
+    if result.array.place is Place.OUTPUT:
+        if source.array.place is not Place.ARENA:
+            return False
+        source.array.place, source.array.name = Place.OUTPUT, result.array.name
+    result.array = source.array
+    return True
+
+
+def _buffers(steps: Sequence[IntegerOperation], tensors: dict[str, CodeTensor]) -> list[Buffer]:
+    """Pieces of the arena; what is computed by place may take the place of what it is computed of."""
+    buffers: list[Buffer] = []
+    last = {tensors[name].array: k for k, operation in enumerate(steps) for name in operation.inputs}
+    for k, operation in enumerate(steps):
+        result = tensors[operation.output]
+        sources = [tensors[name] for name in operation.inputs]
+        if result.array.place is Place.ARENA and result.array.buffer is None:
+            ending = [
+                source.array for source in sources if last[source.array] == k and _replaces(result, source, sources)
+            ]
+            if isinstance(operation, POINTWISE) and ending:
+                result.array.buffer = ending[0].buffer
+            else:
+                result.array.buffer = Buffer(result.array.name, result.array.kind, result.size)
+                buffers.append(result.array.buffer)
+        for tensor in (result, *sources):
+            if tensor.array.buffer is not None:
+                tensor.array.buffer.use(k, k)
+    return buffers
+
+
+def _replaces(result: CodeTensor, source: CodeTensor, sources: Sequence[CodeTensor]) -> bool:
+    """Whether a result may be written over one of its sources."""
+    if (
+        source.array.place is not Place.ARENA
+        or np.dtype(source.array.kind).itemsize != np.dtype(result.array.kind).itemsize
+    ):
+        return False
+    alike = [other for other in sources if other.array is source.array]
+    return all((other.shape, other.order) == (result.shape, result.order) for other in alike)

@@ -1,0 +1,304 @@
+"""Random graphs of codes: single operations with schemes of all widths, and codes that are often corners."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from concord.integer.graph import IntegerGraph
+from concord.integer.moves import ConcatMove, ReshapeMove, TransposeMove
+from concord.integer.operations import (
+    CodeAverage,
+    CodeConstant,
+    CodeDifference,
+    CodeMaximum,
+    CodeMean,
+    CodeMovement,
+    CodeProduct,
+    CodeSoftmax,
+    CodeSum,
+    CodeTable,
+    IntegerConvolution,
+    IntegerMatMul,
+)
+from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
+
+
+@dataclass
+class GraphDraw:
+    """A graph in the making; ``widths`` are least and greatest bits of codes."""
+
+    seed: int
+    widths: tuple = (8, 8)
+    graph: IntegerGraph = field(default_factory=lambda: IntegerGraph("random"))
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(self.seed)
+
+    def scale(self, about=0.1):
+        """Often with few bits, so that many numbers are in the middle between two codes."""
+        number = np.exp(self.rng.uniform(-1, 1)) * about
+        if self.rng.random() < 0.4:
+            number = self.rng.integers(1, 8) * 2.0 ** np.floor(np.log2(about))
+        return np.float32(number)
+
+    def scheme(self, bits=None):
+        bits = int(bits or self.rng.integers(self.widths[0], self.widths[1] + 1))
+        codes = self.rng.choice([CodeRange.SIGNED, CodeRange.UNSIGNED])
+        plain = UniformAffine(bits, 1.0, 0, codes)
+        zero = int(self.rng.choice([self.rng.integers(plain.low, plain.high + 1), plain.low, 0]))
+        return UniformAffine(bits, float(self.scale()), zero, codes)
+
+    def input(self, shape, bits=None):
+        """A tensor of codes that is an input."""
+        name = f"x{len(self.graph.inputs)}"
+        self.graph.inputs[name] = name
+        self.graph.schemes[name] = self.scheme(bits)
+        self.graph.shapes[name] = (None, *shape)
+        return name
+
+    def add(self, kind, *inputs, output=True, bits=None, scheme=None, **settings):
+        """An operation, whose result is an output."""
+        name = f"{kind.__name__.lower()}{len(self.graph.operations)}"
+        scheme = scheme or self.scheme(bits)
+        settings = settings["of"](scheme) if "of" in settings else settings
+        self.graph.operations.append(kind(name=name, inputs=inputs, output=name, **settings))
+        self.graph.schemes[name] = scheme
+        if output:
+            self.graph.outputs[name] = name
+        return name
+
+    def limits(self, scheme):
+        """Ends of the codes, sometimes those of an activation."""
+        low = scheme.zero if self.rng.random() < 0.3 else scheme.low
+        return {"low": low, "high": scheme.high}
+
+    def product(self, kind, x, shape, axis, per_channel=True, weight_bits=8, floats=False, **settings):
+        """A product with a random weight of a shape, whose channels are along an axis."""
+        source, count = self.graph.schemes[x], shape[axis]
+        reach = max(source.high - source.zero, source.zero - source.low)
+        terms = int(np.prod(shape)) // count
+        most = min(1 << weight_bits - 1, ((1 << 30) - 1) // (reach * terms))
+        weight = self.rng.integers(-most, most + (weight_bits > 8), shape)
+        corners = self.rng.random(shape) < 0.1
+        weight[corners] = -most
+        spread = np.sqrt(terms) * most * reach / 4
+        bias = self.rng.integers(-int(spread) - 1, int(spread) + 2, count)
+
+        def of(scheme):
+            about = (scheme.high - scheme.low) / 3 / spread
+            factors = np.array([self.scale(about) for _ in range(count if per_channel else 1)], np.float32)
+            ends, zero = self.limits(scheme), scheme.zero
+            requantisation = Requantisation(factors, zero, **ends)
+            if floats:
+                terms = self.rng.normal(size=count).astype(np.float32) * scheme.count / 8
+                signs = self.rng.choice(np.float32([1, -1]), factors.shape)
+                requantisation = FloatRequantisation(factors * signs * 3, terms, np.float32(3), zero, **ends)
+            return {"weight": weight, "bias": bias, "zero_point": source.zero, "reach": reach,
+                    "requantisation": requantisation, **settings}  # fmt: skip
+
+        return self.add(kind, x, of=of)
+
+    def matmul(self, shape, channels, **settings):
+        x = self.input(shape)
+        return self.product(IntegerMatMul, x, (shape[-1], channels), 1, **settings)
+
+    def convolution(self, shape, channels, kernel, groups=1, strides=None, dilations=None, pads=None, **settings):
+        x, rank = self.input(shape), len(kernel)
+        return self.product(
+            IntegerConvolution, x, (channels, shape[0] // groups, *kernel), 0, groups=groups,
+            strides=strides or (1,) * rank, dilations=dilations or (1,) * rank, pads=pads or (0,) * 2 * rank,
+            **settings,
+        )  # fmt: skip
+
+    def windows(self, kind, shape, kernel, strides=None, dilations=None, pads=None, x=None, **settings):
+        x, rank = x or self.input(shape), len(kernel)
+        return self.add(kind, x, kernel=kernel, strides=strides or (1,) * rank, dilations=dilations or (1,) * rank,
+                        pads=pads or (0,) * 2 * rank, **settings)  # fmt: skip
+
+    def maximum(self, shape, kernel, **settings):
+        x = self.input(shape)
+        return self.windows(CodeMaximum, shape, kernel, x=x, scheme=self.graph.schemes[x], **settings)
+
+    def mean(self, shape):
+        x = self.input(shape)
+        return self.add(CodeMean, x, of=lambda scheme: self.scales(x, scheme))
+
+    def scales(self, x, scheme):
+        """Parameters of a mean."""
+        source = self.graph.schemes[x]
+        return {"zero_point": source.zero, "scale": np.float32(source.scale), "target_scale": np.float32(scheme.scale),
+                "target_zero_point": scheme.zero, **self.limits(scheme)}  # fmt: skip
+
+    def average(self, shape, kernel, padding_counts=False, **settings):
+        x, scheme = self.input(shape), self.scheme()
+        return self.windows(CodeAverage, shape, kernel, x=x, scheme=scheme, padding_counts=padding_counts,
+                            **self.scales(x, scheme), **settings)  # fmt: skip
+
+    def sum(self, shape_a, shape_b, ratios=None):
+        a, b = self.input(shape_a), self.input(shape_b)
+        return self.add(CodeSum, a, b, of=lambda scheme: self.of_two(
+            a, b, scheme, ratios=ratios or tuple(self.ratio(x, scheme) for x in (a, b))))  # fmt: skip
+
+    def ratio(self, x, scheme):
+        source = self.graph.schemes[x]
+        return self.scale((scheme.high - scheme.low) / (source.high - source.low) / 2)
+
+    def mul(self, shape_a, shape_b):
+        a, b = self.input(shape_a), self.input(shape_b)
+        step = 2.0 ** (1 - self.graph.schemes[b].bits)
+        return self.add(CodeProduct, a, b, of=lambda scheme: self.of_two(
+            a, b, scheme, ratio=np.float32(self.ratio(a, scheme) * step)))  # fmt: skip
+
+    def difference(self, shape_a, shape_b):
+        a, b = self.input(shape_a), self.input(shape_b)
+        return self.add(CodeDifference, a, b, of=lambda scheme: self.of_two(
+            a, b, scheme, scales=(self.ratio(a, scheme), self.ratio(b, scheme)), step=np.float32(1.5)))  # fmt: skip
+
+    def of_two(self, a, b, scheme, **settings):
+        zeros = (self.graph.schemes[a].zero, self.graph.schemes[b].zero)
+        return {"zeros": zeros, "zero_point": scheme.zero, **self.limits(scheme), **settings}
+
+    def softmax(self, shape, axis, flattened=False):
+        x, scheme = self.input(shape, 8), self.scheme(8)
+        return self.add(CodeSoftmax, x, scheme=scheme, axis=axis, flattened=flattened,
+                        scale=np.float32(self.graph.schemes[x].scale), steps=np.float32(self.rng.integers(100, 300)),
+                        zero_point=scheme.zero, low=scheme.low, high=scheme.high)  # fmt: skip
+
+    def table(self, shape, x=None, **settings):
+        x = x or self.input(shape)
+        source, target = self.graph.schemes[x], self.scheme()
+        entries = self.rng.integers(target.low, target.high + 1, source.count)
+        table = TransferTable(source, (PointwiseOperator.of("relu"),), target, entries)
+        return self.add(CodeTable, x, scheme=target, table=table, **settings)
+
+    def move(self, move, *inputs, narrower=False, **settings):
+        """A movement of tensors with the scheme of the first one."""
+        scheme = self.graph.schemes[inputs[0]]
+        for name in inputs:
+            self.graph.schemes[name] = scheme
+        low = scheme.low + (scheme.count // 4 if narrower else 0)
+        return self.add(CodeMovement, *inputs, scheme=scheme, move=move, low=low, high=scheme.high, **settings)
+
+    def constant(self, shape, **settings):
+        scheme = self.scheme()
+        value = self.rng.integers(scheme.low, scheme.high + 1, shape)
+        return self.add(CodeConstant, scheme=scheme, value=value, **settings)
+
+    def samples(self, count):
+        """Codes of all inputs, half of which are ends or zero points."""
+        made = {}
+        for name, tensor in self.graph.inputs.items():
+            scheme, shape = self.graph.schemes[tensor], (count, *self.graph.shapes[name][1:])
+            corners = self.rng.choice([scheme.low, scheme.high, scheme.zero], shape)
+            codes = self.rng.integers(scheme.low, scheme.high + 1, shape)
+            made[name] = np.where(self.rng.random(shape) < 0.5, corners, codes)
+        return made
+
+
+def products(seed, widths):
+    """Products of rows, single ones and several, of few and of many elements."""
+    draw = GraphDraw(seed, widths)
+    draw.matmul((7,), 10)
+    draw.matmul((6, 19), 5, per_channel=False)
+    draw.matmul((2, 3, 8), 1)
+    draw.matmul((40,), 3, weight_bits=9)
+    draw.matmul((3,), 4, weight_bits=16)
+    draw.matmul((5, 9), 4, floats=True)
+    draw.matmul((9,), 4, floats=True, per_channel=False)
+    return draw
+
+
+def convolutions(seed, widths):
+    """One to three dimensions, groups, strides, dilations, pads on each side."""
+    draw = GraphDraw(seed, widths)
+    draw.convolution((3, 9), 5, (3,), pads=(1, 0), strides=(2,))
+    draw.convolution((3, 6, 5), 4, (3, 3), pads=(1, 1, 1, 1))
+    draw.convolution((4, 7, 6), 6, (2, 3), pads=(0, 2, 1, 1), dilations=(2, 1), groups=2)
+    draw.convolution((4, 5, 7), 3, (3, 2), strides=(1, 3), dilations=(1, 3), pads=(2, 2, 0, 1), per_channel=False)
+    draw.convolution((5, 4, 4), 7, (1, 1))
+    draw.convolution((2, 3, 4, 5), 3, (2, 2, 3), pads=(1, 0, 1, 0, 1, 1), strides=(1, 2, 1))
+    draw.convolution((6, 5), 4, (5,))
+    draw.convolution((2, 6, 6), 3, (1, 1), strides=(2, 2), pads=(1, 0, 0, 1), weight_bits=9)
+    return draw
+
+
+def depthwise(seed, widths):
+    """One channel in a group, behind each other so that channels are beside each other in memory."""
+    draw = GraphDraw(seed, widths)
+    for kernel, settings in (((3, 3), {"pads": (1, 1, 1, 1)}), ((2, 3), {"strides": (2, 1), "pads": (0, 1, 1, 2)}),
+                             ((1, 1), {}), ((3, 1), {"dilations": (2, 1)})):  # fmt: skip
+        x = draw.convolution((3, 8, 7), 11, (1, 1))
+        del draw.graph.outputs[x]
+        y = draw.product(IntegerConvolution, x, (11, 1, *kernel), 0, groups=11,
+                         **{"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)} | settings)  # fmt: skip
+        del draw.graph.outputs[y]
+        draw.product(IntegerConvolution, y, (3, 11, 1, 1), 0, groups=1, strides=(1, 1), dilations=(1, 1),
+                     pads=(0, 0, 0, 0))  # fmt: skip
+    draw.convolution((4, 6, 5), 4, (3, 3), groups=4, pads=(1, 1, 1, 1))
+    draw.convolution((3, 9), 6, (3,), groups=3, pads=(2, 1))
+    return draw
+
+
+def pools(seed, widths):
+    draw = GraphDraw(seed, widths)
+    draw.maximum((3, 6, 5), (2, 2), strides=(2, 2))
+    draw.maximum((2, 7), (3,), pads=(1, 2), dilations=(2,))
+    draw.maximum((2, 5, 4, 3), (2, 3, 1), pads=(1, 1, 0, 0, 1, 0))
+    draw.mean((5, 6, 7))
+    draw.mean((3, 50))
+    draw.average((3, 6, 6), (2, 2), strides=(2, 2))
+    draw.average((2, 5, 7), (3, 3), pads=(1, 1, 1, 1))
+    draw.average((2, 5, 7), (3, 2), pads=(1, 0, 2, 1), padding_counts=True)
+    draw.average((3, 4, 4), (4, 4))
+    return draw
+
+
+def pointwise(seed, widths):
+    """Tables, sums and products, broadcast in all ways."""
+    draw = GraphDraw(seed, widths)
+    shapes = [((4, 5), (4, 5)), ((4, 5), (1, 5)), ((1, 1), (3, 4)), ((6,), (2, 1, 6)), ((3, 4, 5), (3, 1, 1)),
+              ((40,), (40,))]  # fmt: skip
+    for shape_a, shape_b in shapes:
+        draw.sum(shape_a, shape_b)
+        draw.mul(shape_b, shape_a)
+        draw.difference(shape_a, shape_b)
+    draw.sum((50,), (50,), ratios=(np.float32(2.0**-40), np.float32(1.5)))
+    draw.sum((50,), (50,), ratios=(np.float32(0.5), np.float32(1.25)))
+    draw.table((9, 7))
+    return draw
+
+
+def softmaxes(seed, widths):
+    draw = GraphDraw(seed, widths)
+    draw.softmax((10,), -1)
+    draw.softmax((3, 5, 4), 2)
+    draw.softmax((3, 1, 4), 1, flattened=True)
+    draw.softmax((4, 3), -1)
+    return draw
+
+
+def moves(seed, widths):
+    """Copies, pieces, other orders, and what is as it was; outputs that are inputs, constants and each other."""
+    draw = GraphDraw(seed, widths)
+    a, b = draw.input((3, 4, 5)), draw.input((3, 2, 5))
+    draw.move(TransposeMove((0, 2, 3, 1)), a)
+    draw.move(ConcatMove(2), a, b, narrower=True)
+    flat = draw.move(ReshapeMove((0, -1)), a)
+    draw.move(ConcatMove(-1), flat, flat)
+    draw.table((), flat)
+    x = draw.convolution((3, 4, 4), 5, (1, 1))
+    del draw.graph.outputs[x]
+    transposed = draw.move(TransposeMove((0, 3, 1, 2)), x, output=False)
+    draw.move(ReshapeMove((0, 5, -1)), transposed)
+    draw.move(ReshapeMove((1, -1)), x)
+    y = draw.move(ReshapeMove((1, -1)), x, output=False)
+    draw.table((), y)
+    constant = draw.constant((1, 2, 3))
+    draw.graph.outputs.update({"again": constant, "given": a, "twice": flat})
+    return draw
+
+
+GRAPHS = {make.__name__: make for make in (
+    products, convolutions, depthwise, pools, pointwise, softmaxes, moves
+)}  # fmt: skip

@@ -1,0 +1,270 @@
+"""Quantised networks in C on codes: the codes of :mod:`concord.integer`, with every compiler and at every level."""
+
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from shutil import which
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantFormat, QuantType
+
+from concord import integer
+from concord.derive.c.program import compiler
+from concord.derive.c_exact.program import ExactProgram
+from concord.derive.c_exact.source import exact_files
+from concord.integer.graph import IntegerOperation
+from concord.integer.moves import NoMove
+from concord.integer.operations import CodeMovement, CodeSum, IntegerMatMul
+from concord.integer.requantise import Requantisation, codes_of_floats
+from concord.transfer import CodeRange, UniformAffine
+from support.c_compilers import every_way
+from support.commands import run
+from support.derived_backends import needs_c
+from support.exact_graphs import GRAPHS, GraphDraw
+from support.integer_nets import SHAPE, quantised, small_network
+from support.trained import DATA, needs_data
+from sw.integer.test_networks import TRAINED, trained_input
+
+pytestmark = needs_c
+#: Least and greatest bits of codes.
+WIDTHS = {"8 bits": (8, 8), "up to 8 bits": (1, 8), "up to 16 bits": (1, 16), "more than 8 bits": (9, 16)}
+
+
+def expected(graph, samples):
+    """Codes sample by sample, for a movement may take the samples as an axis like others."""
+    count = len(next(iter(samples.values())))
+    rows = [
+        integer.IntegerNetwork(graph).run({name: x[k : k + 1] for name, x in samples.items()}) for k in range(count)
+    ]
+    return {name: np.concatenate([row[name] for row in rows]) for name in graph.outputs}
+
+
+def compare(graph, samples, folder, command=None, options=("-O1",)):
+    """How many codes were compared; all are equal."""
+    want = expected(graph, samples)
+    codes, flags = ExactProgram(graph, folder, [command or compiler()], options).run(samples)
+    assert [*codes] == [*want] and not flags.any()
+    for name, made in codes.items():
+        assert made.dtype == want[name].dtype and made.shape == want[name].shape
+        assert np.array_equal(made, want[name]), name
+    return sum(made.size for made in codes.values())
+
+
+@every_way
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_operations(command, options, kind, tmp_path):
+    draw = GRAPHS[kind](len(kind), WIDTHS["8 bits"])
+    assert compare(draw.graph, draw.samples(20), tmp_path, command, options) > 500
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
+@pytest.mark.parametrize("widths", [*WIDTHS][1:])
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_codes_of_all_widths(kind, widths, seed, tmp_path):
+    draw = GRAPHS[kind](100 + seed, WIDTHS[widths])
+    compare(draw.graph, draw.samples(20), tmp_path)
+
+
+def sums_near_the_middle(scale, low, high, rng, count):
+    """Accumulators whose product with a scale is near the middle between two codes, and some at the ends of 32 bits."""
+    middles = rng.integers(low - 1, high + 1, count) + 0.5
+    sums = np.rint(middles / np.float64(scale)) + rng.integers(-2, 3, count)
+    ends = rng.choice([-(2**31), 2**31 - 1, 0, 1, -1, 2**24, 2**24 + 1, -(2**24) - 1, 2**25 + 2, 2**25 + 6], count)
+    sums = np.where(rng.random(count) < 0.1, ends, sums)
+    return np.clip(sums, -(2**31), 2**31 - 1).astype(np.int64)
+
+
+def row_of_sums(sums, scales, scheme):
+    """A graph whose accumulators are these: products with 0, and a bias."""
+    graph = integer.network.IntegerGraph("sums", shapes={"x": (None, 1)}, inputs={"x": "x"}, outputs={"y": "y"})
+    graph.schemes.update(x=UniformAffine(1, 1.0, 0), y=scheme)
+    requantisation = Requantisation(np.array(scales, np.float32), scheme.zero, scheme.low, scheme.high)
+    graph.operations.append(
+        IntegerMatMul(name="sums", inputs=("x",), output="y", weight=np.zeros((1, len(sums)), np.int64), bias=sums,
+                      zero_point=0, reach=1, requantisation=requantisation)
+    )  # fmt: skip
+    return graph
+
+
+@every_way
+@pytest.mark.parametrize("bits", [1, 2, 8, 12, 16])
+def test_sums_near_the_middle(command, options, bits, tmp_path):
+    """Where one rounding gives another code than two, and ties; with scales of all sizes, alike and far apart."""
+    rng = np.random.default_rng(bits)
+    scheme = UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
+    sums, scales = [], []
+    for exponent in (*range(-45, 30), *[-20] * 400):
+        scale = np.float32(rng.uniform(1, 2) * 2.0**exponent)
+        scale = np.float32(np.exp2(exponent)) if rng.random() < 0.1 else scale
+        sums.append(sums_near_the_middle(scale, scheme.low, scheme.high, rng, 40))
+        scales += [scale] * 40
+    far, alike = (
+        row_of_sums(np.concatenate(sums), scales, scheme),
+        row_of_sums(np.concatenate(sums[75:]), scales[3000:], scheme),
+    )
+    for name, graph in (("far", far), ("alike", alike)):
+        (folder := tmp_path / name).mkdir()
+        assert compare(graph, {"x": np.zeros((1, 1), np.int64)}, folder, command, options) >= 16000
+    product = np.float64(alike.operations[0].bias) * np.float64(np.float32(scales[3000:]))
+    plain = np.clip(np.rint(product), scheme.low, scheme.high)
+    assert (plain != expected(alike, {"x": np.zeros((1, 1), np.int64)})["y"][0]).sum() > 3
+
+
+@pytest.mark.parametrize("options", [("-O1",), ("-O3",)])
+def test_accumulators_that_do_not_fit(options, tmp_path):
+    """Flags of samples and layers for which Python has an error; where bounds rule it out there is no place."""
+    draw = GraphDraw(5)
+    draw.convolution((2, 3, 3), 3, (2, 2), weight_bits=8)
+    for wide in (draw.matmul((6,), 5), draw.matmul((4, 6), 3), draw.convolution((3, 4, 4), 4, (2, 2))):
+        (operation,) = [operation for operation in draw.graph.operations if operation.output == wide]
+        draw.graph.operations.remove(operation)
+        bias = np.where(np.arange(len(operation.bias)) == 1, (1 << 31) - 1, operation.bias)
+        draw.graph.operations.append(replace(operation, bias=bias))
+    samples = draw.samples(60)
+    outputs = [operation.output for operation in draw.graph.operations]
+    codes, flags = ExactProgram(draw.graph, tmp_path, [compiler()], options).run(samples)
+    assert flags.shape == (60, 3) and 0 < flags.any(axis=1).sum() and 0 < (flags == 0).sum()
+    for output, column in zip(outputs, [None, *flags.T], strict=True):
+        (operation,) = [operation for operation in draw.graph.operations if operation.output == output]
+        for k in range(60):
+            try:
+                want = operation.run(samples[operation.inputs[0]][k : k + 1])[0]
+            except OverflowError:
+                assert column is not None and column[k] == 1
+            else:
+                assert (column is None or column[k] == 0) and np.array_equal(want, codes[output][k])
+    text = exact_files(draw.graph, "net").source
+    assert text.count("fitted(sums") == 3 and '"integerconvolution0"' not in text
+    plain = exact_files(draw.graph, "net", flags=False)
+    assert "flags" not in plain.source and "PLACES" not in plain.header
+    silent, none = ExactProgram(draw.graph, tmp_path, [compiler()], options, flags=False).run(samples)
+    assert none.shape == (60, 0) and all(np.array_equal(silent[name], codes[name]) for name in codes)
+
+
+def small_graph(tmp_path, kind=QuantType.QInt8):
+    x = np.random.default_rng(1).normal(size=(16, *SHAPE)).astype(np.float32)
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
+    return quantised(tmp_path, small_network(), x, **options), x
+
+
+@every_way
+def test_a_small_network(command, options, tmp_path):
+    proto, x = small_graph(tmp_path)
+    graph = integer.load(proto).graph
+    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    assert compare(graph, {"x": codes}, tmp_path, command, options) == 80
+
+
+def test_every_tensor_of_a_small_network(tmp_path):
+    proto, x = small_graph(tmp_path, QuantType.QUInt8)
+    graph = integer.load(proto, compose=False).graph
+    every = replace(graph, outputs={name: name for name in graph.schemes})
+    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("-O0",), ("-O3",)], ids=" ".join)
+@pytest.mark.parametrize("kind, form", [(QuantType.QUInt8, QuantFormat.QDQ), (QuantType.QInt8, QuantFormat.QOperator)])
+@pytest.mark.parametrize("name, file", TRAINED, ids=[name for name, _ in TRAINED])
+def test_trained_networks(name, file, kind, form, options, tmp_path):
+    x, few = trained_input(name, file)
+    settings = {"quant_format": form, "activation_type": kind, "weight_type": QuantType.QInt8}
+    proto = quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **settings)
+    graph = integer.load(proto).graph
+    ((port, tensor),) = graph.inputs.items()
+    every = replace(graph, outputs={name: name for name in graph.schemes})
+    assert compare(every, {port: codes_of_floats(x, graph.schemes[tensor])}, tmp_path, options=options) > 100
+
+
+def test_places_are_shared(tmp_path):
+    """A sum takes the place of one of its operands, and a shape in another one is the same array."""
+    draw = GraphDraw(0)
+    x = draw.input((4, 16, 16))
+    a = draw.table((), x, output=False)
+    b = draw.table((), a, output=False)
+    made = exact_files(replace(draw.graph, outputs={"y": draw.table((), b)}), "net")
+    assert made.ram == 4 * 16 * 16
+    assert "net_RAM" not in made.header and f"#define NET_RAM {made.ram}\n" in made.header
+
+
+def test_a_row_that_is_added_to_rows(tmp_path):
+    """It is needed for all of them, so nothing is written over it."""
+    draw = GraphDraw(4)
+    row, rows = (draw.table((), draw.input(shape), output=False) for shape in ((1, 6), (4, 6)))
+    settings = draw.of_two(row, rows, scheme := draw.scheme(), ratios=(np.float32(0.7),) * 2)
+    draw.table((), draw.add(CodeSum, row, rows, scheme=scheme, output=False, **settings))
+    assert compare(draw.graph, draw.samples(8), tmp_path) == 8 * 4 * 6
+
+
+def test_files_need_nothing(tmp_path):
+    """Neither numbers with a point nor a library; constants are in sections of their own."""
+    for make in GRAPHS.values():
+        source = re.sub(r"/\*.*?\*/", "", exact_files(make(1, WIDTHS["8 bits"]).graph, "net").source, flags=re.DOTALL)
+        assert not re.search(r"\b(float|double|malloc|printf|memcpy)\b|\d\.\d", source)
+        assert re.findall(r'section\("(\.\w+)"\)', source) == [".concord_weights", ".concord_tables"]
+
+
+@pytest.mark.skipif(which("size") is None, reason="needs size of binutils")
+def test_memory_is_as_the_header_says(tmp_path):
+    files = ExactProgram(integer.load(small_graph(tmp_path)[0]).graph, tmp_path, [compiler()]).files
+    text = subprocess.run(["size", "-A", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    sizes = {name: int(size) for name, size in re.findall(r"^(\S+) +(\d+)", text, re.MULTILINE)}
+    constants = files.source.count("static const")  # each of which begins at a multiple of 32
+    assert files.rom <= sizes[".concord_weights"] + sizes[".concord_tables"] <= files.rom + 32 * constants
+    assert files.ram <= sizes[".bss"] <= files.ram + 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnknownOperation(IntegerOperation):
+    def run(self, *codes):
+        return codes[0]
+
+
+def test_what_is_refused():
+    draw = GraphDraw(0)
+    x = draw.input((3, 4))
+    draw.add(UnknownOperation, x)
+    with pytest.raises(ValueError, match="random must have operations with a form in C, not UnknownOperation 'unknown"):
+        exact_files(draw.graph, "net")
+    draw = GraphDraw(0)
+    draw.table((3, 4))
+    draw.graph.shapes["x0"] = (None, 3, None)
+    with pytest.raises(ValueError, match=r"input 'x0' must have fixed sizes in C .*, not \['any', 3, 'any'\]"):
+        exact_files(draw.graph, "net")
+    draw = GraphDraw(0)
+    draw.average((2, 3, 3), (2, 2), pads=(2, 2, 0, 0), padding_counts=True)
+    with pytest.raises(ValueError, match="windows of 'codeaverage0' must not be all padding in C"):
+        exact_files(draw.graph, "net")
+
+
+def test_the_command(tmp_path):
+    proto, _ = small_graph(tmp_path)
+    onnx.save(proto, tmp_path / "small.onnx")
+    code, output = run("derive", tmp_path / "small.onnx", "--to", "c", "--exact", "-o", tmp_path / "net.c")
+    assert code == 0 and re.search(r"net\.c: [\d,]+ bytes of RAM, [\d,]+ of constants", output), output
+    source = (tmp_path / "net.c").read_text()
+    assert "NET_RAM" in (tmp_path / "net.h").read_text() and "uint8_t *flags" in source
+    assert run("compile", tmp_path / "small.onnx", "--exact", "-o", tmp_path / "small")[0] == 0
+    words = ["--exact", "--no-flags", "-o", tmp_path / "net.c"]
+    code, output = run("derive", tmp_path / "small", *words)
+    assert code == 0 and "flags" not in (tmp_path / "net.c").read_text()
+    for more, reason in (
+        (["--npu-part"], "must be given without --bytes"),
+        (["--to", "c-host"], "--to must be one of"),
+    ):
+        code, output = run("derive", tmp_path / "small.onnx", "--exact", "-o", tmp_path / "net.c", *more)
+        assert code == 1 and reason in output
+    code, output = run("derive", tmp_path / "small.onnx", "--exact", "-o", tmp_path / "Net.c")
+    assert code == 1 and "output must be a file like net.c" in output
+
+
+def test_a_copy_of_an_input(tmp_path):
+    draw = GraphDraw(3)
+    x = draw.input((5,))
+    scheme = draw.graph.schemes[x]
+    draw.add(CodeMovement, x, scheme=scheme, move=NoMove(), low=scheme.low, high=scheme.high)
+    assert compare(draw.graph, draw.samples(4), tmp_path) == 20
