@@ -33,7 +33,7 @@ class TimedRun:
     whole : float
         Seconds, those of script and code book among them, if the device did not have them.
     line : Traffic
-        From the first byte of the first sample to the last result, in seconds in place of cycles.
+        From the first byte of the first sample to the last result.
     """
 
     runs: int
@@ -70,7 +70,10 @@ def timed_run(device: LinkedDevice, batch: Mapping[str, Any]) -> tuple[Outputs, 
     done, after = seconds_of(device), device.link.counts
     begun, before = begins[-1]
     line = Traffic(
-        after.sent - before.sent, after.received - before.received, after.requests - before.requests, done - begun
+        after.sent - before.sent,
+        after.received - before.received,
+        after.requests - before.requests,
+        (done - begun) * device.config.clock_hz,
     )
     return outputs, TimedRun(len(next(iter(batch.values()))), done - called, line)
 
@@ -101,7 +104,7 @@ class LinkComparison:
     estimate : Rates
         Of a run.
     line : Traffic
-        What is estimated for the batch, in seconds in place of cycles.
+        What is estimated for the batch.
     cycles : int
         Of the computation, as the device has counted them.
     simulated : bool
@@ -117,7 +120,7 @@ class LinkComparison:
 
     @property
     def period(self) -> float:
-        """Seconds from a run to the next one: those of the batch but for one run, which takes as long as one alone."""
+        """Cycles from a run to the next one: those of the batch but for one run, which takes as long as one alone."""
         return (self.run.line.cycles - self.alone.line.cycles) / max(1, self.run.runs - 1)
 
     @property
@@ -129,15 +132,15 @@ class LinkComparison:
     @property
     def measured(self) -> Rates:
         """Rates as they were measured; those of the whole batch, if it was too short for a stream."""
-        run, hz = self.run, self.estimate.clock_hz
+        run = self.run
         return replace(
             self.estimate,
             sent=run.line.sent / run.runs,
             received=run.line.received / run.runs,
             requests=run.line.requests / run.runs,
             cycles=self.cycles,
-            period=(self.period if self.is_stream else run.line.cycles / run.runs) * hz,
-            latency=self.alone.whole * hz,
+            period=self.period if self.is_stream else run.line.cycles / run.runs,
+            latency=self.alone.whole * self.estimate.clock_hz,
             at_default=None,
         )
 
@@ -150,7 +153,8 @@ class LinkComparison:
         """
         measured, estimate = self.measured, self.estimate
         samples = self.run.runs * estimate.batch
-        figures = {"batch": (samples / self.run.line.cycles, samples / self.line.cycles)}
+        taken = [line.cycles / estimate.clock_hz for line in (self.run.line, self.line)]
+        figures = {"batch": (samples / taken[0], samples / taken[1])}
         if self.is_stream:
             figures["stream"] = measured.per_second, estimate.per_second
         figures["alone"] = measured.latency_seconds, estimate.latency_seconds
@@ -232,7 +236,6 @@ def compared_run(
     outputs, run = timed_run(device, batch)
     cycles, link, image = device.counters()["CYCLES"] or 0, device.carrier.name, as_sent(device)
     line = batch_traffic(image, run.runs, link)
-    line = replace(line, cycles=line.cycles / device.config.clock_hz)
     alone = timed_alone(device, batch)
     estimate = rates(image, samples, link=link, code_words=len(device.feeder.codes))
     return outputs, LinkComparison(run, alone, estimate, line, cycles, is_simulated(device))

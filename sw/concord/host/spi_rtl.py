@@ -10,7 +10,8 @@ from pathlib import Path
 
 from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.rtl import CYCLES_PER_SECOND
-from concord.host.spi import CALL_BYTES, MOST_REST, SpiTransport
+from concord.host.spi import CALL_BYTES, SpiTransport
+from concord.host.timed_line import LineTimes
 from concord.spec.links import LinkSpec
 
 #: Parts of a cycle that times of the bus are rounded to.
@@ -99,19 +100,18 @@ class SpiRtlTransport(SpiTransport):
     """
 
     def __init__(self, bus: RtlSpi, clock_hz: float, link: LinkSpec):
-        byte_cycles = clock_hz / link.bytes_per_second
+        times = LineTimes.of(link, clock_hz, link.adapter.latency)
         wait_cycles = CYCLES_PER_SECOND // 4
         super().__init__(
             bus,
-            byte_cycles / CYCLES_PER_SECOND,
+            clock_hz / link.bytes_per_second / CYCLES_PER_SECOND,
             wait_cycles=wait_cycles,
             clock=bus.time,
             sleep=bus.sleep,
-            most_rest=MOST_REST * clock_hz / CYCLES_PER_SECOND,
+            most_rest=times.rest / CYCLES_PER_SECOND,
         )
         self.rtl = bus
-        call_cycles = clock_hz * link.adapter.latency
-        bus.pace(clock_hz / (link.clock_hz or clock_hz), byte_cycles - call_cycles / CALL_BYTES, call_cycles)
+        bus.pace(clock_hz / (link.clock_hz or clock_hz), times.byte, times.call)
 
     @property
     def cycles(self) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol
 from concord.host.feeder_clock import FeederClock
 from concord.host.frames import Frame, FrameReader, line_bytes
 from concord.host.spi import CALL_BYTES, MOST_REST
+from concord.host.usb_host import BIT_HZ, TRANSFER_BYTES
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.fields import Layout
@@ -19,9 +20,9 @@ from concord.spec.memmap import MAGIC, REGISTERS, Reg, RegionId, regions
 
 #: Cycles of a request, and of each of its words, beside those of its bytes in the device.
 REQUEST_CYCLES, WORD_CYCLES = 30, 2
-#: Seconds between two bytes from a USB device that end what the host's driver gives away, and bytes that do
+#: Seconds between two bytes from a USB device that end what the host's driver gives away
 #: (:mod:`concord.host.usb_rtl`).
-USB_PAUSE, USB_TRANSFER_BYTES = 16 / 12e6, 4096
+USB_PAUSE = 16 / BIT_HZ
 #: Cycles after which a write to the inbox looks for room again.
 _LOOK = 16
 
@@ -58,7 +59,7 @@ class LineTimes:
     rest: float = 0.0
 
     @classmethod
-    def of(cls, link: LinkSpec, clock_hz: int, reply_seconds: float) -> LineTimes:
+    def of(cls, link: LinkSpec, clock_hz: float, reply_seconds: float) -> LineTimes:
         """Those of a link to a device with a clock, where a reply is held back, or a call takes, so long."""
         if link.kind is LinkKind.SPI:
             call, rest = reply_seconds * clock_hz, MOST_REST * clock_hz
@@ -249,7 +250,7 @@ class TimedLine:
         """When the last byte has come of the replies that the host sees with one: those without a pause between."""
         end, size = reply.end, len(reply.data)
         for later in self._replies:
-            if later.begin - end >= self.times.pause or size >= USB_TRANSFER_BYTES:
+            if later.begin - end >= self.times.pause or size >= TRANSFER_BYTES:
                 break
             end, size = later.end, size + len(later.data)
         return end

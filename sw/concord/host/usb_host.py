@@ -11,6 +11,8 @@ from concord.host.errors import LinkError
 
 #: Bits of the line in a second, seconds of a frame, and bytes of a packet at the most.
 BIT_HZ, FRAME, PACKET_BYTES = 12e6, 1e-3, 64
+#: Bytes of the buffer that a driver gives the host at a time: it comes back full, or with the first packet that is not.
+TRANSFER_BYTES = 4096
 #: Bits in which the answer to a packet must begin.
 ANSWER_BITS = 18
 #: Bits that a transaction takes at the most: three packets, every sixth bit stuffed, and what is between them.

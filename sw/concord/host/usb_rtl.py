@@ -9,11 +9,9 @@ from pathlib import Path
 from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.errors import LinkError
 from concord.host.rtl import CYCLES_PER_SECOND
-from concord.host.usb_host import PACKET_BYTES, UsbHost
+from concord.host.usb_host import PACKET_BYTES, TRANSFER_BYTES, UsbHost
 from concord.spec.links import LinkSpec
 
-#: Bytes of the buffer that a driver gives the host at a time: it comes back full, or with the first packet that is not.
-TRANSFER_BYTES = 4096
 #: Bytes of a packet at the most, PID and checksum included, and somewhat more.
 _ROOM = 2048
 #: What is wrong with a packet of the device (``verilate_usb.cpp``).

@@ -151,7 +151,9 @@ class Wall(TimedLine):
 def test_wall_time(network):
     found = compared(network.image, batch_of(network, 4), "usb", line=Wall)
     assert not found.simulated and found.title.endswith("in wall time")
-    assert 0 < found.run.line.cycles < 60
+    seconds = found.run.line.cycles / found.estimate.clock_hz
+    assert 0 < seconds <= found.run.whole < 60
+    assert found.figures["batch"][0] == pytest.approx(4 / seconds)
 
 
 @pytest.fixture
