@@ -51,6 +51,8 @@ class FeederClock:
         Bytes that came, and those in front of which none is needed.
     produced, taken : int
         Bytes of results that were made, and that the host has.
+    ends : list of float
+        When samples ended, in cycles.
     """
 
     def __init__(self, route: Route, schedule: Sequence[Phase], cycles: Sequence[int], config: NpuConfig):
@@ -62,6 +64,7 @@ class FeederClock:
         ]
         self._output_transfers = route.output_transfers
         self.came = self.released = self.produced = self.taken = 0
+        self.ends: list[float] = []
         self._time = 0.0
         self._work = self._run()
         self._waits = next(self._work)
@@ -102,6 +105,7 @@ class FeederClock:
         base = 0
         while True:
             yield from self._sample(base)
+            self.ends.append(self._time)
             base = self.released
 
     def _sample(self, base: int) -> Iterator[Need | int]:

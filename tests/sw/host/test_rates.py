@@ -13,7 +13,8 @@ from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import LinkTimeout
 from concord.host.rates import Rates, rates
 from concord.host.timed_line import LineTimes
-from concord.host.traffic import traffic
+from concord.host.traffic import fed_batch, fed_traffic, few_samples, traffic
+from concord.image.feeder_scripts import route
 from concord.spec import boards
 from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
@@ -128,6 +129,20 @@ def test_replies_are_held_back(monkeypatch, inbox, buffer):
     if waited:
         assert some.at_default.reply_seconds == FTDI.default_latency and some.at_default.at_default is None
     assert of(latency=16e-3).at_default is None  # nothing is gained by setting it
+
+
+@pytest.mark.parametrize("latency", [FTDI.latency, FTDI.default_latency])
+@pytest.mark.parametrize("features, cycles", [(64, 500), (96, 500), (461, 18_605)])
+def test_a_stream_is_what_a_long_batch_is(features, cycles, latency):
+    """How long the last replies take says nothing of the samples before, and a full outbox holds up those behind."""
+    image = compile_graph(perceptron(features, 8, 12), ECP5_85F_256).image
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), {}, image.config)
+    times = LineTimes.of(link_of(image.config.board), image.config.clock_hz, latency)
+    stream = fed_traffic(image, found, [cycles], times)
+    count = 8 * few_samples(image, found)
+    one, two = (fed_batch(image, found, [cycles], times, size) for size in (count, 2 * count))
+    assert stream.cycles * count == pytest.approx(two.cycles - one.cycles, rel=0.04)
+    assert stream.sent * count == pytest.approx(two.sent - one.sent, rel=0.01)
 
 
 def test_bit_rate_of_a_configuration():
