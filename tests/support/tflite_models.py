@@ -5,10 +5,13 @@ from __future__ import annotations
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from concord import integer
 
 KINDS = {np.dtype(np.float32): "FLOAT32", np.dtype(np.int8): "INT8", np.dtype(np.int32): "INT32",
-         np.dtype(np.float16): "FLOAT16", np.dtype(np.uint8): "UINT8", np.dtype(np.int16): "INT16"}  # fmt: skip
+         np.dtype(np.float16): "FLOAT16", np.dtype(np.uint8): "UINT8", np.dtype(np.int16): "INT16",
+         np.dtype(np.int64): "INT64"}  # fmt: skip
 
 
 class Net:
@@ -76,3 +79,40 @@ def interpreted(data, *inputs):
         interpreter.set_tensor(details["index"], values)
     interpreter.invoke()
     return [interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()]
+
+
+def reference_codes(data, names, *inputs):
+    """Tensors that the reference kernels compute, by name; a file for one sample is run for each."""
+    kernels = OpResolverType.BUILTIN_REF
+    interpreter = Interpreter(
+        model_content=data, experimental_op_resolver_type=kernels, experimental_preserve_all_tensors=True
+    )
+    interpreter.allocate_tensors()
+    details = interpreter.get_input_details()
+    size = int(details[0]["shape"][0])
+    made = []
+    for k in range(0, len(inputs[0]), size):
+        for item, values in zip(details, inputs, strict=True):
+            interpreter.set_tensor(item["index"], values[k : k + size])
+        interpreter.invoke()
+        made.append({item["name"]: interpreter.get_tensor(item["index"]) for item in interpreter.get_tensor_details()
+                     if item["name"] in names})  # fmt: skip
+    return {name: np.concatenate([np.atleast_1d(part[name]) for part in made]) for name in made[0]}
+
+
+def compared_codes(data, *inputs):
+    """How many codes of all tensors that a network computes, and how many are not those of the reference kernels."""
+    network = integer.load(data, compose=False)
+    own = network.run(dict(zip(network.graph.inputs, inputs, strict=True)), every=True)
+    made = [operation.output for operation in network.graph.operations if operation.inputs]
+    want = reference_codes(data, {*made, *network.graph.outputs}, *inputs)
+    count = different = 0
+    for name in want:
+        codes = own[name]
+        if want[name].dtype.kind == "f":  # what DEQUANTIZE makes of the codes
+            scheme = network.scheme(name)
+            codes = (codes.astype(np.float64) - scheme.zero) * float(scheme.scale)
+            codes = codes.astype(np.float32)
+        assert codes.shape == want[name].shape and codes.dtype == want[name].dtype
+        count, different = count + codes.size, different + int(np.sum(codes != want[name]))
+    return count, different

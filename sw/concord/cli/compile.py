@@ -194,11 +194,13 @@ def compile_model(
     from concord.networks.samples import inputs_of, labels_of
     from concord.networks.window_steps import measured_steps
     from concord.program.flags import flag_table
+    from concord.utils.foreign import tflite_contents
 
     if exact:
         from concord.cli.exact import check_options, compile_exactly
 
-        check_options(("--exact", "--output", "--shape", "--inputs", "--outputs", "--fix"))
+        whole = tflite_contents(model) is not None
+        check_options(("--exact", "--output", *(() if whole else ("--shape", "--inputs", "--outputs", "--fix"))))
         part = model if selection == Selection() else selection.of(onnx_bytes(model))
         compile_exactly(part, output or model.with_suffix(""))
         return

@@ -49,7 +49,9 @@ STRICT_STATUS = 3
 @click.option(
     "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
 )
-@click.option("--exact", is_flag=True, help="Run the ONNX file of a quantised network as it is, on its codes alone.")
+@click.option(
+    "--exact", is_flag=True, help="Run a quantised network, of ONNX or TensorFlow Lite, as it is: on its codes alone."
+)
 @workers_options
 @readable
 def run(
@@ -71,8 +73,9 @@ def run(
     Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
     overflowed, and what helps.
 
-    With --exact, NETWORK is the ONNX file of a quantised network. No NPU is run: results are codes, and equal to those
-    of ONNX Runtime's integer kernels. A folder that `concord compile --exact` has written runs the same way.
+    With --exact, NETWORK is the ONNX file of a quantised network, or its TensorFlow Lite file. No NPU is run: results
+    are codes, and equal to those of ONNX Runtime's integer kernels, or of TensorFlow Lite's reference kernels.
+    A folder that `concord compile --exact` has written runs the same way.
     """
     check_npz(output)
     if exact or is_integer_folder(network):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from concord.frameworks.exported import SOURCE
@@ -50,25 +48,13 @@ def onnx_bytes(model: Any, example: Any = None, samples: Any = None) -> bytes:
         raise ValueError(
             f"example must be left out, as the model says what its inputs are, not {type(example).__name__}"
         )
-    if (data := _tflite_of(model)) is not None:
+    if (data := foreign.tflite_contents(model)) is not None:
         return _exported_tflite(data, str(model) if isinstance(model, str | PathLike) else "the model")
     return serialized(model)
 
 
-def _tflite_of(model: Any) -> bytes | None:
-    """The contents of a TensorFlow Lite file, of its name or of themselves; ``None`` of everything else."""
-    if isinstance(model, bytes | bytearray | memoryview):
-        return bytes(model) if foreign.is_tflite(bytes(model[:8])) else None
-    if not isinstance(model, str | PathLike) or not Path(model).is_file():
-        return None
-    with Path(model).open("rb") as file:
-        head = file.read(8)
-        return head + file.read() if foreign.is_tflite(head) else None
-
-
 def _exported_tflite(data: bytes, name: str) -> bytes:
-    if find_spec("tflite") is None:
-        raise ValueError(f"{name} is a TensorFlow Lite model: pip install 'concord-npu[tflite]', which reads it")
+    foreign.require_tflite(name)
     from concord.frameworks.tflite import exported_tflite
 
     return exported_tflite(data, name)

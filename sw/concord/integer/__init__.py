@@ -8,6 +8,8 @@ graph, moves, operations
     The integer graph, how codes are moved, and what operations compute.
 reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
+tflite
+    TensorFlow Lite files to an integer graph.
 tables, composing
     Functions of codes, and one table for several in a row.
 network

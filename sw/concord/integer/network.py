@@ -14,9 +14,10 @@ from concord.integer.composing import composed
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import import_integer_graph
-from concord.integer.operations import CodeTable, IntegerProduct
-from concord.integer.requantise import ACCUMULATOR, codes_of_floats
+from concord.integer.operations import CodeTable, WeightedSums
+from concord.integer.requantise import codes_of_floats
 from concord.transfer import TransferSet, UniformAffine
+from concord.utils.foreign import require_tflite, tflite_contents
 
 Codes = NDArray[np.integer[Any]]
 
@@ -90,18 +91,34 @@ class IntegerNetwork:
 
     @property
     def wide_sums(self) -> dict[str, int]:
-        """Products whose accumulators might not fit 32 bits, and the largest magnitude that one might have."""
-        products = [operation for operation in self.graph.operations if isinstance(operation, IntegerProduct)]
-        largest = {product.name: int(product.largest_sums.max()) for product in products}
-        return {name: bound for name, bound in largest.items() if bound > ACCUMULATOR[1]}
+        """Products with sums that might not fit an accumulator, and the largest magnitude that one might have."""
+        return {product.name: product.largest_sum for product in self._wide_products}
+
+    @property
+    def _wide_products(self) -> list[WeightedSums]:
+        products = [operation for operation in self.graph.operations if isinstance(operation, WeightedSums)]
+        return [product for product in products if product.largest_sum > product.requantisation.largest_sum]
 
     def report(self) -> str:
         """Operations, tables, and what might overflow."""
-        products = sum(isinstance(operation, IntegerProduct) for operation in self.graph.operations)
+        products = sum(isinstance(operation, WeightedSums) for operation in self.graph.operations)
         lines = [f"{self.graph.name}: {len(self.graph.operations)} operations, {products} of them products"]
         lines.append(f"tables: {self.tables.report()}")
-        lines += [f"{name}: accumulators may reach {bound}, beyond 32 bits" for name, bound in self.wide_sums.items()]
+        for product in self._wide_products:
+            bits = product.requantisation.largest_sum.bit_length() + 1
+            lines.append(f"{product.name}: accumulators may reach {product.largest_sum}, beyond {bits} bits")
         return "\n".join(lines)
+
+
+def _tflite_graph(model: Any, outputs: Sequence[str] | None) -> IntegerGraph | None:
+    """The graph of a TensorFlow Lite file; ``None`` of everything else."""
+    if (data := tflite_contents(model)) is None:
+        return None
+    name = Path(model).name if isinstance(model, str | Path) else "model"
+    require_tflite(name)
+    from concord.integer.tflite.importer import import_tflite_graph
+
+    return import_tflite_graph(data, name, outputs)
 
 
 def load(
@@ -111,13 +128,22 @@ def load(
 
     Parameters
     ----------
-    model, outputs
-        As of :func:`import_integer_graph`, whose errors it has.
+    model : path, bytes or ModelProto
+        An ONNX model as of :func:`import_integer_graph`, or a TensorFlow Lite file or its contents.
+    outputs : sequence of str, optional
+        Tensors of the model at which the network ends; those of the model if it is left out.
     compose : bool
         Make one table of several in a row, and leave out those that change nothing. Results are the same; without it,
         every tensor of codes of the model is computed.
+
+    Raises
+    ------
+    UnquantisedModel
+        If the model is not on codes alone: every reason.
+    ValueError
+        If it is no valid model, an output is no tensor of it, or the extra ``tflite`` is needed and not installed.
     """
-    graph = import_integer_graph(model, outputs)
+    graph = _tflite_graph(model, outputs) or import_integer_graph(model, outputs)
     if compose:
         graph = composed(graph)
     tables = TransferSet()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.transfer import TransferTable
 
 #: Integers below this are exact in float64, in which BLAS multiplies them.
@@ -23,7 +23,7 @@ _EXACT = 1 << 53
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerProduct(IntegerOperation):
+class WeightedSums(IntegerOperation):
     """Sums of products of codes and constant integers, requantised.
 
     Parameters
@@ -36,7 +36,7 @@ class IntegerProduct(IntegerOperation):
         Of the codes read.
     reach : int
         Largest magnitude of a code read, less its zero point.
-    requantisation : Requantisation or FloatRequantisation
+    requantisation : Requantiser
         From sums to codes.
     """
 
@@ -44,7 +44,7 @@ class IntegerProduct(IntegerOperation):
     bias: Integers
     zero_point: int
     reach: int
-    requantisation: Requantisation | FloatRequantisation
+    requantisation: Requantiser
 
     @abstractmethod
     def _channels(self) -> Integers:
@@ -55,22 +55,42 @@ class IntegerProduct(IntegerOperation):
         """Bounds on the magnitude of the accumulator of each channel, whatever the codes are."""
         return np.asarray(np.abs(self._channels()).sum(axis=1) * self.reach + np.abs(self.bias))
 
+    @property
+    def largest_sum(self) -> int:
+        """The largest of these bounds."""
+        return int(self.largest_sums.max())
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerMatMul(IntegerProduct):
+class IntegerProduct(WeightedSums):
+    """Sums of products, with a requantisation in binary32."""
+
+    requantisation: Requantisation | FloatRequantisation
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedRows(WeightedSums):
     """Rows ``[..., inputs]`` times the weight ``[inputs, channels]``."""
 
     def _channels(self) -> Integers:
         return self.weight.T
 
-    def run(self, *codes: Integers) -> Integers:
-        rows = codes[0] - self.zero_point
-        return self.requantisation.apply(_matmul(rows, self.weight, self.reach) + self.bias, -1)
+    def _made(self, codes: Integers) -> Integers:
+        """The codes of the result."""
+        return self.requantisation.apply(_matmul(codes - self.zero_point, self.weight, self.reach) + self.bias, -1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerConvolution(IntegerProduct):
-    """A convolution in any number of dimensions.
+class IntegerMatMul(WeightedRows, IntegerProduct):
+    """Rows times a matrix, with a requantisation in binary32."""
+
+    def run(self, *codes: Integers) -> Integers:
+        return self._made(codes[0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedWindows(WeightedSums):
+    """A convolution in any number of dimensions, of codes ``[samples, channels, *sizes]``.
 
     The weight is ``[channels, inputs of a group, *kernel]``.
 
@@ -92,9 +112,10 @@ class IntegerConvolution(IntegerProduct):
     def _channels(self) -> Integers:
         return self.weight.reshape(len(self.weight), -1)
 
-    def run(self, *codes: Integers) -> Integers:
+    def _made(self, codes: Integers) -> Integers:
+        """The codes of the result."""
         kernel = self.weight.shape[2:]
-        windows = windows_of(codes[0] - self.zero_point, kernel, self.strides, self.dilations, self.pads, 0)
+        windows = windows_of(codes - self.zero_point, kernel, self.strides, self.dilations, self.pads, 0)
         samples, channels, *places = windows.shape[: windows.ndim - self.weight.ndim + 2]
         rank = len(places)
         # [samples, groups, *places, inputs of a group, *kernel]
@@ -104,6 +125,14 @@ class IntegerConvolution(IntegerProduct):
         sums = _matmul(rows, np.swapaxes(weights, 1, 2), self.reach)  # [samples, groups, places, channels of a group]
         sums = np.swapaxes(sums, 2, 3).reshape(samples, len(self.weight), *places)
         return self.requantisation.apply(sums + self.bias.reshape(-1, *[1] * rank), 1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerConvolution(WeightedWindows, IntegerProduct):
+    """A convolution with a requantisation in binary32."""
+
+    def run(self, *codes: Integers) -> Integers:
+        return self._made(codes[0])
 
 
 def _matmul(rows: Integers, weights: Integers, reach: int) -> Integers:

@@ -1,4 +1,4 @@
-"""From accumulators of 32 bits to codes, as the integer kernels of ONNX Runtime do it.
+"""From accumulators to codes, and from accumulators of 32 bits as the integer kernels of ONNX Runtime do it.
 
 ``code = clamp(rne(float32(accumulator) * scale) + zero_point)``, where the product is one of binary32. The scale is
 that of what was added up, over that of the codes, and was rounded to binary32 as well.
@@ -6,21 +6,38 @@ that of what was added up, over that of the codes, and was rounded to binary32 a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Binary32, Integers
+from concord.spec.formats import Rounding
 from concord.transfer import UniformAffine
+from concord.transfer.scheme import round_floats
 
 #: Ends of the accumulator.
 ACCUMULATOR = (-(1 << 31), (1 << 31) - 1)
 
 
+class Requantiser(ABC):
+    """From accumulators to codes."""
+
+    @abstractmethod
+    def apply(self, sums: Integers, axis: int) -> Integers:
+        """Codes of accumulators, with the channels along ``axis``; ``OverflowError`` if one is beyond 32 bits."""
+
+    @property
+    def largest_sum(self) -> int:
+        """Largest magnitude that an accumulator may have."""
+        return ACCUMULATOR[1]
+
+
 @dataclass(frozen=True, eq=False)
-class Requantisation:
-    """From accumulators to codes.
+class Requantisation(Requantiser):
+    """From accumulators to codes, by a product of binary32.
 
     Parameters
     ----------
@@ -38,20 +55,13 @@ class Requantisation:
     high: int
 
     def apply(self, sums: Integers, axis: int) -> Integers:
-        """Codes of accumulators, with the channels along ``axis``.
-
-        Raises
-        ------
-        OverflowError
-            If an accumulator does not fit 32 bits.
-        """
         check_sums(sums)
         product = Binary32.of_integers(sums) * _along(axis, self.scale, sums.ndim)
         return np.clip(product.integers() + self.zero_point, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
-class FloatRequantisation:
+class FloatRequantisation(Requantiser):
     """From accumulators to codes in the steps of a model that makes binary32 numbers of them.
 
     ``code = clamp(rne(f32(f32(f32(f32(accumulator) * factor) + term) / step)) + zero_point)``
@@ -74,7 +84,6 @@ class FloatRequantisation:
     high: int
 
     def apply(self, sums: Integers, axis: int) -> Integers:
-        """As of :class:`Requantisation`, with its error."""
         check_sums(sums)
         factor, term = (_along(axis, numbers, sums.ndim) for numbers in (self.factor, self.term))
         steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
@@ -96,9 +105,14 @@ def check_sums(sums: Integers) -> None:
 
 
 def codes_of_floats(values: ArrayLike, scheme: UniformAffine) -> Integers:
-    """The codes of numbers as QuantizeLinear makes them, with a quotient of binary32; ``ValueError`` for NaN."""
+    """The codes of numbers, by a quotient of binary32 that is rounded as the scheme says; ``ValueError`` for NaN."""
     steps = np.asarray(values, dtype=np.float32) / np.float32(scheme.scale)
     if np.isnan(steps).any():
         raise ValueError("inputs must be numbers, not NaN")
-    codes = np.clip(np.rint(steps).astype(np.float64) + scheme.zero, scheme.low, scheme.high)
-    return np.asarray(codes.astype(np.int64))
+    return np.clip(nearest_integers(steps, scheme.rounding) + scheme.zero, scheme.low, scheme.high)
+
+
+def nearest_integers(values: NDArray[np.floating[Any]], rounding: Rounding) -> Integers:
+    """The nearest integers of numbers, saturated at 2**40 in magnitude, far beyond all codes."""
+    limited = np.clip(np.asarray(values, dtype=np.float64), -(2.0**40), 2.0**40)
+    return round_floats(limited, rounding).astype(np.int64)

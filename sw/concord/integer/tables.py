@@ -32,7 +32,7 @@ def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], targe
 
     def quotients(numbers: Float32s) -> Float32s:
         for operator in operators:
-            numbers = _rounded(operator, numbers)
+            numbers = rounded_to_binary32(operator, numbers)
         with np.errstate(over="ignore"):
             return np.asarray(numbers / step)
 
@@ -49,7 +49,7 @@ def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], targe
     return TransferTable(source, (operator,), target, np.clip(steps, target.low, target.high).astype(np.int64))
 
 
-def _rounded(operator: PointwiseOperator, numbers: Float32s) -> Float32s:
+def rounded_to_binary32(operator: PointwiseOperator, numbers: Float32s) -> Float32s:
     """A function of numbers, rounded to binary32: from its bounds, and exactly where these are not near enough."""
     if operator.name == "sqrt" and numbers.min() < 0:
         raise ValueError(f"sqrt must be of numbers from 0 on, not of {numbers.min():g}")

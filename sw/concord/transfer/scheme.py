@@ -56,7 +56,7 @@ def round_number(value: Fraction, rounding: Rounding) -> int:
     return -size if value < 0 else size
 
 
-def _round_floats(values: FloatArray, rounding: Rounding) -> FloatArray:
+def round_floats(values: FloatArray, rounding: Rounding) -> FloatArray:
     """:func:`round_number` of float64 numbers below 2**52 in magnitude."""
     if rounding == Rounding.NEAREST_EVEN:
         return np.rint(values)
@@ -215,5 +215,5 @@ class Scheme(TableTarget):
         return self._codes(scaled.low), self._codes(scaled.high)
 
     def _codes(self, steps: FloatArray) -> Codes:
-        rounded = _round_floats(np.clip(steps, -_LIMIT, _LIMIT), self.rounding)
+        rounded = round_floats(np.clip(steps, -_LIMIT, _LIMIT), self.rounding)
         return np.clip(rounded + self.zero, self.low, self.high).astype(np.int64)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,23 @@ _PACKAGES: dict[str, Callable[[str], Foreign]] = {
 def is_tflite(data: bytes) -> bool:
     """Whether the contents of a file, or their first bytes, are those of a TensorFlow Lite model."""
     return data[4:8] == b"TFL3"
+
+
+def tflite_contents(model: Any) -> bytes | None:
+    """The contents of a TensorFlow Lite file, of its name or of themselves; ``None`` of everything else."""
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model) if is_tflite(bytes(model[:8])) else None
+    if not isinstance(model, str | PathLike) or not Path(model).is_file():
+        return None
+    with Path(model).open("rb") as file:
+        head = file.read(8)
+        return head + file.read() if is_tflite(head) else None
+
+
+def require_tflite(name: str) -> None:
+    """``ValueError`` if what reads TensorFlow Lite files is not installed: how to install it."""
+    if find_spec("tflite") is None:
+        raise ValueError(f"{name} is a TensorFlow Lite model: pip install 'concord-npu[tflite]', which reads it")
 
 
 def framework_of(model: Any) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from concord.frameworks.exported import finished
-from concord.frameworks.tflite.flat import DAMAGED, read_flat
 from concord.frameworks.tflite.operators import OPERATORS, NotWritten
 from concord.frameworks.tflite.writer import LayoutWriter
 from concord.frontend import UnsupportedModel
+from concord.frontend.tflite_file import DAMAGED, read_flat
 
 
 def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> bytes:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from concord.frameworks.tflite.flat import FlatOperator, FlatTensor, Values
 from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
+from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, window_pads
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
-_SAME = 0
 
 
 class NotWritten(Exception):
@@ -48,20 +47,6 @@ def _axes(writer: LayoutWriter, index: int, rank: int) -> list[int]:
     return [int(axis) % rank for axis in np.ravel(_constant(writer, index, "axes"))]
 
 
-def _pads(
-    padding: int, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> list[int]:
-    """Elements in front of an image and behind it, along both axes: as many as the size of the result needs."""
-    totals = [0, 0]
-    if padding == _SAME:
-        reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-        totals = [
-            max((-(-size // step) - 1) * step + window - size, 0)
-            for size, step, window in zip(sizes, strides, reach, strict=True)
-        ]
-    return [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]
-
-
 def _strides(options: Any) -> list[int]:
     strides = [options.StrideH(), options.StrideW()]
     if min(strides) < 1:
@@ -86,7 +71,7 @@ def _convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
     result = writer.node(
         "Conv", [writer.channels(x), writer.weights(w, order), *_bias(writer, operator, 2)],
         kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=max(group, 1),
-        pads=_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations),
+        pads=window_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations),
     )  # fmt: skip
     writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
 
@@ -121,7 +106,7 @@ def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
     (x,), options = operator.inputs, operator.options
     kernel, strides = [options.FilterHeight(), options.FilterWidth()], _strides(options)
-    pads = _pads(options.Padding(), writer.tensors[x].shape[1:3], kernel, strides, (1, 1))
+    pads = window_pads(options.Padding(), writer.tensors[x].shape[1:3], kernel, strides, (1, 1))
     average = operator.name == "AVERAGE_POOL_2D"
     result = writer.node(
         "AveragePool" if average else "MaxPool", [writer.channels(x)], kernel_shape=kernel, strides=strides, pads=pads

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper, numpy_helper
 
-from concord.frameworks.tflite.flat import FlatModel, FlatTensor
+from concord.frontend.tflite_file import FlatModel, FlatTensor
 
 #: Operator set of what is written: the first with codes of 16 bits.
 OPSET = 21

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -14,6 +15,8 @@ import tflite
 from concord.frontend.load import LARGEST_TENSOR, MOST_NODES
 
 Values = npt.NDArray[Any]
+#: The number of SAME in the schema.
+_SAME_PADDING = 0
 
 #: Types of elements that tensors may have.
 DTYPES: dict[str, type[np.generic]] = {
@@ -179,3 +182,17 @@ def _check(model: FlatModel) -> None:
         known.update(operator.outputs)
     if not known.issuperset(model.outputs) or not all(0 <= k < len(model.tensors) for k in model.inputs):
         raise ValueError("outputs must be there")
+
+
+def window_pads(
+    padding: int, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """Elements in front of an image and behind it, along both axes: as many as the size of the result needs."""
+    totals = [0, 0]
+    if padding == _SAME_PADDING:
+        reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+        totals = [
+            max((-(-size // step) - 1) * step + window - size, 0)
+            for size, step, window in zip(sizes, strides, reach, strict=True)
+        ]
+    return [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]

@@ -1,0 +1,193 @@
+"""Operations of TensorFlow Lite on codes, with the channels in the last axis; the first axis is that of the samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.integer.float32 import Integers
+from concord.integer.graph import IntegerOperation
+from concord.integer.operations import WeightedRows, WeightedWindows, windows_of
+from concord.integer.tflite.fixed_point import FixedPointMultiplier, checked, divided, high_product, reciprocals
+from concord.integer.tflite.requantise import FixedPointRequantisation
+
+#: Bits in front of the point of a sum of powers.
+_SUM_BITS = 12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelsLastConvolution(WeightedWindows):
+    """A convolution of codes ``[samples, *sizes, channels]``.
+
+    The weight and all others are as of :class:`WeightedWindows`.
+    """
+
+    def run(self, *codes: Integers) -> Integers:
+        return _channels_last(self._made(_channels_first(codes[0])))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DenseRows(WeightedRows):
+    """A dense layer; its requantisation is one in binary64."""
+
+    def run(self, *codes: Integers) -> Integers:
+        return self._made(codes[0])
+
+
+def _channels_first(codes: Integers) -> Integers:
+    return np.moveaxis(codes, -1, 1)
+
+
+def _channels_last(codes: Integers) -> Integers:
+    return np.moveaxis(codes, 1, -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelsLastMaximum(IntegerOperation):
+    """The greatest code of each window of ``[samples, height, width, channels]``, clamped.
+
+    Parameters
+    ----------
+    kernel, strides : tuple of int
+        By dimension.
+    pads : tuple of int
+        In front by dimension, then those at the end; padding counts in no window.
+    low, high : int
+        Least and greatest code of the result.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    low: int
+    high: int
+
+    def _windows(self, codes: Integers, padding: int) -> Integers:
+        """Windows ``[samples, channels, *places, elements]``."""
+        rank = len(self.kernel)
+        windows = windows_of(_channels_first(codes), self.kernel, self.strides, (1,) * rank, self.pads, padding)
+        return windows.reshape(*windows.shape[:-rank], -1)
+
+    def _clamped(self, codes: Integers) -> Integers:
+        return np.clip(_channels_last(codes), self.low, self.high)
+
+    def run(self, *codes: Integers) -> Integers:
+        return self._clamped(self._windows(codes[0], int(np.iinfo(np.int64).min)).max(axis=-1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChannelsLastAverage(ChannelsLastMaximum):
+    """The mean of the codes of each window, halves away from zero, clamped; parameters as of the maximum."""
+
+    def run(self, *codes: Integers) -> Integers:
+        sums = self._windows(codes[0], 0).sum(axis=-1)
+        count = self._windows(np.ones_like(codes[0][:1, ..., :1]), 0).sum(axis=-1)
+        size = (np.abs(sums) + count // 2) // count
+        return self._clamped(np.where(sums < 0, -size, size))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPointMean(IntegerOperation):
+    """The mean along axes: a sum, requantised by the scale over the number of elements.
+
+    Parameters
+    ----------
+    axes : tuple of int
+        Not the first one.
+    kept : bool
+        Whether they stay, with the size 1.
+    zero_point : int
+        Of the codes read.
+    requantisation : FixedPointRequantisation
+        From sums to codes.
+    """
+
+    axes: tuple[int, ...]
+    kept: bool
+    zero_point: int
+    requantisation: FixedPointRequantisation
+
+    def run(self, *codes: Integers) -> Integers:
+        sums = (codes[0] - self.zero_point).sum(axis=self.axes, keepdims=self.kept)
+        return self.requantisation.apply(sums, -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPointSum(IntegerOperation):
+    """The sum or the difference of two tensors, which may be broadcast.
+
+    Each operand less its zero point is moved up, and multiplied by its scale over twice the larger one. The sum is
+    requantised.
+
+    Parameters
+    ----------
+    zeros : pair of int
+        Zero points of the operands.
+    up : int
+        Bits that they are moved up by.
+    scales : pair of FixedPointMultiplier
+        Of the operands.
+    difference : bool
+        Whether the second one is subtracted.
+    requantisation : FixedPointRequantisation
+        From sums to codes.
+    """
+
+    zeros: tuple[int, int]
+    up: int
+    scales: tuple[FixedPointMultiplier, FixedPointMultiplier]
+    difference: bool
+    requantisation: FixedPointRequantisation
+
+    def run(self, *codes: Integers) -> Integers:
+        parts = zip(codes, self.zeros, self.scales, strict=True)
+        a, b = (scale.times(part - zero << self.up) for part, zero, scale in parts)
+        return self.requantisation.apply(a - b if self.difference else a + b, -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPointProduct(IntegerOperation):
+    """The product of two tensors, which may be broadcast, requantised.
+
+    Parameters
+    ----------
+    zeros : pair of int
+        Zero points of the operands.
+    requantisation : FixedPointRequantisation
+        From products to codes.
+    """
+
+    zeros: tuple[int, int]
+    requantisation: FixedPointRequantisation
+
+    def run(self, *codes: Integers) -> Integers:
+        a, b = (part - zero for part, zero in zip(codes, self.zeros, strict=True))
+        return self.requantisation.apply(a * b, -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPointSoftmax(IntegerOperation):
+    """Softmax of codes of 8 bits along the last axis: powers from a table, and a reciprocal of their sum.
+
+    Parameters
+    ----------
+    powers : array of int64 ``[256]``
+        ``exp`` of differences of codes from -255 to 0, over 2**31.
+    bits : int
+        Of the codes made, which reach from 0 to 1.
+    low, high : int
+        Least and greatest of them.
+    """
+
+    powers: Integers
+    bits: int
+    low: int
+    high: int
+
+    def run(self, *codes: Integers) -> Integers:
+        own = self.powers[codes[0] - codes[0].max(axis=-1, keepdims=True) + len(self.powers) - 1]
+        sums = checked(divided(own, _SUM_BITS).sum(axis=-1, keepdims=True))
+        mantissa, exponent = reciprocals(sums)
+        shares = divided(high_product(mantissa, own), exponent + _SUM_BITS - 1 - self.bits)
+        return np.clip(shares + self.low, self.low, self.high)

@@ -1,0 +1,386 @@
+"""What operators of TensorFlow Lite are on codes, as its reference kernels compute them [tflite-kernels]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import frexp, isclose, prod
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.errors import Refusal
+from concord.frontend.tflite_file import FlatOperator, window_pads
+from concord.integer.float32 import Integers
+from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
+from concord.integer.operations import CodeTable
+from concord.integer.tflite import point_wise
+from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
+from concord.integer.tflite.operations import (
+    ChannelsLastAverage,
+    ChannelsLastConvolution,
+    ChannelsLastMaximum,
+    DenseRows,
+    FixedPointMean,
+    FixedPointProduct,
+    FixedPointSoftmax,
+    FixedPointSum,
+)
+from concord.integer.tflite.reading import FlatReading, limited, multiplier_of, offsets_of
+from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.transfer import UniformAffine
+
+Operator = Callable[[FlatReading, FlatOperator], None]
+
+#: The number of INT32 in the schema.
+_INT32 = 2
+
+
+def _bias(ctx: FlatReading, operator: FlatOperator, channels: int, wide: bool) -> Integers:
+    """One integer for each channel, 0 without a bias."""
+    if len(operator.inputs) < 3 or operator.inputs[2] < 0:
+        return np.zeros(channels, dtype=np.int64)
+    values, kind = ctx.constant(operator.inputs[2], "bias"), "INT64" if wide else "INT32"
+    if ctx.tensor(operator.inputs[2]).kind != kind or values.size != channels:
+        what = f"{ctx.tensor(operator.inputs[2]).kind} of shape {list(values.shape)}"
+        raise Refusal(f"bias must be {channels} elements of {kind}, not {what}", "quantise the network again")
+    return values.astype(np.int64).reshape(channels)
+
+
+def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Integers, np.ndarray[Any, Any]]:
+    """Constant codes less their zero points, and their scales: one, or those of the elements of an axis."""
+    index = operator.inputs[1]
+    tensor, data = ctx.tensor(index), ctx.constant(index, "weight")
+    source = ctx.tensor(operator.inputs[0]).kind
+    kind = "UINT8" if source == "UINT8" else "INT8"
+    if tensor.kind != kind or not tensor.scales.size or not (tensor.scales > 0).all():
+        raise Refusal(f"weight must be codes of {kind} with positive scales, not {tensor.kind}", "quantise it to int8")
+    if tensor.scales.size > 1 and (tensor.axis != axis or kind == "UINT8"):
+        raise Refusal(f"weight must have its scales along axis {axis}, not {tensor.axis}, and be INT8")
+    zero = int(tensor.zeros[0])
+    if tensor.zeros.any() and (tensor.scales.size > 1 or operator.name != "FULLY_CONNECTED") and kind == "INT8":
+        raise Refusal("weight must have zero points of 0", "quantise it symmetrically")
+    return offsets_of(data, zero), tensor.scales.astype(np.float64)
+
+
+def _reach(scheme: UniformAffine) -> int:
+    return max(scheme.high - scheme.zero, scheme.zero - scheme.low)
+
+
+def _wide(ctx: FlatReading, operator: FlatOperator) -> bool:
+    """Whether accumulators have 64 bits: those of codes of 16 bits, unless the file says that the bias has 32."""
+    if ctx.tensor(operator.inputs[0]).kind != "INT16":
+        return False
+    return operator.name == "DEPTHWISE_CONV_2D" or operator.options.QuantizedBiasType() != _INT32
+
+
+def _same_kinds(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None:
+    kinds = [ctx.tensor(index).kind for index in (*indices, operator.outputs[0])]
+    if len(set(kinds)) > 1:
+        raise Refusal(f"what it reads and makes must have one type, not {', '.join(kinds)}", "quantise it to int8")
+
+
+def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
+    """CONV_2D and DEPTHWISE_CONV_2D."""
+    depthwise = operator.name == "DEPTHWISE_CONV_2D"
+    x, axis, wide = operator.inputs[0], 3 if depthwise else 0, _wide(ctx, operator)
+    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    _same_kinds(ctx, operator, x)
+    weight, scales = _weight(ctx, operator, axis)
+    options, image, kernel = operator.options, ctx.tensor(x).shape, ctx.tensor(operator.inputs[1]).shape
+    strides = _strides(operator)
+    dilations = (options.DilationHFactor(), options.DilationWFactor())
+    if min(dilations) < 1 or len(image) != 4 or len(kernel) != 4:
+        raise Refusal(f"it must have images of 4 axes, and dilations of at least 1, not {list(dilations)}")
+    groups = image[3] if depthwise else image[3] // max(kernel[3], 1)
+    inputs = 1 if depthwise else kernel[3]
+    if groups * inputs != image[3] or not groups or kernel[axis] % groups or (depthwise and kernel[0] != 1):
+        raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
+    products = float(source.scale) * scales
+    if source.low == 0:  # the kernel for codes of uint8 has a product of binary32
+        products = products.astype(np.float32).astype(np.float64)
+    ctx.emit(
+        operator, ChannelsLastConvolution, codes,
+        weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
+        bias=_bias(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=_reach(source),
+        requantisation=FixedPointRequantisation(
+            multiplier_of(products / float(target.scale)), target.zero, *ctx.limits(operator), wide=wide
+        ),
+        strides=strides, dilations=dilations, groups=groups,
+        pads=tuple(window_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations)),
+    )  # fmt: skip
+
+
+def _strides(operator: FlatOperator) -> tuple[int, int]:
+    strides = operator.options.StrideH(), operator.options.StrideW()
+    if min(strides) < 1:
+        raise Refusal(f"its strides must be at least 1, not {list(strides)}")
+    return strides
+
+
+def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
+    x, (y,), wide = operator.inputs[0], operator.outputs, _wide(ctx, operator)
+    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(y)
+    _same_kinds(ctx, operator, x)
+    weight, scales = _weight(ctx, operator, 0)
+    ctx.check_samples(y)
+    rows = (*ctx.tensor(y).shape[1:-1], weight.shape[-1])
+    if weight.ndim != 2 or prod(rows) != prod(ctx.tensor(x).shape[1:]):
+        raise Refusal(f"weight must fit rows of {list(ctx.tensor(x).shape)}, not be of shape {list(weight.shape)}")
+    if rows != ctx.tensor(x).shape[1:]:
+        codes = ctx.move_between(f"{ctx.names[y]}/rows", ReshapeMove((0, *rows)), codes)
+    ratio = float(source.scale) * scales / float(target.scale)
+    ctx.emit(
+        operator, DenseRows, codes, weight=weight.T, bias=_bias(ctx, operator, len(weight), wide),
+        zero_point=source.zero, reach=_reach(source),
+        requantisation=Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=wide),
+    )  # fmt: skip
+
+
+def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
+    """AVERAGE_POOL_2D and MAX_POOL_2D of codes whose scheme stays."""
+    x, options = operator.inputs[0], operator.options
+    codes, image = ctx.read(x), ctx.tensor(x).shape
+    _same_kinds(ctx, operator, x)
+    kernel, strides = (options.FilterHeight(), options.FilterWidth()), _strides(operator)
+    if ctx.scheme(x) != ctx.scheme(operator.outputs[0]):
+        raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
+    if min(kernel) < 1 or len(image) != 4:
+        raise Refusal(f"it must have images of 4 axes, and windows of at least 1, not {list(kernel)}")
+    pads = tuple(window_pads(options.Padding(), image[1:3], kernel, strides, (1, 1)))
+    kind = ChannelsLastAverage if operator.name == "AVERAGE_POOL_2D" else ChannelsLastMaximum
+    low, high = ctx.limits(operator)
+    ctx.emit(operator, kind, codes, kernel=kernel, strides=strides, pads=pads, low=low, high=high)
+
+
+def _operands(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:
+    """Names and schemes of two operands, one of which may be constant."""
+    rank = len(ctx.tensor(operator.outputs[0]).shape)
+    _same_kinds(ctx, operator, *operator.inputs)
+    names = [ctx.operand(index, rank) for index in operator.inputs]
+    return names, [ctx.scheme(index) for index in (*operator.inputs, operator.outputs[0])]
+
+
+def _sum(ctx: FlatReading, operator: FlatOperator) -> None:
+    """ADD and SUB."""
+    names, (first, second, target) = _operands(ctx, operator)
+    a_scale, b_scale, y_scale = (float(scheme.scale) for scheme in (first, second, target))
+    up = 15 if target.bits == 16 else 20
+    if up == 15 and operator.options.PotScaleInt16() and all(frexp(s)[0] == 0.5 for s in (a_scale, b_scale, y_scale)):
+        raise Refusal("scales of int16 must not all be powers of two", "leave pot_scale_int16 out")
+    twice = 2 * max(a_scale, b_scale)
+    made = twice / ((1 << up) * y_scale)
+    if made >= 1:
+        raise Refusal(f"scale of the result must be more than {twice / (1 << up):.9g}, not {y_scale:.9g}")
+    ctx.emit(
+        operator, FixedPointSum, *names, zeros=(first.zero, second.zero), up=up,
+        scales=(multiplier_of(a_scale / twice), multiplier_of(b_scale / twice)),
+        difference=operator.name == "SUB",
+        requantisation=FixedPointRequantisation(multiplier_of(made), target.zero, *ctx.limits(operator)),
+    )  # fmt: skip
+
+
+def _product(ctx: FlatReading, operator: FlatOperator) -> None:
+    names, schemes = _operands(ctx, operator)
+    first, second, result = point_wise.scales_of(*schemes)
+    scale = multiplier_of(first * second / result)
+    requantisation = FixedPointRequantisation(scale, schemes[2].zero, *ctx.limits(operator))
+    zeros = (schemes[0].zero, schemes[1].zero)
+    ctx.emit(operator, FixedPointProduct, *names, zeros=zeros, requantisation=requantisation)
+
+
+def _mean(ctx: FlatReading, operator: FlatOperator) -> None:
+    """MEAN along constant axes."""
+    x, shape = operator.inputs[0], ctx.tensor(operator.inputs[0]).shape
+    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    _same_kinds(ctx, operator, x)
+    axes = tuple(sorted({int(axis) % len(shape) for axis in ctx.constant(operator.inputs[1], "axes").ravel()}))
+    if 0 in axes or not axes:
+        raise Refusal(f"axes must be some behind that of the samples, not {list(axes)}", "compute it outside")
+    scale = multiplier_of(float(source.scale) / float(target.scale))
+    scale = _over(scale, prod(shape[axis] for axis in axes))
+    requantisation = FixedPointRequantisation(scale, target.zero, target.low, target.high)
+    ctx.emit(
+        operator, FixedPointMean, codes, axes=axes, kept=bool(operator.options.KeepDims()), zero_point=source.zero,
+        requantisation=requantisation,
+    )  # fmt: skip
+
+
+def _over(scale: FixedPointMultiplier, count: int) -> FixedPointMultiplier:
+    """A multiplier over a number of elements, rounded down, with as many bits as there is room for."""
+    up = min(count.bit_length() - 1, 32, 31 + int(scale.shift))
+    return FixedPointMultiplier(np.asarray((int(scale.multiplier) << up) // count), np.asarray(scale.shift - up))
+
+
+def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
+    codes, source, target = (
+        ctx.read(operator.inputs[0]),
+        ctx.scheme(operator.inputs[0]),
+        ctx.scheme(operator.outputs[0]),
+    )
+    if source.bits != 8:
+        raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
+    if target.zero != target.low or not isclose(target.scale, 2.0**-target.bits, rel_tol=1e-3):
+        wanted = f"1/{1 << target.bits} and {target.low}"
+        raise Refusal(f"scale and zero point of the result must be {wanted}, not {target.scale:.9g} and {target.zero}")
+    scale = float(operator.options.Beta()) * float(source.scale) * (1 << EXP_FRACTION_BITS)
+    if scale <= 1:
+        raise Refusal(f"scale must be more than 2**-{EXP_FRACTION_BITS}, not {source.scale:.9g}")
+    multiplier = multiplier_of(scale)
+    least = -((31 << EXP_FRACTION_BITS) >> int(multiplier.shift))
+    differences = np.arange(-255, 1)
+    known = np.maximum(differences, least)
+    powers = np.where(differences < least, 0, exponentials(multiplier.times(known)))
+    ctx.emit(operator, FixedPointSoftmax, codes, powers=powers, bits=target.bits, low=target.low, high=target.high)
+
+
+def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point_wise.CodeFunction]) -> Operator:
+    """An operator that is a table."""
+
+    def read(ctx: FlatReading, operator: FlatOperator) -> None:
+        ctx.read(operator.inputs[0])
+        try:
+            function = make(ctx.scheme(operator.inputs[0]), ctx.scheme(operator.outputs[0]), operator)
+        except ValueError as error:
+            raise Refusal(str(error), "quantise the network again") from error
+        ctx.emit_table(operator, function)
+
+    return read
+
+
+def _limit(least: float, most: float | None) -> Operator:
+    """RELU and the like as operators of their own: rescaled, and clamped."""
+
+    def make(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+        x, y = point_wise.scales_of(source, target)
+        function, ends = point_wise.rescaled(source, target, float(x / y)), limited(target, least, most)
+        return lambda codes: np.asarray(np.clip(function(codes), *ends))
+
+    return _function(make)
+
+
+def _of_numbers(name: str) -> Operator:
+    """LOGISTIC and TANH of codes of 8 bits."""
+
+    def make(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+        if source.bits != 8:
+            raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
+        if name == "LOGISTIC" and target.scale != 1 / 256:
+            raise Refusal(f"scale of the result must be 1/256, not {target.scale:.9g}")
+        function = point_wise.logistic if name == "LOGISTIC" else point_wise.tanh
+        return point_wise.of_numbers(source, target, function)
+
+    return _function(make)
+
+
+def _quantize(ctx: FlatReading, operator: FlatOperator) -> None:
+    """QUANTIZE of an input, of what DEQUANTIZE makes, or of codes."""
+    (x, *_), (y,) = operator.inputs, operator.outputs
+    target = ctx.scheme(y)
+    if x in ctx.floats:
+        codes = ctx.graph.inputs.setdefault(ctx.floats[x], ctx.names[y])
+        if ctx.graph.schemes.setdefault(codes, target) != target:
+            raise Refusal(f"input {ctx.floats[x]!r} must be quantised in one way", "quantise it once")
+        ctx.codes[y] = codes
+        if codes != ctx.names[y]:
+            ctx.graph.aliases[ctx.names[y]] = codes
+        return
+    if ctx.tensor(x).kind == "FLOAT32" and x in ctx.codes:
+        source = ctx.graph.schemes[ctx.codes[x]]
+        table = point_wise.function_table(
+            "DEQUANTIZE, QUANTIZE", source, point_wise.quantised_again(source, target), target
+        )
+        ctx.emit(operator, CodeTable, ctx.codes[x], table=table)
+        return
+    ctx.read(x)
+    scale = float(ctx.scheme(x).scale) / float(target.scale)
+    ctx.emit_table(operator, point_wise.rescaled(ctx.scheme(x), target, scale))
+
+
+def _dequantize(ctx: FlatReading, operator: FlatOperator) -> None:
+    """What its codes mean: the result has them."""
+    ctx.codes[operator.outputs[0]] = ctx.read(operator.inputs[0])
+    ctx.graph.aliases[ctx.names[operator.outputs[0]]] = ctx.read(operator.inputs[0])
+
+
+def _reshape(ctx: FlatReading, operator: FlatOperator) -> None:
+    """RESHAPE, SQUEEZE and EXPAND_DIMS, to the shape that the file has for the result."""
+    x, (y,) = operator.inputs[0], operator.outputs
+    codes, shape = ctx.read(x), ctx.tensor(y).shape
+    if prod(shape) != prod(ctx.tensor(x).shape):
+        raise Refusal(f"shape must be known, not {list(shape)}", "convert the network with fixed shapes")
+    ctx.move(operator, ReshapeMove((0, *shape[1:])), codes)
+
+
+def _transpose(ctx: FlatReading, operator: FlatOperator) -> None:
+    rank = len(ctx.tensor(operator.inputs[0]).shape)
+    order = tuple(int(axis) % rank for axis in ctx.constant(operator.inputs[1], "order").ravel())
+    if sorted(order) != list(range(rank)) or order[:1] != (0,):
+        raise Refusal(f"order must leave the axis of the samples first, not be {list(order)}", "compute it outside")
+    ctx.move(operator, TransposeMove(order), ctx.read(operator.inputs[0]))
+
+
+def _pad(ctx: FlatReading, operator: FlatOperator) -> None:
+    """PAD with the code of 0, and PADV2 with a constant code."""
+    widths = ctx.constant(operator.inputs[1], "paddings").astype(np.int64)
+    codes, value = ctx.read(operator.inputs[0]), ctx.scheme(operator.outputs[0]).zero
+    if widths.shape != (len(ctx.tensor(operator.inputs[0]).shape), 2) or widths[0].any() or (widths < 0).any():
+        raise Refusal(f"paddings must be of all axes, and none of the samples, not {widths.tolist()}")
+    if operator.name == "PADV2":
+        _same_kinds(ctx, operator, operator.inputs[2])
+        value = int(ctx.constant(operator.inputs[2], "value").ravel()[0])
+    ctx.move(operator, PadMove(tuple((int(a), int(b)) for a, b in widths), value), codes)
+
+
+def _concatenation(ctx: FlatReading, operator: FlatOperator) -> None:
+    """CONCATENATION; only codes of uint8 may have several scales, and are rescaled first."""
+    (y,) = operator.outputs
+    target, axis = ctx.scheme(y), operator.options.Axis() % max(len(ctx.tensor(y).shape), 1)
+    _same_kinds(ctx, operator, *operator.inputs)
+    if axis == 0:
+        raise Refusal("axis must not be that of the samples", "compute it outside")
+    if operator.options.FusedActivationFunction():
+        raise Refusal("it must have no activation", "make it an operator of its own")
+    parts = []
+    for k, index in enumerate(operator.inputs):
+        name, source = ctx.read(index), ctx.scheme(index)
+        if source != target and target.low < 0 and target.bits == 8:
+            wanted = f"{ctx.names[index]!r} must have the scale and the zero point of the result"
+            raise Refusal(wanted, "put QUANTIZE behind it")
+        if source != target and target.bits == 8:
+            label = f"{operator.name} {k}"
+            table = point_wise.function_table(label, source, point_wise.concatenated(source, target), target)
+            name = ctx.table_between(f"{ctx.names[y]}/{k}", table, name)
+        parts.append(name)
+    ctx.move(operator, ConcatMove(axis), *parts)
+
+
+#: By the name of the operator in the schema.
+OPERATORS: dict[str, Operator] = {
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _convolution,
+    "FULLY_CONNECTED": _fully_connected,
+    "AVERAGE_POOL_2D": _pool,
+    "MAX_POOL_2D": _pool,
+    "MEAN": _mean,
+    "ADD": _sum,
+    "SUB": _sum,
+    "MUL": _product,
+    "SOFTMAX": _softmax,
+    "RELU": _limit(0, None),
+    "RELU6": _limit(0, 6),
+    "RELU_N1_TO_1": _limit(-1, 1),
+    "RELU_0_TO_1": _limit(0, 1),
+    "LEAKY_RELU": _function(lambda x, y, operator: point_wise.leaky_relu(x, y, operator.options.Alpha())),
+    "HARD_SWISH": _function(lambda x, y, operator: point_wise.hard_swish(x, y)),
+    "LOGISTIC": _of_numbers("LOGISTIC"),
+    "TANH": _of_numbers("TANH"),
+    "QUANTIZE": _quantize,
+    "DEQUANTIZE": _dequantize,
+    "RESHAPE": _reshape,
+    "SQUEEZE": _reshape,
+    "EXPAND_DIMS": _reshape,
+    "TRANSPOSE": _transpose,
+    "PAD": _pad,
+    "PADV2": _pad,
+    "CONCATENATION": _concatenation,
+}

@@ -1,0 +1,140 @@
+"""Tables of TensorFlow Lite's functions of one code [tflite-kernels].
+
+Functions of codes are computed in fixed point, as their kernels do it. Those of numbers are computed as the tables of
+TensorFlow Lite are filled: in binary32, with halves away from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.integer.float32 import Integers
+from concord.integer.requantise import nearest_integers
+from concord.integer.tables import rounded_to_binary32
+from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided
+from concord.spec.formats import Rounding
+from concord.transfer import TransferTable, UniformAffine
+from concord.transfer.operators import PointwiseOperator
+
+#: From codes to codes that may be beyond their ends, both in int64.
+CodeFunction = Callable[[Integers], Integers]
+Float32s = NDArray[np.float32]
+_ONE = np.float32(1)
+#: Ends of an integer of 16 bits.
+_LEAST, _MOST = -(1 << 15), (1 << 15) - 1
+
+
+def function_table(name: str, source: UniformAffine, function: CodeFunction, target: UniformAffine) -> TransferTable:
+    """The table of a function of codes, saturated to those of the target."""
+
+    def codes_of(codes: Integers) -> Integers:
+        return np.clip(function(codes), target.low, target.high)
+
+    def number_of(number: Fraction) -> Fraction:
+        return target.dequantize(int(codes_of(np.asarray([source.quantize(number)]))[0]))
+
+    operator = PointwiseOperator(f"TensorFlow Lite: {name}", custom=True, custom_function=number_of)
+    return TransferTable(source, (operator,), target, codes_of(np.arange(source.low, source.high + 1)))
+
+
+def scales_of(*schemes: UniformAffine) -> list[np.float32]:
+    """The steps, which are float32 numbers."""
+    return [np.float32(scheme.scale) for scheme in schemes]
+
+
+def nearest(values: Float32s) -> Integers:
+    """The nearest integers, halves away from zero."""
+    return nearest_integers(values, Rounding.NEAREST_AWAY)
+
+
+def rescaled(source: UniformAffine, target: UniformAffine, scale: float) -> CodeFunction:
+    """Codes with other scales and zero points."""
+    multiplier = FixedPointMultiplier.of(scale)
+    return lambda codes: multiplier.times(codes - source.zero) + target.zero
+
+
+def leaky_relu(source: UniformAffine, target: UniformAffine, alpha: float) -> CodeFunction:
+    """LEAKY_RELU: negative codes have a multiplier of their own; each is a quotient of binary32."""
+    x, y = scales_of(source, target)
+    slope = x * np.float32(alpha) / y
+    scales = FixedPointMultiplier.of(x / y), FixedPointMultiplier.of(abs(slope))
+
+    def function(codes: Integers) -> Integers:
+        offsets = codes - source.zero
+        negative = scales[1].times(offsets)
+        steps = np.where(offsets < 0, -negative if slope < 0 else negative, scales[0].times(offsets))
+        return np.asarray(steps + target.zero)
+
+    return function
+
+
+def hard_swish(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+    """HARD_SWISH in fixed point of 16 bits; ``ValueError`` if the scale of the result is too small for it."""
+    x, y = scales_of(source, target)
+    fine = x / np.float32(128)
+    output = FixedPointMultiplier.of(fine / y)
+    relu = FixedPointMultiplier.of(fine / (np.float32(3) / np.float32(32768)))
+    up = int(relu.shift)
+    if output.shift > 0:
+        raise ValueError(f"scale of the result must be at least {float(fine):.9g}, not {float(y):.9g}")
+
+    def function(codes: Integers) -> Integers:
+        moved = codes - source.zero << 7
+        value = _high_half(moved, _upper(output))
+        share = np.clip(moved << max(up - 1, 0), _LEAST, _MOST)
+        share = _high_half(share, _upper(relu))
+        share = np.clip(share << min(max(up, 0), 1), _LEAST, _MOST)
+        share = divided(share, max(-up, 0)) + (1 << 15) >> 1
+        product = share * value
+        cut = np.where(product < 0, -(-product >> 15), product >> 15)
+        return np.asarray(divided(cut, -int(output.shift)) + target.zero)
+
+    return function
+
+
+def _upper(scale: FixedPointMultiplier) -> Integers:
+    """The upper 16 bits of a multiplier, rounded."""
+    return np.asarray(np.minimum(scale.multiplier + (1 << 15) >> 16, _MOST))
+
+
+def _high_half(a: Integers, b: Integers) -> Integers:
+    """``a * b / 2**15`` of integers of 16 bits, halves up."""
+    return np.asarray(a * b + (1 << 14) >> 15)
+
+
+def of_numbers(source: UniformAffine, target: UniformAffine, function: Callable[[Float32s], Float32s]) -> CodeFunction:
+    """A function of numbers of binary32."""
+    x, y = scales_of(source, target)
+
+    def codes_of(codes: Integers) -> Integers:
+        numbers = (codes - source.zero).astype(np.float32) * x
+        return nearest(function(numbers) * (_ONE / y)) + target.zero
+
+    return codes_of
+
+
+def quantised_again(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+    """What QUANTIZE makes of the numbers of codes, with a quotient of binary32."""
+    x, y = scales_of(source, target)
+    return lambda codes: nearest((codes - source.zero).astype(np.float32) * x / y) + target.zero
+
+
+def logistic(numbers: Float32s) -> Float32s:
+    """``1 / (1 + exp(-x))``, each step rounded."""
+    return _ONE / (_ONE + rounded_to_binary32(PointwiseOperator("exp"), -numbers))
+
+
+def tanh(numbers: Float32s) -> Float32s:
+    """``tanh(x)``, rounded."""
+    return rounded_to_binary32(PointwiseOperator("tanh"), numbers)
+
+
+def concatenated(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+    """What CONCATENATION makes of codes of uint8 with another scale: a product and a sum of binary32."""
+    x, y = scales_of(source, target)
+    scale = x * (_ONE / y)
+    return lambda codes: nearest(codes.astype(np.float32) * scale + np.float32(-source.zero) * scale) + target.zero
