@@ -13,6 +13,7 @@ from concord_bench.accumulators import measure_accumulators
 from concord_bench.c_host import measure_c_host
 from concord_bench.c_networks import measure_c_networks
 from concord_bench.calibration import measure_calibration
+from concord_bench.exact_networks import measure_exact_networks
 from concord_bench.feature_scales import measure_feature_scales
 from concord_bench.functions import measure_functions
 from concord_bench.graph_training import measure_graph_training
@@ -50,6 +51,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "c_host": lambda config, results, _: measure_c_host(results),
     "c_networks": measure_c_networks,
+    "exact_networks": lambda config, results, say: measure_exact_networks(results, say),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),

@@ -58,7 +58,7 @@ def network_row(config: NpuConfig, model: Path, command: str) -> dict[str, str]:
         outputs, _ = program.run(inputs)
         want = run(derived, {key: x[:1] for key, x in inputs.items()})
         same = all(np.array_equal(outputs[key][:1], want[key], equal_nan=True) for key in want)
-        seconds = seconds_of_a_sample(program, inputs)
+        seconds = seconds_of_a_sample(lambda count: _seconds(program, inputs, count))
     made = c_files(derived, "net")
     return {
         "ms per sample": f"{1e3 * seconds:.3f}",
@@ -69,18 +69,23 @@ def network_row(config: NpuConfig, model: Path, command: str) -> dict[str, str]:
     }
 
 
-def seconds_of_a_sample(program: CProgram, inputs: dict[str, FloatArray]) -> float:
-    """Processor time of a sample, without what a process takes to begin."""
-    count, least = 32, _cpu_seconds(program, inputs, 1)
+def seconds_of_a_sample(seconds_of: Callable[[int], float]) -> float:
+    """Processor time of a sample, without what a process takes to begin, from that of a number of samples."""
+    count, least = 32, seconds_of(1)
     while True:
-        seconds = _cpu_seconds(program, inputs, count) - least
-        if seconds > SECONDS or count >= 1 << 16:
+        seconds = seconds_of(count) - least
+        if seconds >= SECONDS or count >= 1 << 16:
             return seconds / (count - 1)
         count *= 4
 
 
-def _cpu_seconds(program: CProgram, inputs: dict[str, FloatArray], count: int) -> float:
+def _seconds(program: CProgram, inputs: dict[str, FloatArray], count: int) -> float:
     some = {name: np.resize(x, (count, *x.shape[1:])) for name, x in inputs.items()}
+    return cpu_seconds(lambda: program.run(some))
+
+
+def cpu_seconds(run_program: Callable[[], object]) -> float:
+    """Processor time of the programs that something runs."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    program.run(some)
+    run_program()
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from concord.integer.graph import IntegerGraph
-from concord.integer.moves import ConcatMove, ReshapeMove, TransposeMove
+from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -278,12 +278,23 @@ def softmaxes(seed, widths):
     return draw
 
 
+def scatter(draw):
+    """Indices without a pattern, so many that they are no pieces."""
+    return tuple(draw.rng.integers(0, 64, 200).tolist())
+
+
 def moves(seed, widths):
     """Copies, pieces, other orders, and what is as it was; outputs that are inputs, constants and each other."""
     draw = GraphDraw(seed, widths)
     a, b = draw.input((3, 4, 5)), draw.input((3, 2, 5))
     draw.move(TransposeMove((0, 2, 3, 1)), a)
     draw.move(ConcatMove(2), a, b, narrower=True)
+    draw.move(PadMove(((0, 0), (1, 0), (0, 2), (1, 1)), draw.graph.schemes[a].zero), a)
+    draw.move(TakeMove(2, (0, 2, 3, 3, 1)), a)
+    scattered = ReshapeMove((1, -1)), PadMove(((0, 0), (3, 1)), draw.graph.schemes[a].low), TakeMove(1, scatter(draw))
+    c = a
+    for k, move in enumerate(scattered):
+        c = draw.move(move, c, output=k == 2)
     flat = draw.move(ReshapeMove((0, -1)), a)
     draw.move(ConcatMove(-1), flat, flat)
     draw.table((), flat)

@@ -15,6 +15,7 @@ from concord.cli.common import (
     arrays_of,
     check_page,
     echo,
+    inputs_from,
     readable,
     wide_console,
 )
@@ -57,14 +58,31 @@ STATUS = 1
     type=FILE,
     help="HTML page to write, with JSON beside it; by default prove.html in NET or beside it.",
 )
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="NET is the ONNX file of a quantised network, or its folder; C of it is compared with the network on codes.",
+)
 @readable
 def prove(
-    net: Path, inputs: Path | None, samples: int, seed: int, only: str | None, rtl_samples: int, output: Path | None
+    net: Path,
+    inputs: Path | None,
+    samples: int,
+    seed: int,
+    only: str | None,
+    rtl_samples: int,
+    output: Path | None,
+    exact: bool,
 ) -> None:
     """Compare NET, a compiled network or an image, on all implementations with the emulator, value by value.
 
-    Exit status 1 if anything differs.
+    With --with c --exact, C of a quantised network is compared with its codes. Exit status 1 if anything differs.
     """
+    if exact:
+        if only != "c" or output is not None:
+            raise ValueError("--exact must be given with --with c, and without --output")
+        _prove_exactly(net, inputs, samples, seed)
+        return
     from concord.prove import IMPLEMENTATIONS
     from concord.prove import prove as compare
     from concord.prove.page import render
@@ -84,6 +102,28 @@ def prove(
     show(proof)
     echo(f"{page}, {facts.name}")
     if proof.count.different:
+        raise click.exceptions.Exit(STATUS)
+
+
+def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int) -> None:
+    """Compare C of a quantised network with the network on codes."""
+    from concord.integer import load, load_network
+    from concord.prove.exact import prove_exact
+
+    network = load_network(net) if net.is_dir() else load(net)
+    arrays = None if inputs is None else inputs_from(inputs, [*network.graph.inputs])
+    proof = prove_exact(network, arrays, samples=samples, seed=seed)
+    for name, count in proof.different.items():
+        if count:
+            echo(f"{name}: {count:,} of {proof.compared[name]:,} codes are different")
+    if proof.flags:
+        echo(f"{proof.flags} samples have other flags")
+    echo(
+        f"{proof.name}: {proof.samples} samples, {proof.overflows} of them with accumulators that do not fit 32 bits, "
+        f"{len(proof.compared)} tensors, {sum(proof.compared.values()):,} codes compared, "
+        f"{sum(proof.different.values()):,} different"
+    )
+    if not proof.same:
         raise click.exceptions.Exit(STATUS)
 
 

@@ -7,6 +7,8 @@ evaluate
 
 exact
     Quantised networks on their codes, which no program is made of.
+c, c_exact
+    Both in C.
 
 [concordance] is the source of the idea: dependencies are taken from the program, not from the network it was made of.
 """

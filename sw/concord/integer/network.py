@@ -64,14 +64,18 @@ class IntegerNetwork:
             If an accumulator does not fit 32 bits.
         """
         graph = self.graph
-        if set(inputs) != set(graph.inputs):
-            raise ValueError(f"inputs must be {sorted(graph.inputs)}, not {sorted(inputs)}")
-        start = {tensor: self._codes(name, inputs[name]) for name, tensor in graph.inputs.items()}
+        start = {graph.inputs[name]: codes for name, codes in self.codes(inputs).items()}
         values: dict[str, Integers] = {}
         results = graph.compute(start, values.__setitem__) if every else graph.compute(start)
         if every:
             results = {**values, **{name: values[tensor] for name, tensor in graph.aliases.items() if tensor in values}}
         return {name: codes.astype(self.scheme(name).dtype) for name, codes in results.items()}
+
+    def codes(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Integers]:
+        """Codes of the inputs, by their names; parameters and errors as of :meth:`run`."""
+        if set(inputs) != set(self.graph.inputs):
+            raise ValueError(f"inputs must be {sorted(self.graph.inputs)}, not {sorted(inputs)}")
+        return {name: self._codes(name, inputs[name]) for name in self.graph.inputs}
 
     def scheme(self, name: str) -> UniformAffine:
         """What the codes of a tensor stand for, by its name in the model."""

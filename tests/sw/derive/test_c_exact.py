@@ -18,6 +18,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.moves import NoMove
 from concord.integer.operations import CodeMovement, CodeSum, IntegerMatMul
 from concord.integer.requantise import Requantisation, codes_of_floats
+from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
 from support.c_compilers import every_way
 from support.commands import run
@@ -268,3 +269,36 @@ def test_a_copy_of_an_input(tmp_path):
     scheme = draw.graph.schemes[x]
     draw.add(CodeMovement, x, scheme=scheme, move=NoMove(), low=scheme.low, high=scheme.high)
     assert compare(draw.graph, draw.samples(4), tmp_path) == 20
+
+
+def test_the_proof(tmp_path, monkeypatch):
+    """The command compares all tensors; a changed weight and a changed flag are noticed."""
+    proto, x = small_graph(tmp_path)
+    onnx.save(proto, tmp_path / "small.onnx")
+    code, output = run("prove", tmp_path / "small.onnx", "--with", "c", "--exact", "--samples", 5)
+    assert code == 0 and re.search(r"5 samples, 0 of them .*, [\d,]+ codes compared, 0 different", output), output
+    np.savez(tmp_path / "x.npz", x=x[:3])
+    assert run("prove", tmp_path / "small.onnx", "--with", "c", "--exact", "-i", tmp_path / "x.npz")[0] == 0
+    code, output = run("prove", tmp_path / "small.onnx", "--exact")
+    assert code == 1 and "--exact must be given with --with c" in output
+    draw = GraphDraw(5)
+    wide = draw.matmul((6,), 5)
+    (operation,) = draw.graph.operations
+    bias = np.where(np.arange(5) == 1, (1 << 31) - 1, operation.bias)
+    draw.graph.operations[:] = [replace(operation, bias=bias)]
+    proof = prove_exact(integer.IntegerNetwork(draw.graph), samples=40)
+    assert proof.same and 0 < proof.overflows < 40 and proof.compared[wide] == (40 - proof.overflows) * 5
+    original = ExactProgram.run
+    monkeypatch.setattr(ExactProgram, "run", lambda program, codes: changed(*original(program, codes)))
+    proof = prove_exact(integer.load(proto), samples=2)
+    assert not proof.same and not proof.flags and set(proof.different.values()) == {2}
+    proof = prove_exact(integer.IntegerNetwork(draw.graph), samples=40)
+    assert not proof.same and proof.flags == proof.overflows > 0
+
+
+def changed(codes, flags):
+    """Codes with another first one in every sample, and no flags."""
+    codes = {name: array.copy() for name, array in codes.items()}
+    for array in codes.values():
+        array.reshape(len(array), -1)[:, 0] ^= 1
+    return codes, 0 * flags

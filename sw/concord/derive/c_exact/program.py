@@ -51,6 +51,11 @@ class ExactProgram:
         write_text(folder / "net_main.c", self._main())
         self._program = compiled(folder, "net", graph.name, command, options)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the inputs of a run, by their names."""
+        return {name: tensor.shape for name, tensor in self._plan.inputs.items()}
+
     def run(self, codes: Mapping[str, Codes]) -> tuple[dict[str, Codes], NDArray[np.uint8]]:
         """Codes of the outputs by their names, and flags ``[samples, places]``.
 

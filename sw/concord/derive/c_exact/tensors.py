@@ -238,14 +238,29 @@ def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> s
     return last
 
 
-def move_places(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> Integers:
-    """For every element of the result, in the order of memory, which one of the sources it is, one after the other."""
-    numbered, first = [], 0
+def move_places(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> tuple[Integers, Integers]:
+    """Where the elements of a movement are from.
+
+    Returns
+    -------
+    places : array of int64
+        For every element of the result, in the order of memory, which one of the sources it is, one after the other;
+        ``-1 - k`` for a constant.
+    constants : array of int64
+        Codes that are in no source.
+    """
+    numbered, total = [], 0
     for name in operation.inputs:
-        numbered.append(tensors[name].places + first)
-        first += tensors[name].size
-    result = tensors[operation.output]
-    return np.asarray(operation.move.apply(*numbered)).transpose(result.order)
+        numbered.append(tensors[name].places + total)
+        total += tensors[name].size
+    order = tensors[operation.output].order
+    places = np.asarray(operation.move.apply(*numbered)).transpose(order)
+    moved = np.asarray(operation.move.apply(*(places + total for places in numbered))).transpose(order)
+    fixed = places == moved
+    constants, which = np.unique(places[fixed], return_inverse=True)
+    places = places.copy()
+    places[fixed] = -1 - which.reshape(-1)
+    return places, np.clip(constants, operation.low, operation.high)
 
 
 def limits_codes(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> bool:
@@ -259,7 +274,7 @@ def _is_shared(operation: IntegerOperation, tensors: dict[str, CodeTensor]) -> b
     if not isinstance(operation, CodeMovement) or len(operation.inputs) != 1 or limits_codes(operation, tensors):
         return False
     source, result = tensors[operation.inputs[0]], tensors[operation.output]
-    moved = move_places(operation, tensors).reshape(-1)
+    moved = move_places(operation, tensors)[0].reshape(-1)
     if source.array.kind != result.array.kind or not np.array_equal(moved, np.arange(source.size)):
         return False
     if result.array.place is Place.OUTPUT:

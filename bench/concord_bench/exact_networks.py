@@ -1,0 +1,126 @@
+"""Quantised networks in C on codes on this machine: time of a sample, memory, and TFLite Micro if it is installed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.c.program import compiler
+from concord.derive.c_exact.program import Codes, ExactProgram
+from concord.integer import IntegerNetwork, load
+from concord.prove.exact import random_codes
+from concord_bench.c_networks import cpu_seconds, seconds_of_a_sample
+from concord_bench.results import Results
+from concord_bench.tasks import folder
+
+GROUP = "Quantised networks in C"
+#: Networks, and the data that they are quantised with.
+NETWORKS = {
+    "ic_resnet8": "ic_cifar10",
+    "kws_dscnn": "kws_mfcc_int8",
+    "vww_mobilenetv1_025": "vww_coco",
+    "sww_dscnn1d": "sww_logmel",
+}
+_SAMPLES, _FIRST, _TFLM_RUNS = 24, 4, 20
+_NOTE = (
+    "C of `concord derive --to c --exact`, quantised per channel by ONNX Runtime and compiled with `{compiler} -O3`; "
+    "times are processor time of one core. Random codes; the first ones are compared with `concord.integer`. TFLite "
+    "Micro is the PyPI package `tflite-micro` with its reference kernels and the int8 model of the same network."
+)
+
+
+def measure_exact_networks(results: Results, say: Callable[[str], None]) -> None:
+    """A row per network."""
+    data, command = folder(), compiler()
+    if data is None or command is None:
+        reason = "there is no C compiler" if command is None else "CONCORD_DATA does not name a folder with networks"
+        results.skip(GROUP, reason)
+        return
+    results.notes[GROUP] = _NOTE.format(compiler=Path(command).name)
+    for name, file in NETWORKS.items():
+        say(f"{name} in C on codes")
+        row = exact_row(quantised(data, name, file), command)
+        micro = tflite_micro_seconds(data / "models" / "tflite_int8" / f"{name}_int8.tflite")
+        results.row(GROUP, name, row | {"ms, TFLite Micro": "" if micro is None else f"{1e3 * micro:.3f}"})
+
+
+def exact_row(network: IntegerNetwork, command: str) -> dict[str, str]:
+    """Texts by column."""
+    rng, graph = np.random.default_rng(0), network.graph
+    with TemporaryDirectory() as name:
+        program = ExactProgram(graph, Path(name), [command], flags=False)
+        codes: dict[str, Codes] = {
+            port: random_codes(graph.schemes[tensor], (_FIRST, *program.shapes[port][1:]), rng)
+            for port, tensor in graph.inputs.items()
+        }
+        made, _ = program.run(codes)
+        want = network.run(codes)
+        same = all(np.array_equal(made[key], want[key]) for key in want)
+
+        def seconds(count: int) -> float:
+            some = {key: np.resize(x, (count, *x.shape[1:])) for key, x in codes.items()}
+            return cpu_seconds(lambda: program.run(some))
+
+        time_of_a_sample = seconds_of_a_sample(seconds)
+    return {
+        "ms per sample": f"{1e3 * time_of_a_sample:.3f}",
+        "RAM, bytes": f"{program.files.ram:,}",
+        "ROM, bytes": f"{program.files.rom:,}",
+        "same codes": "yes" if same else "NO",
+    }
+
+
+def quantised(data: Path, name: str, file: str) -> IntegerNetwork:
+    """A network of the data folder, quantised with its samples: activations to uint8, weights to int8 per channel."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    with np.load(data / "data" / f"{file}.npz") as arrays:
+        codes = arrays["x_calib" if "x_calib" in arrays else "x_train"][:_SAMPLES]
+        samples = ((codes.astype(np.float32) - arrays["zero_point"]) * arrays["scale"]).astype(np.float32)
+    model = data / "models" / f"{name}.onnx"
+
+    class Samples(CalibrationDataReader):  # type: ignore[misc]
+        rows: Iterator[NDArray[Any]] = iter(samples)
+
+        def get_next(self) -> dict[str, NDArray[Any]] | None:
+            row = next(self.rows, None)
+            return None if row is None else {_input_of(model): row[None]}
+
+    with TemporaryDirectory() as made:
+        target = Path(made) / f"{name}.onnx"
+        quantize_static(
+            model, target, Samples(), quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8, per_channel=True,
+        )  # fmt: skip
+        return load(target)
+
+
+def _input_of(model: Path) -> str:
+    import onnx
+
+    return str(onnx.load(model).graph.input[0].name)
+
+
+def tflite_micro_seconds(model: Path) -> float | None:
+    """Processor time of a sample on the interpreter of TFLite Micro, if it is installed and there is the model."""
+    try:
+        from tflite_micro.python.tflite_micro import runtime  # type: ignore[import-not-found]
+    except ImportError:
+        return None
+    if not model.exists():
+        return None
+    interpreter = runtime.Interpreter.from_file(str(model))
+    details = interpreter.get_input_details(0)
+    codes = np.random.default_rng(0).integers(-128, 128, details["shape"]).astype(details["dtype"])
+    interpreter.set_input(codes, 0)
+    interpreter.invoke()
+    begin = time.process_time()
+    for _ in range(_TFLM_RUNS):
+        interpreter.invoke()
+    return (time.process_time() - begin) / _TFLM_RUNS
