@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,11 +16,14 @@ from numpy.typing import NDArray
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
+from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser, codes_of_steps
 from concord.transfer import TransferTable
 
-#: Integers below this are exact in float64, in which BLAS multiplies them.
-_EXACT = 1 << 53
+#: Types that BLAS multiplies, and up to where integers are exact in them.
+_EXACT: dict[type[np.generic], int] = {np.float32: 1 << 24, np.float64: 1 << 53}
+
+#: Largest magnitude of a code of 16 bits.
+_LARGEST_CODE = 65535
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +119,8 @@ class WeightedWindows(WeightedSums):
     def _made(self, codes: Integers) -> Integers:
         """The codes of the result."""
         kernel = self.weight.shape[2:]
-        windows = windows_of(codes - self.zero_point, kernel, self.strides, self.dilations, self.pads, 0)
+        rows = (codes - self.zero_point).astype(_exact_type(self._channels(), 1, self.reach))
+        windows = windows_of(rows, kernel, self.strides, self.dilations, self.pads, 0)
         samples, channels, *places = windows.shape[: windows.ndim - self.weight.ndim + 2]
         rank = len(places)
         # [samples, groups, *places, inputs of a group, *kernel]
@@ -135,11 +140,16 @@ class IntegerConvolution(WeightedWindows, IntegerProduct):
         return self._made(codes[0])
 
 
-def _matmul(rows: Integers, weights: Integers, reach: int) -> Integers:
-    """The exact product of integers: in float64 where every sum is exact in it."""
-    if np.abs(weights).sum(axis=-2, dtype=np.int64).max(initial=0) * reach < _EXACT:
-        return np.asarray(np.matmul(rows.astype(np.float64), weights.astype(np.float64)).astype(np.int64))
-    return np.asarray(np.matmul(rows, weights))
+def _matmul(rows: NDArray[Any], weights: Integers, reach: int) -> Integers:
+    """The exact product of whole numbers."""
+    kind = _exact_type(weights, -2, reach)
+    return np.asarray(np.matmul(rows.astype(kind, copy=False), weights.astype(kind)).astype(np.int64, copy=False))
+
+
+def _exact_type(weights: Integers, axis: int, reach: int) -> type[np.generic]:
+    """The fastest type in which every sum of products is exact, in any order."""
+    bound = int(np.abs(weights).sum(axis=axis, dtype=np.int64).max(initial=0)) * reach
+    return next((kind for kind, end in _EXACT.items() if bound <= end), np.int64)
 
 
 def windows_of(
@@ -360,13 +370,35 @@ class CodeSum(IntegerOperation):
         (ratio_a, zero_a), (ratio_b, zero_b) = reversed(operands) if swapped else operands
         return _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
 
+    def on_grid(self, swapped: bool) -> GridSum | None:
+        """The same in integers; ``None`` if ratios and offset are so far apart that they do not fit."""
+        ratios = [Binary32.of(ratio) for ratio in self.ratios]
+        parts = [*(reversed(ratios) if swapped else ratios), self.offset(swapped)]
+        grid = min(int(part.exponent) for part in parts if part.mantissa)
+        a, b, c = (int(part.mantissa) << int(part.exponent) - grid if part.mantissa else 0 for part in parts)
+        fits = (a + b) * _LARGEST_CODE + abs(c) < 1 << 62
+        return GridSum(a, b, c, np.ldexp(np.float32(1), grid)) if fits else None
+
     def run(self, *codes: Integers) -> Integers:
-        operands = list(zip(codes, map(Binary32.of, self.ratios), strict=True))
-        if swapped := first_is_single(codes[0].shape, codes[1].shape):
-            operands.reverse()
-        (a, ratio_a), (b, ratio_b) = operands
+        swapped = first_is_single(codes[0].shape, codes[1].shape)
+        a, b = reversed(codes) if swapped else codes
+        if grid := self.on_grid(swapped):
+            inner = (b * grid.b + grid.c).astype(np.float32).astype(np.int64)
+            steps = np.rint((a * grid.a + inner).astype(np.float32) * grid.unit)
+            return codes_of_steps(steps, 0, self.low, self.high)
+        ratio_a, ratio_b = map(Binary32.of, reversed(self.ratios) if swapped else self.ratios)
         total = self.offset(swapped).plus_product(b, ratio_b).plus_product(a, ratio_a)
         return np.clip(total.integers(), self.low, self.high)
+
+
+@dataclass(frozen=True)
+class GridSum:
+    """``f32(a * x + f32(b * y + c)) * unit``, where products and sums of integers of 64 bits are exact."""
+
+    a: int
+    b: int
+    c: int
+    unit: np.float32
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

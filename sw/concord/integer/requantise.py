@@ -1,7 +1,8 @@
 """From accumulators to codes, and from accumulators of 32 bits as the integer kernels of ONNX Runtime do it.
 
 ``code = clamp(rne(float32(accumulator) * scale) + zero_point)``, where the product is one of binary32. The scale is
-that of what was added up, over that of the codes, and was rounded to binary32 as well.
+that of what was added up, over that of the codes, and was rounded to binary32 as well. NumPy computes the product, of
+which IEEE 754 defines every bit. :class:`concord.integer.float32.Binary32` is the same in integers, as C and RTL do it.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Requantisation(Requantiser):
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums)
-        product = Binary32.of_integers(sums) * _along(axis, self.scale, sums.ndim)
-        return np.clip(product.integers() + self.zero_point, self.low, self.high)
+        with np.errstate(over="ignore"):
+            steps = np.rint(sums.astype(np.float32) * _along(axis, self.scale, sums.ndim))
+        return codes_of_steps(steps, self.zero_point, self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +87,22 @@ class FloatRequantisation(Requantiser):
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums)
-        factor, term = (_along(axis, numbers, sums.ndim) for numbers in (self.factor, self.term))
+        factor, term = (Binary32.of(_along(axis, numbers, sums.ndim)) for numbers in (self.factor, self.term))
         steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
         return np.clip(steps.integers() + self.zero_point, self.low, self.high)
 
 
-def _along(axis: int, numbers: NDArray[np.float32], rank: int) -> Binary32:
+def codes_of_steps(steps: NDArray[np.float32], zero_point: int, low: int, high: int) -> Integers:
+    """Codes of whole numbers of steps, infinities among them."""
+    return np.clip(steps, low - zero_point, high - zero_point).astype(np.int64) + zero_point
+
+
+def _along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.float32]:
     """One number, or those of the channels along an axis."""
     shape = [1] * rank
     if numbers.size > 1:
         shape[axis] = -1
-    return Binary32.of(numbers.reshape(shape))
+    return numbers.reshape(shape)
 
 
 def check_sums(sums: Integers) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concord.integer.float32 import Binary32, bit_length, shifted_right
+from concord.integer.operations import CodeSum
 from concord.integer.requantise import Requantisation
 
 #: Accumulators at which rounding to 24 bits, or the sign, is decided.
@@ -88,3 +89,48 @@ def test_bits_and_shifts():
 def test_numbers_must_be_finite():
     with pytest.raises(ValueError, match="must be finite"):
         Binary32.of(np.float32([np.inf]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_codes_of_accumulators(seed):
+    """NumPy's binary32 and that in integers give the same codes, also where a product is in the middle between two."""
+    rng = np.random.default_rng(seed)
+    ends = [0, 1, -1, (1 << 24) + 1, -(1 << 24) - 1, (1 << 31) - 1, -(1 << 31)]
+    sums = np.concatenate([ends, rng.integers(-(1 << 31), 1 << 31, 3000), rng.integers(-9999, 9999, 3000)])
+    scales = np.float32([*np.exp(rng.uniform(-20, 1, 30)), 0.5, 0.25, 1.5, 1e-38, 1e-44, 3e38, 0.1])
+    halves = (rng.integers(-400, 400, 30) + 0.5) / scales[:30]  # products near the middle between two codes
+    sums = np.concatenate([sums, np.clip(np.rint(halves), -(1 << 31), (1 << 31) - 1).astype(np.int64)])
+    for scale in scales:
+        for zero, low, high in ((0, -128, 127), (3, 0, 255), (40000, 0, 65535)):
+            got = Requantisation(np.asarray(scale), zero, low, high).apply(sums, 0)
+            want = (Binary32.of_integers(sums) * Binary32.of(scale)).integers() + zero
+            assert np.array_equal(got, np.clip(want, low, high))
+
+
+def code_sum(ratios, zeros=(118, 131), zero_point=90):
+    return CodeSum(name="sum", inputs=("a", "b"), output="y", ratios=tuple(map(np.float32, ratios)), zeros=zeros,
+                   zero_point=zero_point, low=0, high=255)  # fmt: skip
+
+
+def test_sums_on_a_grid(monkeypatch):
+    """Sums in integers on a grid, and in binary32 made of integers."""
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (2, 40, 500))
+    made = []
+    for _ in range(40):
+        ratios = rng.integers(1, 9, 2) / 4 + rng.integers(-9, 10, 2) * 2.0**-24
+        made.append(code_sum(ratios * np.exp2(rng.integers(-6, 3, 2)), tuple(map(int, rng.integers(0, 256, 2)))))
+    assert all(one.on_grid(swapped) for one in made for swapped in (False, True))
+    for shapes in (slice(None), slice(None, 1)):  # the operands change places for a single number of a row
+        got = [one.run(a[:, shapes], b) for one in made]
+        with monkeypatch.context() as patch:
+            patch.setattr(CodeSum, "on_grid", lambda self, swapped: None)
+            assert all(np.array_equal(one.run(a[:, shapes], b), codes) for one, codes in zip(made, got, strict=True))
+
+
+def test_sums_of_scales_far_apart():
+    """They do not fit a grid, and are added up all the same."""
+    one = code_sum((2.0**-26, 1.0), (0, 0), 3)
+    assert one.on_grid(False) is None
+    codes = np.arange(256)[None]
+    assert np.array_equal(one.run(codes, codes), np.clip(codes + 3, 0, 255))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
-from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
+from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import ConcatMove, PadMove, TransposeMove
 from concord.integer.operations import (
@@ -216,21 +216,13 @@ class ArrayLowering:
 
     def _sum(self, operation: CodeSum, codes: list[Array], swapped: bool) -> Array:
         """``fma(a, ratio_a, fma(b, ratio_b, offset))`` on a common grid, where products and sums are exact integers."""
-        writer, (first, second) = self.writer, (1, 0) if swapped else (0, 1)
-        offset, ratios = operation.offset(swapped), [Binary32.of(ratio) for ratio in operation.ratios]
-        terms = [(int(part.mantissa), int(part.exponent)) for part in (ratios[first], ratios[second], offset)]
-        (a, a_exponent), (b, b_exponent), (c, c_exponent) = terms
-        grid = min(exponent for mantissa, exponent in terms if mantissa)
-        reach = [self._reach(name, 0) for name in operation.inputs]
-        a, b, c = a << a_exponent - grid, b << b_exponent - grid if b else 0, c << c_exponent - grid if c else 0
-        if (a * reach[first] + b * reach[second] + abs(c)).bit_length() > _EXACT_BITS:
-            raise ValueError(
-                f"{operation.name} must have scales that are less than about 2**{_EXACT_BITS - 2 * MANTISSA_BITS} apart"
-            )
-        inner = writer.add(writer.multiply(codes[second], writer.integers(b, "ratio")), writer.integers(c, "offset"))
+        writer, (a, b), grid = self.writer, reversed(codes) if swapped else codes, operation.on_grid(swapped)
+        if grid is None:
+            raise ValueError(f"{operation.name} must have operands whose scales are less than about 2**20 apart")
+        inner = writer.add(writer.multiply(b, writer.integers(grid.b, "ratio")), writer.integers(grid.c, "offset"))
         rounded = writer.to_integers(writer.to_numbers(inner))
-        outer = writer.add(writer.multiply(codes[first], writer.integers(a, "ratio")), rounded)
-        unit = writer.numbers(np.ldexp(np.float32(1), grid), "unit")
+        outer = writer.add(writer.multiply(a, writer.integers(grid.a, "ratio")), rounded)
+        unit = writer.numbers(grid.unit, "unit")
         return writer.to_codes(writer.multiply(writer.to_numbers(outer), unit), 0, operation.low, operation.high)
 
     @_lowered.register

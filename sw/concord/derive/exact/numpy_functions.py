@@ -63,7 +63,7 @@ def in_32_bits(sums):
 
 def matrix_product(x, weight):
     """Sums of products of integers; the type of the weight is one in which they are exact."""
-    return (x.astype(weight.dtype) @ weight).astype(np.int64)
+    return (x.astype(weight.dtype, copy=False) @ weight).astype(np.int64)
 
 
 def windows(x, kernel, strides, dilations, pads, fill=0):
@@ -84,7 +84,7 @@ def elements_of_windows(x, kernel, strides, dilations, pads):
 def convolution(x, weight, strides, dilations, pads, groups):
     """Sums of products of windows with weight[channels, inputs of a group, *kernel]."""
     kernel = weight.shape[2:]
-    parts = windows(x, kernel, strides, dilations, pads)
+    parts = windows(x.astype(weight.dtype), kernel, strides, dilations, pads)
     samples, channels, *places = parts.shape[: 2 + len(kernel)]
     rows = np.moveaxis(parts.reshape(samples, groups, channels // groups, *parts.shape[2:]), 2, 2 + len(places))
     rows = rows.reshape(samples, groups, np.prod(places, dtype=int), -1)

@@ -86,7 +86,7 @@ def elements_of_windows(x, kernel, strides, dilations, pads):
 def convolution(x, weight, strides, dilations, pads, groups):
     """Sums of products of windows with weight[channels, inputs of a group, *kernel]."""
     kernel = weight.shape[2:]
-    parts = windows(x, kernel, strides, dilations, pads)
+    parts = windows(x.to(weight.dtype), kernel, strides, dilations, pads)
     samples, channels, *places = parts.shape[: 2 + len(kernel)]
     rows = parts.reshape(samples, groups, channels // groups, *parts.shape[2:]).movedim(2, 2 + len(places))
     rows = rows.reshape(samples, groups, int(np.prod(places)), -1)
