@@ -50,8 +50,8 @@ def utilisation(report: dict[str, Any], family: Family) -> dict[str, dict[str, f
 
 def packed(log: str, family: Family) -> dict[str, tuple[int, int]]:
     """Used and available resources from nextpnr's log; empty before it has packed the design."""
-    found = {name: (int(used), int(of)) for name, used, of in re.findall(r"\t *(\w+): *(\d+)/ *(\d+) ", log)}
-    return {name: found[key] for name, key in family.resources.items() if key in found}
+    counts = {name: (int(used), int(of)) for name, used, of in re.findall(r"\t *(\w+): *(\d+)/ *(\d+) ", log)}
+    return {name: counts[key] for name, key in family.resources.items() if key in counts}
 
 
 def fullness(used: int, available: int, family: Family, smaller: str) -> str:
