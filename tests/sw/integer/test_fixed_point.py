@@ -16,8 +16,8 @@ from concord.integer.tflite.fixed_point import (
     high_product,
     reciprocals,
 )
-from concord.integer.tflite.reading import multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from support.frameworks import missing
 
 HALF = Fraction(1, 2)
 ENDS = (-(1 << 31), (1 << 31) - 1)
@@ -70,6 +70,10 @@ def test_multipliers_are_the_nearest():
 
 
 def test_multipliers_at_the_ends():
+    if missing("tflite"):
+        pytest.skip(missing("tflite"))
+    from concord.integer.tflite.reading import multiplier_of
+
     nothing = FixedPointMultiplier.of([0.0, 2.0**-33])
     assert nothing.multiplier.tolist() == nothing.shift.tolist() == [0, 0]
     for real in (-0.5, 2.0**30, math.nan, math.inf):
