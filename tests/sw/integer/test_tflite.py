@@ -277,3 +277,9 @@ def test_the_command_compiles_it(tmp_path, floats):
     (tmp_path / "net.tflite").write_bytes(small_network())
     code, output = run("compile", tmp_path / "net.tflite", "--exact", "--outputs", "y")
     assert code == 1 and "must be given without --outputs" in output
+
+
+def test_other_languages_are_refused(tmp_path):
+    (tmp_path / "net.tflite").write_bytes(small_network())
+    code, output = run("derive", tmp_path / "net.tflite", "--exact", "--to", "c", "-o", tmp_path / "net.c")
+    assert code == 1 and "must have operations with a form in C, not ChannelsLastConvolution 'tensor2'" in output

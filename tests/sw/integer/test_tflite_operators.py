@@ -109,6 +109,25 @@ def test_convolutions_in_depth(seed, dtype, padding, strides, dilations, size, a
     assert draw.compared(y) == (3 * size[0] * size[1] * 8, 0)
 
 
+@pytest.mark.parametrize("dtype", BYTES)
+def test_scales_of_convolutions(seed, dtype):
+    """Sums in the middle between two codes, where it counts whether a product of scales was rounded to binary32."""
+    draw = Draw(seed, dtype)
+    x_scale, w_scale, channels = np.float32([0.0123, 0.0171, 0.0217][seed]), np.float32(0.0456), 250
+    y_scale = float(np.float32(x_scale * w_scale * 2**19))
+    zero = int(draw.ends.min)
+    x, y = (
+        draw.input(1, 1, 1, 1, scale=float(x_scale), zero=zero),
+        draw.output(1, 1, 1, channels, scale=y_scale, zero=zero),
+    )
+    draw.values[0][:] = zero
+    w = draw.net.constant(np.ones((channels, 1, 1, 1), dtype), scale=w_scale)
+    middles = (np.arange(channels) + 0.5) * y_scale / (float(x_scale) * float(w_scale))
+    bias = draw.net.constant(np.rint(middles).astype(np.int32), scale=float(x_scale * w_scale))
+    draw.net.op("CONV_2D", [x, w, bias], y, "Conv2DOptions", **window_options(VALID, (1, 1), (1, 1), NONE))
+    assert draw.compared(y) == (channels, 0)
+
+
 def test_convolutions_in_groups(seed):
     draw = Draw(seed, np.int8)
     x, y = draw.input(3, 5, 5, 6), draw.output(3, 5, 5, 4, **draw.scheme(20))

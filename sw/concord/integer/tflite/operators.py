@@ -59,6 +59,8 @@ def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Intege
     zero = int(tensor.zeros[0])
     if tensor.zeros.any() and (tensor.scales.size > 1 or operator.name != "FULLY_CONNECTED") and kind == "INT8":
         raise Refusal("weight must have zero points of 0", "quantise it symmetrically")
+    if not np.iinfo(data.dtype).min <= zero <= np.iinfo(data.dtype).max:
+        raise Refusal(f"zero point of the weight must be one of its codes, not {zero}")
     return offsets_of(data, zero), tensor.scales.astype(np.float64)
 
 
