@@ -10,8 +10,8 @@ reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
 tflite
     TensorFlow Lite files to an integer graph.
-tables, composing
-    Functions of codes, and one table for several in a row.
+tables, composing, pairs
+    Functions of codes, one table for several in a row, and tables with two indices.
 network
     Loaded networks.
 records, folder

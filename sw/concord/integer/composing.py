@@ -33,10 +33,10 @@ def _merged(graph: IntegerGraph) -> IntegerGraph:
             before = makers.get(source)
             if before is not None and len(users[source]) == 1 and source not in outputs:
                 operations.remove(before)
-                operation = replace(operation, inputs=before.inputs, table=_table_after(before.table, operation.table))
+                operation = replace(operation, inputs=before.inputs, table=table_after(before.table, operation.table))
             makers[operation.output] = operation
         operations.append(operation)
-    return _with(graph, operations, {})
+    return graph.with_operations(operations)
 
 
 def _without_idle(graph: IntegerGraph) -> IntegerGraph:
@@ -49,23 +49,10 @@ def _without_idle(graph: IntegerGraph) -> IntegerGraph:
             names[operation.output] = inputs[0]
         else:
             operations.append(replace(operation, inputs=inputs))
-    return _with(graph, operations, names)
+    return graph.with_operations(operations, names)
 
 
-def _with(graph: IntegerGraph, operations: list[IntegerOperation], names: dict[str, str]) -> IntegerGraph:
-    """The graph with other operations; ``names`` are tensors that have become others."""
-    tensors = {*graph.inputs.values(), *(operation.output for operation in operations)}
-    aliases = {name: names.get(tensor, tensor) for name, tensor in (graph.aliases | names).items()}
-    return replace(
-        graph,
-        schemes={name: scheme for name, scheme in graph.schemes.items() if name in tensors},
-        outputs={name: names.get(tensor, tensor) for name, tensor in graph.outputs.items()},
-        operations=operations,
-        aliases={name: tensor for name, tensor in aliases.items() if tensor in tensors},
-    )
-
-
-def _table_after(first: TransferTable, second: TransferTable) -> TransferTable:
+def table_after(first: TransferTable, second: TransferTable) -> TransferTable:
     """One table for two; between their operators stands the rounding to the codes in the middle."""
     middle = second.source
     operators = (*first.operators, _rounding(middle), *second.operators)

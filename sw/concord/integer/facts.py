@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
-from concord.integer.operations import CodeTable
+from concord.integer.operations import TableOperation
 from concord.integer.records import RecordWriter
 from concord.transfer import UniformAffine
 
@@ -109,7 +109,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
         writer = RecordWriter(lambda table: "")
         writer.record(operation)
         output, scheme = operation.output, graph.schemes[operation.output]
-        table = network.tables.sites[output].table if isinstance(operation, CodeTable) else None
+        table = network.tables.sites[output].table if isinstance(operation, TableOperation) else None
         used = _used(codes[output], scheme) if output in codes else None
         kind, nbytes = type(operation).__name__, sum(array.nbytes for array in writer.arrays)
         return OperationFacts(operation.name, kind, output, scheme_text(scheme), nbytes, table, used)

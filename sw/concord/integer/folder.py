@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from concord.image.container import FileKind, read_file, write_file
 from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
-from concord.integer.operations import CodeTable
+from concord.integer.operations import TableOperation
 from concord.integer.records import RecordReader, RecordWriter
 from concord.transfer import TransferSet, UniformAffine
 from concord.transfer.records import target_of, target_record
@@ -53,7 +53,7 @@ def save_network(network: IntegerNetwork, folder: str | Path) -> None:
         If it cannot be written; a network that was there is unchanged.
     """
     graph = network.graph
-    sites = {id(part.table): part.output for part in graph.operations if isinstance(part, CodeTable)}
+    sites = {id(part.table): part.output for part in graph.operations if isinstance(part, TableOperation)}
     writer = RecordWriter(lambda table: sites[id(table)])
     header = {
         "name": graph.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from concord.integer.float32 import Integers
 from concord.transfer import UniformAffine
@@ -66,6 +66,21 @@ class IntegerGraph:
     def tensor(self, name: str) -> str:
         """The tensor that a name stands for."""
         return self.aliases.get(name, name)
+
+    def with_operations(
+        self, operations: list[IntegerOperation], names: Mapping[str, str] | None = None
+    ) -> IntegerGraph:
+        """The graph with other operations; ``names`` are tensors that have become others."""
+        others = dict(names or {})
+        tensors = {*self.inputs.values(), *(operation.output for operation in operations)}
+        aliases = {name: others.get(tensor, tensor) for name, tensor in (self.aliases | others).items()}
+        return replace(
+            self,
+            schemes={name: scheme for name, scheme in self.schemes.items() if name in tensors},
+            outputs={name: others.get(tensor, tensor) for name, tensor in self.outputs.items()},
+            operations=operations,
+            aliases={name: tensor for name, tensor in aliases.items() if tensor in tensors},
+        )
 
     def compute(
         self, codes: Mapping[str, Integers], seen: Callable[[str, Integers], None] = lambda name, codes: None

@@ -14,7 +14,8 @@ from concord.integer.composing import composed
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import import_integer_graph
-from concord.integer.operations import CodeTable, WeightedSums
+from concord.integer.operations import CodePairTable, TableOperation, WeightedSums
+from concord.integer.pairs import OF_PAIRS, PAIR_BYTES, with_pair_tables
 from concord.integer.requantise import codes_of_floats
 from concord.transfer import TransferSet, UniformAffine
 from concord.utils.foreign import require_tflite, tflite_contents
@@ -108,6 +109,11 @@ class IntegerNetwork:
         products = sum(isinstance(operation, WeightedSums) for operation in self.graph.operations)
         lines = [f"{self.graph.name}: {len(self.graph.operations)} operations, {products} of them products"]
         lines.append(f"tables: {self.tables.report()}")
+        pairs = [operation for operation in self.graph.operations if isinstance(operation, CodePairTable)]
+        computed = sum(isinstance(operation, OF_PAIRS) for operation in self.graph.operations)
+        if pairs or computed:
+            total = f"{len(pairs)} of {len(pairs) + computed} operations of two tensors are tables"
+            lines.append(f"{total}, which pay up to {PAIR_BYTES} bytes more than those that they take the place of")
         for product in self._wide_products:
             bits = product.requantisation.largest_sum.bit_length() + 1
             lines.append(f"{product.name}: accumulators may reach {product.largest_sum}, beyond {bits} bits")
@@ -137,8 +143,8 @@ def load(
     outputs : sequence of str, optional
         Tensors of the model at which the network ends; those of the model if it is left out.
     compose : bool
-        Make one table of several in a row, and leave out those that change nothing. Results are the same; without it,
-        every tensor of codes of the model is computed.
+        Make one table of several in a row, and of operations of two tensors of few bits, and leave out those that
+        change nothing. Results are the same; without it, every tensor of codes of the model is computed.
 
     Raises
     ------
@@ -149,9 +155,9 @@ def load(
     """
     graph = _tflite_graph(model, outputs) or import_integer_graph(model, outputs)
     if compose:
-        graph = composed(graph)
+        graph = composed(with_pair_tables(composed(graph)))
     tables = TransferSet()
     for operation in graph.operations:
-        if isinstance(operation, CodeTable):
+        if isinstance(operation, TableOperation):
             tables.add(operation.output, operation.table)
     return IntegerNetwork(graph, tables)

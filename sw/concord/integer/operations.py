@@ -453,13 +453,38 @@ class CodeConstant(IntegerOperation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeTable(IntegerOperation):
-    """A point-wise function, looked up."""
+class TableOperation(IntegerOperation):
+    """What looks up in a table."""
 
     table: TransferTable
 
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeTable(TableOperation):
+    """A point-wise function, looked up."""
+
     def run(self, *codes: Integers) -> Integers:
         return self.table.apply(codes[0]).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodePairTable(TableOperation):
+    """A function of two codes, looked up by ``(a - lows[0]) * count + (b - lows[1])``; operands may be broadcast.
+
+    Parameters
+    ----------
+    lows : pair of int
+        Least codes of the operands.
+    count : int
+        Number of codes of the second one.
+    """
+
+    lows: tuple[int, int]
+    count: int
+
+    def run(self, *codes: Integers) -> Integers:
+        a, b = (part - low for part, low in zip(codes, self.lows, strict=True))
+        return self.table.apply(a * self.count + b).astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

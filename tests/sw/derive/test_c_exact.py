@@ -14,9 +14,10 @@ from concord import integer
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
-from concord.integer.graph import IntegerOperation
-from concord.integer.moves import NoMove
-from concord.integer.operations import CodeMovement, CodeSum, IntegerMatMul
+from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.moves import NoMove, PadMove
+from concord.integer.operations import CodeMovement, CodePairTable, CodeSum, IntegerMatMul
+from concord.integer.pairs import with_pair_tables
 from concord.integer.requantise import Requantisation, codes_of_floats
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
@@ -302,3 +303,21 @@ def changed(codes, flags):
     for array in codes.values():
         array.reshape(len(array), -1)[:, 0] ^= 1
     return codes, 0 * flags
+
+
+@every_way
+def test_pads_and_tables_of_pairs(command, options, tmp_path):
+    """Padding is no element of the source; both operands of the sum have 4 bits, and one is broadcast."""
+    schemes = dict.fromkeys("abcy", UniformAffine(4, 0.5, 3, CodeRange.UNSIGNED))
+    ends = {"low": 0, "high": 15}
+    ratios, zeros = (np.float32(1), np.float32(0.5)), (3, 3)
+    pad = CodeMovement(name="pad", inputs=("a",), output="c", move=PadMove(((0, 0), (1, 2), (0, 1)), 9), **ends)
+    total = CodeSum(name="sum", inputs=("c", "b"), output="y", ratios=ratios, zeros=zeros, zero_point=3, **ends)
+    shapes = {"a": (None, 3, 4), "b": (None, 6, 1)}
+    plain = IntegerGraph("net", schemes, {"a": "a", "b": "b"}, {"y": "y", "c": "c"}, [pad, total], {}, shapes)
+    graph = with_pair_tables(plain)
+    assert [type(operation) for operation in graph.operations] == [CodeMovement, CodePairTable]
+    rng = np.random.default_rng(2)
+    x = {name: rng.integers(0, 16, (20, *shape[1:])) for name, shape in shapes.items()}
+    assert all(np.array_equal(codes, expected(graph, x)[name]) for name, codes in expected(plain, x).items())
+    assert compare(graph, x, tmp_path, command, options) == 20 * 30 * 2

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.pointwise import write_difference, write_movement, write_product, write_sum, write_table
+from concord.derive.c_exact.pointwise import (
+    write_difference,
+    write_movement,
+    write_pair_table,
+    write_product,
+    write_sum,
+    write_table,
+)
 from concord.derive.c_exact.pools import write_average, write_maximum, write_mean, write_softmax
 from concord.derive.c_exact.products import write_convolution, write_matmul
 from concord.integer.graph import IntegerGraph
@@ -17,6 +24,7 @@ from concord.integer.operations import (
     CodeMaximum,
     CodeMean,
     CodeMovement,
+    CodePairTable,
     CodeProduct,
     CodeSoftmax,
     CodeSum,
@@ -32,6 +40,7 @@ _WRITERS: dict[type, Callable[[ExactFunction, Any], None]] = {
     CodeMaximum: write_maximum,
     CodeMean: write_mean,
     CodeMovement: write_movement,
+    CodePairTable: write_pair_table,
     CodeProduct: write_product,
     CodeSoftmax: write_softmax,
     CodeSum: write_sum,

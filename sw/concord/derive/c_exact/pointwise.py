@@ -15,7 +15,15 @@ from concord.derive.c_exact.places import CommonLoops, minus
 from concord.derive.c_exact.rounding import SHIFTS, binary32_literal
 from concord.derive.c_exact.tensors import CodeTensor, kind_of, limits_codes, move_places
 from concord.integer.float32 import Binary32
-from concord.integer.operations import CodeDifference, CodeMovement, CodeProduct, CodeSum, CodeTable, first_is_single
+from concord.integer.operations import (
+    CodeDifference,
+    CodeMovement,
+    CodePairTable,
+    CodeProduct,
+    CodeSum,
+    CodeTable,
+    first_is_single,
+)
 
 #: Bits of the magnitude of an exact sum.
 _SUM_BITS = 62
@@ -35,6 +43,15 @@ def write_table(function: ExactFunction, operation: CodeTable) -> None:
     loops = _loops([source], result)
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(f"{loops.element(1, 'y')} = {name}[{minus(loops.element(0, 'x0'), low)}];")
+
+
+def write_pair_table(function: ExactFunction, operation: CodePairTable) -> None:
+    """A look-up with two indices."""
+    name = function.table(operation.table.entries, kind_of(function.result.scheme), "table")
+    loops = _loops(function.sources, function.result)
+    a, b = _offsets(loops, operation.lows)
+    with function.lines.loops(loops.variables, loops.sizes):
+        function.lines.add(f"{loops.element(2, 'y')} = {name}[{a} * {operation.count} + {b}];")
 
 
 def write_sum(function: ExactFunction, operation: CodeSum) -> None:

@@ -20,6 +20,7 @@ from concord.integer.operations import (
     CodeMaximum,
     CodeMean,
     CodeMovement,
+    CodePairTable,
     CodeProduct,
     CodeSoftmax,
     CodeSum,
@@ -30,7 +31,7 @@ from concord.integer.operations import (
 from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
-POINTWISE = (CodeTable, CodeSum, CodeDifference, CodeProduct)
+POINTWISE = (CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct)
 #: Operations that read all channels at a place together.
 _WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
 

@@ -21,6 +21,7 @@ from concord.integer.operations import (
     CodeMaximum,
     CodeMean,
     CodeMovement,
+    CodePairTable,
     CodeProduct,
     CodeSoftmax,
     CodeSum,
@@ -242,6 +243,13 @@ class ArrayLowering:
     @_lowered.register
     def _(self, operation: CodeTable, codes: list[Array]) -> Array:
         return self.writer.look_up(operation.table.entries, codes[0], operation.table.source.low, "table")
+
+    @_lowered.register
+    def _(self, operation: CodePairTable, codes: list[Array]) -> Array:
+        writer = self.writer
+        a, b = (self._offset(part, low) for part, low in zip(codes, operation.lows, strict=True))
+        index = writer.add(writer.multiply(a, writer.integers(operation.count, "count")), b)
+        return writer.look_up(operation.table.entries, index, 0, "table")
 
     @_lowered.register
     def _(self, operation: CodeMovement, codes: list[Array]) -> Array:

@@ -21,7 +21,7 @@ from concord.derive.exact.onnx_writer import _digits, _fits
 from concord.derive.exact.python_file import _in_exact_type
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeDifference, IntegerMatMul
+from concord.integer.operations import CodeDifference, CodePairTable, IntegerMatMul
 from concord.integer.requantise import FloatRequantisation
 from concord.transfer import CodeRange, UniformAffine
 from support.integer_draws import Draw
@@ -342,6 +342,24 @@ def test_parts_pads_and_repeated_elements(library, tmp_path):
     network = integer.load(proto)
     assert network.run({"x": x})["y"].shape == (3, 3, 8, 3)
     assert different(network, library, tmp_path, {"x": x}) == 0 == different(network, library, tmp_path, {"x": x[:1]})
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
+def test_tables_of_pairs(op, library, tmp_path):
+    """Operands of 4 bits, and a row that is broadcast."""
+    nodes = [
+        *pair("x", "a"),
+        *pair("r", "b"),
+        node(op, ["a", "b"], ["c"]),
+        *pair("c", "y"),
+    ]
+    proto = model(nodes, {"x": ["N", 3, 5], "r": ["N", 1, 5]}, ("y",), {"s": np.float32(0.1)}, opset=21)
+    proto.graph.initializer.append(onnx.helper.make_tensor("z", onnx.TensorProto.UINT4, [], [5]))
+    rng = np.random.default_rng(0)
+    x = {"x": np.float32(rng.normal(0, 0.5, (40, 3, 5))), "r": np.float32(rng.normal(0, 0.5, (40, 1, 5)))}
+    network = integer.load(proto)
+    assert [type(operation) for operation in network.graph.operations] == [CodePairTable]
+    assert different(network, library, tmp_path, x) == 0
 
 
 def test_an_accumulator_that_overflows_is_an_error(library, tmp_path):
