@@ -264,6 +264,16 @@ def test_the_command(tmp_path):
     assert code == 1 and "output must be a file like net.c" in output
 
 
+@pytest.mark.parametrize("name", ["", "x0", "weight", "é*/ sums"])
+def test_names_of_layers(name, tmp_path):
+    """None, those of variables, and what ends a comment."""
+    for kind, make in GRAPHS.items():
+        draw = make(3, WIDTHS["up to 16 bits"])
+        draw.graph.operations[:] = [replace(operation, name=name) for operation in draw.graph.operations]
+        (folder := tmp_path / kind).mkdir()
+        compare(draw.graph, draw.samples(2), folder, options=("-O0",))
+
+
 def test_a_copy_of_an_input(tmp_path):
     draw = GraphDraw(3)
     x = draw.input((5,))
