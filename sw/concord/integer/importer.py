@@ -37,6 +37,10 @@ class UnquantisedModel(ValueError):
         super().__init__(f"{name} cannot be executed in integers:" + "".join(f"\n  {reason}" for reason in reasons))
 
 
+#: Bits of the largest ratio of scales of the blocks of a channel.
+_BLOCK_BITS = 16
+
+
 def quantize(ctx: Reading, node: OnnxNode) -> None:
     """QuantizeLinear: codes of an input, or of what stands in front."""
     x, output = node.input(0), node.outputs[0]
@@ -81,19 +85,42 @@ def dequantize(ctx: Reading, node: OnnxNode) -> None:
 
 def _constant_codes(ctx: Reading, node: OnnxNode) -> ConstantCodes:
     """Constants less their zero points."""
-    if node.attrs.get("block_size", 0):
-        raise Refusal("weights must have one scale or one per channel, not one per block", "quantise per channel")
     codes = ctx.constants[node.input(0)]
     if not codes.dtype.name.removeprefix("u").startswith("int"):
         raise Refusal(f"codes must be integers, not {codes.dtype}", "quantise to int8")
     scale = ctx.constant(node.input(1), "scale")
     zero = ctx.zero_point(node, 2, scale)
+    if block := int(node.attrs.get("block_size", 0)):
+        return _codes_of_blocks(codes.astype(np.int64), scale, zero, int(node.attrs.get("axis", 1)), block)
     axis = int(node.attrs.get("axis", 1)) if scale.size > 1 else None
     shape = [-1 if k == (axis or 0) % max(codes.ndim, 1) else 1 for k in range(codes.ndim)] if scale.size > 1 else []
     bits = int(codes.dtype.name.lstrip("uint"))
     scheme = ctx.scheme(node, 1, codes.dtype.name) if axis is None and bits <= MAX_BITS else None
     offsets = codes.astype(np.int64) - zero.reshape(shape)
     return ConstantCodes(offsets, scale.astype(np.float32).reshape(-1), axis, scheme)
+
+
+def _codes_of_blocks(
+    codes: NDArray[np.int64], scale: NDArray[Any], zero: NDArray[np.int64], axis: int, block: int
+) -> ConstantCodes:
+    """A matrix with a scale for each block of a channel: whole multiples of the smallest one become part of it."""
+    remedy = "quantise per channel, or compile it for the NPU, which folds such weights"
+    blocks = [-(-size // block) if k == axis % 2 else size for k, size in enumerate(codes.shape)]
+    if codes.ndim != 2 or list(scale.shape) != blocks or zero.shape != scale.shape:
+        reason = f"weights must be a matrix with a scale for each block of {block}"
+        raise Refusal(f"{reason}, not of shapes {list(codes.shape)} and {list(scale.shape)}", remedy)
+    scales, place = scale.astype(np.float32), [slice(None)] * 2
+    place[axis] = slice(codes.shape[axis])
+    least = scales.min(axis=axis, keepdims=True)
+    if not (np.isfinite(scales).all() and least.min() > 0):
+        raise Refusal("scales of blocks must be positive and finite", remedy)
+    factors = scales.astype(np.float64) / least
+    if not np.array_equal(factors, np.rint(factors)):
+        raise Refusal("scales of blocks must be whole multiples of the smallest one of their channel", remedy)
+    if factors.max() >= 1 << _BLOCK_BITS:
+        raise Refusal(f"scales of the blocks of a channel must differ by less than 2**{_BLOCK_BITS}", remedy)
+    offsets, multiples = (np.repeat(numbers, block, axis)[tuple(place)] for numbers in (zero, factors.astype(np.int64)))
+    return ConstantCodes((codes - offsets) * multiples, least.reshape(-1), 1 - axis if least.size > 1 else None, None)
 
 
 _QUANTISERS: dict[str, Operator] = {"QuantizeLinear": quantize, "DequantizeLinear": dequantize}
