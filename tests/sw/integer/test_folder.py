@@ -239,6 +239,16 @@ def test_every_move_and_requantisation_comes_back():
             assert same(reader.value(writer.record(value)), value)
 
 
+@pytest.mark.parametrize("values, size", [((-128, 127), 1), ((-129, 0), 2), ((0, 128), 2), ((-(1 << 15), 0), 2),
+                                          ((-(1 << 15) - 1, 0), 4), ((0, 1 << 15), 4), ((-(1 << 31) - 1, 0), 8),
+                                          ((), 1)])  # fmt: skip
+def test_integers_are_as_narrow_as_their_values(values, size):
+    writer = RecordWriter(lambda table: "")
+    record = writer.record(np.array(values, dtype=np.int64))
+    made = RecordReader(writer.arrays, {}.__getitem__).value(record)
+    assert writer.arrays[0].itemsize == size and made.dtype == np.int64 and made.tolist() == [*values]
+
+
 @pytest.mark.parametrize("value", [0.5, {"a": 1}, [1], np.zeros(2), b"a", Symmetric, lambda: 1])
 def test_what_no_record_can_hold_is_refused(value):
     with pytest.raises(TypeError, match="must be"):
