@@ -33,6 +33,7 @@ from concord.integer.operations import (
     powers_of_softmax,
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
+from concord.spec.formats import Rounding
 
 #: Bits of an integer that sums are exact in.
 _EXACT_BITS = 62
@@ -44,7 +45,7 @@ def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     ValueError
-        If a size of an input is open.
+        If a size of an input is open, or an input is not rounded to the nearest even code, as files do it.
     """
     start: dict[str, Integers] = {}
     for name, tensor in graph.inputs.items():
@@ -52,6 +53,8 @@ def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
         if any(size is None for size in sizes):
             raise ValueError(f"{name} must have a size in every dimension but that of the samples, not {list(sizes)}")
         scheme = graph.schemes[tensor]
+        if scheme.rounding is not Rounding.NEAREST_EVEN:
+            raise ValueError(f"{name} must be rounded to the nearest even code, not as {scheme.rounding.name} does it")
         start[tensor] = np.full((1, *(size or 0 for size in sizes)), scheme.zero, dtype=np.int64)
     shapes: dict[str, tuple[int, ...]] = {}
     graph.compute(start, lambda name, codes: shapes.__setitem__(name, codes.shape))

@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isabstract
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from concord.derive.exact.onnx_writer import _digits, _fits
 from concord.derive.exact.python_file import _in_exact_type
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeDifference, CodePairTable, IntegerMatMul
+from concord.integer.moves import NoMove
+from concord.integer.operations import CodeDifference, CodeMovement, CodePairTable, IntegerMatMul
 from concord.integer.requantise import FloatRequantisation
+from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 from support.integer_draws import Draw
 from support.integer_nets import SHAPE, quantised, small_network
@@ -393,6 +395,15 @@ def test_an_open_size_is_refused():
     nodes += pair("y", "c")
     network = integer.load(scheme_pairs(*nodes, inputs={"x": ["N", 1, "length"]}, outputs=("c",)))
     with pytest.raises(ValueError, match="x must have a size in every dimension"):
+        to_onnx(network)
+
+
+def test_another_rounding_is_refused():
+    """A file would give other codes to floats in the middle between two."""
+    network = by_hand(CodeMovement(name="same", inputs=("a",), output="y", move=NoMove(), low=0, high=255), (4,))
+    scheme = network.graph.schemes["a"]
+    network.graph.schemes["a"] = replace(scheme, rounding=Rounding.NEAREST_AWAY)
+    with pytest.raises(ValueError, match="a must be rounded to the nearest even code, not as NEAREST_AWAY does it"):
         to_onnx(network)
 
 
