@@ -41,6 +41,15 @@ def onnxruntime_results(proto, inputs):
     return session.run(None, {name: value.astype(np.float32) for name, value in inputs.items()})
 
 
+def exact_sums(unsigned):
+    """Options of a session whose kernels for uint8 do not saturate sums of two products, as they do without VNNI."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if unsigned:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return options
+
+
 def samples(graph, count=3, seed=0):
     """Random inputs by name."""
     rng = np.random.default_rng(seed)
