@@ -91,6 +91,18 @@ class ArrayWriter(ABC):
         """The nearest integers to numbers, of two the even one, plus the zero point, limited to ``low`` .. ``high``."""
 
     @abstractmethod
+    def to_codes_by_binary64(self, a: Array, scale: NDArray[np.float64], zero_point: int, low: int, high: int) -> Array:
+        """``round(float64(a * scale)) + zero_point`` of integers, halves away from zero, limited."""
+
+    @abstractmethod
+    def shifted_right(self, a: Array, bits: int | Integers) -> Array:
+        """``floor(a / 2**bits)`` of integers below 2**62 in magnitude, by 0 to 62 bits, or an array of those."""
+
+    @abstractmethod
+    def quotient(self, a: Array, b: Array) -> Array:
+        """``floor(a / b)`` of integers that are not negative, by positive ones."""
+
+    @abstractmethod
     def limited(self, a: Array, low: int, high: int) -> Array:
         """Integers limited to ``low`` .. ``high``."""
 

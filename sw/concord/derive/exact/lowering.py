@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import singledispatchmethod
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.derive.exact.arrays import Array, WindowPlaces
+from concord.derive.exact.fixed_point import FIXED_POINT_RULES
+from concord.derive.exact.parts import LoweringParts
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import ConcatMove, PadMove, TransposeMove
@@ -33,7 +34,6 @@ from concord.integer.operations import (
     powers_of_softmax,
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
-from concord.spec.formats import Rounding
 
 #: Bits of an integer that sums are exact in.
 _EXACT_BITS = 62
@@ -45,7 +45,7 @@ def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     ValueError
-        If a size of an input is open, or an input is not rounded to the nearest even code, as files do it.
+        If a size of an input is open.
     """
     start: dict[str, Integers] = {}
     for name, tensor in graph.inputs.items():
@@ -53,29 +53,14 @@ def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
         if any(size is None for size in sizes):
             raise ValueError(f"{name} must have a size in every dimension but that of the samples, not {list(sizes)}")
         scheme = graph.schemes[tensor]
-        if scheme.rounding is not Rounding.NEAREST_EVEN:
-            raise ValueError(f"{name} must be rounded to the nearest even code, not as {scheme.rounding.name} does it")
         start[tensor] = np.full((1, *(size or 0 for size in sizes)), scheme.zero, dtype=np.int64)
     shapes: dict[str, tuple[int, ...]] = {}
     graph.compute(start, lambda name, codes: shapes.__setitem__(name, codes.shape))
     return shapes
 
 
-@dataclass(frozen=True)
-class ArrayLowering:
-    """Writes operations of a graph.
-
-    Parameters
-    ----------
-    writer : ArrayWriter
-    graph : IntegerGraph
-    shapes : dict of str to tuple
-        Of all tensors, with one sample.
-    """
-
-    writer: ArrayWriter
-    graph: IntegerGraph
-    shapes: Mapping[str, tuple[int, ...]]
+class ArrayLowering(LoweringParts):
+    """Writes operations of a graph."""
 
     def write(self, operation: IntegerOperation, codes: list[Array]) -> Array:
         """The codes of an operation.
@@ -89,27 +74,22 @@ class ArrayLowering:
 
     @singledispatchmethod
     def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
-        kind = type(operation).__name__
-        raise ValueError(f"{operation.name} must be an operation that is written on arrays, not a {kind}")
+        rule = FIXED_POINT_RULES.get(type(operation))
+        if rule is None:
+            kind = type(operation).__name__
+            raise ValueError(f"{operation.name} must be an operation that is written on arrays, not a {kind}")
+        return rule(self, operation, codes)
 
     @_lowered.register
     def _(self, operation: IntegerMatMul, codes: list[Array]) -> Array:
-        rows = self._offset(codes[0], operation.zero_point)
-        sums = self.writer.matrix_product(rows, operation.weight, operation.reach)
-        return self._product(operation, sums, (-1,))
+        return self._product(operation, self.rows(operation, codes[0]), (-1,))
 
     @_lowered.register
     def _(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
-        rows = self._offset(codes[0], operation.zero_point)
-        kernel = operation.weight.shape[2:]
-        window = WindowPlaces(kernel, operation.strides, operation.dilations, operation.pads)
-        sums = self.writer.convolution(rows, operation.weight, window, operation.groups, operation.reach)
-        return self._product(operation, sums, (-1, *[1] * len(kernel)))
+        return self._product(operation, self.windows(operation, codes[0]), (-1, *[1] * (operation.weight.ndim - 2)))
 
     def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
-        """Bias, and codes of accumulators; ``channels`` is the shape of what each channel has."""
-        if operation.bias.any():
-            sums = self.writer.add(sums, self.writer.integers(operation.bias.reshape(channels), "bias"))
+        """Codes of accumulators; ``channels`` is the shape of what each channel has."""
         if operation.largest_sums.max() > ACCUMULATOR[1]:
             sums = self.writer.in_32_bits(sums)
         return self._requantised(sums, operation.requantisation, channels)
@@ -128,10 +108,6 @@ class ArrayLowering:
             numbers = self.writer.multiply(numbers, constant(how.scale, "scale"))
         return self.writer.to_codes(numbers, how.zero_point, how.low, how.high)
 
-    def _offset(self, codes: Array, zero_point: int) -> Array:
-        """Codes less their zero point."""
-        return self.writer.subtract(codes, self.writer.integers(zero_point, "zero")) if zero_point else codes
-
     def _plus_zero(self, numbers: Array, zero_point: int) -> Array:
         """Numbers plus the zero point, which is a step of its own and is rounded."""
         return self.writer.add(numbers, self.writer.numbers(zero_point, "zero")) if zero_point else numbers
@@ -147,15 +123,11 @@ class ArrayLowering:
 
     def _mean(self, operation: CodeMean, codes: list[Array]) -> Array:
         shape = self.shapes[operation.inputs[0]]
-        sums = self.writer.total(self._offset(codes[0], operation.zero_point), range(2, len(shape)))
-        bound = prod(shape[2:]) * self._reach(operation.inputs[0], operation.zero_point)
+        sums = self.writer.total(self.offset(codes[0], operation.zero_point), range(2, len(shape)))
+        bound = prod(shape[2:]) * self.reach(operation.inputs[0], operation.zero_point)
         if bound > ACCUMULATOR[1]:
             sums = self.writer.in_32_bits(sums)
         return self._requantised(sums, operation.requantisation(prod(shape[2:])), ())
-
-    def _reach(self, tensor: str, zero_point: int) -> int:
-        scheme = self.graph.schemes[tensor]
-        return max(scheme.high - zero_point, zero_point - scheme.low)
 
     @_lowered.register
     def _(self, operation: CodeAverage, codes: list[Array]) -> Array:
@@ -164,7 +136,7 @@ class ArrayLowering:
             return self._mean(operation, codes)
         writer = self.writer
         window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
-        windows = writer.windows(self._offset(codes[0], operation.zero_point), window, shape[2:])
+        windows = writer.windows(self.offset(codes[0], operation.zero_point), window, shape[2:])
         numbers = writer.multiply(writer.to_numbers(windows), writer.numbers(operation.scale, "scale"))
         total = writer.reshape(writer.added_up(numbers), self.shapes[operation.output][1:])
         steps = writer.divide(total, writer.numbers(operation.counts(shape), "count"))
@@ -181,21 +153,18 @@ class ArrayLowering:
         if operation.flattened:
             rows, size = writer.reshape(codes[0], (*shape[1:axis], prod(shape[axis:]))), prod(shape[axis:])
         else:
-            rows, size = self._transposed(codes[0], order), shape[axis]
+            rows, size = self.transposed(codes[0], order), shape[axis]
         index = writer.subtract(rows, writer.greatest(rows))
         own = writer.look_up(powers_of_softmax(operation.scale, size), index, -255, "powers")
         scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
         made = writer.to_codes(
             writer.divide(scaled, writer.added_up(own)), operation.zero_point, operation.low, operation.high
         )
-        return writer.reshape(made, shape[1:]) if operation.flattened else self._transposed(made, back)
-
-    def _transposed(self, a: Array, axes: list[int]) -> Array:
-        return a if axes == list(range(len(axes))) else self.writer.transpose(a, axes)
+        return writer.reshape(made, shape[1:]) if operation.flattened else self.transposed(made, back)
 
     @_lowered.register
     def _(self, operation: CodeProduct, codes: list[Array]) -> Array:
-        a, b = (self._offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
+        a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
         product = self.writer.to_numbers(self.writer.multiply(a, b))
         scaled = self.writer.multiply(product, self.writer.numbers(operation.ratio, "ratio"))
         return self.writer.to_codes(self._plus_zero(scaled, operation.zero_point), 0, operation.low, operation.high)
@@ -233,7 +202,7 @@ class ArrayLowering:
     def _(self, operation: CodeDifference, codes: list[Array]) -> Array:
         writer = self.writer
         a, b = (
-            writer.multiply(writer.to_numbers(self._offset(part, zero)), writer.numbers(scale, "scale"))
+            writer.multiply(writer.to_numbers(self.offset(part, zero)), writer.numbers(scale, "scale"))
             for part, zero, scale in zip(codes, operation.zeros, operation.scales, strict=True)
         )
         steps = writer.divide(writer.subtract(a, b), writer.numbers(operation.step, "step"))
@@ -250,7 +219,7 @@ class ArrayLowering:
     @_lowered.register
     def _(self, operation: CodePairTable, codes: list[Array]) -> Array:
         writer = self.writer
-        a, b = (self._offset(part, low) for part, low in zip(codes, operation.lows, strict=True))
+        a, b = (self.offset(part, low) for part, low in zip(codes, operation.lows, strict=True))
         index = writer.add(writer.multiply(a, writer.integers(operation.count, "count")), b)
         return writer.look_up(operation.table.entries, index, 0, "table")
 

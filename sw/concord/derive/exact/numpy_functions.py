@@ -40,7 +40,19 @@ def to_codes(x, zero_point, low, high):
     return np.clip(np.rint(x), low - zero_point, high - zero_point).astype(np.int64) + zero_point
 
 
-def quantised(x, scale, zero_point, low, high):
+def nearest_away(x):
+    """The nearest integers to binary64 numbers, halves away from zero."""
+    whole = np.trunc(x)
+    return whole + np.where(np.abs(x - whole) >= 0.5, np.sign(x), 0)
+
+
+def to_codes_by_binary64(sums, scale, zero_point, low, high):
+    """Codes of integers times numbers of binary64, halves away from zero."""
+    steps = nearest_away(sums.astype(np.float64) * scale)
+    return np.clip(steps, low - zero_point, high - zero_point).astype(np.int64) + zero_point
+
+
+def quantised(x, scale, zero_point, low, high, away):
     """Codes of an input: integers are codes already."""
     x = np.asarray(x)
     if x.dtype.kind in "iu":
@@ -51,7 +63,8 @@ def quantised(x, scale, zero_point, low, high):
     if np.isnan(x).any():
         raise ValueError("inputs must be numbers, not NaN")
     with np.errstate(over="ignore"):
-        return to_codes(x / np.float32(scale), zero_point, low, high)
+        steps = x / np.float32(scale)
+    return to_codes(nearest_away(steps.astype(np.float64)) if away else steps, zero_point, low, high)
 
 
 def in_32_bits(sums):

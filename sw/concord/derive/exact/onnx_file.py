@@ -18,6 +18,7 @@ from concord.derive.exact.arrays import Array
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.exact.onnx_writer import OnnxWriter
 from concord.integer.network import IntegerNetwork
+from concord.spec.formats import Rounding
 from concord.utils.files import write_bytes
 
 
@@ -46,7 +47,11 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     for name, tensor in graph.inputs.items():
         scheme, begin = graph.schemes[tensor], len(writer.nodes)
         steps = arrays.divide(Array(name, real=True), arrays.numbers(scheme.scale, "scale"))
-        values[tensor] = arrays.to_codes(steps, scheme.zero, scheme.low, scheme.high)
+        if scheme.rounding is Rounding.NEAREST_AWAY:
+            doubles = Array(writer.node("Cast", [steps.text], to=onnx.TensorProto.DOUBLE))
+            values[tensor] = arrays.codes_of_doubles(doubles, scheme.zero, scheme.low, scheme.high)
+        else:
+            values[tensor] = arrays.to_codes(steps, scheme.zero, scheme.low, scheme.high)
         layers.append((f"codes of {name}", begin, len(writer.nodes)))
     for operation in graph.operations:
         begin = len(writer.nodes)

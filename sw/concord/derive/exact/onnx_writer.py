@@ -66,6 +66,31 @@ class OnnxWriter(ArrayWriter):
         codes = self.to_integers(steps)
         return self.add(codes, self.integers(zero_point, "zero")) if zero_point else codes
 
+    def to_codes_by_binary64(self, a: Array, scale: NDArray[np.float64], zero_point: int, low: int, high: int) -> Array:
+        doubles = self._node("Cast", a.text, to=TensorProto.DOUBLE)
+        product = self._node("Mul", doubles.text, self.writer.constant(scale, np.float64, "scale"))
+        return self.codes_of_doubles(product, zero_point, low, high)
+
+    def codes_of_doubles(self, a: Array, zero_point: int, low: int, high: int) -> Array:
+        """The nearest integers to DOUBLE numbers, halves away from zero, plus the zero point, limited."""
+        size = self._node("Abs", a.text)
+        whole = self._node("Floor", size.text)
+        rest = self._node("Sub", size.text, whole.text)
+        half = self._node("GreaterOrEqual", rest.text, self.writer.constant(0.5, np.float64, "half"))
+        nearest = self._node("Add", whole.text, self._node("Cast", half.text, to=TensorProto.DOUBLE).text)
+        steps = self._node("Mul", nearest.text, self._node("Sign", a.text).text)
+        ends = [self.writer.constant(end - zero_point, np.float64, "end") for end in (low, high)]
+        codes = self.to_integers(self._node("Clip", steps.text, *ends))
+        return self.add(codes, self.integers(zero_point, "zero")) if zero_point else codes
+
+    def shifted_right(self, a: Array, bits: int | Integers) -> Array:
+        unit = self.integers(np.int64(1) << np.asarray(bits, dtype=np.int64), "unit")
+        low = self._node("Mod", a.text, unit.text)
+        return self.quotient(self.subtract(a, low), unit)
+
+    def quotient(self, a: Array, b: Array) -> Array:
+        return self._node("Div", a.text, b.text)
+
     def limited(self, a: Array, low: int, high: int) -> Array:
         return self._node("Clip", a.text, *(self.writer.constant(end, np.int64, "end") for end in (low, high)))
 
@@ -108,7 +133,7 @@ class OnnxWriter(ArrayWriter):
         while reach >> shift >= 1 << bits:
             unit = self.integers(1 << bits, "unit")
             low = self._node("Mod", a.text, unit.text)
-            a = self._node("Div", self.subtract(a, low).text, unit.text)
+            a = self.quotient(self.subtract(a, low), unit)
             made.append((self._cast(low.text, real=True).text, shift))
             shift += bits
         return [*made, (self._cast(a.text, real=True).text, shift)]

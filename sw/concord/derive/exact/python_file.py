@@ -19,6 +19,7 @@ from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
 from concord.integer.float32 import Integers
 from concord.integer.network import IntegerNetwork
+from concord.spec.formats import Rounding
 
 _DOCSTRING = '''"""{name}, a quantised network, executed on its codes: sums of 32 bits, and tables.
 
@@ -106,6 +107,17 @@ class PythonWriter(ArrayWriter):
 
     def to_codes(self, a: Array, zero_point: int, low: int, high: int) -> Array:
         return self._line(f"to_codes({a.text}, {zero_point}, {low}, {high})")
+
+    def to_codes_by_binary64(self, a: Array, scale: NDArray[np.float64], zero_point: int, low: int, high: int) -> Array:
+        return self._line(
+            f"to_codes_by_binary64({a.text}, {self._constant(scale, 'scale')}, {zero_point}, {low}, {high})"
+        )
+
+    def shifted_right(self, a: Array, bits: int | Integers) -> Array:
+        return self._line(f"{a.text} >> {self.integers(bits, 'shift').text}")
+
+    def quotient(self, a: Array, b: Array) -> Array:
+        return self._line(f"{a.text} // {b.text}")
 
     def limited(self, a: Array, low: int, high: int) -> Array:
         return self._line(f"limited({a.text}, {low}, {high})")
@@ -245,14 +257,16 @@ def _tables(network: IntegerNetwork, shapes: dict[str, tuple[int, ...]]) -> str:
     graph, inputs, outputs = network.graph, [], []
     for name, tensor in graph.inputs.items():
         scheme = graph.schemes[tensor]
-        facts = (shapes[tensor][1:], float(scheme.scale), scheme.zero, scheme.low, scheme.high)
+        away = scheme.rounding is Rounding.NEAREST_AWAY
+        facts = (shapes[tensor][1:], float(scheme.scale), scheme.zero, scheme.low, scheme.high, away)
         inputs.append(f"    {name!r}: {facts},")
     for name, tensor in graph.outputs.items():
         outputs.append(f"    {name!r}: {np.dtype(graph.schemes[tensor].dtype).name!r},")
         scheme = graph.schemes[tensor]
         outputs[-1] += f"  # (code - {scheme.zero}) * {float(scheme.scale)!r}"
     return "\n".join([
-        "#: Shape of a sample, scale, zero point, least and greatest code of every input.", "INPUTS = {", *inputs, "}",
+        "#: Shape of a sample, scale, zero point, least and greatest code of every input, and whether floats in the",
+        "#: middle between two codes are rounded away from zero, else to the even one.", "INPUTS = {", *inputs, "}",
         "#: Types of the codes of every output.", "OUTPUTS = {", *outputs, "}",
     ])  # fmt: skip
 

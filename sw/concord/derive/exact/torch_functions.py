@@ -42,7 +42,19 @@ def to_codes(x, zero_point, low, high):
     return x.round().clamp(low - zero_point, high - zero_point).to(torch.int64) + zero_point
 
 
-def quantised(x, scale, zero_point, low, high):
+def nearest_away(x):
+    """The nearest integers to binary64 numbers, halves away from zero."""
+    whole = x.trunc()
+    return whole + torch.where((x - whole).abs() >= 0.5, x.sign(), 0.0)
+
+
+def to_codes_by_binary64(sums, scale, zero_point, low, high):
+    """Codes of integers times numbers of binary64, halves away from zero."""
+    steps = nearest_away(sums.to(torch.float64) * scale)
+    return steps.clamp(low - zero_point, high - zero_point).to(torch.int64) + zero_point
+
+
+def quantised(x, scale, zero_point, low, high, away):
     """Codes of an input: integers are codes already."""
     x = x if torch.is_tensor(x) else torch.as_tensor(np.array(x))
     if not x.is_floating_point():
@@ -52,7 +64,8 @@ def quantised(x, scale, zero_point, low, high):
     x = x.to(torch.float32)
     if x.isnan().any():
         raise ValueError("inputs must be numbers, not NaN")
-    return to_codes(x / numbers(scale), zero_point, low, high)
+    steps = x / numbers(scale)
+    return to_codes(nearest_away(steps.to(torch.float64)) if away else steps, zero_point, low, high)
 
 
 def in_32_bits(sums):

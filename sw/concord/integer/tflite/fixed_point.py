@@ -77,10 +77,15 @@ class FixedPointMultiplier:
         """
         if values.size and not (-WIDE <= values.min() and values.max() <= WIDE):
             raise OverflowError(f"accumulators must fit 48 bits, not be in {values.min()}..{values.max()}")
+        factor, down = self.reduced
+        return np.asarray((values * factor + (np.int64(1) << down - 1)) >> down)
+
+    @property
+    def reduced(self) -> tuple[Integers, Integers]:
+        """The upper 15 bits of the multiplier, and by how many bits a product with them is moved down."""
         lower = 31 - _WIDE_MULTIPLIER_BITS
-        reduced = np.minimum((self.multiplier + (1 << lower - 1)) >> lower, (1 << _WIDE_MULTIPLIER_BITS) - 1)
-        down = _WIDE_MULTIPLIER_BITS - self.shift
-        return np.asarray((values * reduced + (np.int64(1) << down - 1)) >> down)
+        factor = np.minimum((self.multiplier + (1 << lower - 1)) >> lower, (1 << _WIDE_MULTIPLIER_BITS) - 1)
+        return factor, _WIDE_MULTIPLIER_BITS - self.shift
 
 
 def checked(values: Integers) -> Integers:
@@ -132,7 +137,9 @@ def exponentials(numbers: Integers) -> Integers:
 
 
 #: 48/17 and -32/17 over 2**29, from which Newton's iteration begins.
-_NEWTON_START, _NEWTON_SLOPE = 1515870810, -1010580540
+NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
+#: Steps of it.
+NEWTON_STEPS = 3
 
 
 def reciprocals(values: Integers) -> tuple[Integers, Integers]:
@@ -146,8 +153,8 @@ def reciprocals(values: Integers) -> tuple[Integers, Integers]:
     exponent = bit_length(values)
     a = (values << 32 - exponent) - (1 << 31)  # value = (1 + a / 2**31) * 2**(exponent - 1)
     half = a + MOST + 1 >> 1  # (2 + a) / 2; a sum is positive, and rounded up
-    x = _NEWTON_START + high_product(half, np.asarray(_NEWTON_SLOPE))
-    for _ in range(3):
+    x = NEWTON_START + high_product(half, np.asarray(NEWTON_SLOPE))
+    for _ in range(NEWTON_STEPS):
         missing = (1 << 29) - high_product(half, x)
         x = x + _shifted_up(high_product(x, missing), 2)
     return _shifted_up(x, 1), exponent

@@ -13,7 +13,7 @@ from concord.integer.tflite.fixed_point import FixedPointMultiplier, checked, di
 from concord.integer.tflite.requantise import FixedPointRequantisation
 
 #: Bits in front of the point of a sum of powers.
-_SUM_BITS = 12
+SUM_BITS = 12
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,9 +80,13 @@ class ChannelsLastMaximum(IntegerOperation):
 class ChannelsLastAverage(ChannelsLastMaximum):
     """The mean of the codes of each window, halves away from zero, clamped; parameters as of the maximum."""
 
+    def counts(self, shape: tuple[int, ...]) -> Integers:
+        """Elements that each window has of a tensor of a shape ``[1, 1, *places]``."""
+        return np.asarray(self._windows(np.ones((1, *shape[1:-1], 1), dtype=np.int64), 0).sum(axis=-1))
+
     def run(self, *codes: Integers) -> Integers:
         sums = self._windows(codes[0], 0).sum(axis=-1)
-        count = self._windows(np.ones_like(codes[0][:1, ..., :1]), 0).sum(axis=-1)
+        count = self.counts(codes[0].shape)
         size = (np.abs(sums) + count // 2) // count
         return self._clamped(np.where(sums < 0, -size, size))
 
@@ -187,7 +191,7 @@ class FixedPointSoftmax(IntegerOperation):
 
     def run(self, *codes: Integers) -> Integers:
         own = self.powers[codes[0] - codes[0].max(axis=-1, keepdims=True) + len(self.powers) - 1]
-        sums = checked(divided(own, _SUM_BITS).sum(axis=-1, keepdims=True))
+        sums = checked(divided(own, SUM_BITS).sum(axis=-1, keepdims=True))
         mantissa, exponent = reciprocals(sums)
-        shares = divided(high_product(mantissa, own), exponent + _SUM_BITS - 1 - self.bits)
+        shares = divided(high_product(mantissa, own), exponent + SUM_BITS - 1 - self.bits)
         return np.clip(shares + self.low, self.low, self.high)

@@ -1,20 +1,18 @@
 """Files for NumPy, PyTorch and ONNX Runtime have all codes of quantised networks."""
 
-import importlib.util
-import re
 from dataclasses import dataclass, replace
 from inspect import isabstract
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
 from concord.cli.main import main
+from concord.derive.exact.fixed_point import FIXED_POINT_RULES
 from concord.derive.exact.lowering import ArrayLowering
 from concord.derive.exact.onnx_file import to_onnx
 from concord.derive.exact.onnx_writer import _digits, _fits
@@ -26,50 +24,12 @@ from concord.integer.operations import CodeDifference, CodeMovement, CodePairTab
 from concord.integer.requantise import FloatRequantisation
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
+from support.exact_files import LIBRARIES, different, run
 from support.integer_draws import Draw
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import info, ints, model, node
 from support.quantised_nets import CODES, QdqMaker
 from support.trained import DATA, needs_data
-
-LIBRARIES = ["numpy", "torch", "onnx"]
-
-
-def module(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
-def floats_of(network, inputs):
-    """The floats that the codes of inputs stand for: ONNX graphs read these."""
-    schemes = {name: network.graph.schemes[network.graph.inputs[name]] for name in inputs}
-    return {
-        name: codes if codes.dtype.kind == "f" else np.float32(codes.astype(int) - one.zero) * np.float32(one.scale)
-        for (name, codes), one in zip(inputs.items(), schemes.values(), strict=True)
-    }
-
-
-def run(network, library, folder, inputs):
-    """Codes of the outputs that a derived file gives."""
-    path = folder / f"{library}_net{EXACT_BACKENDS[library].suffix}"
-    EXACT_BACKENDS[library].write(network, path)
-    if library == "onnx":
-        session = onnxruntime.InferenceSession(path)
-        results = session.run(None, floats_of(network, inputs))
-        return dict(zip([item.name for item in session.get_outputs()], results, strict=True))
-    return {name: np.asarray(codes) for name, codes in module(path).run(inputs).items()}
-
-
-def different(network, library, folder, inputs):
-    """How many codes differ from those of the integer network."""
-    if library == "torch":
-        pytest.importorskip("torch")
-    want, got = network.run(inputs), run(network, library, folder, inputs)
-    assert [*got] == [*want]
-    assert all(got[key].dtype == want[key].dtype and got[key].shape == want[key].shape for key in want)
-    return sum(int(np.sum(got[key] != want[key])) for key in want)
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -210,7 +170,7 @@ def test_every_operation_is_written():
 
     rules = vars(ArrayLowering)["_lowered"].dispatcher
     kinds = {kind for kind in leaves(IntegerOperation) if not isabstract(kind)}
-    kinds = {kind for kind in kinds if re.match(r"concord\.integer\.(?!tflite)", kind.__module__)}
+    kinds = {kind for kind in kinds if kind.__module__.startswith("concord.")} - {*FIXED_POINT_RULES}
     assert {kind.__name__ for kind in kinds if rules.dispatch(kind) is rules.dispatch(IntegerOperation)} == set()
     with pytest.raises(ValueError, match="first must be an operation that is written on arrays, not a Wavelet"):
         to_onnx(by_hand(Wavelet(name="first", inputs=("a",), output="y"), (4,)))
@@ -398,13 +358,16 @@ def test_an_open_size_is_refused():
         to_onnx(network)
 
 
-def test_another_rounding_is_refused():
-    """A file would give other codes to floats in the middle between two."""
-    network = by_hand(CodeMovement(name="same", inputs=("a",), output="y", move=NoMove(), low=0, high=255), (4,))
-    scheme = network.graph.schemes["a"]
-    network.graph.schemes["a"] = replace(scheme, rounding=Rounding.NEAREST_AWAY)
-    with pytest.raises(ValueError, match="a must be rounded to the nearest even code, not as NEAREST_AWAY does it"):
-        to_onnx(network)
+@pytest.mark.parametrize("rounding", [Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY])
+def test_floats_in_the_middle_between_codes(rounding, library, tmp_path):
+    """Inputs are rounded as their scheme says, also where a half and the number beside it differ in the last bit."""
+    network = by_hand(CodeMovement(name="same", inputs=("a",), output="y", move=NoMove(), low=0, high=255), (9,))
+    network.graph.schemes["a"] = replace(network.graph.schemes["a"], rounding=rounding)
+    halves = np.float32(np.arange(-5, 12)[:, None] + 0.5)
+    x = np.concatenate([halves, np.nextafter(halves, np.float32(99)), np.nextafter(halves, np.float32(-99))])
+    x = np.float32(np.repeat(x, 9, axis=1))
+    x[:, 0], x[:, 1] = np.nextafter(np.float32(0.5), np.float32(0)), 1e30
+    assert different(network, library, tmp_path, {"a": x}) == 0
 
 
 def test_samples_that_mix_are_refused():
