@@ -13,17 +13,17 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser, codes_of_steps
 from concord.transfer import TransferTable
 
-#: Types that BLAS multiplies, and up to where integers are exact in them.
-_EXACT: dict[type[np.generic], int] = {np.float32: 1 << 24, np.float64: 1 << 53}
-
 #: Largest magnitude of a code of 16 bits.
 _LARGEST_CODE = 65535
+#: Bits of the integers that sums of two tensors are made of, and by which they may be moved down.
+_GRID_BITS = 62
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +119,7 @@ class WeightedWindows(WeightedSums):
     def _made(self, codes: Integers) -> Integers:
         """The codes of the result."""
         kernel = self.weight.shape[2:]
-        rows = (codes - self.zero_point).astype(_exact_type(self._channels(), 1, self.reach))
+        rows = (codes - self.zero_point).astype(exact_type(sum_bound(self._channels(), 1, self.reach)))
         windows = windows_of(rows, kernel, self.strides, self.dilations, self.pads, 0)
         samples, channels, *places = windows.shape[: windows.ndim - self.weight.ndim + 2]
         rank = len(places)
@@ -142,14 +142,8 @@ class IntegerConvolution(WeightedWindows, IntegerProduct):
 
 def _matmul(rows: NDArray[Any], weights: Integers, reach: int) -> Integers:
     """The exact product of whole numbers."""
-    kind = _exact_type(weights, -2, reach)
+    kind = exact_type(sum_bound(weights, -2, reach))
     return np.asarray(np.matmul(rows.astype(kind, copy=False), weights.astype(kind)).astype(np.int64, copy=False))
-
-
-def _exact_type(weights: Integers, axis: int, reach: int) -> type[np.generic]:
-    """The fastest type in which every sum of products is exact, in any order."""
-    bound = int(np.abs(weights).sum(axis=axis, dtype=np.int64).max(initial=0)) * reach
-    return next((kind for kind, end in _EXACT.items() if bound <= end), np.int64)
 
 
 def windows_of(
@@ -374,10 +368,11 @@ class CodeSum(IntegerOperation):
         """The same in integers; ``None`` if ratios and offset are so far apart that they do not fit."""
         ratios = [Binary32.of(ratio) for ratio in self.ratios]
         parts = [*(reversed(ratios) if swapped else ratios), self.offset(swapped)]
-        grid = min(int(part.exponent) for part in parts if part.mantissa)
-        a, b, c = (int(part.mantissa) << int(part.exponent) - grid if part.mantissa else 0 for part in parts)
-        fits = (a + b) * _LARGEST_CODE + abs(c) < 1 << 62
-        return GridSum(a, b, c, np.ldexp(np.float32(1), grid)) if fits else None
+        terms = [_without_zeros(int(part.mantissa), int(part.exponent)) for part in parts]
+        shift = max(1, *(-exponent for _, exponent in terms))
+        a, b, c = (mantissa << exponent + shift for mantissa, exponent in terms)
+        fits = shift <= _GRID_BITS and (a + b) * _LARGEST_CODE + abs(c) < 1 << _GRID_BITS - 1
+        return GridSum(a, b, c, shift) if fits else None
 
     def run(self, *codes: Integers) -> Integers:
         swapped = first_is_single(codes[0].shape, codes[1].shape)
@@ -393,12 +388,25 @@ class CodeSum(IntegerOperation):
 
 @dataclass(frozen=True)
 class GridSum:
-    """``f32(a * x + f32(b * y + c)) * unit``, where products and sums of integers of 64 bits are exact."""
+    """``f32(a * x + f32(b * y + c)) / 2**shift``, where products and sums of integers of 62 bits are exact."""
 
     a: int
     b: int
     c: int
-    unit: np.float32
+    shift: int
+
+    @property
+    def unit(self) -> np.float32:
+        """``2**-shift``."""
+        return np.float32(2.0**-self.shift)
+
+
+def _without_zeros(mantissa: int, exponent: int) -> tuple[int, int]:
+    """The same number with an odd mantissa; 0 has the exponent 0."""
+    if not mantissa:
+        return 0, 0
+    zeros = (mantissa & -mantissa).bit_length() - 1
+    return mantissa >> zeros, exponent + zeros
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -235,7 +235,9 @@ def test_what_is_refused():
     draw = GraphDraw(0)
     draw.table((3, 4))
     draw.graph.shapes["x0"] = (None, 3, None)
-    with pytest.raises(ValueError, match=r"input 'x0' must have fixed sizes in C .*, not \['any', 3, 'any'\]"):
+    with pytest.raises(
+        ValueError, match=r"input 'x0' must have fixed sizes behind the samples, not \['samples', 3, 'any'\]"
+    ):
         exact_files(draw.graph, "net")
     draw = GraphDraw(0)
     draw.average((2, 3, 3), (2, 2), pads=(2, 2, 0, 0), padding_counts=True)

@@ -130,7 +130,7 @@ def test_sums_on_a_grid(monkeypatch):
 
 def test_sums_of_scales_far_apart():
     """They do not fit a grid, and are added up all the same."""
-    one = code_sum((2.0**-26, 1.0), (0, 0), 3)
+    one = code_sum(((1 + 2.0**-23) * 2.0**-30, 1 + 2.0**-23), (0, 0), 3)
     assert one.on_grid(False) is None
     codes = np.arange(256)[None]
     assert np.array_equal(one.run(codes, codes), np.clip(codes + 3, 0, 255))

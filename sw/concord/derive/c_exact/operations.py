@@ -51,12 +51,16 @@ _WRITERS: dict[type, Callable[[ExactFunction, Any], None]] = {
 
 
 def check_operations(graph: IntegerGraph) -> None:
-    """``ValueError`` with all operations that have no form in C."""
-    known = {*_WRITERS, CodeConstant}
-    others = [f"{type(operation).__name__} {operation.name!r}" for operation in graph.operations]
-    refused = [text for text, operation in zip(others, graph.operations, strict=True) if type(operation) not in known]
+    """``ValueError`` with all kinds of operations that have no form in C, and the first of each."""
+    refused: dict[str, list[str]] = {}
+    for operation in graph.operations:
+        if type(operation) not in {*_WRITERS, CodeConstant}:
+            refused.setdefault(type(operation).__name__, []).append(operation.name)
     if refused:
-        raise ValueError(f"{graph.name} must have operations with a form in C, not {', '.join(refused)}")
+        kinds = [
+            f"{kind} {first!r}" + f" and {len(more)} more" * bool(more) for kind, (first, *more) in refused.items()
+        ]
+        raise ValueError(f"{graph.name} must have operations with a form in C, not {', '.join(kinds)}")
 
 
 def write_operation(function: ExactFunction) -> None:

@@ -12,7 +12,7 @@ from concord.derive.c.storage import CArray, View
 from concord.derive.c.views import runs
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus
-from concord.derive.c_exact.rounding import SHIFTS, binary32_literal
+from concord.derive.c_exact.rounding import binary32_literal
 from concord.derive.c_exact.tensors import CodeTensor, kind_of, limits_codes, move_places
 from concord.integer.float32 import Binary32
 from concord.integer.operations import (
@@ -24,9 +24,6 @@ from concord.integer.operations import (
     CodeTable,
     first_is_single,
 )
-
-#: Bits of the magnitude of an exact sum.
-_SUM_BITS = 62
 
 
 def _loops(tensors: Sequence[CodeTensor], result: CodeTensor) -> CommonLoops:
@@ -55,46 +52,29 @@ def write_pair_table(function: ExactFunction, operation: CodePairTable) -> None:
 
 
 def write_sum(function: ExactFunction, operation: CodeSum) -> None:
-    """Add: in one word of 64 bits where all terms have a place in it."""
+    """Add: in words of 64 bits where all terms have a place in them."""
     sources = function.sources
     swapped = first_is_single(sources[0].shape, sources[1].shape)
     order = (1, 0) if swapped else (0, 1)
-    first, second = (Binary32.of(operation.ratios[k]) for k in order)
-    offset = operation.offset(swapped)
     loops = _loops(sources, function.result)
     codes = [loops.element(k, f"x{k}") for k in order]
     rounding = function.rounding(0, operation.low, operation.high)  # the offset has the zero point
-    most = [max(abs(sources[k].scheme.low), abs(sources[k].scheme.high)) for k in order]
-    fixed = _fixed([first, second, offset], [*most, 1])
+    grid = operation.on_grid(swapped)
     with function.lines.loops(loops.variables, loops.sizes):
-        if fixed is None:
-            ratios, start = [binary32_literal(number) for number in (first, second)], binary32_literal(offset)
+        if grid is None:
+            ratios = [binary32_literal(Binary32.of(operation.ratios[k])) for k in order]
+            offset = binary32_literal(operation.offset(swapped))
             function.lines.add(
-                f"const binary32 inner = binary32_sum(binary32_times({ratios[1]}, {codes[1]}), {start});",
+                f"const binary32 inner = binary32_sum(binary32_times({ratios[1]}, {codes[1]}), {offset});",
                 f"const binary32 total = binary32_sum(binary32_times({ratios[0]}, {codes[0]}), inner);",
                 f"{loops.element(2, 'y')} = {rounding.of_binary32('total')};",
             )
         else:
-            shift, (a, b, c) = fixed
             function.lines.add(
-                f"const int64_t inner = with_24_bits({codes[1]} * INT64_C({b}) + INT64_C({c}));",
-                f"const int64_t total = {codes[0]} * INT64_C({a}) + inner;",
-                f"{loops.element(2, 'y')} = {rounding.of_product('total', str(shift))};",
+                f"const int64_t inner = with_24_bits({codes[1]} * INT64_C({grid.b}) + INT64_C({grid.c}));",
+                f"const int64_t total = {codes[0]} * INT64_C({grid.a}) + inner;",
+                f"{loops.element(2, 'y')} = {rounding.of_product('total', str(grid.shift))};",
             )
-
-
-def _fixed(numbers: Sequence[Binary32], factors: Sequence[int]) -> tuple[int, list[int]] | None:
-    """A shift, and numbers as integers times 2**-shift; ``None`` if their sum, each times a factor, is too large."""
-    mantissas, exponents = [], []
-    for number in numbers:
-        mantissa, exponent = int(number.mantissa), int(number.exponent)
-        zeros = (mantissa & -mantissa).bit_length() - 1 if mantissa else 0
-        mantissas.append(mantissa >> zeros)
-        exponents.append(exponent + zeros if mantissa else 0)
-    shift = max(SHIFTS[0], *(-exponent for exponent in exponents))
-    values = [mantissa << (exponent + shift) for mantissa, exponent in zip(mantissas, exponents, strict=True)]
-    total = sum(abs(value) * factor for value, factor in zip(values, factors, strict=True))
-    return (shift, values) if shift <= SHIFTS[1] and 2 * total < 1 << _SUM_BITS else None
 
 
 def _offsets(loops: CommonLoops, zeros: Sequence[int]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concord.integer.exact_sums import EXACT_UP_TO
 from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
 from concord.integer.requantise import ACCUMULATOR
 
@@ -14,8 +15,6 @@ from concord.integer.requantise import ACCUMULATOR
 SHIFTS = (1, 62)
 #: Bits that significands may have beyond those of binary32, so that all of a layer have the same shift.
 _SPARE_BITS = 6
-#: Magnitudes up to this are the same in binary32.
-_EXACT = 1 << MANTISSA_BITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ class SumRange:
 
     def in_binary32(self, total: str) -> str:
         """A sum of 32 bits as binary32 has it, in 64 bits."""
-        return f"(int64_t){total}" if self.bound <= _EXACT else f"with_24_bits({total})"
+        return f"(int64_t){total}" if self.bound <= EXACT_UP_TO[np.float32] else f"with_24_bits({total})"
 
 
 def binary32_literal(number: Binary32) -> str:

@@ -26,8 +26,8 @@ from concord.integer.operations import (
     CodeSum,
     CodeTable,
     IntegerConvolution,
-    IntegerProduct,
 )
+from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
@@ -196,21 +196,12 @@ def _with_own_outputs(graph: IntegerGraph) -> IntegerGraph:
 
 
 def _shapes(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
-    """Shapes of all tensors for one sample: those that come of codes of 0."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    """Shapes of all tensors for one run: of one sample, or of as many as the model has."""
+    inputs = {}
     for name, tensor in graph.inputs.items():
-        sample = [1 if size is None else size for size in graph.shapes[name][:1]]
-        rest = graph.shapes[name][1:]
-        if None in rest:
-            sizes = ["any" if size is None else size for size in graph.shapes[name]]
-            raise ValueError(f"input {name!r} must have fixed sizes in C behind the samples, not {sizes}")
-        shapes[tensor] = (*sample, *(size for size in rest if size is not None))
-    for operation in graph.operations:
-        own = operation.zero_point if isinstance(operation, IntegerProduct) else None
-        zeros = [graph.schemes[name].zero if own is None else own for name in operation.inputs]
-        codes = [np.full(shapes[name], zero) for name, zero in zip(operation.inputs, zeros, strict=True)]
-        shapes[operation.output] = operation.run(*codes).shape
-    return shapes
+        samples = [1 if size is None else size for size in graph.shapes[name][:1]]
+        inputs[tensor] = (*samples, *fixed_sizes(graph, name))
+    return shapes_behind(graph, inputs)
 
 
 def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> set[str]:

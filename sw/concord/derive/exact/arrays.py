@@ -167,8 +167,3 @@ class ArrayWriter(ABC):
     @abstractmethod
     def for_one_sample(self, single: Array, several: Array) -> Array:
         """``single`` if there is one sample, else ``several``."""
-
-
-def sum_bound(weight: Integers, axes: int | tuple[int, ...], reach: int) -> int:
-    """The greatest magnitude that a sum of products can have, whatever its terms of up to ``reach`` are."""
-    return int(np.abs(weight).sum(axis=axes, dtype=np.int64).max(initial=0)) * reach

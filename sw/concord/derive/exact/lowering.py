@@ -34,9 +34,7 @@ from concord.integer.operations import (
     powers_of_softmax,
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
-
-#: Bits of an integer that sums are exact in.
-_EXACT_BITS = 62
+from concord.integer.shapes import fixed_sizes, shapes_behind
 
 
 def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
@@ -47,16 +45,7 @@ def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
     ValueError
         If a size of an input is open.
     """
-    start: dict[str, Integers] = {}
-    for name, tensor in graph.inputs.items():
-        sizes = graph.shapes[name][1:]
-        if any(size is None for size in sizes):
-            raise ValueError(f"{name} must have a size in every dimension but that of the samples, not {list(sizes)}")
-        scheme = graph.schemes[tensor]
-        start[tensor] = np.full((1, *(size or 0 for size in sizes)), scheme.zero, dtype=np.int64)
-    shapes: dict[str, tuple[int, ...]] = {}
-    graph.compute(start, lambda name, codes: shapes.__setitem__(name, codes.shape))
-    return shapes
+    return shapes_behind(graph, {tensor: (1, *fixed_sizes(graph, name)) for name, tensor in graph.inputs.items()})
 
 
 class ArrayLowering(LoweringParts):

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces, sum_bound
+from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.integer.exact_sums import EXACT_UP_TO, sum_bound
 from concord.integer.float32 import MANTISSA_BITS, Integers
 
-#: Sums below this are exact in FLOAT, in any order.
-_EXACT = 1 << MANTISSA_BITS
 #: Bits of a code of 16 bits less its zero point.
 _MOST_BITS = 17
 
@@ -216,4 +215,4 @@ def _digits(weight: Integers, bits: int) -> list[tuple[Integers, int]]:
 def _fits(weight: Integers, axes: int | tuple[int, ...], reach: int, bits: tuple[int, int]) -> bool:
     """Whether FLOAT holds every sum of digits of ``bits[0]`` and ``bits[1]`` bits exactly."""
     largest = min(reach, 1 << bits[0])
-    return all(sum_bound(digits, axes, largest) < _EXACT for digits, _ in _digits(weight, bits[1]))
+    return all(sum_bound(digits, axes, largest) <= EXACT_UP_TO[np.float32] for digits, _ in _digits(weight, bits[1]))

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.function_texts import defined, text_behind
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces, sum_bound
+from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
+from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Integers
 from concord.integer.network import IntegerNetwork
 from concord.spec.formats import Rounding
@@ -126,12 +127,12 @@ class PythonWriter(ArrayWriter):
         return self._line(f"in_32_bits({a.text})")
 
     def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:
-        weights = self._constant(_in_exact_type(weight, sum_bound(weight, 0, reach)), "weight")
+        weights = self._constant(weight.astype(exact_type(sum_bound(weight, 0, reach))), "weight")
         return self._line(f"matrix_product({a.text}, {weights})")
 
     def convolution(self, a: Array, weight: Integers, window: WindowPlaces, groups: int, reach: int) -> Array:
         bound = sum_bound(weight, tuple(range(1, weight.ndim)), reach)
-        weights = self._constant(_in_exact_type(weight, bound), "weight")
+        weights = self._constant(weight.astype(exact_type(bound)), "weight")
         steps = f"{window.strides}, {window.dilations}, {window.pads}"
         return self._line(f"convolution({a.text}, {weights}, {steps}, {groups})")
 
@@ -174,14 +175,6 @@ class PythonWriter(ArrayWriter):
 
 def _arguments(window: WindowPlaces) -> str:
     return f"{window.kernel}, {window.strides}, {window.dilations}, {window.pads}"
-
-
-def _in_exact_type(weight: Integers, bound: int) -> NDArray[Any]:
-    """Weights in the fastest type in which sums of that magnitude are exact."""
-    for kind in (np.float32, np.float64):
-        if bound <= 1 << np.finfo(kind).nmant + 1:
-            return weight.astype(kind)
-    return weight
 
 
 def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[str, bytes]:

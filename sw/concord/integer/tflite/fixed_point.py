@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.integer.float32 import Integers, bit_length
+from concord.integer.requantise import ACCUMULATOR
 
-#: Ends of a 32-bit integer.
-LEAST, MOST = -(1 << 31), (1 << 31) - 1
+#: Ends of an integer of 32 bits.
+LEAST, MOST = ACCUMULATOR
 #: Larger accumulators are not multiplied by the kernels for codes of 16 bits.
 WIDE = (1 << 47) - 1
 #: Shifts that a multiplier may have.

@@ -16,7 +16,6 @@ from concord.derive.exact.fixed_point import FIXED_POINT_RULES
 from concord.derive.exact.lowering import ArrayLowering
 from concord.derive.exact.onnx_file import to_onnx
 from concord.derive.exact.onnx_writer import _digits, _fits
-from concord.derive.exact.python_file import _in_exact_type
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
@@ -224,13 +223,6 @@ def test_one_sample_of_one_number(library, tmp_path):
     assert different(network, library, tmp_path, {"a": a, "b": b}) == 0
 
 
-@pytest.mark.parametrize("bound, kind", [(1 << 24, np.float32), ((1 << 24) + 1, np.float64), (1 << 53, np.float64),
-                                         ((1 << 53) + 1, np.int64)])  # fmt: skip
-def test_sums_beyond_binary32(bound, kind):
-    """Weights have a type in which sums up to a bound are exact."""
-    assert _in_exact_type(np.ones((2, 2), np.int64), bound).dtype == kind
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_codes_of_all_widths(library, seed, tmp_path):
     """From 2 to 16 bits: sums of products of 16 bits are made of digits in an ONNX graph."""
@@ -354,7 +346,7 @@ def test_an_open_size_is_refused():
     nodes = [node("MaxPool", ["d"], ["y"], kernel_shape=[2])]
     nodes += pair("y", "c")
     network = integer.load(scheme_pairs(*nodes, inputs={"x": ["N", 1, "length"]}, outputs=("c",)))
-    with pytest.raises(ValueError, match="x must have a size in every dimension"):
+    with pytest.raises(ValueError, match="input 'x' must have fixed sizes behind the samples"):
         to_onnx(network)
 
 
@@ -385,7 +377,7 @@ def test_digits_add_up(bits):
     assert np.array_equal(sum(part << shift for part, shift in digits), weight)
     assert max(np.abs(part).max() for part, _ in digits) <= 1 << bits[1]
     largest = (1 << bits[0]) * max(int(np.abs(part).sum(axis=0).max()) for part, _ in digits)
-    assert _fits(weight, 0, 1 << 17, bits) == (largest < 1 << 24)
+    assert _fits(weight, 0, 1 << 17, bits) == (largest <= 1 << 24)
 
 
 def test_files_for_names():

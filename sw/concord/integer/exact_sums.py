@@ -1,0 +1,20 @@
+"""Where sums of products of integers are exact: bounds, and types of floats that hold them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.integer.float32 import MANTISSA_BITS, Integers
+
+#: Types that BLAS multiplies, and up to where every integer is exact in them.
+EXACT_UP_TO: dict[type[np.generic], int] = {np.float32: 1 << MANTISSA_BITS, np.float64: 1 << 53}
+
+
+def sum_bound(weights: Integers, axes: int | tuple[int, ...], reach: int) -> int:
+    """The greatest magnitude of a sum of products along axes, whatever the factors up to ``reach`` are."""
+    return int(np.abs(weights).sum(axis=axes, dtype=np.int64).max(initial=0)) * reach
+
+
+def exact_type(bound: int) -> type[np.generic]:
+    """The fastest type in which sums of that magnitude are exact, in any order."""
+    return next((kind for kind, end in EXACT_UP_TO.items() if bound <= end), np.int64)
