@@ -46,6 +46,59 @@ def _compile(folder: Path, name: str, command: Sequence[str]) -> None:
         raise ValueError(f"{command[0]} must compile {name} without an error, not: {done.stderr[:2000]}")
 
 
+def main_text(stem: str, flagged: bool, statics: Sequence[str], before: Sequence[str], behind: Sequence[str]) -> str:
+    """The text of ``stem_main.c``: runs of a file of samples, whose results and flags go to another one.
+
+    ``statics`` are definitions, ``before`` statements that read the inputs of a run from the file ``from``, and
+    ``behind`` those that write its outputs to the file ``to``.
+    """
+    places = f"{stem.upper()}_PLACES"
+    run = [*before, *["memset(flags, 0, sizeof flags);"] * flagged]
+    run += [f"{stem}_run(&inputs, &outputs{', flags' * flagged});", *behind]
+    run += [f"fwrite(flags, 1, {places}, to);"] * flagged
+    lines = [
+        f'#include "{stem}.h"',
+        "",
+        "#include <stdio.h>",
+        "#include <stdlib.h>",
+        "#include <string.h>",
+        "",
+        *statics,
+        f"static {stem}_inputs inputs;",
+        f"static {stem}_outputs outputs;",
+        "",
+        "int main(int count, char **words)",
+        "{",
+        '    FILE *const from = count > 3 ? fopen(words[1], "rb") : NULL;',
+        '    FILE *const to = count > 3 ? fopen(words[2], "wb") : NULL;',
+        "    long runs = count > 3 ? atol(words[3]) : 0;",
+        *[f"    uint8_t flags[{places} + 1];"] * flagged,
+        "    if (!from || !to) {",
+        "        return 2;",
+        "    }",
+        "    for (long k = 0; k < runs; ++k) {",
+        *(f"        {line}" for line in run),
+        "    }",
+        "    fclose(from);",
+        "    return fclose(to) ? 4 : 0;",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def results_of(program: Path, samples: bytes, runs: int) -> bytes:
+    """What a program writes for a file of samples; ``ValueError`` if it ends with an error."""
+    source, target = (program.with_suffix(suffix) for suffix in (".samples", ".results"))
+    source.write_bytes(samples)
+    done = subprocess.run(
+        [program.resolve(), source.name, target.name, str(runs)],
+        cwd=program.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise ValueError(done.stderr or f"the program of {program.name} must end without an error")
+    return target.read_bytes()
+
+
 class CProgram:
     """A model in C as a program.
 
@@ -85,18 +138,11 @@ class CProgram:
             samples = grouped(np.asarray(inputs[model.names[value.name]], dtype=np.float64), model.group)
             columns.append(samples.reshape(runs, value.size))
         together = np.concatenate(columns, axis=1) if columns else np.zeros((runs, 0))
-        samples_file, results_file = (self._file.with_suffix(suffix) for suffix in (".samples", ".results"))
-        samples_file.write_bytes(together.tobytes())
-        done = subprocess.run(
-            [self._file.resolve(), samples_file.name, results_file.name, str(runs)],
-            cwd=self.folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise ValueError(done.stderr or f"the program of {model.name} must end without an error")
+        results = results_of(self._file, together.tobytes(), runs)
         places = () if model.flags is None else model.flags.places
         sizes = [value.size for value in model.outputs]
         row = np.dtype([("outputs", np.float32, (sum(sizes),)), ("flags", np.uint8, (len(places),))])
-        read = np.frombuffer(results_file.read_bytes(), row)
+        read = np.frombuffer(results, row)
         outputs, at = {}, 0
         for value, size in zip(model.outputs, sizes, strict=True):
             shape = value.shape[1:] if model.group > 1 else value.shape
@@ -115,50 +161,27 @@ class CProgram:
 
     def _main(self) -> str:
         """The text of a program that runs a file of samples."""
-        model, stem, upper = self.model, self._stem, self._stem.upper()
+        model, stem = self.model, self._stem
         inputs, outputs = port_names(model, file_names())
         most = max([value.size for value in (*model.inputs, *model.outputs)], default=1)
-        flagged = model.flags is not None
-        lines = [
-            f'#include "{stem}.h"',
-            "",
-            "#include <stdio.h>",
-            "#include <stdlib.h>",
-            "#include <string.h>",
-            "",
+        statics = [
             f"static uint64_t doubles[{max(1, most)}];",
             f"static uint32_t singles[{max(1, most)}];",
-            f"static {stem}_inputs inputs;",
-            f"static {stem}_outputs outputs;",
-            "",
-            "int main(int count, char **words)",
-            "{",
-            '    FILE *const from = count > 3 ? fopen(words[1], "rb") : NULL;',
-            '    FILE *const to = count > 3 ? fopen(words[2], "wb") : NULL;',
-            "    long runs = count > 3 ? atol(words[3]) : 0;",
-            *([f"    uint8_t flags[{upper}_PLACES + 1];"] if flagged else []),
-            "    if (!from || !to) {",
-            "        return 2;",
-            "    }",
-            "    for (long k = 0; k < runs; ++k) {",
         ]
+        before, behind = [], []
         for value, name in zip(model.inputs, inputs, strict=True):
-            lines += [
-                f"        if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
-                "            return 3;",
-                "        }",
-                f"        if (!{stem}_{name}_from_doubles(&inputs, doubles)) {{",
-                f'            fprintf(stderr, "%s must hold finite numbers within 65504\\n", "{name}");',
-                "            return 1;",
-                "        }",
+            before += [
+                f"if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
+                "    return 3;",
+                "}",
+                f"if (!{stem}_{name}_from_doubles(&inputs, doubles)) {{",
+                f'    fprintf(stderr, "%s must hold finite numbers within 65504\\n", "{name}");',
+                "    return 1;",
+                "}",
             ]
-        lines += ["        memset(flags, 0, sizeof flags);"] if flagged else []
-        lines.append(f"        {stem}_run(&inputs, &outputs{', flags' if flagged else ''});")
         for value, name in zip(model.outputs, outputs, strict=True):
-            lines += [
-                f"        {stem}_{name}_to_floats(&outputs, singles);",
-                f"        fwrite(singles, 4, {value.size}, to);",
+            behind += [
+                f"{stem}_{name}_to_floats(&outputs, singles);",
+                f"fwrite(singles, 4, {value.size}, to);",
             ]
-        lines += [f"        fwrite(flags, 1, {upper}_PLACES, to);"] if flagged else []
-        lines += ["    }", "    fclose(from);", "    return fclose(to) ? 4 : 0;", "}"]
-        return "\n".join(lines) + "\n"
+        return main_text(stem, model.flags is not None, statics, before, behind)

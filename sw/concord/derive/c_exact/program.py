@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.derive.c.program import OPTIMISED, compiled
+from concord.derive.c.program import OPTIMISED, compiled, main_text, results_of
 from concord.derive.c.source import file_names
 from concord.derive.c_exact.source import write_exact
 from concord.derive.c_exact.tensors import plan
@@ -67,16 +66,9 @@ class ExactProgram:
             np.ascontiguousarray(codes[name], dtype=tensor.array.kind).reshape(count, -1).view(np.uint8)
             for name, tensor in inputs.items()
         ]
-        samples, results = self._program.with_suffix(".samples"), self._program.with_suffix(".results")
-        samples.write_bytes(np.concatenate(parts, axis=1).tobytes())
-        done = subprocess.run(
-            [self._program.resolve(), samples.name, results.name, str(count)],
-            cwd=self._program.parent, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise ValueError(done.stderr or "the program must end without an error")
+        results = results_of(self._program, np.concatenate(parts, axis=1).tobytes(), count)
         fields: list[Any] = [(f"f{k}", tensor.array.kind, tensor.size) for k, tensor in enumerate(outputs.values())]
-        read = np.frombuffer(results.read_bytes(), np.dtype([*fields, ("flags", np.uint8, (self._places,))]))
+        read = np.frombuffer(results, np.dtype([*fields, ("flags", np.uint8, (self._places,))]))
         made = {
             name: read[f"f{k}"].reshape(count * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else read[f"f{k}"]
             for k, (name, tensor) in enumerate(outputs.items())
@@ -85,38 +77,10 @@ class ExactProgram:
 
     def _main(self) -> str:
         """The text of a program that runs a file of codes."""
-        words = ["&inputs", "&outputs", *["flags"] * self._flagged]
-        lines = [
-            '#include "net.h"',
-            "",
-            "#include <stdio.h>",
-            "#include <stdlib.h>",
-            "#include <string.h>",
-            "",
-            "static net_inputs inputs;",
-            "static net_outputs outputs;",
-            "",
-            "int main(int count, char **words)",
-            "{",
-            '    FILE *const from = count > 3 ? fopen(words[1], "rb") : NULL;',
-            '    FILE *const to = count > 3 ? fopen(words[2], "wb") : NULL;',
-            "    long runs = count > 3 ? atol(words[3]) : 0;",
-            *["    uint8_t flags[NET_PLACES + 1];"] * self._flagged,
-            "    if (!from || !to) {",
-            "        return 2;",
-            "    }",
-            "    for (long k = 0; k < runs; ++k) {",
-        ]
+        before, behind = [], []
         for tensor in self._plan.inputs.values():
-            lines += [
-                f"        if (fread(inputs.{tensor.array.name}, sizeof inputs.{tensor.array.name}, 1, from) != 1) {{",
-                "            return 3;",
-                "        }",
-            ]
-        lines += ["        memset(flags, 0, sizeof flags);"] * self._flagged
-        lines.append(f"        net_run({', '.join(words)});")
+            name = tensor.array.name
+            before += [f"if (fread(inputs.{name}, sizeof inputs.{name}, 1, from) != 1) {{", "    return 3;", "}"]
         for tensor in self._plan.outputs.values():
-            lines.append(f"        fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
-        lines += ["        fwrite(flags, 1, NET_PLACES, to);"] * self._flagged
-        lines += ["    }", "    fclose(from);", "    return fclose(to) ? 4 : 0;", "}"]
-        return "\n".join(lines) + "\n"
+            behind.append(f"fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
+        return main_text("net", self._flagged, (), before, behind)
