@@ -43,6 +43,17 @@ class Draw:
         self.constants["bias"] = self.rng.integers(-most, most + 1, count).astype(np.int32)
         return ["bias"]
 
+    def near_the_middle(self, a, b):
+        """Operands of a sum of two inputs with ratios of scales that are nearly multiples of a quarter."""
+        self.inputs, operands = {"a": a, "b": b}, []
+        for name, quarters in (("a", 2), ("b", int(self.rng.choice([1, 3, 5, 7]))), ("y", 4)):
+            operands += [] if name == "y" else [name]
+            operands += self.scheme(name)
+            near = 0 if name == "y" else int(self.rng.integers(-9, 10))
+            self.constants[f"{name} scale"] = np.float32(quarters / 4 + near * 2.0**-24)
+            self.constants[f"{name} zero"] = self.codes(())
+        return operands
+
     def model(self, op, operands, domain=MICROSOFT, **attrs):
         """A model of one operator, and the name of the type of its codes in ONNX."""
         proto = model([node(op, operands, ["y"], domain=domain, **attrs)], {}, ("y",), self.constants,

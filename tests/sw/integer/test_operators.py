@@ -70,17 +70,10 @@ def test_sums_of_all_codes_near_the_middle(a, b, dtype, seed):
     draw = Draw(seed, dtype)
     codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
     across = a == (1, 256)
-    draw.inputs = {
-        "a": np.broadcast_to(codes[None] if across else codes[:, None], a),
-        "b": np.broadcast_to(codes[:, None] if across else codes[None], b),
-    }
-    operands = []
-    for name, quarters in (("a", 2), ("b", int(draw.rng.choice([1, 3, 5, 7]))), ("y", 4)):
-        operands += [] if name == "y" else [name]
-        operands += draw.scheme(name)
-        near = 0 if name == "y" else int(draw.rng.integers(-9, 10))
-        draw.constants[f"{name} scale"] = np.float32(quarters / 4 + near * 2.0**-24)
-        draw.constants[f"{name} zero"] = draw.codes(())
+    operands = draw.near_the_middle(
+        np.broadcast_to(codes[None] if across else codes[:, None], a),
+        np.broadcast_to(codes[:, None] if across else codes[None], b),
+    )
     assert draw.different("QLinearAdd", operands) == 0
 
 

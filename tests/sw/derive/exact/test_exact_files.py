@@ -181,14 +181,7 @@ def test_sums_near_the_middle(library, dtype, seed, tmp_path):
     """Ratios are nearly multiples of a quarter, so that every rounding counts."""
     draw = Draw(seed, dtype)
     codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
-    draw.inputs = {"a": np.broadcast_to(codes[:, None], (256, 256)), "b": np.broadcast_to(codes[None], (256, 256))}
-    operands = []
-    for name, quarters in (("a", 2), ("b", int(draw.rng.choice([1, 3, 5, 7]))), ("y", 4)):
-        operands += [] if name == "y" else [name]
-        operands += draw.scheme(name)
-        near = 0 if name == "y" else int(draw.rng.integers(-9, 10))
-        draw.constants[f"{name} scale"] = np.float32(quarters / 4 + near * 2.0**-24)
-        draw.constants[f"{name} zero"] = draw.codes(())
+    operands = draw.near_the_middle(*np.broadcast_arrays(codes[:, None], codes[None]))
     proto, _ = draw.model("QLinearAdd", operands)
     assert different(integer.load(proto), library, tmp_path, draw.inputs) == 0
 
