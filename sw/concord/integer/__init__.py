@@ -1,11 +1,11 @@
 """Quantised networks as they are, executed on codes: int32 accumulators and tables; see docs/integer.md.
 
-float32
-    Arithmetic of binary32 in integers.
+float32, exact_sums
+    Arithmetic of binary32 in integers, and where sums of products are exact.
 requantise
     From accumulators to codes.
-graph, moves, operations
-    The integer graph, how codes are moved, and what operations compute.
+graph, moves, operations, shapes
+    The integer graph, how codes are moved, what operations compute, and shapes of tensors.
 reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
 tflite

@@ -13,6 +13,7 @@ import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
+from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.operations import IntegerConvolution, IntegerMatMul
@@ -84,7 +85,7 @@ def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, rank: in
     def make(output: str, requantisation: FloatRequantisation) -> IntegerOperation:
         product: IntegerOperation = kind(
             name=node.name, inputs=(x,), output=output, bias=bias, zero_point=zero_point,
-            reach=max(source.high - zero_point, zero_point - source.low), requantisation=requantisation, **settings,
+            reach=reach_of(source, zero_point), requantisation=requantisation, **settings,
         )  # fmt: skip
         return product
 

@@ -13,6 +13,7 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.functions import by_onnx_name
 from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, leave
+from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import (
@@ -67,7 +68,7 @@ def _product(
     source = ctx.scheme_of(x)
     scale = np.float32(alpha) * np.float32(source.scale) * constant.scale
     bias = _bias(ctx, node, scale, constant.offsets.shape[axis])
-    reach = max(source.high - source.zero, source.zero - source.low)
+    reach = reach_of(source, source.zero)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         requantisation = Requantisation(scale / target.scale, target.scheme.zero, target.low, target.high)

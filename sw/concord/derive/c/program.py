@@ -46,15 +46,15 @@ def _compile(folder: Path, name: str, command: Sequence[str]) -> None:
         raise ValueError(f"{command[0]} must compile {name} without an error, not: {done.stderr[:2000]}")
 
 
-def main_text(stem: str, flagged: bool, statics: Sequence[str], before: Sequence[str], behind: Sequence[str]) -> str:
+def main_text(stem: str, flagged: bool, statics: Sequence[str], reads: Sequence[str], writes: Sequence[str]) -> str:
     """The text of ``stem_main.c``: runs of a file of samples, whose results and flags go to another one.
 
-    ``statics`` are definitions, ``before`` statements that read the inputs of a run from the file ``from``, and
-    ``behind`` those that write its outputs to the file ``to``.
+    ``statics`` are definitions, ``reads`` statements that read the inputs of a run from the file ``from``, and
+    ``writes`` those that write its outputs to the file ``to``.
     """
     places = f"{stem.upper()}_PLACES"
-    run = [*before, *["memset(flags, 0, sizeof flags);"] * flagged]
-    run += [f"{stem}_run(&inputs, &outputs{', flags' * flagged});", *behind]
+    run = [*reads, *["memset(flags, 0, sizeof flags);"] * flagged]
+    run += [f"{stem}_run(&inputs, &outputs{', flags' * flagged});", *writes]
     run += [f"fwrite(flags, 1, {places}, to);"] * flagged
     lines = [
         f'#include "{stem}.h"',
@@ -168,9 +168,9 @@ class CProgram:
             f"static uint64_t doubles[{max(1, most)}];",
             f"static uint32_t singles[{max(1, most)}];",
         ]
-        before, behind = [], []
+        reads, writes = [], []
         for value, name in zip(model.inputs, inputs, strict=True):
-            before += [
+            reads += [
                 f"if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
                 "    return 3;",
                 "}",
@@ -180,8 +180,8 @@ class CProgram:
                 "}",
             ]
         for value, name in zip(model.outputs, outputs, strict=True):
-            behind += [
+            writes += [
                 f"{stem}_{name}_to_floats(&outputs, singles);",
                 f"fwrite(singles, 4, {value.size}, to);",
             ]
-        return main_text(stem, model.flags is not None, statics, before, behind)
+        return main_text(stem, model.flags is not None, statics, reads, writes)

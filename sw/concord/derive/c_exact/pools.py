@@ -12,6 +12,7 @@ from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
 from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
 from concord.derive.c_exact.windows import WindowAxis, window_axes
+from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
 
@@ -76,8 +77,7 @@ def write_mean(function: ExactFunction, operation: CodeMean) -> None:
     (source,), result, lines = function.sources, function.result, function.lines
     count = prod(source.shape[2:])
     scale = FixedScale.of(operation.requantisation(count).scale)
-    reach = max(abs(source.scheme.low - operation.zero_point), abs(source.scheme.high - operation.zero_point))
-    known = SumRange(count * reach)
+    known = SumRange(count * reach_of(source.scheme, operation.zero_point))
     rounding = function.rounding(operation.target_zero_point, operation.low, operation.high)
     function.overflows |= not known.fits
     loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])

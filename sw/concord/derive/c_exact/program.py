@@ -77,10 +77,10 @@ class ExactProgram:
 
     def _main(self) -> str:
         """The text of a program that runs a file of codes."""
-        before, behind = [], []
+        reads, writes = [], []
         for tensor in self._plan.inputs.values():
             name = tensor.array.name
-            before += [f"if (fread(inputs.{name}, sizeof inputs.{name}, 1, from) != 1) {{", "    return 3;", "}"]
+            reads += [f"if (fread(inputs.{name}, sizeof inputs.{name}, 1, from) != 1) {{", "    return 3;", "}"]
         for tensor in self._plan.outputs.values():
-            behind.append(f"fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
-        return main_text("net", self._flagged, (), before, behind)
+            writes.append(f"fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
+        return main_text("net", self._flagged, (), reads, writes)

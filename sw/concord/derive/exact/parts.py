@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
 from concord.integer.operations import WeightedRows, WeightedSums, WeightedWindows
 
@@ -32,8 +33,7 @@ class LoweringParts:
 
     def reach(self, tensor: str, zero_point: int) -> int:
         """Largest magnitude of a code of a tensor, less its zero point."""
-        scheme = self.graph.schemes[tensor]
-        return max(scheme.high - zero_point, zero_point - scheme.low)
+        return reach_of(self.graph.schemes[tensor], zero_point)
 
     def transposed(self, a: Array, axes: list[int]) -> Array:
         """Axes in another order, if it is another one."""

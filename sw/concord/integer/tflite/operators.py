@@ -10,6 +10,7 @@ import numpy as np
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatOperator, window_pads
+from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
 from concord.integer.operations import CodeTable
@@ -64,10 +65,6 @@ def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Intege
     return offsets_of(data, zero), tensor.scales.astype(np.float64)
 
 
-def _reach(scheme: UniformAffine) -> int:
-    return max(scheme.high - scheme.zero, scheme.zero - scheme.low)
-
-
 def _wide(ctx: FlatReading, operator: FlatOperator) -> bool:
     """Whether accumulators have 64 bits: those of codes of 16 bits, unless the file says that the bias has 32."""
     if ctx.tensor(operator.inputs[0]).kind != "INT16":
@@ -103,7 +100,7 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     ctx.emit(
         operator, ChannelsLastConvolution, codes,
         weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
-        bias=_bias(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=_reach(source),
+        bias=_bias(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=FixedPointRequantisation(
             multiplier_of(products / float(target.scale)), target.zero, *ctx.limits(operator), wide=wide
         ),
@@ -133,7 +130,7 @@ def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
     ratio = float(source.scale) * scales / float(target.scale)
     ctx.emit(
         operator, DenseRows, codes, weight=weight.T, bias=_bias(ctx, operator, len(weight), wide),
-        zero_point=source.zero, reach=_reach(source),
+        zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=wide),
     )  # fmt: skip
 
