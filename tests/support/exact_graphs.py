@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import (
@@ -73,12 +74,16 @@ class GraphDraw:
         low = scheme.zero if self.rng.random() < 0.3 else scheme.low
         return {"low": low, "high": scheme.high}
 
-    def product(self, kind, x, shape, axis, per_channel=True, weight_bits=8, floats=False, **settings):
-        """A product with a random weight of a shape, whose channels are along an axis."""
+    def product(self, kind, x, shape, axis, per_channel=True, weight_bits=8, floats=False, how=Requantisation,
+                room=30, **settings):  # fmt: skip
+        """A product with a random weight of a shape, whose channels are along an axis.
+
+        ``how(scales, zero, low=..., high=...)`` makes the requantisation of sums that have ``room`` bits at most.
+        """
         source, count = self.graph.schemes[x], shape[axis]
-        reach = max(source.high - source.zero, source.zero - source.low)
+        reach = reach_of(source, source.zero)
         terms = int(np.prod(shape)) // count
-        most = min(1 << weight_bits - 1, ((1 << 30) - 1) // (reach * terms))
+        most = min(1 << weight_bits - 1, ((1 << room) - 1) // (reach * terms))
         weight = self.rng.integers(-most, most + (weight_bits > 8), shape)
         corners = self.rng.random(shape) < 0.1
         weight[corners] = -most
@@ -89,7 +94,7 @@ class GraphDraw:
             about = (scheme.high - scheme.low) / 3 / spread
             factors = np.array([self.scale(about) for _ in range(count if per_channel else 1)], np.float32)
             ends, zero = self.limits(scheme), scheme.zero
-            requantisation = Requantisation(factors, zero, **ends)
+            requantisation = how(factors, zero, **ends)
             if floats:
                 terms = self.rng.normal(size=count).astype(np.float32) * scheme.count / 8
                 signs = self.rng.choice(np.float32([1, -1]), factors.shape)

@@ -42,8 +42,8 @@ from concord.derive.backends.registry import HostBackend, target_for, target_nam
 @click.option(
     "--exact",
     is_flag=True,
-    help="IMAGE is the ONNX file of a quantised network, or its folder of compile --exact, and what is written "
-    "executes it as it is, on its codes alone.",
+    help="IMAGE is the ONNX or TensorFlow Lite file of a quantised network, or its folder of compile --exact, and what "
+    "is written executes it as it is, on its codes alone.",
 )
 @readable
 def derive(

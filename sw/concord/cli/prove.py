@@ -61,7 +61,8 @@ STATUS = 1
 @click.option(
     "--exact",
     is_flag=True,
-    help="NET is the ONNX file of a quantised network, or its folder; C of it is compared with the network on codes.",
+    help="NET is the ONNX or TensorFlow Lite file of a quantised network, or its folder; C of it is compared with the "
+    "network on codes.",
 )
 @readable
 def prove(
@@ -119,7 +120,7 @@ def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int) -> N
     if proof.flags:
         echo(f"{proof.flags} samples have other flags")
     echo(
-        f"{proof.name}: {proof.samples} samples, {proof.overflows} of them with accumulators that do not fit 32 bits, "
+        f"{proof.name}: {proof.samples} samples, {proof.overflows} of them with accumulators of too many bits, "
         f"{len(proof.compared)} tensors, {sum(proof.compared.values()):,} codes compared, "
         f"{sum(proof.different.values()):,} different"
     )

@@ -29,7 +29,7 @@ class ExactProof:
     ----------
     name : str
     samples, overflows : int
-        Samples, and those of them in which an accumulator does not fit 32 bits: they have nothing but flags.
+        Samples, and those of them in which an accumulator has too many bits: they have nothing but flags.
     compared, different : dict of str to int
         Codes by tensor.
     flags : int

@@ -25,11 +25,14 @@ from support.c_compilers import every_way
 from support.commands import run
 from support.derived_backends import needs_c
 from support.exact_graphs import GRAPHS, GraphDraw
+from support.fixed_point_graphs import FIXED_POINT_GRAPHS
 from support.integer_nets import SHAPE, quantised, small_network
 from support.trained import DATA, needs_data
 from sw.integer.test_networks import TRAINED, trained_input
 
 pytestmark = needs_c
+#: Of operations of ONNX and of TensorFlow Lite.
+EVERY_GRAPH = GRAPHS | FIXED_POINT_GRAPHS
 #: Least and greatest bits of codes.
 WIDTHS = {"8 bits": (8, 8), "up to 8 bits": (1, 8), "up to 16 bits": (1, 16), "more than 8 bits": (9, 16)}
 
@@ -55,17 +58,17 @@ def compare(graph, samples, folder, command=None, options=("-O1",)):
 
 
 @every_way
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", EVERY_GRAPH)
 def test_operations(command, options, kind, tmp_path):
-    draw = GRAPHS[kind](len(kind), WIDTHS["8 bits"])
+    draw = EVERY_GRAPH[kind](len(kind), WIDTHS["8 bits"])
     assert compare(draw.graph, draw.samples(20), tmp_path, command, options) > 500
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 @pytest.mark.parametrize("widths", [*WIDTHS][1:])
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", EVERY_GRAPH)
 def test_codes_of_all_widths(kind, widths, seed, tmp_path):
-    draw = GRAPHS[kind](100 + seed, WIDTHS[widths])
+    draw = EVERY_GRAPH[kind](100 + seed, WIDTHS[widths])
     compare(draw.graph, draw.samples(20), tmp_path)
 
 
@@ -78,14 +81,13 @@ def sums_near_the_middle(scale, low, high, rng, count):
     return np.clip(sums, -(2**31), 2**31 - 1).astype(np.int64)
 
 
-def row_of_sums(sums, scales, scheme):
+def row_of_sums(sums, requantisation, scheme, kind=IntegerMatMul):
     """A graph whose accumulators are these: products with 0, and a bias."""
     graph = integer.network.IntegerGraph("sums", shapes={"x": (None, 1)}, inputs={"x": "x"}, outputs={"y": "y"})
     graph.schemes.update(x=UniformAffine(1, 1.0, 0), y=scheme)
-    requantisation = Requantisation(np.array(scales, np.float32), scheme.zero, scheme.low, scheme.high)
     graph.operations.append(
-        IntegerMatMul(name="sums", inputs=("x",), output="y", weight=np.zeros((1, len(sums)), np.int64), bias=sums,
-                      zero_point=0, reach=1, requantisation=requantisation)
+        kind(name="sums", inputs=("x",), output="y", weight=np.zeros((1, len(sums)), np.int64), bias=sums,
+             zero_point=0, reach=1, requantisation=requantisation)
     )  # fmt: skip
     return graph
 
@@ -102,9 +104,10 @@ def test_sums_near_the_middle(command, options, bits, tmp_path):
         scale = np.float32(np.exp2(exponent)) if rng.random() < 0.1 else scale
         sums.append(sums_near_the_middle(scale, scheme.low, scheme.high, rng, 40))
         scales += [scale] * 40
+    requantisation = Requantisation(np.array(scales, np.float32), scheme.zero, scheme.low, scheme.high)
     far, alike = (
-        row_of_sums(np.concatenate(sums), scales, scheme),
-        row_of_sums(np.concatenate(sums[75:]), scales[3000:], scheme),
+        row_of_sums(np.concatenate(sums), requantisation, scheme),
+        row_of_sums(np.concatenate(sums[75:]), replace(requantisation, scale=requantisation.scale[3000:]), scheme),
     )
     for name, graph in (("far", far), ("alike", alike)):
         (folder := tmp_path / name).mkdir()
@@ -204,7 +207,7 @@ def test_a_row_that_is_added_to_rows(tmp_path):
 
 def test_files_need_nothing(tmp_path):
     """Neither numbers with a point nor a library; constants are in sections of their own."""
-    for make in GRAPHS.values():
+    for make in EVERY_GRAPH.values():
         source = re.sub(r"/\*.*?\*/", "", exact_files(make(1, WIDTHS["8 bits"]).graph, "net").source, flags=re.DOTALL)
         assert not re.search(r"\b(float|double|malloc|printf|memcpy)\b|\d\.\d", source)
         assert re.findall(r'section\("(\.\w+)"\)', source) == [".concord_weights", ".concord_tables"]
@@ -269,7 +272,7 @@ def test_the_command(tmp_path):
 @pytest.mark.parametrize("name", ["", "x0", "weight", "é*/ sums"])
 def test_names_of_layers(name, tmp_path):
     """None, those of variables, and what ends a comment."""
-    for kind, make in GRAPHS.items():
+    for kind, make in EVERY_GRAPH.items():
         draw = make(3, WIDTHS["up to 16 bits"])
         draw.graph.operations[:] = [replace(operation, name=name) for operation in draw.graph.operations]
         (folder := tmp_path / kind).mkdir()

@@ -4,6 +4,8 @@ tensors
     Where the codes of tensors are: order of elements, places that several share.
 rounding
     From exact numbers to codes as integer arithmetic.
+requantise
+    From sums to codes, for every kind of requantisation.
 places, windows
     How loops reach elements.
 functions

@@ -32,7 +32,7 @@ def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag
     if flag_places is not None:
         lines += [
             "/* Sticky flags: a byte for every place, to which a run adds bits. The caller clears them. Places are",
-            " * layers of which an accumulator might not fit 32 bits. */",
+            " * layers of which an accumulator might have too many bits. */",
             f"#define {upper}_PLACES {len(flag_places)}",
             f"#define {upper}_{ACC_OVERFLOW} {FLAG_BITS[ACC_OVERFLOW]}",
             f"extern const char *const {stem}_places[];\n",

@@ -8,13 +8,23 @@ from typing import Any
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.pointwise import (
     write_difference,
+    write_fixed_point_product,
+    write_fixed_point_sum,
     write_movement,
     write_pair_table,
     write_product,
     write_sum,
     write_table,
 )
-from concord.derive.c_exact.pools import write_average, write_maximum, write_mean, write_softmax
+from concord.derive.c_exact.pools import (
+    write_average,
+    write_channels_last_average,
+    write_fixed_point_mean,
+    write_fixed_point_softmax,
+    write_maximum,
+    write_mean,
+    write_softmax,
+)
 from concord.derive.c_exact.products import write_convolution, write_matmul
 from concord.integer.graph import IntegerGraph
 from concord.integer.operations import (
@@ -32,9 +42,36 @@ from concord.integer.operations import (
     IntegerConvolution,
     IntegerMatMul,
 )
+from concord.integer.tflite.operations import (
+    ChannelsLastAverage,
+    ChannelsLastConvolution,
+    ChannelsLastMaximum,
+    DenseRows,
+    FixedPointMean,
+    FixedPointProduct,
+    FixedPointSoftmax,
+    FixedPointSum,
+)
+
+_Writer = Callable[[ExactFunction, Any], None]
+
+
+def _of_channels_last(write: _Writer) -> _Writer:
+    """A writer for tensors whose channels are in the last axis, from one for those that have them in the second."""
+
+    def written(function: ExactFunction, operation: Any) -> None:
+        function.sources = [source.channels_first for source in function.sources]
+        function.result = function.result.channels_first
+        write(function, operation)
+
+    return written
+
 
 #: By the class of an operation.
-_WRITERS: dict[type, Callable[[ExactFunction, Any], None]] = {
+_WRITERS: dict[type, _Writer] = {
+    ChannelsLastAverage: _of_channels_last(write_channels_last_average),
+    ChannelsLastConvolution: _of_channels_last(write_convolution),
+    ChannelsLastMaximum: _of_channels_last(write_maximum),
     CodeAverage: write_average,
     CodeDifference: write_difference,
     CodeMaximum: write_maximum,
@@ -45,6 +82,11 @@ _WRITERS: dict[type, Callable[[ExactFunction, Any], None]] = {
     CodeSoftmax: write_softmax,
     CodeSum: write_sum,
     CodeTable: write_table,
+    DenseRows: write_matmul,
+    FixedPointMean: write_fixed_point_mean,
+    FixedPointProduct: write_fixed_point_product,
+    FixedPointSoftmax: write_fixed_point_softmax,
+    FixedPointSum: write_fixed_point_sum,
     IntegerConvolution: write_convolution,
     IntegerMatMul: write_matmul,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,10 @@ from concord.derive.c.storage import CArray, View
 from concord.derive.c.views import runs
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus
+from concord.derive.c_exact.requantise import FixedPointFactor, channel_codes
 from concord.derive.c_exact.rounding import binary32_literal
-from concord.derive.c_exact.tensors import CodeTensor, kind_of, limits_codes, move_places
+from concord.derive.c_exact.tensors import kind_of, limits_codes, move_places
+from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32
 from concord.integer.operations import (
     CodeDifference,
@@ -24,12 +27,7 @@ from concord.integer.operations import (
     CodeTable,
     first_is_single,
 )
-
-
-def _loops(tensors: Sequence[CodeTensor], result: CodeTensor) -> CommonLoops:
-    """Through the result in the order of memory, and through what is broadcast to it."""
-    arrays = [np.broadcast_to(tensor.places, result.shape) for tensor in (*tensors, result)]
-    return CommonLoops.of([array.transpose(result.order) for array in arrays])
+from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 
 
 def write_table(function: ExactFunction, operation: CodeTable) -> None:
@@ -37,7 +35,7 @@ def write_table(function: ExactFunction, operation: CodeTable) -> None:
     (source,), result = function.sources, function.result
     table, low = operation.table, operation.table.source.low
     name = function.table(table.entries, kind_of(result.scheme), "table")
-    loops = _loops([source], result)
+    loops = CommonLoops.through([source], result)
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(f"{loops.element(1, 'y')} = {name}[{minus(loops.element(0, 'x0'), low)}];")
 
@@ -45,8 +43,8 @@ def write_table(function: ExactFunction, operation: CodeTable) -> None:
 def write_pair_table(function: ExactFunction, operation: CodePairTable) -> None:
     """A look-up with two indices."""
     name = function.table(operation.table.entries, kind_of(function.result.scheme), "table")
-    loops = _loops(function.sources, function.result)
-    a, b = _offsets(loops, operation.lows)
+    loops = CommonLoops.through(function.sources, function.result)
+    a, b = loops.offsets(operation.lows)
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(f"{loops.element(2, 'y')} = {name}[{a} * {operation.count} + {b}];")
 
@@ -56,7 +54,7 @@ def write_sum(function: ExactFunction, operation: CodeSum) -> None:
     sources = function.sources
     swapped = first_is_single(sources[0].shape, sources[1].shape)
     order = (1, 0) if swapped else (0, 1)
-    loops = _loops(sources, function.result)
+    loops = CommonLoops.through(sources, function.result)
     codes = [loops.element(k, f"x{k}") for k in order]
     rounding = function.rounding(0, operation.low, operation.high)  # the offset has the zero point
     grid = operation.on_grid(swapped)
@@ -77,18 +75,13 @@ def write_sum(function: ExactFunction, operation: CodeSum) -> None:
             )
 
 
-def _offsets(loops: CommonLoops, zeros: Sequence[int]) -> list[str]:
-    """Codes less their zero points, as factors."""
-    return [f"({minus(loops.element(k, f'x{k}'), zero)})" for k, zero in enumerate(zeros)]
-
-
 def write_difference(function: ExactFunction, operation: CodeDifference) -> None:
     """Sub."""
-    loops = _loops(function.sources, function.result)
+    loops = CommonLoops.through(function.sources, function.result)
     rounding = function.rounding(operation.zero_point, operation.low, operation.high)
     with function.lines.loops(loops.variables, loops.sizes):
         for name, sign, code, scale in zip(
-            "ab", (1, -1), _offsets(loops, operation.zeros), operation.scales, strict=True
+            "ab", (1, -1), loops.offsets(operation.zeros), operation.scales, strict=True
         ):
             number = Binary32.of(scale)
             product = f"INT64_C({sign * int(number.mantissa)}) * {code}"
@@ -102,8 +95,8 @@ def write_difference(function: ExactFunction, operation: CodeDifference) -> None
 
 def write_product(function: ExactFunction, operation: CodeProduct) -> None:
     """Mul."""
-    loops = _loops(function.sources, function.result)
-    factors = _offsets(loops, operation.zeros)
+    loops = CommonLoops.through(function.sources, function.result)
+    factors = loops.offsets(operation.zeros)
     rounding = function.rounding(0, operation.low, operation.high)  # the number has the zero point
     ratio, zero = Binary32.of(operation.ratio), Binary32.of_integers(np.asarray(operation.zero_point))
     with function.lines.loops(loops.variables, loops.sizes):
@@ -113,6 +106,36 @@ def write_product(function: ExactFunction, operation: CodeProduct) -> None:
             f"const binary32 number = binary32_sum(scaled, {binary32_literal(zero)});",
             f"{loops.element(2, 'y')} = {rounding.of_binary32('number')};",
         )
+
+
+def write_fixed_point_sum(function: ExactFunction, operation: FixedPointSum) -> None:
+    """ADD and SUB of TensorFlow Lite."""
+    loops = CommonLoops.through(function.sources, function.result)
+    lines, bound = function.lines, 0
+    parts = []
+    operands = zip(
+        "ab", loops.offsets(operation.zeros), function.sources, operation.zeros, operation.scales, strict=True
+    )
+    for name, code, source, zero, scale in operands:
+        factor = FixedPointFactor(function, scale, reach_of(source.scheme, zero), operation.up)
+        parts.append(f"const int32_t {name} = {factor.times(code)};")
+        bound += factor.bound
+    codes = channel_codes(function, operation.requantisation, bound)
+    total = f"a {'-' if operation.difference else '+'} b"
+    before, code = codes.of_sum(total if codes.range.fits else f"(int64_t){total}")
+    with lines.loops(loops.variables, loops.sizes):
+        lines.add(*parts, *before, f"{loops.element(2, 'y')} = {code};")
+
+
+def write_fixed_point_product(function: ExactFunction, operation: FixedPointProduct) -> None:
+    """MUL of TensorFlow Lite."""
+    loops = CommonLoops.through(function.sources, function.result)
+    bound = prod(reach_of(source.scheme, zero) for source, zero in zip(function.sources, operation.zeros, strict=True))
+    codes = channel_codes(function, operation.requantisation, bound)
+    product = " * ".join(loops.offsets(operation.zeros))
+    before, code = codes.of_sum(product if codes.range.fits else f"(int64_t){product}")
+    with function.lines.loops(loops.variables, loops.sizes):
+        function.lines.add(*before, f"{loops.element(2, 'y')} = {code};")
 
 
 def write_movement(function: ExactFunction, operation: CodeMovement) -> None:

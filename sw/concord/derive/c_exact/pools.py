@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from math import prod
 
 import numpy as np
@@ -10,14 +11,22 @@ import numpy as np
 from concord.derive.c.unit import CodeLines
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
+from concord.derive.c_exact.requantise import channel_codes
+from concord.derive.c_exact.rounding import CodeRounding, SumRange, binary32_literal
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.exact_sums import reach_of
-from concord.integer.float32 import Binary32
+from concord.integer.float32 import Binary32, Integers
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
+from concord.integer.tflite.operations import (
+    SUM_BITS,
+    ChannelsLastAverage,
+    ChannelsLastMaximum,
+    FixedPointMean,
+    FixedPointSoftmax,
+)
 
 
-def _axes(function: ExactFunction, operation: CodeMaximum | CodeAverage) -> list[WindowAxis]:
+def _axes(function: ExactFunction, operation: CodeMaximum | CodeAverage | ChannelsLastMaximum) -> list[WindowAxis]:
     """Axes of windows behind samples and channels.
 
     ``ValueError`` if a window is nothing but padding.
@@ -55,34 +64,37 @@ def _taps(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, sta
     lines.add(f"const {function.sources[0].array.kind}_t *const from = {sum_text(steps)};")
 
 
-def write_maximum(function: ExactFunction, operation: CodeMaximum) -> None:
+def write_maximum(function: ExactFunction, operation: CodeMaximum | ChannelsLastMaximum) -> None:
     """MaxPool."""
     (source,), result, lines = function.sources, function.result, function.lines
     axes = _axes(function, operation)
-    kind = result.array.kind
+    kind, low, high = result.array.kind, source.scheme.low, source.scheme.high
+    if isinstance(operation, ChannelsLastMaximum):
+        low, high = max(low, operation.low), operation.high
     with ExitStack() as stack:
         place = _places(function, axes, lines, stack)
         lines.add(f"{kind}_t *const to = y + {place};")
         to, origin = (f"[{times('c', tensor.strides[1]) or '0'}]" for tensor in (result, source))
         with lines.loop("c", source.shape[1]):
-            lines.add(f"to{to} = {source.scheme.low};")
+            lines.add(f"to{to} = {low};")
         with ExitStack() as inner:
             _taps(function, axes, lines, inner)
             with lines.loop("c", source.shape[1]):
                 lines.add(f"to{to} = from{origin} > to{to} ? from{origin} : to{to};")
+        if high < source.scheme.high:
+            with lines.loop("c", source.shape[1]):
+                lines.add(f"to{to} = to{to} > {high} ? {high} : to{to};")
 
 
 def write_mean(function: ExactFunction, operation: CodeMean) -> None:
     """The mean of all elements of a channel."""
     (source,), result, lines = function.sources, function.result, function.lines
     count = prod(source.shape[2:])
-    scale = FixedScale.of(operation.requantisation(count).scale)
-    known = SumRange(count * reach_of(source.scheme, operation.zero_point))
-    rounding = function.rounding(operation.target_zero_point, operation.low, operation.high)
-    function.overflows |= not known.fits
+    bound = count * reach_of(source.scheme, operation.zero_point)
+    codes = channel_codes(function, operation.requantisation(count), bound)
     loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
     with lines.loop("s", source.shape[0]), lines.loop("c", source.shape[1]):
-        lines.add(f"{known.kind}_t sum = 0;")
+        lines.add(f"{codes.range.kind}_t sum = 0;")
         with lines.loops(loops.variables, loops.sizes):
             steps = [
                 times("s", source.strides[0]),
@@ -90,10 +102,49 @@ def write_mean(function: ExactFunction, operation: CodeMean) -> None:
                 loops.places[0].text(loops.variables),
             ]
             lines.add(f"sum += {minus(f'x0[{sum_text(steps)}]', operation.zero_point)};")
-        lines.add(f"const int32_t total = {'sum' if known.fits else 'fitted(sum, &raised)'};")
-        product = f"{known.in_binary32('total')} * {scale.significands[0]}"
+        before, code = codes.of_sum("sum")
         to = sum_text([times("s", result.strides[0]), times("c", result.strides[1])])
-        lines.add(f"y[{to}] = {rounding.of_product(product, str(scale.shifts[0]))};")
+        lines.add(*before, f"y[{to}] = {code};")
+
+
+def write_fixed_point_mean(function: ExactFunction, operation: FixedPointMean) -> None:
+    """The mean along some axes."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    count = prod(source.shape[axis] for axis in operation.axes)
+    bound = count * reach_of(source.scheme, operation.zero_point)
+    codes = channel_codes(function, operation.requantisation, bound)
+    kept = [axis for axis in range(len(source.shape)) if axis not in operation.axes]
+    places = source.places.transpose(*kept, *operation.axes)
+    places = places.reshape(*places.shape[: len(kept)], count)
+    outer = CommonLoops.of([places[..., 0], result.places.reshape(places.shape[:-1])])
+    taps = source.places[tuple(slice(None) if axis in operation.axes else 0 for axis in range(len(source.shape)))]
+    inner = CommonLoops.of([taps])
+    variables = [f"k{k}" for k in range(len(inner.sizes))]
+    with lines.loops(outer.variables, outer.sizes):
+        lines.add(f"{codes.range.kind}_t sum = 0;")
+        with lines.loops(variables, inner.sizes):
+            place = sum_text([outer.places[0].text(outer.variables), inner.places[0].text(variables)])
+            lines.add(f"sum += {minus(f'x0[{place}]', operation.zero_point)};")
+        before, code = codes.of_sum("sum")
+        lines.add(*before, f"{outer.element(1, 'y')} = {code};")
+
+
+def write_channels_last_average(function: ExactFunction, operation: ChannelsLastAverage) -> None:
+    """The mean of the codes of each window."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    axes = _axes(function, operation)
+    scheme, kind = source.scheme, result.array.kind
+    known = SumRange(prod(operation.kernel) * max(abs(scheme.low), abs(scheme.high)))
+    with ExitStack() as stack:
+        place = _places(function, axes, lines, stack)
+        with lines.loop("c", source.shape[1]):
+            lines.add(f"{known.kind}_t sum = 0;", "int32_t count = 0;")
+            with ExitStack() as inner:
+                _taps(function, axes, lines, inner)
+                lines.add(f"sum += from[{times('c', source.strides[1]) or '0'}];", "++count;")
+            mean = "(sum < 0 ? sum - count / 2 : sum + count / 2) / count"
+            to = sum_text([place, times("c", result.strides[1])])
+            lines.add(f"y[{to}] = ({kind}_t)limited({mean}, {operation.low}, {operation.high});")
 
 
 def write_average(function: ExactFunction, operation: CodeAverage) -> None:
@@ -127,6 +178,29 @@ def write_average(function: ExactFunction, operation: CodeAverage) -> None:
             )
 
 
+@contextmanager
+def _softmax_rows(function: ExactFunction, tensors: list[Integers]) -> Iterator[tuple[int, str, str]]:
+    """A loop over rows, of which ``tensors`` are the places ``[..., elements]``: their greatest codes.
+
+    Yields how many elements there are, and those of the source and of the result in a loop over ``k``.
+    """
+    (source,), result, lines = function.sources, function.result, function.lines
+    count = tensors[0].shape[-1]
+    outer = CommonLoops.of([places[..., 0] for places in tensors])
+    first = (0,) * (tensors[0].ndim - 1)
+    loops = CommonLoops.of([places[first] - places[first].flat[0] for places in tensors])
+    with lines.loops(outer.variables, outer.sizes):
+        lines.add(
+            f"const {source.array.kind}_t *const from = x0 + {outer.places[0].text(outer.variables)};",
+            f"{result.array.kind}_t *const to = y + {outer.places[1].text(outer.variables)};",
+            f"int32_t greatest = {source.scheme.low};",
+        )
+        code, made = (places.text(("k",) if loops.sizes else ()) for places in loops.places)
+        with lines.loop("k", count):
+            lines.add(f"greatest = from[{code}] > greatest ? from[{code}] : greatest;")
+        yield count, f"from[{code}]", f"to[{made}]"
+
+
 def write_softmax(function: ExactFunction, operation: CodeSoftmax) -> None:
     """Softmax: powers from a table, over their sum."""
     (source,), result, lines = function.sources, function.result, function.lines
@@ -136,29 +210,38 @@ def write_softmax(function: ExactFunction, operation: CodeSoftmax) -> None:
         tensors = [places.reshape(*source.shape[:axis], -1) for places in tensors]
     else:
         tensors = [np.moveaxis(places, axis, -1) for places in tensors]
-    count = tensors[0].shape[-1]
-    powers = function.table(powers_of_softmax(operation.scale, count).view(np.uint32), "uint32", "powers")
+    numbers = powers_of_softmax(operation.scale, tensors[0].shape[-1])
+    powers = function.table(numbers.view(np.uint32), "uint32", "powers")
     rounding = function.rounding(operation.zero_point, operation.low, operation.high)
-    outer = CommonLoops.of([places[..., 0] for places in tensors])
-    first = (0,) * (tensors[0].ndim - 1)
-    loops = CommonLoops.of([places[first] - places[first].flat[0] for places in tensors])
-    kinds = [tensor.array.kind for tensor in (source, result)]
-    with lines.loops(outer.variables, outer.sizes):
-        lines.add(
-            f"const {kinds[0]}_t *const from = x0 + {outer.places[0].text(outer.variables)};",
-            f"{kinds[1]}_t *const to = y + {outer.places[1].text(outer.variables)};",
-            f"int32_t greatest = {source.scheme.low};",
-            "binary32 sum = {0, 0};",
-        )
-        code, made = (places.text(("k",) if loops.sizes else ()) for places in loops.places)
-        power = f"binary32_of_bits({powers}[from[{code}] - greatest + 255])"
-        with lines.loop("k", count):
-            lines.add(f"greatest = from[{code}] > greatest ? from[{code}] : greatest;")
+    with _softmax_rows(function, tensors) as (count, code, made):
+        power = f"binary32_of_bits({powers}[{code} - greatest + 255])"
+        lines.add("binary32 sum = {0, 0};")
         with lines.loop("k", count):
             lines.add(f"sum = binary32_sum(sum, {power});")
         with lines.loop("k", count):
             steps = binary32_literal(Binary32.of(operation.steps))
             lines.add(
                 f"const binary32 share = binary32_quotient(binary32_product({power}, {steps}), sum);",
-                f"to[{made}] = {rounding.of_binary32('share')};",
+                f"{made} = {rounding.of_binary32('share')};",
             )
+
+
+def write_fixed_point_softmax(function: ExactFunction, operation: FixedPointSoftmax) -> None:
+    """Softmax: powers from a table, and a reciprocal of their sum."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    powers = function.table(operation.powers, "int32", "powers")
+    rounding = CodeRounding(operation.low, operation.low, operation.high, result.array.kind)
+    known = SumRange(source.shape[-1] << 31 - SUM_BITS)
+    function.overflows |= not known.fits
+    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
+        power = f"{powers}[{code} - greatest + {len(operation.powers) - 1}]"
+        lines.add(f"{known.kind}_t sum = 0;")
+        with lines.loop("k", count):
+            lines.add(f"sum += divided({power}, {SUM_BITS});")
+        lines.add(
+            f"const int32_t total = {known.fitted('sum')}, bits = length_of(total);",
+            "const int32_t share = reciprocal(total, bits);",
+        )
+        with lines.loop("k", count):
+            steps = f"divided(high_product(share, {power}), bits + {SUM_BITS - 1 - operation.bits})"
+            lines.add(f"{made} = {rounding.of_number(steps)};")

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import minus, sum_text, times
-from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
+from concord.derive.c_exact.requantise import channel_codes
 from concord.derive.c_exact.windows import WindowAxis, window_axes
-from concord.integer.float32 import Binary32, Integers
-from concord.integer.operations import IntegerConvolution, IntegerMatMul, IntegerProduct
-from concord.integer.requantise import FloatRequantisation
+from concord.integer.float32 import Integers
+from concord.integer.operations import WeightedRows, WeightedSums, WeightedWindows
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
 ROWS = 4
@@ -102,7 +100,7 @@ def _goes_on(outer: WindowAxis, axis: WindowAxis) -> bool:
     return outer.source_step == axis.count * axis.source_step and outer.result_step == axis.count * axis.result_step
 
 
-def write_matmul(function: ExactFunction, operation: IntegerMatMul) -> None:
+def write_matmul(function: ExactFunction, operation: WeightedRows) -> None:
     """Rows times a matrix."""
     (source,), result = function.sources, function.result
     axes = tuple(
@@ -113,7 +111,7 @@ def write_matmul(function: ExactFunction, operation: IntegerMatMul) -> None:
     _ProductWriter(function, operation, shape, 1, operation.weight.T).write()
 
 
-def write_convolution(function: ExactFunction, operation: IntegerConvolution) -> None:
+def write_convolution(function: ExactFunction, operation: WeightedWindows) -> None:
     """A convolution; the samples are an axis like others."""
     (source,), result = function.sources, function.result
     axes = [WindowAxis(source.shape[0], source.shape[0], 1, 1, 1, 0, source.strides[0], result.strides[0])]
@@ -128,67 +126,30 @@ class _ProductWriter:
     """Writes the function of one product."""
 
     def __init__(
-        self, function: ExactFunction, operation: IntegerProduct, shape: ProductShape, groups: int, weights: Integers
+        self, function: ExactFunction, operation: WeightedSums, shape: ProductShape, groups: int, weights: Integers
     ):
         self.function, self.operation, self.shape, self.groups = function, operation, shape, groups
         self.lines, self.channels = function.lines, len(weights)
-        self.range = SumRange(int(operation.largest_sums.max()))
-        self.row_kind = "int16" if operation.reach < 1 << 15 else "int32"
+        source = function.sources[0].scheme
+        self.row_kind = _kind_of(np.array([source.low, source.high]) - operation.zero_point, ("int16", "int32"))
         self._weights = weights
         self._weight_kind = _kind_of(weights)
-        requantisation = operation.requantisation
-        self.rounding = function.rounding(requantisation.zero_point, requantisation.low, requantisation.high)
+        bias = operation.bias
+        self._bias = function.weights(bias, _kind_of(bias, ("int32", "int64")), "bias") if bias.any() else None
+        self.codes = channel_codes(function, operation.requantisation, operation.largest_sum)
+        self.range = self.codes.range
 
     def write(self) -> None:
-        self._constants()
         shape = self.shape
         depthwise = self.groups > 1 and shape.inner == 1 and self.channels == self.groups
-        if depthwise and self.range.fits and shape.inner_step == shape.channel_step == 1:
+        if depthwise and self.range.kind == "int32" and shape.inner_step == shape.channel_step == 1:
             self._depthwise()
         else:
             self._rows()
 
-    def _constants(self) -> None:
-        """Names of the bias and of the scales of channels."""
-        function, bias = self.function, self.operation.bias
-        self._bias = function.weights(bias, _kind_of(bias, ("int32", "int64")), "bias") if bias.any() else None
-        requantisation = self.operation.requantisation
-        if isinstance(requantisation, FloatRequantisation):
-            self._factor = self._numbers(requantisation.factor, "factors")
-            self._term = self._numbers(requantisation.term, "terms")
-            self._step = binary32_literal(Binary32.of(requantisation.step))
-        else:
-            scale = FixedScale.of(requantisation.scale)
-            self._significands = self._of_channels(scale.significands, "int32", "scales")
-            self._shifts = self._of_channels(scale.shifts, "uint8", "shifts")
-
-    def _numbers(self, values: NDArray[np.float32], word: str) -> str:
-        """Numbers of binary32 by channel."""
-        numbers = Binary32.of(values.reshape(-1))
-        mantissa = self._of_channels(numbers.mantissa, "int32", word)
-        exponent = self._of_channels(numbers.exponent, "int16", f"{word} exponents")
-        return f"(binary32){{{mantissa}, {exponent}}}"
-
-    def _of_channels(self, values: Integers, kind: str, word: str) -> str:
-        """Numbers by channel, or the number that all have."""
-        if (values == values[0]).all():
-            return str(values[0])
-        return f"{self.function.weights(values, kind, word)}[c]"
-
     def _code(self, total: str) -> tuple[list[str], str]:
         """Statements in front, and the code of a sum of the channel ``c``."""
-        total = f"{total} + {self._bias}[c]" if self._bias else total
-        self.function.overflows |= not self.range.fits
-        total = total if self.range.fits else f"fitted({total}, &raised)"
-        before = [f"const int32_t total = {total};"]
-        if not isinstance(self.operation.requantisation, FloatRequantisation):
-            product = f"{self.range.in_binary32('total')} * {self._significands}"
-            return before, self.rounding.of_product(product, self._shifts)
-        before += [
-            f"const binary32 scaled = binary32_product(binary32_rounded(total, 0), {self._factor});",
-            f"const binary32 steps = binary32_quotient(binary32_sum(scaled, {self._term}), {self._step});",
-        ]
-        return before, self.rounding.of_binary32("steps")
+        return self.codes.of_sum(f"{total} + {self._bias}[c]" if self._bias else total)
 
     # ---- Rows of windows.
 

@@ -81,7 +81,11 @@ class CodeRounding:
 
     def of_binary32(self, number: str) -> str:
         """The code of a number of the type ``binary32``."""
-        return self.of_integer(f"limited(binary32_integer({number}), {self.ends})")
+        return self.of_number(f"binary32_integer({number})")
+
+    def of_number(self, number: str) -> str:
+        """The code of an integer that may be beyond the limits."""
+        return self.of_integer(f"limited({number}, {self.ends})")
 
     def of_integer(self, limited: str) -> str:
         """The code of an integer within the limits."""
@@ -98,19 +102,35 @@ class SumRange:
     ----------
     bound : int
         On their magnitude.
+    most : int
+        Largest magnitude that they may have, that of 32 bits or a larger one.
     """
 
     bound: int
+    most: int = ACCUMULATOR[1]
 
     @property
     def fits(self) -> bool:
-        """Whether all fit 32 bits."""
-        return self.bound <= ACCUMULATOR[1]
+        """Whether none is too large."""
+        return self.bound <= self.most
 
     @property
     def kind(self) -> str:
         """The type in which they are added up, without ``_t``."""
-        return "int32" if self.fits else "int64"
+        return "int32" if self.bound <= ACCUMULATOR[1] else "int64"
+
+    @property
+    def total_kind(self) -> str:
+        """The type of those that are not too large, without ``_t``."""
+        return self.kind if self.most > ACCUMULATOR[1] else "int32"
+
+    def fitted(self, total: str) -> str:
+        """A sum that is not too large; ``raised`` is set if it was."""
+        if self.fits:
+            return total
+        if self.most > ACCUMULATOR[1]:
+            return f"fitted_wide({total}, INT64_C({self.most}), &raised)"
+        return f"fitted({total}, &raised)"
 
     def in_binary32(self, total: str) -> str:
         """A sum of 32 bits as binary32 has it, in 64 bits."""

@@ -44,7 +44,7 @@ def exact_files(graph: IntegerGraph, stem: str, flags: bool = True) -> CFiles:
     stem : str
         Names that others see begin with it.
     flags : bool
-        Say which accumulators do not fit 32 bits. Without it they become the least or greatest number that does.
+        Say which accumulators have too many bits. Without it they become the least or greatest number that has not.
 
     Raises
     ------

@@ -28,10 +28,11 @@ from concord.integer.operations import (
     IntegerConvolution,
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
-POINTWISE = (CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct)
+POINTWISE = (CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct, FixedPointSum, FixedPointProduct)
 #: Operations that read all channels at a place together.
 _WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
 
@@ -94,6 +95,15 @@ class CodeTensor:
     def places(self) -> Integers:
         """Where in its array every element is, in the shape of the tensor."""
         return np.transpose(np.arange(self.size).reshape(self.stored), np.argsort(self.order))
+
+    @property
+    def channels_first(self) -> CodeTensor:
+        """The same elements in the same places, with the last axis as the second one."""
+        rank = len(self.shape)
+        axes = (0, rank - 1, *range(1, rank - 1))
+        return replace(
+            self, shape=tuple(self.shape[k] for k in axes), order=tuple(axes.index(axis) for axis in self.order)
+        )
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from concord.derive.c_exact.places import minus, sum_text
 from concord.derive.c_exact.tensors import CodeTensor
-from concord.integer.operations import CodeAverage, CodeMaximum, IntegerConvolution
+from concord.integer.operations import CodeAverage, CodeMaximum, WeightedWindows
+from concord.integer.tflite.operations import ChannelsLastMaximum
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class WindowAxis:
 def window_axes(
     source: CodeTensor,
     result: CodeTensor,
-    operation: IntegerConvolution | CodeMaximum | CodeAverage,
+    operation: WeightedWindows | CodeMaximum | CodeAverage | ChannelsLastMaximum,
     kernel: tuple[int, ...],
 ) -> list[WindowAxis]:
     """The axes of the windows of an operation, which stand behind samples and channels."""

@@ -116,7 +116,7 @@ def _dense(lowering: LoweringParts, operation: DenseRows, codes: list[Array]) ->
 
 
 def _window(operation: ChannelsLastMaximum) -> WindowPlaces:
-    return WindowPlaces(operation.kernel, operation.strides, (1,) * len(operation.kernel), operation.pads)
+    return WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
 
 
 def _clamped(lowering: LoweringParts, operation: ChannelsLastMaximum, codes: Array) -> Array:

@@ -63,11 +63,15 @@ class ChannelsLastMaximum(IntegerOperation):
     low: int
     high: int
 
+    @property
+    def dilations(self) -> tuple[int, ...]:
+        """There are none."""
+        return (1,) * len(self.kernel)
+
     def _windows(self, codes: Integers, padding: int) -> Integers:
         """Windows ``[samples, channels, *places, elements]``."""
-        rank = len(self.kernel)
-        windows = windows_of(_channels_first(codes), self.kernel, self.strides, (1,) * rank, self.pads, padding)
-        return windows.reshape(*windows.shape[:-rank], -1)
+        windows = windows_of(_channels_first(codes), self.kernel, self.strides, self.dilations, self.pads, padding)
+        return windows.reshape(*windows.shape[: -len(self.kernel)], -1)
 
     def _clamped(self, codes: Integers) -> Integers:
         return np.clip(_channels_last(codes), self.low, self.high)
