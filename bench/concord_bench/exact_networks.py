@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +21,7 @@ from concord_bench.results import Results
 from concord_bench.tasks import folder
 
 GROUP = "Quantised networks in C"
+_MICRO = "ms, TFLite Micro"
 #: Networks, and the data that they are quantised with.
 NETWORKS = {
     "ic_resnet8": "ic_cifar10",
@@ -27,11 +29,14 @@ NETWORKS = {
     "vww_mobilenetv1_025": "vww_coco",
     "sww_dscnn1d": "sww_logmel",
 }
+#: Networks of which there are TensorFlow Lite files.
+FILES = (*NETWORKS, "ad_fc_autoencoder")
 _SAMPLES, _FIRST, _TFLM_RUNS = 24, 4, 20
 _NOTE = (
-    "C of `concord derive --to c --exact`, quantised per channel by ONNX Runtime and compiled with `{compiler} -O3`; "
-    "times are processor time of one core. Random codes; the first ones are compared with `concord.integer`. TFLite "
-    "Micro is the PyPI package `tflite-micro` with its reference kernels and the int8 model of the same network."
+    "C of `concord derive --to c --exact`, compiled with `{compiler} -O3`; times are processor time of one core. "
+    "Networks are quantised per channel by ONNX Runtime, or the int8 files of MLPerf Tiny for TensorFlow Lite. Random "
+    "codes; the first ones are compared with `concord.integer`. TFLite Micro is the PyPI package `tflite-micro` with "
+    "its reference kernels and the same file."
 )
 
 
@@ -45,9 +50,13 @@ def measure_exact_networks(results: Results, say: Callable[[str], None]) -> None
     results.notes[GROUP] = _NOTE.format(compiler=Path(command).name)
     for name, file in NETWORKS.items():
         say(f"{name} in C on codes")
-        row = exact_row(quantised(data, name, file), command)
-        micro = tflite_micro_seconds(data / "models" / "tflite_int8" / f"{name}_int8.tflite")
-        results.row(GROUP, name, row | {"ms, TFLite Micro": "" if micro is None else f"{1e3 * micro:.3f}"})
+        results.row(GROUP, name, exact_row(quantised(data, name, file), command) | {_MICRO: ""})
+    for name in FILES if find_spec("tflite") else ():
+        say(f"{name} of TensorFlow Lite in C on codes")
+        model = data / "models" / "tflite_int8" / f"{name}_int8.tflite"
+        micro = tflite_micro_seconds(model)
+        row = exact_row(load(model), command) | {_MICRO: "" if micro is None else f"{1e3 * micro:.3f}"}
+        results.row(GROUP, f"{name}, TensorFlow Lite", row)
 
 
 def exact_row(network: IntegerNetwork, command: str) -> dict[str, str]:
@@ -108,12 +117,10 @@ def _input_of(model: Path) -> str:
 
 
 def tflite_micro_seconds(model: Path) -> float | None:
-    """Processor time of a sample on the interpreter of TFLite Micro, if it is installed and there is the model."""
+    """Processor time of a sample on the interpreter of TFLite Micro, if it is installed."""
     try:
         from tflite_micro.python.tflite_micro import runtime  # type: ignore[import-not-found]
     except ImportError:
-        return None
-    if not model.exists():
         return None
     interpreter = runtime.Interpreter.from_file(str(model))
     details = interpreter.get_input_details(0)

@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
+from concord import integer
 from concord.derive.c.program import compiler
 from concord_bench import Results, c_networks, exact_networks
 from support.derived_backends import needs_c
+from support.frameworks import needs
 from support.trained import DATA, needs_data
 
 
@@ -17,6 +19,16 @@ def test_a_row(monkeypatch):
     row = exact_networks.exact_row(exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel"), compiler())
     assert row["same codes"] == "yes"
     assert 4096 < int(row["RAM, bytes"].replace(",", "")) < 16384 < int(row["ROM, bytes"].replace(",", "")) < 65536
+
+
+@needs_c
+@needs_data
+@needs("tflite")
+def test_a_row_of_a_file(monkeypatch):
+    monkeypatch.setattr(c_networks, "SECONDS", 0.0)
+    model = DATA / "models" / "tflite_int8" / "ad_fc_autoencoder_int8.tflite"
+    row = exact_networks.exact_row(integer.load(model), compiler())
+    assert row["same codes"] == "yes" and int(row["RAM, bytes"].replace(",", "")) < 2048
 
 
 @pytest.mark.parametrize("missing", ["compiler", "folder"])
