@@ -65,7 +65,7 @@ def exact_row(network: IntegerNetwork, command: str) -> dict[str, str]:
     with TemporaryDirectory() as name:
         program = ExactProgram(graph, Path(name), [command], flags=False)
         codes: dict[str, Codes] = {
-            port: random_codes(graph.schemes[tensor], (_FIRST, *program.shapes[port][1:]), rng)
+            port: random_codes(graph.scheme(tensor), (_FIRST, *program.shapes[port][1:]), rng)
             for port, tensor in graph.inputs.items()
         }
         made, _ = program.run(codes)

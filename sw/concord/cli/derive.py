@@ -92,6 +92,7 @@ def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | N
     from concord.derive.exact.registry import exact_backend_for
     from concord.integer import load as load_integers
     from concord.integer import load_network
+    from concord.integer.facts import scheme_text
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
@@ -103,8 +104,7 @@ def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | N
     note = write(network, output)
     echo(network.report())
     for tensor in network.graph.outputs:
-        scheme = network.scheme(tensor)
-        echo(f"{output}: {tensor} {scheme.dtype}, (code - {scheme.zero}) * {float(scheme.scale):.9g}")
+        echo(f"{output}: {tensor} {scheme_text(network.scheme(tensor))}")
     if note:
         echo(f"{output}: {note}")
 

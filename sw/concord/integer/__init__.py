@@ -8,6 +8,8 @@ graph, moves, operations, shapes
     The integer graph, how codes are moved, what operations compute, and shapes of tensors.
 reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
+wide_numbers, wide, uses
+    Numbers of binary32 between layers, and where they are needed.
 tflite
     TensorFlow Lite files to an integer graph.
 tables, composing, pairs

@@ -19,6 +19,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.operations import IntegerConvolution, IntegerMatMul
 from concord.integer.reading import Accumulators, Reading
 from concord.integer.requantise import FloatRequantisation
+from concord.integer.wide import Dequantisation
 from concord.integer.windows import window_settings
 
 
@@ -28,7 +29,7 @@ def accumulators_beside(ctx: Reading, node: OnnxNode) -> tuple[Accumulators, np.
         if first in ctx.sums:
             if not ctx.sums[first].floats:
                 raise Refusal("must read accumulators as floats", "put Cast in front of it")
-            return ctx.sums[first], ctx.constant(second, "what accumulators are combined with")
+            return (ctx.sums[first], ctx.constants[second]) if second in ctx.constants else None
     return None
 
 
@@ -61,7 +62,7 @@ def conv_integer(ctx: Reading, node: OnnxNode) -> None:
     weight = ctx.constant(node.input(1), "weight")
     rank = weight.ndim - 2
     offsets = weight.astype(np.int64) - _zero_points(ctx, node, len(weight)).reshape(-1, *[1] * (rank + 1))
-    windows = window_settings(ctx, node, ctx.codes(node.input(0)), weight.shape[2:])
+    windows = window_settings(ctx, node, weight.shape[2:])
     groups = int(node.attrs.get("group", 1))
     _accumulate(ctx, node, IntegerConvolution, len(weight), rank, weight=offsets, groups=groups, **windows)
 
@@ -82,7 +83,7 @@ def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, rank: in
     source, zero_point = ctx.scheme_of(x), int(zero.item())
     bias = np.zeros(channels, dtype=np.int64)
 
-    def make(output: str, requantisation: FloatRequantisation) -> IntegerOperation:
+    def make(output: str, requantisation: FloatRequantisation | Dequantisation) -> IntegerOperation:
         product: IntegerOperation = kind(
             name=node.name, inputs=(x,), output=output, bias=bias, zero_point=zero_point,
             reach=reach_of(source, zero_point), requantisation=requantisation, **settings,

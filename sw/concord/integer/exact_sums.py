@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from concord.integer.float32 import MANTISSA_BITS, Integers
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 #: Types that BLAS multiplies, and up to where every integer is exact in them.
 EXACT_UP_TO: dict[type[np.generic], int] = {np.float32: 1 << MANTISSA_BITS, np.float64: 1 << 53}
 
 
-def reach_of(scheme: UniformAffine, zero_point: int) -> int:
+def reach_of(scheme: UniformAffine | WideNumbers, zero_point: int) -> int:
     """Largest magnitude of a code less a zero point."""
     return max(scheme.high - zero_point, zero_point - scheme.low)
 

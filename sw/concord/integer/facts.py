@@ -13,6 +13,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
 from concord.integer.records import RecordWriter
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 
@@ -110,7 +111,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
         writer.record(operation)
         output, scheme = operation.output, graph.schemes[operation.output]
         table = network.tables.sites[output].table if isinstance(operation, TableOperation) else None
-        used = _used(codes[output], scheme) if output in codes else None
+        used = _used(codes[output], scheme) if output in codes and isinstance(scheme, UniformAffine) else None
         kind, nbytes = type(operation).__name__, sum(array.nbytes for array in writer.arrays)
         return OperationFacts(operation.name, kind, output, scheme_text(scheme), nbytes, table, used)
 
@@ -135,8 +136,10 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
     )  # fmt: skip
 
 
-def scheme_text(scheme: UniformAffine) -> str:
-    """What codes stand for, such as ``uint8, (code - 3) * 0.125``."""
+def scheme_text(scheme: UniformAffine | WideNumbers) -> str:
+    """What codes stand for, such as ``uint8, (code - 3) * 0.125``, or ``float32`` of wide numbers."""
+    if isinstance(scheme, WideNumbers):
+        return "float32"
     kind = f"{'u' if scheme.low == 0 else ''}int{scheme.bits}"
     return f"{kind}, (code - {scheme.zero}) * {float(scheme.scale):.9g}"
 

@@ -18,6 +18,8 @@ from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
 from concord.integer.records import RecordReader, RecordWriter
+from concord.integer.wide import WIDE
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import TransferSet, UniformAffine
 from concord.transfer.records import target_of, target_record
 from concord.utils.folders import FolderKind
@@ -30,6 +32,8 @@ class ProgramError(ValueError):
 
 
 _PROGRAM = FileKind("integer program", "an integer program", 1, ProgramError)
+#: The kind of a tensor of wide numbers.
+_WIDE = WideNumbers.__name__
 #: What :func:`save_network` writes.
 INTEGER_FOLDER = FolderKind(
     "network on codes", "a network on codes", (PROGRAM, TABLES), ("report.html", "report.json"),
@@ -57,7 +61,7 @@ def save_network(network: IntegerNetwork, folder: str | Path) -> None:
     writer = RecordWriter(lambda table: sites[id(table)])
     header = {
         "name": graph.name,
-        "schemes": {name: target_record(scheme) for name, scheme in graph.schemes.items()},
+        "schemes": {name: _record(scheme) for name, scheme in graph.schemes.items()},
         "inputs": graph.inputs,
         "outputs": graph.outputs,
         "aliases": graph.aliases,
@@ -96,7 +100,7 @@ def _network(header: Mapping[str, Any], arrays: list[NDArray[Any]], tables: Tran
     reader = RecordReader(arrays, tables.table)
     graph = IntegerGraph(
         header["name"],
-        {name: _affine(record) for name, record in header["schemes"].items()},
+        {name: _scheme(record) for name, record in header["schemes"].items()},
         header["inputs"],
         header["outputs"],
         [reader.operation(record) for record in header["operations"]],
@@ -107,7 +111,13 @@ def _network(header: Mapping[str, Any], arrays: list[NDArray[Any]], tables: Tran
     return IntegerNetwork(graph, tables)
 
 
-def _affine(record: dict[str, Any]) -> UniformAffine:
+def _record(scheme: UniformAffine | WideNumbers) -> dict[str, Any]:
+    return {"kind": _WIDE} if isinstance(scheme, WideNumbers) else target_record(scheme)
+
+
+def _scheme(record: dict[str, Any]) -> UniformAffine | WideNumbers:
+    if record.get("kind") == _WIDE:
+        return WIDE
     scheme = target_of(record)
     if not isinstance(scheme, UniformAffine):
         raise ValueError(f"scheme must be UniformAffine, not {scheme!r}")

@@ -1,4 +1,4 @@
-"""An integer graph: tensors of codes, and operations from codes to codes."""
+"""An integer graph: tensors of codes or of wide numbers, and operations from some to others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from concord.integer.float32 import Integers
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 
@@ -41,8 +42,8 @@ class IntegerGraph:
     ----------
     name : str
         Of the model.
-    schemes : dict of str to UniformAffine
-        What the codes of every tensor stand for, by its name in the model.
+    schemes : dict of str to UniformAffine or WideNumbers
+        What the integers of every tensor stand for, by its name in the model.
     inputs : dict of str to str
         Tensors of codes that hold the inputs of the model, by the names of these.
     outputs : dict of str to str
@@ -56,7 +57,7 @@ class IntegerGraph:
     """
 
     name: str
-    schemes: dict[str, UniformAffine] = field(default_factory=dict)
+    schemes: dict[str, UniformAffine | WideNumbers] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     operations: list[IntegerOperation] = field(default_factory=list)
@@ -66,6 +67,17 @@ class IntegerGraph:
     def tensor(self, name: str) -> str:
         """The tensor that a name stands for."""
         return self.aliases.get(name, name)
+
+    def is_wide(self, tensor: str) -> bool:
+        """Whether a tensor holds wide numbers."""
+        return isinstance(self.schemes[tensor], WideNumbers)
+
+    def scheme(self, tensor: str) -> UniformAffine:
+        """What the codes of a tensor stand for; ``ValueError`` if it holds wide numbers."""
+        scheme = self.schemes[tensor]
+        if isinstance(scheme, WideNumbers):
+            raise ValueError(f"tensor must be of codes, not of numbers as {tensor!r} is")
+        return scheme
 
     def with_operations(
         self, operations: list[IntegerOperation], names: Mapping[str, str] | None = None
@@ -110,3 +122,14 @@ def readers(operations: Sequence[IntegerOperation]) -> dict[str, list[IntegerOpe
         for name in dict.fromkeys(operation.inputs):
             users.setdefault(name, []).append(operation)
     return users
+
+
+def live(graph: IntegerGraph) -> list[IntegerOperation]:
+    """The operations that an output, or another name of a tensor, depends on."""
+    needed = {*graph.outputs.values(), *graph.aliases.values()}
+    kept: list[IntegerOperation] = []
+    for operation in reversed(graph.operations):
+        if operation.output in needed:
+            needed.update(operation.inputs)
+            kept.insert(0, operation)
+    return kept

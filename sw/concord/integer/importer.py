@@ -14,10 +14,11 @@ from concord.frontend.errors import Refusal
 from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
-from concord.integer.graph import IntegerGraph
-from concord.integer.operators import OPERATORS, Operator
+from concord.integer.graph import IntegerGraph, live
+from concord.integer.operators import OPERATORS, PASSED, Operator
 from concord.integer.quantised import in_pairs
 from concord.integer.reading import PAIR, ConstantCodes, MovedInput, Reading
+from concord.integer.uses import Uses
 from concord.transfer.scheme import MAX_BITS
 
 
@@ -52,6 +53,8 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
     scheme = ctx.scheme(node, 1, dtype)
     if x in ctx.floats:
         ctx.quantised_input(x, scheme, output)
+    elif x in ctx.wide and not ctx.are_codes(x):
+        ctx.quantised_numbers(x, scheme, output)
     elif x in ctx.open:
         ctx.quantised(x, scheme, output)
     else:
@@ -166,7 +169,8 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     types = {name: kind for name, kind in values.items() if name not in floats}
     graph.shapes.update({name: tuple(dim.dim_value if is_fixed(dim) else None for dim in dims[name]) for name in dims})
     names = {*constants, *values, *(name for node in nodes for name in node.outputs)}
-    ctx = Reading(graph, opset(proto), constants, floats, types, names)
+    uses = Uses(nodes, [item.name for item in proto.graph.output], constants, PASSED)
+    ctx = Reading(graph, opset(proto), constants, floats, types, names, uses)
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:
@@ -184,12 +188,13 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     for item in proto.graph.output:
         if item.name not in unknown:
             try:
-                graph.outputs[item.name] = ctx.codes(item.name)
+                known = ctx.are_codes(item.name) or not ctx.are_numbers(item.name)
+                graph.outputs[item.name] = ctx.codes(item.name) if known else ctx.numbers(item.name)
             except Refusal:
                 reasons.append(f"output {item.name!r}: must be codes; {PAIR.replace('in front of', 'behind')}")
     if reasons:
         raise UnquantisedModel(graph.name, reasons)
-    return graph
+    return graph.with_operations(live(graph))
 
 
 def _constant(node: OnnxNode) -> NDArray[Any]:

@@ -17,6 +17,8 @@ from concord.integer.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, TableOperation, WeightedSums
 from concord.integer.pairs import OF_PAIRS, PAIR_BYTES, with_pair_tables
 from concord.integer.requantise import codes_of_floats
+from concord.integer.wide import integers_of, numbers_of
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import TransferSet, UniformAffine
 from concord.utils.foreign import require_tflite, tflite_contents
 
@@ -38,8 +40,8 @@ class IntegerNetwork:
     graph: IntegerGraph
     tables: TransferSet = field(default_factory=TransferSet)
 
-    def run(self, inputs: Mapping[str, ArrayLike], *, every: bool = False) -> dict[str, Codes]:
-        """Codes of the outputs.
+    def run(self, inputs: Mapping[str, ArrayLike], *, every: bool = False) -> dict[str, Codes | NDArray[np.float32]]:
+        """Codes of the outputs, or numbers of those that are wide.
 
         Parameters
         ----------
@@ -70,7 +72,12 @@ class IntegerNetwork:
         results = graph.compute(start, values.__setitem__) if every else graph.compute(start)
         if every:
             results = {**values, **{name: values[tensor] for name, tensor in graph.aliases.items() if tensor in values}}
-        return {name: codes.astype(self.scheme(name).dtype) for name, codes in results.items()}
+        return {name: self._shown(name, codes) for name, codes in results.items()}
+
+    def _shown(self, name: str, integers: Integers) -> Codes | NDArray[np.float32]:
+        """Codes in their type, and wide tensors as numbers."""
+        scheme = self.scheme(name)
+        return numbers_of(integers) if isinstance(scheme, WideNumbers) else integers.astype(scheme.dtype)
 
     def codes(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Integers]:
         """Codes of the inputs, by their names; parameters and errors as of :meth:`run`."""
@@ -78,8 +85,8 @@ class IntegerNetwork:
             raise ValueError(f"inputs must be {sorted(self.graph.inputs)}, not {sorted(inputs)}")
         return {name: self._codes(name, inputs[name]) for name in self.graph.inputs}
 
-    def scheme(self, name: str) -> UniformAffine:
-        """What the codes of a tensor stand for, by its name in the model."""
+    def scheme(self, name: str) -> UniformAffine | WideNumbers:
+        """What the integers of a tensor stand for, by its name in the model."""
         return self.graph.schemes[self.graph.outputs.get(name, self.graph.tensor(name))]
 
     def _codes(self, name: str, values: ArrayLike) -> Integers:
@@ -92,6 +99,10 @@ class IntegerNetwork:
         ):
             wanted = ", ".join(["samples", *("any" if size is None else str(size) for size in shape[1:])])
             raise ValueError(f"{name} must have shape [{wanted}], not {list(array.shape)}")
+        if isinstance(scheme, WideNumbers):
+            if array.dtype.kind != "f":
+                raise TypeError(f"{name} must be an array of floats, not of {array.dtype}")
+            return integers_of(array)
         return scheme.check(array).astype(np.int64) if array.dtype.kind in "iu" else codes_of_floats(array, scheme)
 
     @property

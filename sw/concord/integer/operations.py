@@ -18,6 +18,7 @@ from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser, codes_of_steps
+from concord.integer.wide import Dequantisation
 from concord.transfer import TransferTable
 
 #: Largest magnitude of a code of 16 bits.
@@ -67,9 +68,9 @@ class WeightedSums(IntegerOperation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerProduct(WeightedSums):
-    """Sums of products, with a requantisation in binary32."""
+    """Sums of products, of which binary32 makes codes, or numbers."""
 
-    requantisation: Requantisation | FloatRequantisation
+    requantisation: Requantisation | FloatRequantisation | Dequantisation
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import (
     ConcatMove,
+    NoMove,
     ReshapeMove,
     TransposeMove,
 )
@@ -36,7 +37,10 @@ from concord.integer.operations import (
 )
 from concord.integer.reading import PAIR, CodeTarget, ConstantCodes, Reading, Unquantised
 from concord.integer.requantise import Requantisation
+from concord.integer.wide import WIDE, Dequantisation, WideDifference, WidePair, WideProduct, WideSum, limit_of
+from concord.integer.wide_numbers import WideNumbers
 from concord.integer.windows import window_settings
+from concord.transfer import UniformAffine
 from concord.transfer.operators import OperatorLike
 
 Operator = Callable[[Reading, OnnxNode], None]
@@ -78,13 +82,20 @@ def _product(
         )  # fmt: skip
         return [product]
 
-    ctx.open[node.outputs[0]] = Unquantised(make)
+    def widen(name: str) -> list[IntegerOperation]:
+        product = kind(
+            name=node.name, inputs=(x,), output=name, bias=bias, zero_point=source.zero, reach=reach,
+            requantisation=Dequantisation(scale, np.zeros(1, dtype=np.float32)), **settings,
+        )  # fmt: skip
+        return [product]
+
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
 
 def conv(ctx: Reading, node: OnnxNode) -> None:
     """Conv in any number of dimensions, with groups."""
     weight = ctx.weight(node.input(1), "weight")
-    windows = window_settings(ctx, node, ctx.codes(node.input(0)), weight.offsets.shape[2:])
+    windows = window_settings(ctx, node, weight.offsets.shape[2:])
     groups = int(node.attrs.get("group", 1))
     _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
 
@@ -109,39 +120,53 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
 
 
 def add(ctx: Reading, node: OnnxNode) -> None:
-    """Add of two tensors of codes, or of accumulators and a constant."""
-    if (operands := accumulators_beside(ctx, node)) is not None:
+    """Add of two tensors, or of accumulators and a constant."""
+    if (operands := accumulators_beside(ctx, node)) is not None and operands[0].term is None:
         sums, constant = operands
-        if sums.term is not None:
-            raise Refusal("must be the only Add of accumulators", PAIR)
         leave(ctx, node, replace(sums, term=sums.numbers(constant, "term")))
         return
-    _of_two(ctx, node, CodeSum, lambda a, b, y: {"ratios": (a / y, b / y)})
+    _of_two(ctx, node, CodeSum, WideSum, lambda a, b, y: {"ratios": (a / y, b / y)})
 
 
 def mul(ctx: Reading, node: OnnxNode) -> None:
-    """Mul of two tensors of codes, of accumulators and a constant, or of constants."""
+    """Mul of two tensors, of accumulators and a constant, or of constants."""
     if all(name in ctx.constants for name in node.inputs):
         ctx.constants[node.outputs[0]] = np.multiply(*(ctx.constants[name] for name in node.inputs))
         return
-    if (operands := accumulators_beside(ctx, node)) is not None:
+    operands = accumulators_beside(ctx, node)
+    if operands is not None and operands[0].factor is None and operands[0].term is None:
         sums, constant = operands
-        if sums.factor is not None or sums.term is not None:
-            raise Refusal("must be the only Mul of accumulators, in front of Add", "multiply the constants")
         leave(ctx, node, replace(sums, factor=sums.numbers(constant, "factor")))
         return
-    _of_two(ctx, node, CodeProduct, lambda a, b, y: {"ratio": a * b / y})
+    _of_two(ctx, node, CodeProduct, WideProduct, lambda a, b, y: {"ratio": a * b / y})
 
 
 def sub(ctx: Reading, node: OnnxNode) -> None:
-    """Sub of two tensors of codes."""
-    _of_two(ctx, node, CodeDifference, lambda a, b, y: {"scales": (a, b), "step": y})
+    """Sub of two tensors."""
+    _of_two(ctx, node, CodeDifference, WideDifference, lambda a, b, y: {"scales": (a, b), "step": y})
 
 
 def _of_two(
-    ctx: Reading, node: OnnxNode, kind: Any, settings: Callable[[np.float32, np.float32, np.float32], dict[str, Any]]
+    ctx: Reading,
+    node: OnnxNode,
+    kind: Any,
+    wide_kind: type[WidePair],
+    settings: Callable[[np.float32, np.float32, np.float32], dict[str, Any]],
 ) -> None:
-    """An operation of two tensors; ``settings`` makes its parameters of the scales of both and of the result."""
+    """An operation of two tensors: of codes if both have some and the result becomes codes, else of wide numbers.
+
+    ``settings`` makes the parameters of the one of codes, of the scales of both and of the result.
+    """
+
+    def widen(name: str) -> list[IntegerOperation]:
+        operands = tuple(ctx.numbers(node.input(k)) for k in range(2))
+        return [wide_kind(name=node.name, inputs=operands, output=name)]
+
+    if not all(ctx.are_codes(name) for name in node.inputs):
+        output = node.outputs[0]
+        ctx.add_all(widen(output), WIDE)
+        ctx.wide[output] = output
+        return
     names = [ctx.codes(node.input(k)) for k in range(2)]
     first, second = (ctx.scheme_of(name) for name in names)
 
@@ -153,7 +178,7 @@ def _of_two(
         )  # fmt: skip
         return [operation]
 
-    ctx.open[node.outputs[0]] = Unquantised(make)
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
 
 def mean(ctx: Reading, node: OnnxNode) -> None:
@@ -163,7 +188,7 @@ def mean(ctx: Reading, node: OnnxNode) -> None:
     if node.op == "AveragePool":
         kernel = tuple(node.attrs["kernel_shape"])
         counts = bool(node.attrs.get("count_include_pad", 0))
-        windows = {"kernel": kernel, "padding_counts": counts, **window_settings(ctx, node, x, kernel)}
+        windows = {"kernel": kernel, "padding_counts": counts, **window_settings(ctx, node, kernel)}
 
     ctx.open[node.outputs[0]] = Unquantised(lambda target: [_mean_of(ctx, node, x, target, **windows)])
 
@@ -226,8 +251,21 @@ def softmax(ctx: Reading, node: OnnxNode) -> None:
 
 
 def concat(ctx: Reading, node: OnnxNode) -> None:
-    """Concat: each operand gets the scheme of the result first."""
-    names, axis = [ctx.codes(name) for name in node.inputs], int(node.attrs["axis"])
+    """Concat: each operand gets the scheme of the result first; of wide numbers if one operand has no codes."""
+    axis = int(node.attrs["axis"])
+
+    def widen(name: str) -> list[IntegerOperation]:
+        parts = tuple(ctx.numbers(part) for part in node.inputs)
+        return [
+            CodeMovement(name=node.name, inputs=parts, output=name, move=ConcatMove(axis), low=WIDE.low, high=WIDE.high)
+        ]
+
+    if not all(ctx.are_codes(name) for name in node.inputs):
+        output = node.outputs[0]
+        ctx.add_all(widen(output), WIDE)
+        ctx.wide[output] = output
+        return
+    names = [ctx.codes(name) for name in node.inputs]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         operations: list[IntegerOperation] = []
@@ -246,13 +284,17 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
         )  # fmt: skip
         return [*operations, last]
 
-    ctx.open[node.outputs[0]] = Unquantised(make)
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
 
 def function(ctx: Reading, node: OnnxNode) -> None:
     """A function of one element: a part of a table, or a limit of what is made of an accumulator."""
     x, y = node.input(0), node.outputs[0]
     limits = _limits(ctx, node)
+    if limits is not None and ctx.are_numbers(x) and not ctx.are_codes(x) and not _is_limited_later(ctx, x):
+        ctx.emit(_limited(ctx, node, limits, y), WIDE)
+        ctx.wide[y] = y
+        return
     if x in ctx.open and limits is not None and ctx.open[x].source is None:
         ctx.open[y] = replace(ctx.open[x], limits=(*ctx.open[x].limits, limits))
         return
@@ -268,7 +310,25 @@ def function(ctx: Reading, node: OnnxNode) -> None:
     def make(target: CodeTarget) -> list[IntegerOperation]:
         return [ctx.table(node.name, source, functions, target.scheme, target.name)]
 
-    ctx.open[y] = Unquantised(make, source=source, functions=functions)
+    def widen(name: str) -> list[IntegerOperation]:
+        assert limits is not None
+        return [_limited(ctx, node, limits, name)]
+
+    widens = limits is not None and (ctx.are_codes(x) or ctx.are_numbers(x))
+    ctx.open[y] = Unquantised(make, source=source, functions=functions, widen=widen if widens else None)
+
+
+def _is_limited_later(ctx: Reading, x: str) -> bool:
+    """Whether limits of a tensor can be those of the codes that are made of it."""
+    return x not in ctx.wide and (ctx.open[x].source is not None or ctx.uses.end_in_codes(x))
+
+
+def _limited(ctx: Reading, node: OnnxNode, limits: tuple[float, float], output: str) -> CodeMovement:
+    """Numbers within limits."""
+    low, high = (limit_of(end) for end in limits)
+    return CodeMovement(
+        name=node.name, inputs=(ctx.numbers(node.input(0)),), output=output, move=NoMove(), low=low, high=max(low, high)
+    )
 
 
 def _limits(ctx: Reading, node: OnnxNode) -> tuple[float, float] | None:
@@ -305,15 +365,26 @@ def _functions(node: OnnxNode, limits: tuple[float, float] | None) -> list[Opera
 
 
 def max_pool(ctx: Reading, node: OnnxNode) -> None:
-    """MaxPool on codes, whose scheme stays."""
+    """MaxPool of codes, whose scheme stays, or of wide numbers."""
     if len([name for name in node.outputs if name]) > 1:
         raise Refusal("must have one output", "leave out the indices")
-    kernel, x = tuple(node.attrs["kernel_shape"]), ctx.codes(node.input(0))
-    output, windows = ctx.moved_name(node.input(0), node.outputs[0]), window_settings(ctx, node, x, kernel)
-    pool = CodeMaximum(name=node.name, inputs=(x,), output=output, kernel=kernel, **windows)
-    ctx.emit(pool, ctx.scheme_of(x))
+    kernel, x = tuple(node.attrs["kernel_shape"]), node.input(0)
+
+    def appended(first: str, last: str, scheme: UniformAffine | WideNumbers) -> list[IntegerOperation]:
+        return [CodeMaximum(name=node.name, inputs=(first,), output=last, kernel=kernel, **windows)]
+
+    if ctx.are_numbers(x) and not ctx.are_codes(x):
+        windows = window_settings(ctx, node, kernel)
+        ctx.pass_numbers(x, node.outputs[0], appended)
+        return
+    codes = ctx.codes(x)
+    windows = window_settings(ctx, node, kernel)
+    output, scheme = ctx.moved_name(x, node.outputs[0]), ctx.scheme_of(codes)
+    ctx.add_all(appended(codes, output, scheme), scheme)
 
 
+#: Operators that give the same codes behind QuantizeLinear as in front of it, and that ONNX Runtime takes so.
+PASSED = ("Relu", "Clip", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 #: By the name of the operator in ONNX.
 OPERATORS: dict[str, Operator] = {
     "Conv": conv,

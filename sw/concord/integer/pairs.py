@@ -55,14 +55,14 @@ def _replace_pair(
     follower = follower if isinstance(follower, CodeTable) else None
     for fronts in (front, {}) if front else ({},):
         inputs = tuple(fronts[name].inputs[0] if name in fronts else name for name in operation.inputs)
-        sources = [graph.schemes[name] for name in inputs]
+        sources = [graph.scheme(name) for name in inputs]
         parts = [*fronts.values(), *([follower] if follower else [])]
-        last = follower.table.target if follower else graph.schemes[operation.output]
+        last = follower.table.target if follower else graph.scheme(operation.output)
         count = sources[0].count if operation.inputs[0] == operation.inputs[1] else sources[0].count * sources[1].count
         if count * last.dtype.itemsize > limit + sum(part.table.entries.nbytes for part in parts):
             continue
         tables = [fronts[name] if name in fronts else None for name in operation.inputs]
-        table = pair_table(operation, sources, tables, graph.schemes[operation.output])
+        table = pair_table(operation, sources, tables, graph.scheme(operation.output))
         if table is None:
             continue
         table = table_after(table, follower.table) if follower else table

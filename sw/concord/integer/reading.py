@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import Move
+from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.requantise import FloatRequantisation, codes_of_floats
 from concord.integer.tables import code_table
+from concord.integer.uses import Uses
+from concord.integer.wide import WIDE, CodesOfNumbers, Dequantisation, NumbersOfCodes, integers_of, limit_of
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
 from concord.transfer.operators import OperatorLike
 
@@ -46,6 +49,14 @@ class ConstantCodes:
     axis: int | None
     scheme: UniformAffine | None
 
+    @property
+    def numbers(self) -> NDArray[np.float32]:
+        """What they stand for, as DequantizeLinear makes it."""
+        shape = [1] * self.offsets.ndim
+        if self.axis is not None:
+            shape[self.axis] = -1
+        return self.offsets.astype(np.float32) * self.scale.reshape(shape if self.offsets.ndim else ())
+
 
 @dataclass(frozen=True, eq=False)
 class CodeTarget:
@@ -64,6 +75,8 @@ class CodeTarget:
 
 #: Makes the operations whose last one has the codes of the target.
 Maker = Callable[[CodeTarget], Sequence[IntegerOperation]]
+#: Makes the operations whose last one makes the wide tensor of a name.
+Widener = Callable[[str], Sequence[IntegerOperation]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +93,15 @@ class Unquantised:
         The tensor of codes it is a point-wise function of, if that is what it is.
     functions : tuple
         That function.
+    widen : callable or None
+        Makes its numbers as a wide tensor of a name; ``None`` if only codes can be made.
     """
 
     make: Maker
     limits: tuple[tuple[float, float], ...] = ()
     source: str | None = None
     functions: tuple[OperatorLike, ...] = ()
+    widen: Widener | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +122,7 @@ class Accumulators:
         One number, or one for each channel. ``None`` as long as nothing has multiplied or added it.
     """
 
-    make: Callable[[str, FloatRequantisation], IntegerOperation]
+    make: Callable[[str, FloatRequantisation | Dequantisation], IntegerOperation]
     channels: int
     rank: int
     floats: bool = False
@@ -127,15 +143,14 @@ class Accumulators:
 
     def opened(self) -> Unquantised:
         """The sums as floats in front of QuantizeLinear."""
-        unit, nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+        factor = np.ones(1, dtype=np.float32) if self.factor is None else self.factor
+        term = np.zeros(1, dtype=np.float32) if self.term is None else self.term
 
         def make(target: CodeTarget) -> list[IntegerOperation]:
-            factor = unit if self.factor is None else self.factor
-            term = nothing if self.term is None else self.term
             ends = target.scheme.zero, target.low, target.high
             return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]
 
-        return Unquantised(make)
+        return Unquantised(make, widen=lambda name: [self.make(name, Dequantisation(factor, term))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +179,8 @@ class Reading:
         Element types of ONNX of the other inputs of the model.
     taken : set of str
         Names that are in use in the model or in the graph.
+    uses : Uses
+        What reads the tensors of the model.
     decoded : dict of str to str
         Float tensors that DequantizeLinear makes: the tensor of codes.
     weights : dict of str to ConstantCodes
@@ -172,6 +189,8 @@ class Reading:
         Float tensors that no QuantizeLinear has read yet.
     sums : dict of str to Accumulators
         Tensors of sums of products, as integers or as floats.
+    wide : dict of str to str
+        Float tensors that are computed as they are: the wide tensor.
     """
 
     graph: IntegerGraph
@@ -180,10 +199,12 @@ class Reading:
     floats: dict[str, MovedInput]
     types: dict[str, int]
     taken: set[str]
+    uses: Uses
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)
     sums: dict[str, Accumulators] = field(default_factory=dict)
+    wide: dict[str, str] = field(default_factory=dict)
     _samples: dict[str, Integers] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
@@ -228,11 +249,85 @@ class Reading:
             self.emit(CodeConstant(name=name, inputs=(), output=output, value=value), scheme)
             self.decoded[name] = output
             return output
-        if self.graph.tensor(name) in self.graph.schemes:
-            return self.graph.tensor(name)
+        tensor = self.graph.tensor(name)
+        if tensor in self.graph.schemes and not self.graph.is_wide(tensor):
+            return tensor
         if name in self.types:
             raise Refusal(f"must read what DequantizeLinear makes of the input {name!r}", "move it behind that")
         raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
+
+    def are_codes(self, name: str) -> bool:
+        """Whether :meth:`codes` has codes for a tensor."""
+        tensor, constant = self.graph.tensor(name), self.weights.get(name)
+        known = tensor in self.graph.schemes and not self.graph.is_wide(tensor)
+        return known or name in self.decoded or (constant is not None and constant.scheme is not None)
+
+    def are_numbers(self, name: str) -> bool:
+        """Whether a tensor is computed in binary32, be it only later."""
+        return name in self.wide or (name in self.open and self.open[name].widen is not None)
+
+    def numbers(self, name: str) -> str:
+        """The wide tensor of the numbers of a float tensor; it is made with the first call."""
+        if name not in self.wide:
+            self.wide[name] = self._widened(name)
+        return self.wide[name]
+
+    def _widened(self, name: str) -> str:
+        if name in self.floats:
+            return self._wide_input(name)
+        if name in self.open:
+            return self._opened(name)
+        if name in self.weights or (name in self.constants and self.constants[name].dtype == np.float32):
+            output = self.unique(f"{name}/numbers")
+            value = self.weights[name].numbers if name in self.weights else self.constants[name]
+            if not np.isfinite(value).all():
+                raise Refusal(f"constant {name!r} must be of finite numbers")
+            self.emit(CodeConstant(name=name, inputs=(), output=output, value=integers_of(value)), WIDE)
+            return output
+        codes = self.codes(name)
+        scheme, output = self.scheme_of(codes), name if name in self.decoded else self.unique(f"{name}/numbers")
+        operation = NumbersOfCodes(
+            name=name, inputs=(codes,), output=output, scale=np.float32(scheme.scale), zero_point=scheme.zero
+        )
+        self.emit(operation, WIDE)
+        return output
+
+    def _opened(self, name: str) -> str:
+        """The numbers of what no QuantizeLinear has read yet, within the limits of activations behind it."""
+        pending = self.open[name]
+        if pending.widen is None:
+            raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
+        low, high = WIDE.low, WIDE.high
+        for least, most in pending.limits:
+            low, high = (min(max(limit_of(end), low), high) for end in (least, most))
+        limited = (low, high) != (WIDE.low, WIDE.high)
+        output = self.unique(f"{name}/unlimited") if limited else name
+        self.add_all(pending.widen(output), WIDE)
+        if limited:
+            self.emit(CodeMovement(name=name, inputs=(output,), output=name, move=NoMove(), low=low, high=high), WIDE)
+        return name
+
+    def _wide_input(self, name: str) -> str:
+        """The numbers of an input of the model; its codes are made of them if there are some already."""
+        moved = self.floats[name]
+        if not moved.moves:
+            known = self.graph.inputs.get(name)
+            self.graph.inputs[name], self.graph.schemes[name] = name, WIDE
+            if known is not None:
+                self.graph.operations.insert(0, self._quantiser(name, name, self.scheme_of(known), known))
+            return name
+        source = self.numbers(moved.name)
+        for k, (node, move) in enumerate(moved.moves, 1):
+            result = name if k == len(moved.moves) else self.unique(f"{name}/{k}")
+            self.move(node, source, move, WIDE, result)
+            source = result
+        return source
+
+    def _quantiser(self, name: str, source: str, scheme: UniformAffine, output: str) -> CodesOfNumbers:
+        return CodesOfNumbers(
+            name=name, inputs=(source,), output=output, step=np.float32(scheme.scale), zero_point=scheme.zero,
+            low=scheme.low, high=scheme.high,
+        )  # fmt: skip
 
     def weight(self, name: str, what: str) -> ConstantCodes:
         """Constant codes that an operator reads."""
@@ -242,32 +337,51 @@ class Reading:
 
     def scheme_of(self, codes: str) -> UniformAffine:
         """The scheme of a tensor of codes."""
-        return self.graph.schemes[codes]
+        return self.graph.scheme(codes)
 
     def sizes(self, codes: str) -> tuple[int, ...]:
         """The sizes of a tensor of codes, found by computing what was read so far for numbers of 0.
 
         The first one is the number of samples, 1 if it is open. ``Refusal`` if an input has open sizes behind that.
         """
+        samples = self._computed_samples()
+        if codes not in samples:
+            self._refuse_open_sizes()
+        return tuple(samples[codes].shape)
+
+    def _computed_samples(self) -> dict[str, Integers]:
+        """All tensors of the graph whose sizes are known, for numbers of 0."""
         samples, graph = self._samples, self.graph
         for name, tensor in graph.inputs.items():
             shape = graph.shapes[name]
             if tensor not in samples and None not in shape[1:]:
                 sizes = [size or 1 for size in shape]
                 samples[tensor] = np.full(sizes, graph.schemes[tensor].zero, dtype=np.int64)
-        for operation in graph.operations:
-            if operation.output not in samples and all(name in samples for name in operation.inputs):
-                samples[operation.output] = operation.run(*(samples[name] for name in operation.inputs))
-        if codes not in samples:
-            unknown = sorted(name for name, tensor in graph.inputs.items() if tensor not in samples)
-            raise Refusal(f"must read codes of known sizes; those of {unknown} are open", "give them fixed sizes")
-        return tuple(samples[codes].shape)
+        _compute(graph.operations, samples)
+        return samples
+
+    def _refuse_open_sizes(self) -> NoReturn:
+        unknown = sorted(name for name, tensor in self.graph.inputs.items() if tensor not in self._samples)
+        raise Refusal(f"must read codes of known sizes; those of {unknown} are open", "give them fixed sizes")
+
+    def _sizes_of_open(self, name: str) -> tuple[int, ...]:
+        """The sizes of what is made only later."""
+        widen = self.open[name].widen
+        assert widen is not None
+        operations = widen(self.unique(f"{name}/sizes"))
+        samples = dict(self._computed_samples())
+        _compute(operations, samples)
+        if operations[-1].output not in samples:
+            self._refuse_open_sizes()
+        return tuple(samples[operations[-1].output].shape)
 
     def sizes_of(self, name: str) -> tuple[int, ...]:
         """The sizes of a tensor of the model that can be moved: a constant, an input, or what codes stand for."""
         if name in self.constants:
             return self.constants[name].shape
         if name not in self.floats:
+            if self.are_numbers(name) and not self.are_codes(name):
+                return self.sizes(self.wide[name]) if name in self.wide else self._sizes_of_open(name)
             return self.sizes(self.codes(name))
         moved = self.floats[name]
         shape = self.graph.shapes[moved.name]
@@ -278,12 +392,17 @@ class Reading:
             sample = move.apply(sample)
         return tuple(sample.shape)
 
-    def emit(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
+    def add_all(self, operations: Sequence[IntegerOperation], scheme: UniformAffine | WideNumbers) -> None:
+        """Add operations, whose last one makes the tensor of the scheme."""
+        self.graph.operations.extend(operations)
+        self.graph.schemes[operations[-1].output] = scheme
+
+    def emit(self, operation: IntegerOperation, scheme: UniformAffine | WideNumbers) -> None:
         """Add an operation to the graph."""
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
 
-    def move(self, name: str, source: str, move: Move, scheme: UniformAffine, output: str) -> None:
+    def move(self, name: str, source: str, move: Move, scheme: UniformAffine | WideNumbers, output: str) -> None:
         """Move codes, whose scheme stays."""
         operation = CodeMovement(
             name=name, inputs=(source,), output=output, move=move, low=scheme.low, high=scheme.high
@@ -302,6 +421,8 @@ class Reading:
             for move in moves:
                 value = move.apply(value)
             self.constants[output] = value
+        elif self.are_numbers(x) and not self.are_codes(x):
+            self._moved_numbers(node, moves, output)
         else:
             codes = self.codes(x)
             scheme, last = self.scheme_of(codes), self.moved_name(x, output)
@@ -309,6 +430,57 @@ class Reading:
                 result = last if k == len(moves) else self.unique(f"{output}/{k}")
                 self.move(node.name, codes, move, scheme, result)
                 codes = result
+
+    def _moved_numbers(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
+        """Move what is computed in binary32."""
+
+        def appended(first: str, last: str, scheme: UniformAffine | WideNumbers) -> list[IntegerOperation]:
+            steps: list[IntegerOperation] = []
+            for k, move in enumerate(moves, 1):
+                result = last if k == len(moves) else self.unique(f"{last}/{k}")
+                self.graph.schemes[result] = scheme
+                steps.append(
+                    CodeMovement(
+                        name=node.name, inputs=(first,), output=result, move=move, low=scheme.low, high=scheme.high
+                    )
+                )
+                first = result
+            return steps
+
+        self.pass_numbers(node.input(0), output, appended)
+
+    def pass_numbers(
+        self, x: str, output: str, appended: Callable[[str, str, UniformAffine | WideNumbers], list[IntegerOperation]]
+    ) -> None:
+        """Put operations that codes pass as numbers do behind what is computed in binary32.
+
+        Its codes pass them if nothing but one QuantizeLinear has to read the result.
+
+        Parameters
+        ----------
+        x, output : str
+            Float tensors of the model.
+        appended : callable
+            ``appended(first, last, scheme)`` makes the tensor ``last`` of the tensor ``first``, and leaves its scheme.
+        """
+        if x in self.wide or not self.uses.end_in_codes(x):
+            self.add_all(appended(self.numbers(x), output, WIDE), WIDE)
+            self.wide[output] = output
+            return
+        pending = self.open[x]
+
+        def make(target: CodeTarget) -> list[IntegerOperation]:
+            first = self.unique(f"{target.name}/first")
+            self.graph.schemes[first] = target.scheme
+            return [*pending.make(replace(target, name=first)), *appended(first, target.name, target.scheme)]
+
+        def widen(name: str) -> list[IntegerOperation]:
+            assert pending.widen is not None
+            first = self.unique(f"{name}/first")
+            self.graph.schemes[first] = WIDE
+            return [*pending.widen(first), *appended(first, name, WIDE)]
+
+        self.open[output] = replace(pending, make=make, widen=widen)
 
     def moved_name(self, x: str, output: str) -> str:
         """The name of the codes of a result with the scheme of what it is made of."""
@@ -320,6 +492,9 @@ class Reading:
     def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
         moved = self.floats[name]
+        if moved.name in self.wide:
+            self.quantised_numbers(name, scheme, output)
+            return
         if moved.name not in self.graph.inputs:
             self.graph.inputs[moved.name] = self.unique(f"{moved.name}/codes") if moved.moves else output
         codes = self.graph.inputs[moved.name]
@@ -335,12 +510,17 @@ class Reading:
     def quantised(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an open tensor."""
         pending = self.open[name]
+        if pending.widen is not None and pending.source is None and not self.uses.end_in_codes(name):
+            self.quantised_numbers(name, scheme, output)
+            return
         low, high = scheme.low, scheme.high
         for least, most in pending.limits:  # rounding is monotone, so codes may be limited in the place of numbers
             low, high = (min(max(int(end), low), high) for end in codes_of_floats((least, most), scheme))
-        for operation in pending.make(CodeTarget(output, scheme, low, high)):
-            self.graph.operations.append(operation)
-        self.graph.schemes[output] = scheme
+        self.add_all(pending.make(CodeTarget(output, scheme, low, high)), scheme)
+
+    def quantised_numbers(self, name: str, scheme: UniformAffine, output: str) -> None:
+        """Make the codes of a wide tensor."""
+        self.emit(self._quantiser(output, self.numbers(name), scheme, output), scheme)
 
     def convert(self, node: OnnxNode, source: str, scheme: UniformAffine, output: str) -> None:
         """Give codes another scheme; nothing to do if it is the same."""
@@ -358,3 +538,10 @@ class Reading:
         except ValueError as error:
             raise Refusal(str(error), "give its input the least code as zero point") from error
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
+
+
+def _compute(operations: Sequence[IntegerOperation], tensors: dict[str, Integers]) -> None:
+    """Compute what can be computed of tensors, and is not there yet."""
+    for operation in operations:
+        if operation.output not in tensors and all(name in tensors for name in operation.inputs):
+            tensors[operation.output] = operation.run(*(tensors[name] for name in operation.inputs))

@@ -58,7 +58,7 @@ class Requantisation(Requantiser):
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums)
         with np.errstate(over="ignore"):
-            steps = np.rint(sums.astype(np.float32) * _along(axis, self.scale, sums.ndim))
+            steps = np.rint(sums.astype(np.float32) * along(axis, self.scale, sums.ndim))
         return codes_of_steps(steps, self.zero_point, self.low, self.high)
 
 
@@ -87,7 +87,7 @@ class FloatRequantisation(Requantiser):
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums)
-        factor, term = (Binary32.of(_along(axis, numbers, sums.ndim)) for numbers in (self.factor, self.term))
+        factor, term = (Binary32.of(along(axis, numbers, sums.ndim)) for numbers in (self.factor, self.term))
         steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
         return np.clip(steps.integers() + self.zero_point, self.low, self.high)
 
@@ -97,7 +97,7 @@ def codes_of_steps(steps: NDArray[np.float32], zero_point: int, low: int, high: 
     return np.clip(steps, low - zero_point, high - zero_point).astype(np.int64) + zero_point
 
 
-def _along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.float32]:
+def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.float32]:
     """One number, or those of the channels along an axis."""
     shape = [1] * rank
     if numbers.size > 1:

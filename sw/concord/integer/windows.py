@@ -10,8 +10,8 @@ from concord.frontend.errors import Refusal
 from concord.integer.reading import Reading
 
 
-def window_settings(ctx: Reading, node: OnnxNode, codes: str, kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Strides, dilations and pads, those of ``auto_pad`` and ``ceil_mode`` among them."""
+def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Strides, dilations and pads of what slides over the first operand, by ``auto_pad`` and ``ceil_mode``, too."""
     rank = len(kernel)
     strides = tuple(node.attrs.get("strides", [1] * rank))
     dilations = tuple(node.attrs.get("dilations", [1] * rank))
@@ -21,7 +21,7 @@ def window_settings(ctx: Reading, node: OnnxNode, codes: str, kernel: tuple[int,
         if max(dilations) > 1:
             raise Refusal(f"dilations must be 1 with auto_pad {kind}, not {list(dilations)}", "export with pads")
         # With strides of 1 the sizes of the tensor do not count.
-        sizes = [1] * rank if max(strides) == 1 else ctx.sizes(codes)[2:]
+        sizes = [1] * rank if max(strides) == 1 else ctx.sizes_of(node.input(0))[2:]
         steps = zip(sizes, strides, extents, strict=True)
         pads = _same(
             (math.ceil(size / stride) * stride - stride + extent - size for size, stride, extent in steps), kind
@@ -35,7 +35,7 @@ def window_settings(ctx: Reading, node: OnnxNode, codes: str, kernel: tuple[int,
         raise Refusal(f"auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not {kind!r}")
     if node.attrs.get("ceil_mode", 0):
         begins = pads[:rank]
-        ends = map(_up_to_the_last_window, ctx.sizes(codes)[2:], strides, extents, begins, pads[rank:])
+        ends = map(_up_to_the_last_window, ctx.sizes_of(node.input(0))[2:], strides, extents, begins, pads[rank:])
         pads = (*begins, *ends)
     return {"strides": strides, "dilations": dilations, "pads": pads}
 

@@ -55,6 +55,12 @@ def random_codes(scheme: UniformAffine, shape: tuple[int, ...], rng: np.random.G
     return np.where(rng.random(shape) < _CORNERS, corners, rng.integers(scheme.low, scheme.high + 1, shape))
 
 
+def _random_numbers(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Numbers up to about 2**8 in magnitude, some of which are 0."""
+    numbers = rng.normal(0, 1, shape) * np.exp2(rng.integers(0, 8, shape))
+    return np.where(rng.random(shape) < _CORNERS, 0, numbers).astype(np.float32)
+
+
 def prove_exact(
     network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = None, *, samples: int = 32, seed: int = 0
 ) -> ExactProof:
@@ -104,13 +110,15 @@ def prove_exact(
 
 def _random(
     network: IntegerNetwork, shapes: Mapping[str, tuple[int, ...]], samples: int, seed: int
-) -> dict[str, NDArray[np.int64]]:
-    """Random codes of all inputs, for as many runs."""
+) -> dict[str, NDArray[np.int64] | NDArray[np.float32]]:
+    """Random codes, or numbers, of all inputs, for as many runs."""
     rng, graph = np.random.default_rng(seed), network.graph
-    return {
-        name: random_codes(graph.schemes[tensor], (samples * shapes[name][0], *shapes[name][1:]), rng)
-        for name, tensor in graph.inputs.items()
-    }
+
+    def drawn(name: str, tensor: str) -> NDArray[np.int64] | NDArray[np.float32]:
+        shape = (samples * shapes[name][0], *shapes[name][1:])
+        return _random_numbers(shape, rng) if graph.is_wide(tensor) else random_codes(graph.scheme(tensor), shape, rng)
+
+    return {name: drawn(name, tensor) for name, tensor in graph.inputs.items()}
 
 
 def _every_tensor(graph: IntegerGraph, codes: Mapping[str, Integers]) -> dict[str, Integers] | None:

@@ -108,13 +108,26 @@ REFUSED = [
      "Mul 'fine': factor must be of float32, not float64; cast it"),
     ([node("Cast", ["sums"], ["c"], to=1), node("Mul", ["c", "endless"], ["y"], name="far")],
      "Mul 'far': factor must be of finite numbers"),
-    ([node("Cast", ["sums"], ["c"], to=1), node("Mul", ["c", "c"], ["y"], name="square")],
-     "Mul 'square': what accumulators are combined with must be a constant, not 'c'; fold constants"),
-    ([node("Cast", ["sums"], ["c"], to=1), node("Mul", ["c", "f"], ["d"]), node("Mul", ["d", "f"], ["y"], name="two")],
-     "Mul 'two': must be the only Mul of accumulators, in front of Add; multiply the constants"),
-    ([node("Cast", ["sums"], ["c"], to=1), node("Add", ["c", "f"], ["d"]), node("Add", ["f", "d"], ["y"], name="two")],
-     "Add 'two': must be the only Add of accumulators; put QuantizeLinear"),
 ]  # fmt: skip
+
+
+#: What makes wide numbers of accumulators.
+WIDE = {
+    "square": [node("Mul", ["c", "c"], ["y"])],
+    "two factors": [node("Mul", ["c", "f"], ["d"]), node("Mul", ["d", "f"], ["y"])],
+    "two terms": [node("Add", ["c", "f"], ["d"]), node("Add", ["f", "d"], ["y"])],
+    "factor behind the term": [node("Add", ["c", "f"], ["d"]), node("Mul", ["d", "f"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("form", WIDE)
+def test_numbers_of_accumulators(form):
+    """What has no place in the requantisation of a product is computed in binary32."""
+    nodes = [*QUANTISED, node("MatMulInteger", ["q", "w", "z"], ["sums"]), node("Cast", ["sums"], ["c"], to=1)]
+    constants = SCHEMES | {"w": np.arange(-60, 60, dtype=np.int8).reshape(40, 3), "f": np.float32(0.013),
+                           "t": np.float32(900)}  # fmt: skip
+    proto = model([*nodes, *WIDE[form], *RESULT], {"x": ["N", 40]}, ("out",), constants)
+    assert compared(proto, {"x": floats(50, 40)}, "UINT8") == (50 * 43, 0)
 
 
 @pytest.mark.parametrize("nodes, reason", REFUSED)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
-_FILES = ("arithmetic.c", "windows.c", "real.c", "binary32.c", "codes.c", "fixed_point.c")
+_FILES = ("arithmetic.c", "windows.c", "real.c", "binary32.c", "codes.c", "fixed_point.c", "wide.c")
 #: Types that functions of data movement are there for: of what they write and of what they read.
 _TYPES = (("int8", "int8"), ("int16", "int8"), ("int16", "int16"), ("uint16", "uint16"))
 _NAME = re.compile(r"^(?:static inline [\w ]+?\**|\} )(\w+)[(;]", re.MULTILINE)

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from concord.derive.c.header import guarded, memory_lines
 from concord.derive.c.texts import comment
 from concord.derive.c_exact.tensors import CodeTensor, ExactPlan
+from concord.integer.wide_numbers import WideNumbers
 from concord.spec.formats import FLAG_BITS, Flag
+from concord.transfer import UniformAffine
 
 #: The flag that there is.
 ACC_OVERFLOW = next(name for name in FLAG_BITS if name == Flag.ACC_OVERFLOW.name)
+#: What wide numbers are.
+_WIDE = """/* A wide number is one of binary32 as an integer in the order of the numbers: the bits of its magnitude,
+ * with its sign. The bits of the number are x < 0 ? 0x80000000u - (uint32_t)x : (uint32_t)x. */"""
 
 
 def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag_places: Sequence[str] | None) -> str:
@@ -22,6 +27,7 @@ def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag
         "\n/* Elements of inputs and outputs. */",
         *(f"#define {upper}_{tensor.array.name.upper()}_SIZE {tensor.size}" for tensor in ports.values()),
         "\n/* What a run takes, and gives. */",
+        *[_WIDE] * any(isinstance(tensor.scheme, WideNumbers) for tensor in ports.values()),
         "typedef struct {",
         *([_member(name, tensor) for name, tensor in plan.inputs.items()] or ["    uint8_t nothing;"]),
         f"}} {stem}_inputs;\n",
@@ -32,7 +38,7 @@ def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag
     if flag_places is not None:
         lines += [
             "/* Sticky flags: a byte for every place, to which a run adds bits. The caller clears them. Places are",
-            " * layers of which an accumulator might have too many bits. */",
+            " * layers of which an accumulator might have too many bits, or a wide number be beyond binary32. */",
             f"#define {upper}_PLACES {len(flag_places)}",
             f"#define {upper}_{ACC_OVERFLOW} {FLAG_BITS[ACC_OVERFLOW]}",
             f"extern const char *const {stem}_places[];\n",
@@ -56,5 +62,7 @@ def run_arguments(stem: str, flagged: bool) -> str:
 
 def _member(name: str, tensor: CodeTensor) -> str:
     shape = " x ".join(map(str, tensor.shape)) or "1"
-    scale = f"(code - {tensor.scheme.zero}) * {float(tensor.scheme.scale):.9g}"
-    return f"    {tensor.array.kind}_t {tensor.array.name}[{tensor.size}]; /* {comment(name)}: {shape}, {scale} */"
+    meaning = "wide numbers"
+    if isinstance(tensor.scheme, UniformAffine):
+        meaning = f"(code - {tensor.scheme.zero}) * {float(tensor.scheme.scale):.9g}"
+    return f"    {tensor.array.kind}_t {tensor.array.name}[{tensor.size}]; /* {comment(name)}: {shape}, {meaning} */"

@@ -7,14 +7,17 @@ from typing import Any
 
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.pointwise import (
+    write_codes,
     write_difference,
     write_fixed_point_product,
     write_fixed_point_sum,
     write_movement,
+    write_numbers,
     write_pair_table,
     write_product,
     write_sum,
     write_table,
+    write_wide_pair,
 )
 from concord.derive.c_exact.pools import (
     write_average,
@@ -52,6 +55,7 @@ from concord.integer.tflite.operations import (
     FixedPointSoftmax,
     FixedPointSum,
 )
+from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
 
 _Writer = Callable[[ExactFunction, Any], None]
 
@@ -89,6 +93,11 @@ _WRITERS: dict[type, _Writer] = {
     FixedPointSum: write_fixed_point_sum,
     IntegerConvolution: write_convolution,
     IntegerMatMul: write_matmul,
+    NumbersOfCodes: write_numbers,
+    CodesOfNumbers: write_codes,
+    WideDifference: write_wide_pair,
+    WideProduct: write_wide_pair,
+    WideSum: write_wide_pair,
 }
 
 

@@ -28,6 +28,7 @@ from concord.integer.operations import (
     first_is_single,
 )
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
+from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WidePair, WideProduct
 
 
 def write_table(function: ExactFunction, operation: CodeTable) -> None:
@@ -136,6 +137,38 @@ def write_fixed_point_product(function: ExactFunction, operation: FixedPointProd
     before, code = codes.of_sum(product if codes.range.fits else f"(int64_t){product}")
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(*before, f"{loops.element(2, 'y')} = {code};")
+
+
+def write_numbers(function: ExactFunction, operation: NumbersOfCodes) -> None:
+    """Codes to wide numbers."""
+    loops, scale = CommonLoops.through(function.sources, function.result), Binary32.of(operation.scale)
+    function.overflows = True
+    with function.lines.loops(loops.variables, loops.sizes):
+        code = minus(loops.element(0, "x0"), operation.zero_point)
+        product = f"(int64_t)({code}) * {int(scale.mantissa)}"
+        function.lines.add(f"{loops.element(1, 'y')} = wide_rounded({product}, {int(scale.exponent)}, &raised);")
+
+
+def write_codes(function: ExactFunction, operation: CodesOfNumbers) -> None:
+    """Wide numbers to codes."""
+    loops, step = CommonLoops.through(function.sources, function.result), binary32_literal(Binary32.of(operation.step))
+    rounding = function.rounding(operation.zero_point, operation.low, operation.high)
+    with function.lines.loops(loops.variables, loops.sizes):
+        function.lines.add(
+            f"const binary32 steps = binary32_quotient(wide_number({loops.element(0, 'x0')}), {step});",
+            f"{loops.element(1, 'y')} = {rounding.of_binary32('steps')};",
+        )
+
+
+def write_wide_pair(function: ExactFunction, operation: WidePair) -> None:
+    """Add, Sub and Mul of wide numbers."""
+    loops = CommonLoops.through(function.sources, function.result)
+    function.overflows = True
+    name = "wide_numbers_product" if isinstance(operation, WideProduct) else "wide_numbers_sum"
+    sign = "-" if isinstance(operation, WideDifference) else ""
+    with function.lines.loops(loops.variables, loops.sizes):
+        a, b, y = (loops.element(k, place) for k, place in enumerate(("x0", "x1", "y")))
+        function.lines.add(f"{y} = {name}({a}, {sign}{b}, &raised);")
 
 
 def write_movement(function: ExactFunction, operation: CodeMovement) -> None:

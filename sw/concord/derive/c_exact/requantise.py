@@ -15,6 +15,7 @@ from concord.integer.float32 import Binary32
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation, Requantiser
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.wide import Dequantisation, integers_of
 
 
 class ChannelCodes(ABC):
@@ -156,6 +157,23 @@ class _Binary64Codes(ChannelCodes):
         return [], self.rounding.of_number(f"binary64_product(total, {self._significand}, {self._exponent})")
 
 
+class _ChannelNumbers(ChannelCodes):
+    """Wide numbers, in the steps of binary32."""
+
+    def __init__(self, function: ExactFunction, how: Dequantisation, bound: int) -> None:
+        self.function, self.range = function, SumRange(bound, how.largest_sum)
+        self._factor = function.of_channels(integers_of(how.factor), "int32", "factors")
+        self._term = function.of_channels(integers_of(how.term), "int32", "terms")
+
+    def _of_total(self) -> tuple[list[str], str]:
+        self.function.overflows = True
+        before = [
+            "const int32_t number = wide_rounded(total, 0, &raised);",
+            f"const int32_t scaled = wide_numbers_product(number, {self._factor}, &raised);",
+        ]
+        return before, "scaled" if self._term == "0" else f"wide_numbers_sum(scaled, {self._term}, &raised)"
+
+
 def channel_codes(function: ExactFunction, how: Requantiser, bound: int) -> ChannelCodes:
     """What writes a requantisation of sums up to ``bound`` in magnitude."""
     if isinstance(how, FixedPointRequantisation) and how.wide:
@@ -169,4 +187,5 @@ _KINDS: dict[type[Requantiser], Callable[[ExactFunction, Any, int], ChannelCodes
     FloatRequantisation: _FloatCodes,
     FixedPointRequantisation: _FixedPointCodes,
     Binary64Requantisation: _Binary64Codes,
+    Dequantisation: _ChannelNumbers,
 }

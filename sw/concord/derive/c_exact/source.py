@@ -71,7 +71,7 @@ class _ExactWriter:
         functions = [self._written(step) for step in range(len(self.plan.steps))]
         own = [buffer for function in functions for buffer in function.scratch]
         narrow = [buffer for buffer in (*self.plan.buffers, *own) if not _is_wide(buffer)]
-        wide = [buffer for buffer in own if _is_wide(buffer)]
+        wide = [buffer for buffer in (*self.plan.buffers, *own) if _is_wide(buffer)]
         sizes = {_ARENA: place(narrow), _WIDE: place(wide)}
         texts = [self._text(function) for function in functions]
         body = "\n\n".join([*self.unit.functions, *texts, *self._run()])

@@ -29,10 +29,15 @@ from concord.integer.operations import (
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
+from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
+from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
-POINTWISE = (CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct, FixedPointSum, FixedPointProduct)
+POINTWISE = (
+    CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
+    CodesOfNumbers, WideSum, WideDifference, WideProduct,
+)  # fmt: skip
 #: Operations that read all channels at a place together.
 _WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
 
@@ -72,13 +77,13 @@ class CodeTensor:
     shape : tuple of int
     order : tuple of int
         Axes from the outermost to the innermost one in memory.
-    scheme : UniformAffine
+    scheme : UniformAffine or WideNumbers
     array : CodeArray
     """
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    scheme: UniformAffine
+    scheme: UniformAffine | WideNumbers
     array: CodeArray
 
     @property
@@ -139,9 +144,9 @@ class ExactPlan:
     buffers: list[Buffer]
 
 
-def kind_of(scheme: UniformAffine) -> str:
-    """The type of codes without ``_t``."""
-    return f"{'u' * (scheme.low >= 0)}int{8 if scheme.bits <= 8 else 16}"
+def kind_of(scheme: UniformAffine | WideNumbers) -> str:
+    """The type of codes, or of wide numbers, without ``_t``."""
+    return f"{'u' * (scheme.low >= 0)}int{next(size for size in (8, 16, 32) if scheme.bits <= size)}"
 
 
 def plan(graph: IntegerGraph, names: Names) -> ExactPlan:

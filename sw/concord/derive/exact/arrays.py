@@ -107,6 +107,14 @@ class ArrayWriter(ABC):
         """Integers limited to ``low`` .. ``high``."""
 
     @abstractmethod
+    def limited_numbers(self, a: Array, low: float, high: float) -> Array:
+        """Numbers limited to ``low`` .. ``high``."""
+
+    @abstractmethod
+    def finite(self, a: Array) -> Array:
+        """Numbers as they are; an error as the file runs if one is beyond binary32, in files that can say so."""
+
+    @abstractmethod
     def in_32_bits(self, a: Array) -> Array:
         """Accumulators as they are; an error as the file runs if one does not fit 32 bits.
 
@@ -126,7 +134,7 @@ class ArrayWriter(ABC):
 
     @abstractmethod
     def window_maxima(self, a: Array, window: WindowPlaces) -> Array:
-        """The greatest integer of each window of ``[samples, channels, *sizes]``; padding is none."""
+        """The greatest integer or number of each window of ``[samples, channels, *sizes]``; padding is none."""
 
     @abstractmethod
     def windows(self, a: Array, window: WindowPlaces, sizes: Sequence[int]) -> Array:

@@ -35,6 +35,15 @@ from concord.integer.operations import (
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.wide import (
+    CodesOfNumbers,
+    Dequantisation,
+    NumbersOfCodes,
+    WideDifference,
+    WideProduct,
+    WideSum,
+    numbers_of,
+)
 
 
 def shapes_of(graph: IntegerGraph) -> dict[str, tuple[int, ...]]:
@@ -83,15 +92,19 @@ class ArrayLowering(LoweringParts):
             sums = self.writer.in_32_bits(sums)
         return self._requantised(sums, operation.requantisation, channels)
 
-    def _requantised(self, sums: Array, how: Requantisation | FloatRequantisation, channels: tuple[int, ...]) -> Array:
+    def _requantised(
+        self, sums: Array, how: Requantisation | FloatRequantisation | Dequantisation, channels: tuple[int, ...]
+    ) -> Array:
         def constant(values: NDArray[np.float32], hint: str) -> Array:
             return self.writer.numbers(values.reshape(channels if values.size > 1 else ()), hint)
 
         numbers = self.writer.to_numbers(sums)
-        if isinstance(how, FloatRequantisation):
+        if not isinstance(how, Requantisation):
             numbers = self.writer.multiply(numbers, constant(how.factor, "factor"))
             if how.term.any():
                 numbers = self.writer.add(numbers, constant(how.term, "term"))
+            if isinstance(how, Dequantisation):
+                return self.writer.finite(numbers)
             numbers = self.writer.divide(numbers, self.writer.numbers(how.step, "step"))
         else:
             numbers = self.writer.multiply(numbers, constant(how.scale, "scale"))
@@ -198,7 +211,31 @@ class ArrayLowering(LoweringParts):
         return writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
 
     @_lowered.register
+    def _(self, operation: NumbersOfCodes, codes: list[Array]) -> Array:
+        numbers = self.writer.to_numbers(self.offset(codes[0], operation.zero_point))
+        return self.writer.finite(self.writer.multiply(numbers, self.writer.numbers(operation.scale, "scale")))
+
+    @_lowered.register
+    def _(self, operation: CodesOfNumbers, codes: list[Array]) -> Array:
+        steps = self.writer.divide(codes[0], self.writer.numbers(operation.step, "step"))
+        return self.writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
+
+    @_lowered.register
+    def _(self, operation: WideSum, codes: list[Array]) -> Array:
+        return self.writer.finite(self.writer.add(*codes))
+
+    @_lowered.register
+    def _(self, operation: WideDifference, codes: list[Array]) -> Array:
+        return self.writer.finite(self.writer.subtract(*codes))
+
+    @_lowered.register
+    def _(self, operation: WideProduct, codes: list[Array]) -> Array:
+        return self.writer.finite(self.writer.multiply(*codes))
+
+    @_lowered.register
     def _(self, operation: CodeConstant, codes: list[Array]) -> Array:
+        if self.graph.is_wide(operation.output):
+            return self.writer.numbers(numbers_of(operation.value), "numbers")
         return self.writer.integers(operation.value, "codes")
 
     @_lowered.register
@@ -217,6 +254,9 @@ class ArrayLowering(LoweringParts):
         made = self._moved(operation, codes)
         schemes = [self.graph.schemes[name] for name in operation.inputs]
         inside = all(operation.low <= scheme.low and scheme.high <= operation.high for scheme in schemes)
+        if not inside and made.real:
+            low, high = (float(numbers_of(np.asarray(end))) for end in (operation.low, operation.high))
+            return self.writer.limited_numbers(made, low, high)
         return made if inside else self.writer.limited(made, operation.low, operation.high)
 
     def _moved(self, operation: CodeMovement, codes: list[Array]) -> Array:
@@ -238,9 +278,12 @@ class ArrayLowering(LoweringParts):
         """Codes by index, of which those of the padding are multiplied by 0; the code of it is added to them."""
         writer, places = self.writer, replace(move, value=-1).apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
         flat = writer.reshape(codes, (prod(shape),))
-        inside = writer.integers((places >= 0).astype(np.int64), "inside")
+        values = np.where(places < 0, move.value, 0)
+        if codes.real:
+            inside, outside = writer.numbers(places >= 0, "inside"), writer.numbers(numbers_of(values), "outside")
+        else:
+            inside, outside = writer.integers(places >= 0, "inside"), writer.integers(values, "outside")
         kept = writer.multiply(writer.take(flat, np.maximum(places, 0), "index"), inside)
-        outside = writer.integers(np.where(places < 0, move.value, 0), "outside")
         return writer.reshape(writer.add(kept, outside), target[1:])
 
 

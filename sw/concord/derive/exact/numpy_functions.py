@@ -31,7 +31,7 @@ def to_integers(x):
 
 
 def limited(x, low, high):
-    """Integers from low to high."""
+    """Integers or numbers from low to high."""
     return np.clip(x, low, high)
 
 
@@ -65,6 +65,23 @@ def quantised(x, scale, zero_point, low, high, away):
     with np.errstate(over="ignore"):
         steps = x / np.float32(scale)
     return to_codes(nearest_away(steps.astype(np.float64)) if away else steps, zero_point, low, high)
+
+
+def wide(x):
+    """An input that stays in binary32."""
+    x = np.asarray(x)
+    if x.dtype.kind != "f":
+        raise TypeError(f"inputs must be floats, not of {x.dtype}")
+    return finite(x.astype(np.float32))
+
+
+def finite(x):
+    """Numbers, if none is beyond binary32."""
+    if np.isnan(x).any():
+        raise ValueError("numbers must not be NaN")
+    if np.isinf(x).any():
+        raise OverflowError("numbers must fit binary32, and some are beyond it")
+    return x
 
 
 def in_32_bits(sums):
@@ -106,8 +123,8 @@ def convolution(x, weight, strides, dilations, pads, groups):
 
 
 def window_maxima(x, kernel, strides, dilations, pads):
-    """The greatest integer of each window."""
-    least = np.iinfo(np.int64).min
+    """The greatest integer or number of each window."""
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(np.int64).min
     return windows(x, kernel, strides, dilations, pads, least).max(tuple(range(-len(kernel), 0)))
 
 

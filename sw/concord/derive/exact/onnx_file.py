@@ -25,7 +25,8 @@ from concord.utils.files import write_bytes
 def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     """The graph of a network.
 
-    The metadata have the key ``codes``, in JSON: scale and zero point of every output.
+    The metadata have the key ``codes``, in JSON: scale and zero point of every output that has codes. Wide numbers
+    beyond binary32 are infinities: a graph cannot refuse them as it runs.
 
     Raises
     ------
@@ -45,7 +46,11 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     values: dict[str, Array] = {}
     layers = []
     for name, tensor in graph.inputs.items():
-        scheme, begin = graph.schemes[tensor], len(writer.nodes)
+        begin = len(writer.nodes)
+        if graph.is_wide(tensor):
+            values[tensor] = Array(name, real=True)
+            continue
+        scheme = graph.scheme(tensor)
         steps = arrays.divide(Array(name, real=True), arrays.numbers(scheme.scale, "scale"))
         if scheme.rounding is Rounding.NEAREST_AWAY:
             doubles = Array(writer.node("Cast", [steps.text], to=onnx.TensorProto.DOUBLE))
@@ -68,7 +73,7 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
         [_port(name, kinds[name], shapes[tensor]) for name, tensor in graph.outputs.items()],
         [layer for layer in layers if layer[1] < layer[2]],
     )
-    schemes = {name: graph.schemes[tensor] for name, tensor in graph.outputs.items()}
+    schemes = {name: graph.scheme(tensor) for name, tensor in graph.outputs.items() if not graph.is_wide(tensor)}
     facts = {name: {"scale": float(scheme.scale), "zero_point": scheme.zero} for name, scheme in schemes.items()}
     helper.set_model_props(proto, {"codes": json.dumps(facts)})
     onnx.checker.check_model(proto)

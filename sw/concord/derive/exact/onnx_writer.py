@@ -93,6 +93,13 @@ class OnnxWriter(ArrayWriter):
     def limited(self, a: Array, low: int, high: int) -> Array:
         return self._node("Clip", a.text, *(self.writer.constant(end, np.int64, "end") for end in (low, high)))
 
+    def limited_numbers(self, a: Array, low: float, high: float) -> Array:
+        ends = (self.writer.constant(end, np.float32, "end") for end in (low, high))
+        return self._node("Clip", a.text, *ends, real=True)
+
+    def finite(self, a: Array) -> Array:
+        return a
+
     def in_32_bits(self, a: Array) -> Array:
         raise ValueError("accumulators must fit 32 bits whatever the codes are: an ONNX graph cannot say so as it runs")
 
@@ -139,8 +146,9 @@ class OnnxWriter(ArrayWriter):
 
     def window_maxima(self, a: Array, window: WindowPlaces) -> Array:
         steps: dict[str, Any] = {"strides": window.strides, "dilations": window.dilations, "pads": window.pads}
-        pooled = self._node("MaxPool", self._cast(a.text, real=True).text, kernel_shape=window.kernel, **steps)
-        return self._cast(pooled.text, real=False)
+        numbers = a if a.real else self.to_numbers(a)
+        pooled = self._node("MaxPool", numbers.text, kernel_shape=window.kernel, **steps, real=True)
+        return pooled if a.real else self.to_integers(pooled)
 
     def windows(self, a: Array, window: WindowPlaces, sizes: Sequence[int]) -> Array:
         rank = len(window.kernel)
@@ -183,10 +191,10 @@ class OnnxWriter(ArrayWriter):
         return self._node("Transpose", a.text, perm=list(axes), real=a.real)
 
     def concatenate(self, parts: Sequence[Array], axis: int) -> Array:
-        return self._node("Concat", *(part.text for part in parts), axis=axis)
+        return self._node("Concat", *(part.text for part in parts), axis=axis, real=parts[0].real)
 
     def take(self, a: Array, index: Integers, hint: str) -> Array:
-        return self._node("Gather", a.text, self.writer.ints(index), axis=1)
+        return self._node("Gather", a.text, self.writer.ints(index), axis=1, real=a.real)
 
     def for_one_sample(self, single: Array, several: Array) -> Array:
         samples = self._node(

@@ -33,7 +33,7 @@ class LoweringParts:
 
     def reach(self, tensor: str, zero_point: int) -> int:
         """Largest magnitude of a code of a tensor, less its zero point."""
-        return reach_of(self.graph.schemes[tensor], zero_point)
+        return reach_of(self.graph.scheme(tensor), zero_point)
 
     def transposed(self, a: Array, axes: list[int]) -> Array:
         """Axes in another order, if it is another one."""

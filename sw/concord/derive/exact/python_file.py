@@ -34,7 +34,7 @@ def run(inputs):
         raise ValueError(f"inputs must be {{sorted(INPUTS)}}, not {{sorted(inputs)}}")
     start = []
     for name, (shape, *scheme) in INPUTS.items():
-        x = quantised(inputs[name], *scheme)
+        x = quantised(inputs[name], *scheme) if scheme else wide(inputs[name])
         if tuple(x.shape[1:]) != shape:
             wanted = ", ".join(["samples", *map(str, shape)])
             raise ValueError(f"{{name}} must have shape [{{wanted}}], not {{list(x.shape)}}")
@@ -123,6 +123,13 @@ class PythonWriter(ArrayWriter):
     def limited(self, a: Array, low: int, high: int) -> Array:
         return self._line(f"limited({a.text}, {low}, {high})")
 
+    def limited_numbers(self, a: Array, low: float, high: float) -> Array:
+        ends = (self.numbers(end, "end").text for end in (low, high))
+        return self._line(f"limited({a.text}, {', '.join(ends)})", real=True)
+
+    def finite(self, a: Array) -> Array:
+        return self._line(f"finite({a.text})", real=True)
+
     def in_32_bits(self, a: Array) -> Array:
         return self._line(f"in_32_bits({a.text})")
 
@@ -137,7 +144,7 @@ class PythonWriter(ArrayWriter):
         return self._line(f"convolution({a.text}, {weights}, {steps}, {groups})")
 
     def window_maxima(self, a: Array, window: WindowPlaces) -> Array:
-        return self._line(f"window_maxima({a.text}, {_arguments(window)})")
+        return self._line(f"window_maxima({a.text}, {_arguments(window)})", a.real)
 
     def windows(self, a: Array, window: WindowPlaces, sizes: Sequence[int]) -> Array:
         return self._line(f"elements_of_windows({a.text}, {_arguments(window)})")
@@ -164,10 +171,10 @@ class PythonWriter(ArrayWriter):
         return self._line(f"transpose({', '.join([a.text, *map(str, axes)])})", a.real)
 
     def concatenate(self, parts: Sequence[Array], axis: int) -> Array:
-        return self._line(f"concatenate([{', '.join(part.text for part in parts)}], {axis})")
+        return self._line(f"concatenate([{', '.join(part.text for part in parts)}], {axis})", parts[0].real)
 
     def take(self, a: Array, index: Integers, hint: str) -> Array:
-        return self._line(f"take({a.text}, {self._constant(index, hint)})")
+        return self._line(f"take({a.text}, {self._constant(index, hint)})", a.real)
 
     def for_one_sample(self, single: Array, several: Array) -> Array:
         return self._line(f"{single.text} if len({single.text}) == 1 else {several.text}")
@@ -205,7 +212,7 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         writer.begin(names.new(operation.name or operation.output))
         operands = list(dict.fromkeys(operation.inputs))
         local = dict(zip(operands, _operand_names(len(operands)), strict=True))
-        result = lowering.write(operation, [Array(local[name]) for name in operation.inputs])
+        result = lowering.write(operation, [Array(local[name], graph.is_wide(name)) for name in operation.inputs])
         layers.append(
             "\n    ".join([f"def {writer.layer}({', '.join(local.values())}):", *_body(writer.lines, result)])
         )
@@ -249,18 +256,22 @@ def _tables(network: IntegerNetwork, shapes: dict[str, tuple[int, ...]]) -> str:
     """What inputs and outputs are."""
     graph, inputs, outputs = network.graph, [], []
     for name, tensor in graph.inputs.items():
-        scheme = graph.schemes[tensor]
-        away = scheme.rounding is Rounding.NEAREST_AWAY
-        facts = (shapes[tensor][1:], float(scheme.scale), scheme.zero, scheme.low, scheme.high, away)
+        facts: tuple[Any, ...] = (shapes[tensor][1:],)
+        if not graph.is_wide(tensor):
+            scheme = graph.scheme(tensor)
+            away = scheme.rounding is Rounding.NEAREST_AWAY
+            facts += (float(scheme.scale), scheme.zero, scheme.low, scheme.high, away)
         inputs.append(f"    {name!r}: {facts},")
     for name, tensor in graph.outputs.items():
         outputs.append(f"    {name!r}: {np.dtype(graph.schemes[tensor].dtype).name!r},")
-        scheme = graph.schemes[tensor]
-        outputs[-1] += f"  # (code - {scheme.zero}) * {float(scheme.scale)!r}"
+        if not graph.is_wide(tensor):
+            scheme = graph.scheme(tensor)
+            outputs[-1] += f"  # (code - {scheme.zero}) * {float(scheme.scale)!r}"
     return "\n".join([
         "#: Shape of a sample, scale, zero point, least and greatest code of every input, and whether floats in the",
-        "#: middle between two codes are rounded away from zero, else to the even one.", "INPUTS = {", *inputs, "}",
-        "#: Types of the codes of every output.", "OUTPUTS = {", *outputs, "}",
+        "#: middle between two codes are rounded away from zero, else to the even one. A shape alone: floats stay.",
+        "INPUTS = {", *inputs, "}",
+        "#: Types of the codes or numbers of every output.", "OUTPUTS = {", *outputs, "}",
     ])  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def to_integers(x):
 
 
 def limited(x, low, high):
-    """Integers from low to high."""
+    """Integers or numbers from low to high."""
     return x.clamp(low, high)
 
 
@@ -66,6 +66,23 @@ def quantised(x, scale, zero_point, low, high, away):
         raise ValueError("inputs must be numbers, not NaN")
     steps = x / numbers(scale)
     return to_codes(nearest_away(steps.to(torch.float64)) if away else steps, zero_point, low, high)
+
+
+def wide(x):
+    """An input that stays in binary32."""
+    x = x if torch.is_tensor(x) else torch.as_tensor(np.array(x))
+    if not x.is_floating_point():
+        raise TypeError(f"inputs must be floats, not of {x.dtype}")
+    return finite(x.to(torch.float32))
+
+
+def finite(x):
+    """Numbers, if none is beyond binary32."""
+    if x.isnan().any():
+        raise ValueError("numbers must not be NaN")
+    if x.isinf().any():
+        raise OverflowError("numbers must fit binary32, and some are beyond it")
+    return x
 
 
 def in_32_bits(sums):
@@ -108,8 +125,8 @@ def convolution(x, weight, strides, dilations, pads, groups):
 
 
 def window_maxima(x, kernel, strides, dilations, pads):
-    """The greatest integer of each window."""
-    least = torch.iinfo(torch.int64).min
+    """The greatest integer or number of each window."""
+    least = -torch.inf if x.is_floating_point() else torch.iinfo(torch.int64).min
     return windows(x, kernel, strides, dilations, pads, least).amax(tuple(range(-len(kernel), 0)))
 
 

@@ -284,7 +284,7 @@ def _quantize(ctx: FlatReading, operator: FlatOperator) -> None:
             ctx.graph.aliases[ctx.names[y]] = codes
         return
     if ctx.tensor(x).kind == "FLOAT32" and x in ctx.codes:
-        source = ctx.graph.schemes[ctx.codes[x]]
+        source = ctx.graph.scheme(ctx.codes[x])
         table = point_wise.function_table(
             "DEQUANTIZE, QUANTIZE", source, point_wise.quantised_again(source, target), target
         )

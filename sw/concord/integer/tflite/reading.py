@@ -131,7 +131,7 @@ class FlatReading:
 
     def move_between(self, stem: str, move: Move, source: str) -> str:
         """Move codes in front of an operator; the name of the result."""
-        output, scheme = self.unique(stem), self.graph.schemes[source]
+        output, scheme = self.unique(stem), self.graph.scheme(source)
         ends = {"low": scheme.low, "high": scheme.high}
         self._add(CodeMovement(name=output, inputs=(source,), output=output, move=move, **ends), scheme)
         return output
@@ -146,7 +146,7 @@ class FlatReading:
     def emit_table(self, operator: FlatOperator, function: CodeFunction) -> None:
         """Add a function of one code, from the scheme of the operand to that of the result."""
         source, target = self.read(operator.inputs[0]), self.scheme(operator.outputs[0])
-        table = function_table(operator.name, self.graph.schemes[source], function, target)
+        table = function_table(operator.name, self.graph.scheme(source), function, target)
         self.emit(operator, CodeTable, source, table=table)
 
     def _add(self, operation: IntegerOperation, scheme: UniformAffine) -> None:

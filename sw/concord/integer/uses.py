@@ -1,0 +1,60 @@
+"""Whether the numbers of a tensor are needed, or its codes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from concord.frontend.context import OnnxNode
+
+
+class Uses:
+    """What reads the tensors of a model.
+
+    Parameters
+    ----------
+    nodes : iterable of OnnxNode
+        Of the model.
+    outputs : collection of str
+        Tensors that are outputs of the model.
+    constants : mapping of str to array
+        Constants of the model: two QuantizeLinear with equal ones are one.
+    passing : collection of str
+        Operators that codes pass as numbers do, with what they read as their first operand.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[OnnxNode],
+        outputs: Collection[str],
+        constants: Mapping[str, NDArray[Any]],
+        passing: Collection[str],
+    ):
+        self._readers: dict[str, list[OnnxNode]] = {}
+        self._outputs, self._constants, self._passing = set(outputs), constants, frozenset(passing)
+        for node in nodes:
+            for name in dict.fromkeys(node.inputs):
+                self._readers.setdefault(name, []).append(node)
+
+    def end_in_codes(self, name: str) -> bool:
+        """Whether nothing but one QuantizeLinear reads a tensor, be it behind operators that codes pass, too.
+
+        That is where ONNX Runtime has an integer kernel in the place of an operator and its QuantizeLinear.
+        """
+        readers = self._readers.get(name, [])
+        if name in self._outputs or len({self._key(node) for node in readers}) > 1:
+            return False
+        if not readers or readers[0].op == "QuantizeLinear":
+            return True
+        (reader,) = readers
+        return reader.op in self._passing and reader.input(0) == name and all(map(self.end_in_codes, reader.outputs))
+
+    def _key(self, node: OnnxNode) -> Any:
+        """The same for nodes that make the same codes."""
+        if node.op != "QuantizeLinear":
+            return node.name, *node.outputs
+        constants = [self._constants.get(name, name) for name in node.inputs[1:]]
+        known = [part if isinstance(part, str) else (part.dtype.name, part.tobytes()) for part in constants]
+        return node.input(0), *known, *sorted(map(str, node.attrs.items()))
