@@ -21,13 +21,21 @@ from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedba
 from support.program_coverage import of_sliding, required_sliding
 from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
-from support.rtl_configs import ENGINES_AND_WINDOWS, FOUR_ENGINES, NINE_TAPS, SHORT_REGISTER, SIXTEEN_TAPS
+from support.rtl_configs import (
+    ENGINES_AND_WINDOWS,
+    FOUR_ENGINES,
+    NINE_TAPS,
+    SCALING,
+    SCALING_NARROW,
+    SHORT_REGISTER,
+    SIXTEEN_TAPS,
+)
 
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "0"))
 #: Programs by configuration if the variable does not say how many.
-FEW = {FOUR_ENGINES: 30, ENGINES_AND_WINDOWS: 30, NINE_TAPS: 30, SHORT_REGISTER: 12}
+FEW = {FOUR_ENGINES: 30, ENGINES_AND_WINDOWS: 30, NINE_TAPS: 30, SHORT_REGISTER: 12, SCALING: 30, SCALING_NARROW: 30}
 #: With the variable: two engines, and windows of 16 taps on rows of their own and in pairs, with two engines.
 MORE = {
     TINY.replace(engines=2): 0,

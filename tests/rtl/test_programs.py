@@ -12,11 +12,12 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from support.device_runs import LOADED, compare, load
 from support.program_gen import random_program
+from support.rtl_configs import SCALING
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
+@pytest.fixture(scope="module", params=[TINY, UP5K, SCALING], ids=lambda config: config.name)
 def config(request):
     return request.param
 

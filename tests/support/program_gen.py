@@ -23,6 +23,7 @@ _MOST_VECTORS = 24
 _MOST_TAPS = 9
 _ADD = (Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN)
 _ACT = (Op.V_RELU, Op.V_TBL)
+_UNIT = ((Op.VV_MUL,), _ADD, _ACT)
 
 
 def random_program(config: NpuConfig, rng, size: int):
@@ -118,7 +119,9 @@ class _Generator:
     def __init__(self, config: NpuConfig, rng):
         self.config, self.rng = config, rng
         self.builder = ProgramBuilder()
-        self.state = {op: dict(values) for op, values in INITIAL.items()}
+        self.state = {
+            op: dict(values) for op, values in INITIAL.items() if op is not Op.SET_SCALE or config.code_scaling
+        }
         self.registers = {0: (0, 0)}  # least and greatest value where it is used
 
     def program(self, size: int) -> list[int]:
@@ -231,14 +234,20 @@ class _Generator:
             self._set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
             probe = self._probe(reduce, mode, mem, sliding)
             source, matrix = self._source(probe), self._matrix(probe)
+        scaled = self.config.code_scaling and reduce is Op.MV_MUL and rng.random() < 0.5
+        if scaled and rng.random() < 0.7:
+            self._set(Op.SET_SCALE, shift=rng.choice([0, 31, rng.randint(0, 31)]))
         self.wide = source if mem is Mem.WIDE else None  # a wide address that the chain reads
         builder.v_rd(mem, **source)
         if reduce is Op.MV_MUL:
             builder.mv_mul(mode=mode, sliding=int(sliding), **matrix)
         elif reduce is not None:
             builder.emit(reduce)
+        if scaled:
+            self.wide = self._operand(probe, Mem.WIDE, follows=1)
+            builder.vv_scale(**self.wide)
         for unit in range(2):
-            self._unit(probe, unit)
+            self._unit(probe, unit, _UNIT[2:] if scaled and unit == 0 else _UNIT)
         targets = rng.choice([[Mem.WIDE], [Mem.NARROW], [Mem.WIDE, Mem.NARROW], [Mem.NARROW, Mem.WIDE]])
         if probe.sliding:
             self._sliding_targets(probe, source, targets)
@@ -284,9 +293,9 @@ class _Generator:
             place = narrow if target is Mem.NARROW else self._operand(probe, target)
             self.builder.v_wr(target, **place)
 
-    def _unit(self, probe: Chain, unit: int) -> None:
+    def _unit(self, probe: Chain, unit: int, stages: tuple[tuple[Op, ...], ...]) -> None:
         rng = self.rng
-        for ops in ((Op.VV_MUL,), _ADD, _ACT):
+        for ops in stages:
             if rng.random() < 0.4:
                 op = rng.choice(ops)
                 if op is Op.V_TBL:
@@ -336,12 +345,13 @@ class _Generator:
             first = min(max((near["addr"] + least) % (1 << bits) + self.rng.randint(-2, 2), -low), last)
         return {"reg": number, "addr": (first - least) % (1 << bits)}
 
-    def _operand(self, probe: Chain, mem: Mem, near=None) -> dict[str, int]:
+    def _operand(self, probe: Chain, mem: Mem, near=None, follows: int = 0) -> dict[str, int]:
+        """Fields of an address; words that ``follows`` it are in the memory, too."""
         depth = self.config.wide_depth if mem is Mem.WIDE else self.config.narrow_depth
         for attempt in range(4):
             address = self._strides(probe) if attempt < 3 else Address(_MIDDLE)
             offsets = probe.addresses(address) - _MIDDLE
-            found = self._fit(int(offsets.min()), int(offsets.max()), depth, VECTOR_ADDR_BITS, near)
+            found = self._fit(int(offsets.min()), int(offsets.max()) + follows, depth, VECTOR_ADDR_BITS, near)
             if found is not None:
                 break
         return found | {"row": address.row, "inner": address.inner, "outer": address.outer}

@@ -39,6 +39,12 @@ NINE_TAPS = TINY.replace(
 #: With windows of as many taps as lanes in rows of their own: mantissas are too wide to share multipliers.
 SIXTEEN_TAPS = NINE_TAPS.replace(name="tiny-sixteen", window_taps=16, wgt_mant=9)
 
+#: With codes of accumulators, windows that slide and several tile engines; mantissas hold asymmetric codes of a byte.
+SCALING = ENGINES_AND_WINDOWS.replace(name="tiny-scaling", act_mant=9, code_scaling=True)
+
+#: The same with accumulators that leave their bits often.
+SCALING_NARROW = SCALING.replace(name="tiny-scaling-narrow", acc_width=26, mfu_lanes=1)
+
 #: With a register that sums of some terms leave, in several tile engines.
 SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
 

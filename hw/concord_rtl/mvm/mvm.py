@@ -81,6 +81,12 @@ class Mvm(Component):
         lambda self: data.ArrayLayout(BINARY16_WIDTH, self.config.mfu_lanes),
         "Elements of a result vector, binary16.",
     )
+    units = Output(
+        lambda self: data.ArrayLayout(signed(self.config.scaled_bits), self.config.mfu_lanes),
+        "The accumulators of this beat, saturated to W bits, in units of ``2**wgt_exp_min``. Only with "
+        "``code_scaling``.",
+        when=lambda self: self.config.code_scaling,
+    )
     acc_overflow = Output(1, "An accumulator of this beat was saturated to W bits.")
     half_overflow = Output(1, "An element of this beat became an infinity.")
     free = Output(1, "A job has left the queue.")
@@ -250,4 +256,14 @@ class Mvm(Component):
             m.d.comb += [unit.acc.eq(results.o[p]), self.beat[p].eq(unit.o)]
             accs.append(unit.acc_overflow)
             halfs.append(unit.half_overflow)
+            if self.config.code_scaling:
+                m.d.comb += self.units[p].eq(self._units(m, results.o[p], p))
         m.d.comb += [self.acc_overflow.eq(Cat(accs).any()), self.half_overflow.eq(Cat(halfs).any())]
+
+    def _units(self, m, acc, p) -> Value:
+        """A saturated accumulator without what is below the units, when the beat is there."""
+        width, below = self.config.acc_width, -self.config.act_exp_min
+        excess = acc[width - 1 :]
+        over = excess.any() & ~excess.all()
+        kept = Mux(over, Cat((~acc[-1]).replicate(width - 1 - below), acc[-1]), acc[below:width])
+        return delay(m, kept, AccToBinary16.LATENCY, f"units_{p}").as_signed()

@@ -21,6 +21,7 @@ from concord_rtl.pipe.layouts import (
     launch_layout,
     position_shape,
     retire_layout,
+    scale_layout,
     vector_addr_bits,
 )
 from concord_rtl.pipe.loop_address import LoopAddress
@@ -194,6 +195,7 @@ class ChainWalker(NpuUnit):
             job.before_wide.eq(self.wide_tail),
             job.before_narrow.eq(self.narrow_tail),
             self.launch.reduction.eq(chain.reduction),
+            *(self.launch[name].eq(chain[name]) for name in scale_layout(self.config)),
             self.launch.unit0.eq(chain.unit0),
             self.launch.unit1.eq(chain.unit1),
             self.launch.early.eq(

@@ -5,6 +5,7 @@ from amaranth.lib import data, enum
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.formats import SCALE_SHIFT_BITS
 from concord.spec.operations import OPERANDS
 from concord_rtl.parts.control import MFU_CTRL, QUANT_CTRL
 
@@ -36,6 +37,11 @@ def program_addr_bits(config: NpuConfig) -> int:
 def _with_windows(config: NpuConfig, *names: str) -> dict[str, int]:
     """Bits that are there only for sliding products."""
     return dict.fromkeys(names, 1) if config.window_taps else {}
+
+
+def scale_layout(config: NpuConfig) -> dict[str, int]:
+    """Whether accumulators become codes, and by how many bits their products move down: only with ``code_scaling``."""
+    return {"scale": 1, "shift": SCALE_SHIFT_BITS} if config.code_scaling else {}
 
 
 def address_layout(config: NpuConfig) -> data.StructLayout:
@@ -83,6 +89,7 @@ def chain_layout(config: NpuConfig) -> data.StructLayout:
             "matrix": matrix_addr_bits(config),
             "unit0": MFU_CTRL,
             "unit1": MFU_CTRL,
+            **scale_layout(config),
             **dict.fromkeys(OPERANDS, address),
             "to_wide": 1,
             "wide": address,
@@ -133,7 +140,8 @@ def launch_layout(config: NpuConfig) -> data.StructLayout:
 
     ``early``: it needs neither a table nor the second multifunction unit.
     """
-    return data.StructLayout({"reduction": Reduction, "unit0": MFU_CTRL, "unit1": MFU_CTRL, "early": 1})
+    units = {"unit0": MFU_CTRL, "unit1": MFU_CTRL}
+    return data.StructLayout({"reduction": Reduction, **units, "early": 1, **scale_layout(config)})
 
 
 def retire_layout(config: NpuConfig) -> data.StructLayout:

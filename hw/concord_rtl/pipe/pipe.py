@@ -22,7 +22,7 @@ from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 from concord_rtl.pipe.launch import Launcher
-from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
+from concord_rtl.pipe.layouts import matrix_addr_bits, scale_layout, vector_addr_bits
 from concord_rtl.pipe.operands import OperandFetch
 from concord_rtl.pipe.ports import PipePorts, VectorPort
 from concord_rtl.pipe.source import SourceReader
@@ -225,6 +225,11 @@ class ChainPipe(PipePorts):
         half, acc = from_result & mvm.half_overflow, from_result & mvm.acc_overflow
         nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
+        if self.config.code_scaling:
+            scaling = self.units[0].scaling
+            half = half & ~scaling.on  # codes are rounded from the accumulators, not from their binary16 numbers
+            units = delay(m, mvm.units, reduce.LATENCY + 1, "units")
+            m.d.comb += scaling.units.eq(units)
         early_half, early_acc = (delay(m, value, timing.MFU_EARLY, "early_flag") for value in (half, acc))
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
         valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
@@ -271,7 +276,8 @@ class ChainPipe(PipePorts):
         Returns whether the beat of the next cycle is multiplied, if there is one.
         """
         token = launcher.token
-        layout = data.StructLayout({"unit": MFU_CTRL, **({"early": 1} if number == 0 else {})})
+        first = {"early": 1, **scale_layout(self.config)} if number == 0 else {}
+        layout = data.StructLayout({"unit": MFU_CTRL, **first})
         queue = SyncFIFOBuffered(width=layout.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
         begins = valid_soon & first_soon
@@ -281,12 +287,14 @@ class ChainPipe(PipePorts):
             m.d.sync += held.eq(head)
         m.d.comb += [
             queue.w_en.eq(launcher.emitted & ~token.early if number else launcher.emitted),
-            queue.w_data.eq(Cat(token[f"unit{number}"], token.early)),
+            queue.w_data.eq(Cat(token[f"unit{number}"], *(token[name] for name in first))),
             queue.r_en.eq(begins),
             head.eq(queue.r_data),
             unit.ctrl.eq(held.unit),
             unit.leaves.eq(0 if number else held.early),
         ]
+        if "scale" in first:
+            m.d.comb += [unit.scaling.on.eq(held.scale), unit.scaling.shift.eq(held.shift)]
         return Mux(first_soon, head.unit.mul, held.unit.mul)
 
     def _tables(self, m, number, unit):

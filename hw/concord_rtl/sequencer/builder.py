@@ -24,7 +24,7 @@ ADD_OPS = {
 }
 REDUCTIONS = {Op.MV_MUL: Reduction.PRODUCT, Op.V_MAX: Reduction.MAX, Op.V_REDMAX: Reduction.MAX_ALL}
 #: State of a descriptor that a control instruction sets and chains leave alone.
-STATE_OPS = (Op.SET_SHAPE, Op.SET_ITERS, Op.SET_WINDOW, Op.SET_PAD, Op.SET_QUANT)
+STATE_OPS = (Op.SET_SHAPE, Op.SET_ITERS, Op.SET_WINDOW, Op.SET_PAD, Op.SET_QUANT, Op.SET_SCALE)
 
 
 class ChainBuilder(NpuUnit):
@@ -55,31 +55,41 @@ class ChainBuilder(NpuUnit):
         m.d.comb += opcode.eq(self.word.word[: isa.OPCODE_BITS])
         with m.If(self.chains.ready):
             m.d.sync += self.chains.valid.eq(0)
-        self._order(m, chain)
+        self._order(m, opcode, chain)
         register = self._address_registers(m, opcode)
         with m.If(self.execute):
-            for op in STATE_OPS:
+            for op in self._state_ops:
                 with m.If(opcode == op):
                     self._set_state(m, op, chain)
             with m.If(self.word.is_chain):
                 self._add(m, opcode, chain, register)
         with m.If(self.clear):
-            for op in STATE_OPS:
+            for op in self._state_ops:
                 m.d.sync += [target.eq(isa.INITIAL[op][name]) for name, target in self._targets(op, chain)]
             m.d.sync += self.chains.valid.eq(0)
         return m
+
+    @property
+    def _state_ops(self):
+        """Those of :data:`STATE_OPS` that the configuration has."""
+        return [op for op in STATE_OPS if op is not Op.SET_SCALE or self.config.code_scaling]
 
     def _view(self, op):
         """The fields of the word, if it is this instruction."""
         return view(op, self.word.word)
 
-    def _order(self, m, chain):
+    def _order(self, m, opcode, chain):
         """Where we are in a chain, and whether the word may follow."""
         word = self.word
         open_, stage = Signal(), Signal.like(word.stage)
         last = self._view(Op.V_WR)["last"]
         taken = Mux(self._view(Op.V_WR)["mem"], chain.to_wide, chain.to_narrow)
         follows = open_ & ((word.stage > stage) | (word.write & (stage == PipelineStage.WRITE) & ~taken))
+        if self.config.code_scaling:
+            behind_product = Signal()  # the word before was the product of this chain
+            with m.If(self.execute):
+                m.d.sync += behind_product.eq(word.product)
+            follows = follows & ((opcode != Op.VV_SCALE) | behind_product)
         with m.If(word.is_chain):
             m.d.comb += self.misplaced.eq(Mux(word.read, open_, ~follows) | (word.product & chain.wide_source))
         with m.Else():
@@ -137,6 +147,7 @@ class ChainBuilder(NpuUnit):
                     chain.reduction.eq(Reduction.NONE),
                     chain.depthwise.eq(0),
                     *([chain.sliding.eq(0)] if self.config.window_taps else []),
+                    *([chain.scale.eq(0)] if self.config.code_scaling else []),
                     chain.to_wide.eq(0),
                     chain.to_narrow.eq(0),
                     *(Value.cast(unit).eq(0) for unit in units),
@@ -153,6 +164,9 @@ class ChainBuilder(NpuUnit):
                         m.d.sync += chain.matrix.eq(fields["matrix"] + register)
             with m.Case(Op.VV_MUL):
                 self._operand(m, chain, Op.VV_MUL, "mul", 1, register)
+            if self.config.code_scaling:
+                with m.Case(Op.VV_SCALE):
+                    self._scale(m, chain, register)
             for op, add in ADD_OPS.items():
                 with m.Case(op):
                     self._operand(m, chain, op, "add", add, register)
@@ -175,6 +189,12 @@ class ChainBuilder(NpuUnit):
         for number in range(2):
             with m.If(self._view(op)["unit"] == number):
                 self._address(m, f"{stage}{number}", op, register)
+
+    def _scale(self, m, chain, register):
+        """Factors are the operand of the multiplication of unit 0, fractions that of its addition."""
+        m.d.sync += [chain.scale.eq(1), chain.unit0.mul.eq(1), chain.unit0.add.eq(AddOp.ADD)]
+        for name, follows in (("mul0", 0), ("add0", 1)):
+            self._address(m, name, Op.VV_SCALE, register + follows)
 
     def _destination(self, m, chain, register):
         for mem, name in ((isa.Mem.WIDE, "wide"), (isa.Mem.NARROW, "narrow")):

@@ -11,6 +11,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
+from concord.spec.operations import SCALING_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
@@ -97,16 +98,21 @@ class Decoder(Component):
         with m.Elif(early):
             m.d.comb += o.trap.eq(Trap.CHAIN_ORDER)
         with m.Switch(opcode):
-            for form in isa.INSTRUCTIONS:
+            for form in self._forms:
                 with m.Case(form.op):
                     self._stage(m, form, view(form.op, word))
         return m
+
+    @property
+    def _forms(self) -> list[isa.Instruction]:
+        """The instructions of the configuration."""
+        return [form for form in isa.INSTRUCTIONS if self.config.code_scaling or form.op not in SCALING_OPS]
 
     def _all_faults(self, m):
         """For each form bits that say: the word has it; with reserved bits set; with fields out of range; with
         the mark of the last instruction of a chain, which only a write may bear.
         """
-        for form in isa.INSTRUCTIONS:
+        for form in self._forms:
             here = self.word[: isa.OPCODE_BITS] == form.op
             reserved, bad = self._faults(form)
             early = view(form.op, self.word)["last"] if form.is_chain and form.op != Op.V_WR else Const(0, 1)

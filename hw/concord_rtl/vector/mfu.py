@@ -9,7 +9,8 @@ from amaranth.lib import data, wiring
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_WIDTH
+from concord.spec.formats import BINARY16_WIDTH, SCALE_SHIFT_BITS
+from concord_rtl.arith.acc_scale import AccScale
 from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.cells.kept_register import KeptRegister
@@ -25,6 +26,12 @@ UNITS = 2
 def beat_of(unit) -> data.ArrayLayout:
     """P elements in binary16."""
     return data.ArrayLayout(BINARY16_WIDTH, unit.config.mfu_lanes)
+
+
+def scaling_layout(config: NpuConfig) -> data.StructLayout:
+    """Accumulators of a beat, whether they become codes, and by how many bits their products move down."""
+    units = data.ArrayLayout(signed(config.scaled_bits), config.mfu_lanes)
+    return data.StructLayout({"units": units, "on": 1, "shift": SCALE_SHIFT_BITS})
 
 
 class Mfu(Component):
@@ -72,6 +79,12 @@ class Mfu(Component):
         "A beat that leaves early: ``valid``, ``first``, ``half_overflow`` and ``values``.",
     )
     early_soon = Output(1, "``early.valid`` of the next cycle.")
+    scaling = Input(
+        lambda self: scaling_layout(self.config),
+        "Codes of accumulators take the place of product and sum, whose operands are factors and fractions; held like "
+        "``ctrl``, but the accumulators, which are those of ``i``. Only of unit 0 with ``code_scaling``.",
+        when=lambda self: self._scales,
+    )
     o = Output(beat_of, "One beat.")
     add_soon = Output(1, "``add_operand`` is used in the next cycle.")
     o_valid = Output(1, "A beat is there.")
@@ -95,6 +108,10 @@ class Mfu(Component):
         self.slot_init = slot_init
         super().__init__()
 
+    @property
+    def _scales(self) -> bool:
+        return self.config.code_scaling and self.unit == 0
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
@@ -110,6 +127,8 @@ class Mfu(Component):
         values, mul_over = self._multiply(m, self.i, ctrl[0])
         values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET])
         over = delay(m, mul_over, Binary16Add.LATENCY, "mul_over") | add_over
+        if self._scales:
+            values, over = self._scale(m, values, over)
         self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
         first = delay(m, self.valid & self.first, self.ACT_OFFSET, "early_first", reset_less=False)
         m.d.comb += self.early_soon.eq(valid[self.ACT_OFFSET] & leaves)
@@ -140,6 +159,21 @@ class Mfu(Component):
             results.append(add.o)
             over.append(add.overflow)
         return results, Cat(over).any()
+
+    def _scale(self, m, values, over):
+        """Codes in place of sums, where they are wanted; they raise no flag."""
+        scaled = delay(m, self.scaling.on, self.ACT_OFFSET, "scaled")
+        results = []
+        for p, value in enumerate(values):
+            m.submodules[f"scale_{p}"] = scale = AccScale(self.config)
+            m.d.comb += [
+                scale.units.eq(self.scaling.units[p]),
+                scale.factor.eq(self.mul_operand[p]),
+                scale.shift.eq(self.scaling.shift),
+                scale.fraction.eq(self.add_operand[p]),
+            ]
+            results.append(Mux(scaled, scale.o, value))
+        return results, over & ~scaled
 
     def _activate(self, m, values, ctrl, valid, over):
         m.submodules.tables = tables = TableBank(self.config, self.table_init, self.slot_init)

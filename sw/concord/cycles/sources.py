@@ -16,7 +16,6 @@ from concord.program.chains import VECTOR_MASK, Chain
 from concord.program.trace import Trace
 from concord.spec import timing
 from concord.spec.isa import Mem, Op
-from concord.spec.operations import OPERANDS
 
 Addresses = NDArray[np.int64]
 
@@ -108,11 +107,7 @@ class Sources:
         """All vectors of a chain that the walker takes at ``taken``."""
         reads = self._reads(chain)
         group = chain.group(self.times.config)
-        operands = [
-            (OPERANDS.index(op.stage.name.lower()), chain.addresses(op.operand).ravel())
-            for op in chain.mfu_ops
-            if op.operand is not None
-        ]
+        operands = [(read.port, chain.addresses(read.address).ravel()) for read in chain.operands]
         targets = [(d.mem, chain.addresses(d.address).ravel()) for d in chain.destinations]
         enters = tuple(any(mem is target for target, _ in targets) for mem in self.times.writes)
         job = -1

@@ -330,6 +330,11 @@ class _Run:
             self._chains += 1
 
     def _chain(self, chain: Chain, noise: npt.NDArray[np.uint16] | None) -> None:
+        if chain.scale is not None:
+            raise ValueError(
+                "programs must not have vv_scale to be derived: use concord derive NET --exact, which derives the "
+                "network on codes that they come from"
+            )
         if chain not in self._accesses:
             access = Access(chain, self.config)
             self._accesses[chain] = access, list(access.segments())

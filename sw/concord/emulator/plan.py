@@ -13,6 +13,7 @@ from concord.emulator.lanes import Lanes, WordAccess
 from concord.emulator.product import Product
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import binary16
+from concord.golden.scale import scaled
 from concord.operations.float32 import F32, from_keys, to_keys
 from concord.program.access import Access, Segment
 from concord.program.chains import Index
@@ -36,6 +37,15 @@ class NumpyPass:
         self.chain, self.positions, self.rows = access.chain, positions, rows
         self.operands = [None if index is None else WordAccess(index[positions, rows]) for index in access.operands]
         self.targets = {mem: WordAccess(index[positions, rows]) for mem, index in access.targets.items()}
+        self.scale_operands = [WordAccess(index[positions, rows]) for index in access.scale]
+
+    def scale(self, lanes: Lanes, units: NDArray[np.int64], out: F32) -> None:
+        """Codes of accumulators, by factors and fractions in the wide memory."""
+        assert self.chain.scale is not None
+        factors, fractions = (
+            kernels.encode(place.read(lanes.wide, "operand", lanes.pool)) for place in self.scale_operands
+        )
+        np.copyto(out, scaled(units, factors, fractions.view(np.int16), self.chain.scale.shift), casting="unsafe")
 
     def run(
         self,
@@ -135,38 +145,65 @@ class ChainSlice:
             at = (self.positions, rows_pass.rows)
             operands = [None if index is None else index[at] for index in self.access.operands]
             targets = {mem: index[at] for mem, index in self.access.targets.items()}
-            pass_rows = rows[:, rows_pass.rows.start - self.rows.start : rows_pass.rows.stop - self.rows.start]
+            pass_rows = rows[:, self._inner(rows_pass)]
             self.fused.append(FusedPass(config, pass_rows, targets, chain.quant, chain, operands))
 
     def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
         """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
         buffers = [lanes.pool.take(name, (*self.shape, lanes.batch)) for name in ("value 0", "value 1")]
+        units, flags = self._units(lanes)
         if self.fused:
-            return self._run_fused(lanes, buffers, slots, table)
-        x, flags = self._source(lanes, buffers[0])
+            return flags | self._run_fused(lanes, buffers, units, slots, table)
+        x = buffers[0]
+        if units is None:
+            x, flags = self._source(lanes, buffers[0])
         for rows_pass in self.passes:
-            rows = slice(rows_pass.rows.start - self.rows.start, rows_pass.rows.stop - self.rows.start)
+            rows = self._inner(rows_pass)
+            if units is not None:
+                rows_pass.scale(lanes, units[:, rows], x[:, rows])
             pass_buffers = [buffer[:, rows] for buffer in buffers]
             flags |= rows_pass.run(
                 lanes, pass_buffers[0] if x is buffers[0] else x[:, rows], pass_buffers, slots, table, noise
             )
         return flags
 
+    def _inner(self, rows_pass: NumpyPass) -> slice:
+        """Rows of a pass among those of the piece."""
+        return slice(rows_pass.rows.start - self.rows.start, rows_pass.rows.stop - self.rows.start)
+
+    def _units(self, lanes: Lanes) -> tuple[NDArray[np.int64] | None, int]:
+        """Accumulators that become codes, if they do, and flags."""
+        if self.chain.scale is None or self.product is None:
+            return None, 0
+        units = lanes.pool.take("units", (*self.shape, lanes.batch), np.int64)
+        return units, self.product.units(lanes, units)
+
     def window_steps(self, lanes: Lanes) -> Index:
         """Steps ``[outer, inner]`` of the windows of a sliding product, all pieces of it, in the first lane."""
         exponents = np.frexp(lanes.scale[self.access.source[:, 0], 0])[1].astype(np.int64) - 1
         return window_steps(self.chain, exponents.reshape(*self.chain.shape[:2], -1), self.access.config)
 
-    def _run_fused(self, lanes: Lanes, buffers: list[F32], slots: list[dict[str, int]], table: F32) -> int:
+    def _run_fused(
+        self,
+        lanes: Lanes,
+        buffers: list[F32],
+        units: NDArray[np.int64] | None,
+        slots: list[dict[str, int]],
+        table: F32,
+    ) -> int:
         """The same with compiled kernels."""
         x, flags, sums = buffers[0].reshape(-1, lanes.batch), 0, False
         if self.product is not None:
-            flags, sums = self.product.add_up(lanes, buffers[0])
+            if units is None:
+                flags, sums = self.product.add_up(lanes, buffers[0])
         elif self.chain.reduce is None:
             x = lanes.rows(self.chain.mem)
         elif compiled().maximum(lanes.rows(self.chain.mem), self.tap_rows, self.chain.reduce is Op.V_REDMAX, x):
             self._maximum(lanes, buffers[0])
         for rows_pass, fused in zip(self.passes, self.fused, strict=True):
+            if units is not None:
+                rows = self._inner(rows_pass)
+                rows_pass.scale(lanes, units[:, rows], buffers[0][:, rows])
             vector, raised = fused.run(0, lanes, x, sums, slots, table)
             flags |= raised
             while vector < len(fused.rows):

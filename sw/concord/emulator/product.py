@@ -78,16 +78,45 @@ class Product:
 
     def add_up(self, lanes: Lanes, out: F32) -> tuple[int, bool]:
         """Flags, and whether the results are exact sums that are not rounded yet; binary16 values otherwise."""
-        if self._fast:
-            top, least = compiled().extremes(lanes.scale, lanes.grain, self.used)
-        else:
-            top, least = float(lanes.scale[self.used].max()), float(lanes.grain[self.used].min())
+        top, least = self._extremes(lanes)
         if top * self.factor < min(self.limit, self.exact):
             beyond = self._beyond_single(lanes, top, least)
             if beyond is not None:
                 self._run_single(lanes, beyond, out)
                 return 0, True
         return self._run_double(lanes, top * self.factor, out), False
+
+    def units(self, lanes: Lanes, out: NDArray[np.int64]) -> int:
+        """Accumulators as ``vv_scale`` reads them, whole numbers of ``2**wgt_exp_min``; returns the flags."""
+        top, least = self._extremes(lanes)
+        if top * self.factor < min(self.limit, self.exact):
+            beyond = self._beyond_single(lanes, top, least)
+            if beyond is not None and not len(beyond):
+                singles = lanes.pool.take("singles", out.shape)
+                self._run_single(lanes, beyond, singles)
+                self._whole(singles, out)
+                return 0
+        sums = lanes.pool.take("sums", out.shape, np.float64)
+        flags, unsafe = self._doubles(lanes, top * self.factor, sums)
+        self._whole(sums, out)
+        for part in self._parts(len(unsafe)):
+            position, lane = unsafe[part].T
+            limited, over = accumulate.saturate(self._golden_sums(lanes, unsafe[part]), self.config.acc_width)
+            out[position, :, :, lane] = (limited >> -self.config.act_exp_min).astype(np.int64)
+            flags |= bool(over.any()) << Flag.ACC_OVERFLOW
+        return flags
+
+    def _whole(self, sums: NDArray[Any], out: NDArray[np.int64]) -> None:
+        """Sums as whole numbers of units; they are destroyed."""
+        np.multiply(sums, sums.dtype.type(2.0**-self.config.wgt_exp_min), out=sums)
+        np.copyto(out, np.floor(sums, out=sums), casting="unsafe")
+
+    def _extremes(self, lanes: Lanes) -> tuple[float, float]:
+        """Greatest scale and least grain of all sources."""
+        if self._fast:
+            top, least = compiled().extremes(lanes.scale, lanes.grain, self.used)
+            return float(top), float(least)
+        return float(lanes.scale[self.used].max()), float(lanes.grain[self.used].min())
 
     # In float32 --------------------------------------------------------------------------------
 
@@ -137,8 +166,14 @@ class Product:
 
     def _run_double(self, lanes: Lanes, bound: float, out: F32) -> int:
         sums = lanes.pool.take("sums", out.shape, np.float64)
+        flags, unsafe = self._doubles(lanes, bound, sums)
+        flags |= round_sums(sums, out, lanes.pool)
+        return flags | self._golden(lanes, out, unsafe)
+
+    def _doubles(self, lanes: Lanes, bound: float, sums: FloatArray) -> tuple[int, Columns]:
+        """Saturated sums; flags, and positions and lanes ``[count, 2]`` that are left to the definition."""
         self._sum(lanes, self.weights.values, sums)
-        unsafe = None
+        unsafe = np.empty((0, 2), dtype=np.int64)
         if bound >= min(self.exact, self.register):
             tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1) * self.factor
             unsafe = np.argwhere(tops >= min(self.exact, self.register))
@@ -151,10 +186,7 @@ class Product:
             if sums.max() > greatest or sums.min() < least:
                 np.clip(sums, least, greatest, out=sums)
                 flags |= 1 << Flag.ACC_OVERFLOW
-        flags |= round_sums(sums, out, lanes.pool)
-        if unsafe is not None and len(unsafe):
-            flags |= self._golden(lanes, out, unsafe)
-        return flags
+        return flags, unsafe
 
     def _may_leave(self, lanes: Lanes, columns: Columns) -> NDArray[np.bool_]:
         """Whether magnitudes of some (position, lane) pairs add up to more than the register holds.
@@ -216,10 +248,15 @@ class Product:
         """Compute some (position, lane) pairs by the definition."""
         flags = 0
         for part in self._parts(len(columns)):
-            flags |= self._golden_part(lanes, out, columns[part])
+            position, lane = columns[part].T
+            sums = self._golden_sums(lanes, columns[part])
+            bits, acc_over, half_over = accumulate.acc_to_binary16(sums, self.config)
+            out[position, :, :, lane] = decode(bits)
+            flags |= bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
         return flags
 
-    def _golden_part(self, lanes: Lanes, out: F32, columns: Columns) -> int:
+    def _golden_sums(self, lanes: Lanes, columns: Columns) -> accumulate.GridIntegers:
+        """Accumulators ``[columns, rows, N]``."""
         position, lane = columns.T
         index = self.index[position]  # [columns, rows, blocks]
         scale = lanes.scale[index, lane[:, None, None]]
@@ -229,9 +266,7 @@ class Product:
             self._golden_row(mant[:, min(row, index.shape[1] - 1)], exp[:, min(row, index.shape[1] - 1)], row)
             for row in range(self.shape[1])
         ]
-        bits, acc_over, half_over = accumulate.acc_to_binary16(np.stack(sums, axis=1), self.config)
-        out[position, :, :, lane] = decode(bits)
-        return bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
+        return np.stack(sums, axis=1)
 
     def _golden_row(self, mant: NDArray[np.int64], exp: NDArray[np.int64], row: int) -> accumulate.GridIntegers:
         """Sums ``[columns, N]`` of one row of tiles."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from concord.cycles import window_steps
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
+from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, trace
@@ -61,15 +62,18 @@ class ReferenceMachine:
         sources = chain.sources(self.config)
         inside = chain.inside()
         operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.mfu_ops]
+        scale = [] if chain.scale is None else [chain.addresses(address) for address in chain.scale.operands]
         targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
         matrix = chain.matrix_words(self.config) if chain.reduce is Op.MV_MUL else None
         group = chain.group(self.config)
-        together: list[Bits] = []
+        together: list[Any] = []  # vectors, or accumulators that become codes
         for o, i, r in np.ndindex(*chain.shape):
             if r % group == 0:  # the rows of a group read their source before any of them writes
                 rows = range(r, min(r + group, chain.rows))
                 together = [self._source(chain, sources[o, i, row], inside[o, i], matrix, row) for row in rows]
             x = together[r % group]
+            if chain.scale is not None:
+                x = self._scaled(chain, x, *(self._vector(Mem.WIDE, int(at[o, i, r])) for at in scale))
             for mfu_op, operand in zip(chain.mfu_ops, operands, strict=True):
                 x = self._mfu_op(chain, mfu_op, None if operand is None else int(operand[o, i, r]), x)
             if Mem.WIDE in targets:
@@ -94,12 +98,14 @@ class ReferenceMachine:
 
     # Source ------------------------------------------------------------------------------------
 
-    def _source(self, chain: Chain, index: Index, inside: NDArray[np.bool_], matrix: Index | None, row: int) -> Bits:
+    def _source(self, chain: Chain, index: Index, inside: NDArray[np.bool_], matrix: Index | None, row: int) -> Any:
         if matrix is not None:
             if chain.depthwise:
                 acc = self._depthwise(index, inside, matrix[row], *chain.tap_places(self.config))
             else:
                 acc = self._dense(index, inside, matrix, row)
+            if chain.scale is not None:
+                return acc
             bits, acc_over, half_over = accumulate.acc_to_binary16(acc, self.config)
             self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
             self._flag(chain, Flag.HALF_OVERFLOW, half_over)
@@ -187,6 +193,12 @@ class ReferenceMachine:
         self._flag(chain, Flag.NONFINITE, nonfinite)
         self._flag(chain, Flag.TABLE_CLAMPED, clamped)
         return entries
+
+    def _scaled(self, chain: Chain, acc: accumulate.GridIntegers, factors: Bits, fractions: Bits) -> Bits:
+        assert chain.scale is not None
+        bits, acc_over = scale_accumulators(acc, factors, fractions, chain.scale.shift, self.config)
+        self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
+        return bits
 
     def _write_narrow(self, chain: Chain, address: int, x: Bits) -> None:
         quant, noise = chain.quant, None

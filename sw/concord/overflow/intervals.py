@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden import binary16
+from concord.golden.scale import scaled
 from concord.image import Image, Memories
 from concord.operations import OPERATIONS, Ends
 from concord.overflow.machine import SumStage
@@ -23,7 +24,7 @@ from concord.program.chains import Quant
 from concord.program.flags import layer_of
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_MAX, ExponentMode, Rounding
+from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.utils.arrays import FloatArray
 
@@ -138,6 +139,9 @@ class Bounds:
             for rows in segment.passes:
                 part = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
                 some = ends[0][:, part], ends[1][:, part]
+                if chain.scale is not None:
+                    operands = [self._read(Mem.WIDE, index[segment.positions, rows]) for index in access.scale]
+                    some = self._scaled(chain.scale.shift, some, *operands)
                 for mfu_op, index in zip(chain.mfu_ops, access.operands, strict=True):
                     operand = None if index is None else self._read(Mem.WIDE, index[segment.positions, rows])
                     some = self._step(mfu_op.op, mfu_op.table, some, operand)
@@ -151,7 +155,10 @@ class Bounds:
     def _source(self, chain: Chain, index: Index, rows: slice) -> Ends:
         """Ends ``[positions, rows, N]`` of what goes into the multifunction units."""
         if chain.reduce is Op.MV_MUL:
-            return self._product(chain, index, rows)
+            low, high = self._product(chain, index, rows)
+            if chain.scale is not None:
+                return low, high
+            return binary16.decode(binary16.encode(low)), binary16.decode(binary16.encode(high))
         if chain.reduce is None:
             return self._read(chain.mem, index[..., 0])
         low, high = (end.max(axis=2) for end in self._read(chain.mem, index))
@@ -166,6 +173,17 @@ class Bounds:
         nowhere = np.isnan(ends[0]) | np.isnan(ends[1])
         low, high = (binary16.decode(binary16.encode(end)) for end in ends)
         return np.where(nowhere, -np.inf, low), np.where(nowhere, np.inf, high)
+
+    def _scaled(self, shift: int, sums: Ends, factors: Ends, fractions: Ends) -> Ends:
+        """Ends of codes: those of the accumulators where factors and fractions are constants, else all codes."""
+        words = [binary16.encode(ends[0]) for ends in (factors, fractions)]
+        constant = np.all([(low == high) & np.isfinite(low) for low, high in (factors, fractions)], axis=0)
+        ends = (
+            scaled(np.floor(np.ldexp(end, -self.config.wgt_exp_min)), words[0], words[1].view(np.int16), shift)
+            for end in sums
+        )
+        low, high = (np.where(constant, end, limit) for end, limit in zip(ends, (-SCALED_MAX, SCALED_MAX), strict=True))
+        return low.astype(np.float64), high.astype(np.float64)
 
     def _table(self, number: int, x: Ends) -> Ends:
         """Least and greatest entry between the codes of both ends."""
@@ -207,7 +225,7 @@ class Bounds:
                 end[:, group] = np.concatenate(columns_of_end)[place]
         limit = 2.0 ** (self.config.acc_width - 1 - self.config.acc_frac)
         low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
-        return binary16.decode(binary16.encode(low)), binary16.decode(binary16.encode(high))
+        return low, high
 
     def _alike(self, index: Index) -> tuple[Index, Index]:
         """Addresses ``[columns, blocks]`` of which no two have the same intervals, and the column of each position."""

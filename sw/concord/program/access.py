@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.program.chains import Chain, Index
+from concord.program.chains import Address, Chain, Index
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
@@ -53,6 +53,8 @@ class Access:
         Taps outside the image point to a word behind the memory.
     operands : list of Index or None
         One per step.
+    scale : list of Index
+        Factors and fractions of ``vv_scale``, if there is one.
     targets : dict of Index
         By memory.
     """
@@ -67,15 +69,16 @@ class Access:
         source = np.where(inside, chain.sources(config), -1)
         self._check(source, chain.mem)
         self.source = self._flat(np.where(source < 0, outside, source))
-        self.operands: list[Index | None] = []
-        for mfu_op in chain.mfu_ops:
-            index = None if mfu_op.operand is None else self._flat(chain.addresses(mfu_op.operand))
-            if index is not None:
-                self._check(index, Mem.WIDE)
-            self.operands.append(None if index is None else index[..., 0])
+        self.operands = [None if op.operand is None else self._operand(op.operand) for op in chain.mfu_ops]
+        self.scale = [] if chain.scale is None else [self._operand(address) for address in chain.scale.operands]
         self.targets = {d.mem: self._flat(chain.addresses(d.address))[..., 0] for d in chain.destinations}
         for mem, index in self.targets.items():
             self._check(index, mem)
+
+    def _operand(self, address: Address) -> Index:
+        index = self._flat(self.chain.addresses(address))
+        self._check(index, Mem.WIDE)
+        return index[..., 0]
 
     def _flat(self, index: Index) -> Index:
         return index.reshape(self.positions, self.chain.rows, -1)
@@ -92,7 +95,7 @@ class Access:
         each = np.arange(self.positions * self.chain.rows)
         sources = [(self.source, self.chain.source_order(self.config))] if self.chain.mem is mem else []
         if mem is Mem.WIDE:
-            sources += [(index[..., None], each) for index in self.operands if index is not None]
+            sources += [(index[..., None], each) for index in (*self.scale, *self.operands) if index is not None]
         shape = self.positions, self.chain.rows
         return [(np.where(at < depth(self.config, mem), at, -1), when.reshape(shape)) for at, when in sources]
 

@@ -109,6 +109,8 @@ class ProgramBuilder:
             raise ValueError(f"{form.mnemonic} must stand in a chain, behind a v_rd")
         if form.op is Op.MV_MUL and self._source != Mem.NARROW:
             raise ValueError("mv_mul must follow a narrow v_rd, not a wide one")
+        if form.op is Op.VV_SCALE and isa.decode(self._words[-1])[0].op is not Op.MV_MUL:
+            raise ValueError("vv_scale must follow mv_mul")
         if form.op is Op.V_WR:
             if values["mem"] in self._written:
                 raise ValueError(f"a chain must write {Mem(values['mem']).name.lower()} at most once")

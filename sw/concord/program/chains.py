@@ -5,7 +5,8 @@ Vectors of a chain are numbered in the order of execution: axes ``[outer, inner,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
+from concord.spec.operations import OPERANDS
 from concord.spec.windows import tap_lanes
 
 Index = NDArray[np.int64]
@@ -71,6 +73,19 @@ class Quant:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Codes of accumulators: where the vector of factors is, that of fractions being the next, and the shift."""
+
+    operand: Address
+    shift: int
+
+    @property
+    def operands(self) -> tuple[Address, Address]:
+        """Addresses of factors and fractions."""
+        return self.operand, replace(self.operand, base=(self.operand.base + 1) & VECTOR_MASK)
+
+
+@dataclass(frozen=True)
 class MfuOp:
     """One operation of a multifunction unit: with an operand address, a table slot, or neither."""
 
@@ -78,6 +93,14 @@ class MfuOp:
     stage: PipelineStage
     operand: Address | None = None
     table: int | None = None
+
+
+class OperandRead(NamedTuple):
+    """One operand of a chain: what it is for, the number of its port in :data:`OPERANDS`, and where it is."""
+
+    op: Op
+    port: int
+    address: Address
 
 
 @dataclass(frozen=True)
@@ -112,6 +135,8 @@ class Chain:
         One or two, of different memories.
     quant : Quant
         Conversion of a narrow destination.
+    scale : Scale or None
+        How accumulators become codes, if they do.
     fresh : int
         Window columns of a sliding product that the window before had not; otherwise 0.
     """
@@ -131,6 +156,7 @@ class Chain:
     mfu_ops: tuple[MfuOp, ...]
     destinations: tuple[Destination, ...]
     quant: Quant
+    scale: Scale | None = None
     fresh: int = 0
 
     @property
@@ -174,6 +200,19 @@ class Chain:
     def destination(self, mem: Mem) -> Address | None:
         """Address of the destination in one memory, if there is one."""
         return next((d.address for d in self.destinations if d.mem is mem), None)
+
+    @property
+    def operands(self) -> list[OperandRead]:
+        """Wide vectors that meet every vector, in the order in which they are read."""
+        scale = () if self.scale is None else zip(range(2), self.scale.operands, strict=True)
+        return [
+            *(OperandRead(Op.VV_SCALE, port, address) for port, address in scale),
+            *(
+                OperandRead(op.op, OPERANDS.index(op.stage.name.lower()), op.operand)
+                for op in self.mfu_ops
+                if op.operand is not None
+            ),
+        ]
 
     # Addresses ---------------------------------------------------------------------------------
 

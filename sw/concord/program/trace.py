@@ -11,11 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuOp, Pad, Quant, Window
+from concord.program.chains import (
+    MATRIX_MASK,
+    VECTOR_MASK,
+    Address,
+    Chain,
+    Destination,
+    MfuOp,
+    Pad,
+    Quant,
+    Scale,
+    Window,
+)
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
+from concord.spec.operations import SCALING_OPS
 
 
 @dataclass(frozen=True)
@@ -196,6 +208,8 @@ class _Sequencer:
             return f"{name} must occupy a stage behind {self.collected[-1][2].name}, not {stage.name}"
         if op is Op.MV_MUL and self.collected[0][1]["mem"] != Mem.NARROW:
             return "mv_mul must have a narrow source"
+        if op is Op.VV_SCALE and self.collected[-1][0].op is not Op.MV_MUL:
+            return "vv_scale must follow mv_mul"
         return ""
 
     def _dispatch(self) -> Chain:
@@ -218,8 +232,11 @@ class _Sequencer:
             mode=mode,
             fresh=shape["cols"] if product.get("sliding") and mode is MvMode.DEPTHWISE else 0,
             matrix=(product["matrix"] + self.aregs[product["reg"]]) & MATRIX_MASK if "matrix" in product else 0,
+            scale=next((self._scale(values) for form, values, _ in middle if form.op is Op.VV_SCALE), None),
             mfu_ops=tuple(
-                self._step(form.op, values, stage) for form, values, stage in middle if stage > PipelineStage.REDUCE
+                self._step(form.op, values, stage)
+                for form, values, stage in middle
+                if stage > PipelineStage.REDUCE and form.op is not Op.VV_SCALE
             ),
             destinations=tuple(
                 Destination(Mem(values["mem"]), self._address(values))
@@ -233,6 +250,9 @@ class _Sequencer:
         operand = self._address(values) if "addr" in values else None
         return MfuOp(op, stage, operand, values.get("table"))
 
+    def _scale(self, values: dict[str, Any]) -> Scale:
+        return Scale(self._address(values), self.state[Op.SET_SCALE]["shift"])
+
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
         return Address(base, values["row"], values["inner"], values["outer"])
@@ -245,6 +265,8 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(Trap.BAD_FIELD, f"exp must be in {limits}, not {values['exp']}")
     if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
+    if op in SCALING_OPS and not config.code_scaling:
+        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with code_scaling")
     if op is Op.MV_MUL and values["sliding"] and not config.window_taps:
         raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
     if op is Op.V_TBL and values["table"] >= config.table_slots:

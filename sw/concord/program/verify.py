@@ -155,10 +155,10 @@ class _Checker:
         source = chain.sources(self.config)
         when = np.broadcast_to(order[..., None, None], source.shape)
         self._read(chain.pc, chain.mem, source[inside], when[inside], firsts, "source")
+        for operand in chain.operands:
+            index = chain.addresses(operand.address)
+            self._read(chain.pc, Mem.WIDE, index.ravel(), order.ravel(), firsts, operand.op.name.lower())
         for mfu_op in chain.mfu_ops:
-            if mfu_op.operand is not None:
-                index = chain.addresses(mfu_op.operand)
-                self._read(chain.pc, Mem.WIDE, index.ravel(), order.ravel(), firsts, mfu_op.op.name.lower())
             if mfu_op.table is not None and not self.written[RegionId.SLOTS][mfu_op.table]:
                 self.report(chain.pc, f"uses table {mfu_op.table}, which is not loaded")
         if chain.reduce is Op.MV_MUL:

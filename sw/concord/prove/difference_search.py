@@ -32,17 +32,20 @@ def chain_text(image: Image, pc: int) -> tuple[str, ...]:
 def single_chain_program(chain: Chain) -> list[int]:
     """A program that sets the state of one chain, executes it and ends."""
     state = {
-        Op.SET_SHAPE: {"rows": chain.rows, "cols": chain.cols},
+        Op.SET_SHAPE: {"rows": chain.rows, "cols": chain.fresh or chain.cols},
         Op.SET_ITERS: {"inner": chain.inner, "outer": chain.outer},
         Op.SET_WINDOW: vars(chain.window),
         Op.SET_PAD: vars(chain.pad),
         Op.SET_QUANT: {name: int(value) for name, value in vars(chain.quant).items()},
+        **({} if chain.scale is None else {Op.SET_SCALE: {"shift": chain.scale.shift}}),
     }
-    assert state.keys() == INITIAL.keys()
+    assert state.keys() | {Op.SET_SCALE} == INITIAL.keys()
     words = [isa.encode(op, **values) for op, values in state.items()]
     words.append(isa.encode(Op.V_RD, mem=int(chain.mem), **_fields(chain.source)))
     if chain.reduce is Op.MV_MUL:
-        words.append(isa.encode(Op.MV_MUL, mode=int(chain.mode), matrix=chain.matrix))
+        words.append(isa.encode(Op.MV_MUL, mode=int(chain.mode), matrix=chain.matrix, sliding=int(chain.sliding)))
+        if chain.scale is not None:
+            words.append(isa.encode(Op.VV_SCALE, **_fields(chain.scale.operand)))
     elif chain.reduce is not None:
         words.append(isa.encode(chain.reduce))
     for mfu_op in chain.mfu_ops:

@@ -26,7 +26,7 @@ from concord.spec.formats import (
     BlockFormat,
 )
 from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
-from concord.spec.limits import ACC_WIDTH_MIN, PROGRAM_DEPTH_MAX
+from concord.spec.limits import ACC_WIDTH_MIN, PROGRAM_DEPTH_MAX, SCALED_BITS_MAX
 from concord.spec.link import TARGET
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
@@ -41,7 +41,7 @@ REQUEST_BUFFER_BITS = 16
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz", "board")
 #: Parameters that came later, and the values with which everything means what it did before.
-LATER = {"acc_register": 0, "window_taps": 0, "code_pages": 1, "request_buffer": 0, "outbox": 0}
+LATER = {"acc_register": 0, "window_taps": 0, "code_scaling": False, "code_pages": 1, "request_buffer": 0, "outbox": 0}
 
 
 def clog2(n: int) -> int:
@@ -96,6 +96,9 @@ class NpuConfig:
         Elements that every row of tile engine 0 keeps for sliding depthwise products: the taps of the largest window.
         0: there are no such products. At most ``lanes``; needs ``serial`` False and ``acc_register`` 0, as terms are
         added up in the order of their exponents.
+    code_scaling : bool
+        Whether accumulators can be made codes by factors of 16 bits (``vv_scale``): networks on codes. Needs ``serial``
+        False and ``acc_width + act_exp_min`` in 2..35.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -143,6 +146,7 @@ class NpuConfig:
     stochastic: bool = True
     serial: bool = False
     window_taps: int = 0
+    code_scaling: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -192,6 +196,11 @@ class NpuConfig:
     def full_bits(self) -> int:
         """Bits that no sum of ``max_terms`` terms can exceed."""
         return self.dot_bits + self.max_shift + clog2(self.max_terms)
+
+    @property
+    def scaled_bits(self) -> int:
+        """Bits of an accumulator as ``vv_scale`` reads it, sign included: its units are ``2**wgt_exp_min``."""
+        return self.acc_width + self.act_exp_min
 
     @property
     def register_bits(self) -> int:
@@ -363,7 +372,11 @@ def _check_shape(config: NpuConfig) -> None:
     _require(config, "window_taps", rule, 0 <= config.window_taps <= config.lanes)
     if config.window_taps:
         _require(config, "acc_register", "0 with window_taps", not config.acc_register)
+    if config.code_scaling:
+        least, most = 2 - config.act_exp_min, SCALED_BITS_MAX - config.act_exp_min
+        _require(config, "acc_width", f"in {least}..{most} with code_scaling", least <= config.acc_width <= most)
     if config.serial:
+        _require(config, "code_scaling", "False in an element-serial configuration", not config.code_scaling)
         _require(config, "window_taps", "0 in an element-serial configuration", not config.window_taps)
         for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)

@@ -38,6 +38,14 @@ MANT_MIN, MANT_MAX = 3, 16
 ACT_MANT_MAX = BINARY16_PRECISION + 1
 
 
+#: Codes that are made of accumulators: bits of a factor, fraction bits of what is rounded, bits of the number by which
+#: products move down, and the greatest magnitude of a result. All whole numbers up to that are binary16 numbers.
+SCALE_FACTOR_BITS = 16
+SCALE_FRACTION_BITS = 16
+SCALE_SHIFT_BITS = 5
+SCALED_MAX = (1 << BINARY16_PRECISION) - 1
+
+
 class Rounding(IntEnum):
     """How a value between two codes is rounded. The number is the encoding in the ISA."""
 

@@ -32,6 +32,11 @@ Matrix addresses (words of T*N rows by L columns), g = r // T::
     depthwise  matrix + r*ceil(kh*kw / L) + tap // L, weights of a tap in lane tap % L, rows of engine 0
     sliding    matrix, weights of a tap in the lane that :mod:`concord.spec.windows` says, rows of engine 0
 
+``vv_scale`` makes whole numbers of the accumulators of ``mv_mul`` in place of binary16 numbers of their values
+(:mod:`concord.golden.scale`): it reads a vector of factors at its address and one of fractions at the next. It follows
+``mv_mul`` directly, and takes the multiplication and the addition of unit 0. Configurations without ``code_scaling``
+have neither it nor ``set_scale``.
+
 In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used, unless
 windows slide: then it is the number of columns of a window that the one before in the inner loop had not.
 """
@@ -41,7 +46,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from concord.spec.fields import Field, Layout
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
 from concord.spec.operations import Op as Op
@@ -115,6 +120,7 @@ _MEM = Field("mem", 1, doc="0 narrow, 1 wide")
 _UNIT = Field("unit", 1, doc="multifunction unit")
 _VECTOR = Layout((_LAST, _MEM, _REG, _ADDR, *_STRIDES))
 _OPERAND = Layout((_LAST, _UNIT, _REG, _ADDR, *_STRIDES))
+_VECTOR_PAIR = Layout((_LAST, _REG, _ADDR, *_STRIDES))
 _PLAIN = Layout((_LAST,))
 
 
@@ -195,6 +201,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "Conversion to narrow of the chains that follow.",
         most=(("rounding", max(Rounding)),),
     ),
+    Instruction(
+        Op.SET_SCALE,
+        _lay(Field("shift", SCALE_SHIFT_BITS, doc="bits by which products of accumulators and factors move down")),
+        "Shift of the ``vv_scale`` of the chains that follow.",
+    ),
     Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),
     Instruction(
         Op.MV_MUL,
@@ -211,6 +222,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction(Op.V_MAX, _PLAIN, "Element-wise maximum over the window.", (PipelineStage.REDUCE,)),
     Instruction(
         Op.V_REDMAX, _PLAIN, "Maximum over the window and all N elements, in every element.", (PipelineStage.REDUCE,)
+    ),
+    Instruction(
+        Op.VV_SCALE,
+        _VECTOR_PAIR,
+        "Make codes of accumulators with two wide vectors that follow each other; must follow ``mv_mul``.",
+        (PipelineStage.ADD0,),
     ),
     Instruction(Op.VV_MUL, _OPERAND, "Multiply by wide vectors.", (PipelineStage.MUL0, PipelineStage.MUL1)),
     Instruction(Op.VV_ADD, _OPERAND, "Add wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
@@ -247,6 +264,7 @@ INITIAL: dict[Op, dict[str, int]] = {
     Op.SET_WINDOW: {"kh": 1, "kw": 1, "stride_y": 0, "stride_x": 0, "dil_y": 1, "dil_x": 1},
     Op.SET_PAD: {"y0": 0, "x0": 0, "step_y": 1, "step_x": 1, "height": 0, "width": 0},
     Op.SET_QUANT: {"mode": 0, "exp": 0, "rounding": 0},
+    Op.SET_SCALE: {"shift": 0},
 }
 
 

@@ -6,3 +6,5 @@ from __future__ import annotations
 PROGRAM_DEPTH_MAX = 4096
 #: Least number of bits of an accumulator.
 ACC_WIDTH_MIN = 8
+#: Most bits of an accumulator that is made a code: two multipliers hold its product with a factor.
+SCALED_BITS_MAX = 35

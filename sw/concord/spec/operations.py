@@ -20,6 +20,7 @@ class Op(IntEnum):
     SET_WINDOW = 0x0A
     SET_PAD = 0x0B
     SET_QUANT = 0x0C
+    SET_SCALE = 0x0D
     V_RD = 0x10
     MV_MUL = 0x11
     V_MAX = 0x12
@@ -30,9 +31,14 @@ class Op(IntEnum):
     VV_RSUB = 0x1B
     VV_MAX = 0x1C
     VV_MIN = 0x1D
+    VV_SCALE = 0x1E
     V_RELU = 0x20
     V_TBL = 0x21
     V_WR = 0x28
+
+
+#: Operations of configurations with ``code_scaling`` alone.
+SCALING_OPS = (Op.SET_SCALE, Op.VV_SCALE)
 
 
 class Mem(IntEnum):

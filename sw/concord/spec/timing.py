@@ -38,6 +38,8 @@ ALIGN = 2
 ACC_TO_BINARY16, NARROW_TO_BINARY16 = 5, 3
 #: Of sum and product of binary16 numbers.
 BINARY16_ADD, BINARY16_MUL = 4, 4
+#: Of codes of accumulators, and when the fraction is added: as sum and product, whose operands they use.
+ACC_SCALE, SCALE_FRACTION = BINARY16_MUL + BINARY16_ADD, BINARY16_MUL
 #: Of a table, and by how much its slot number comes before the argument.
 TABLE, TABLE_SLOT_LEAD = 3 + BLOCK_RAM, 1
 #: From the exponent of a block to a mantissa.

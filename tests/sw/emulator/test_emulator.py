@@ -16,6 +16,7 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, TINY
 from support.program_gen import random_memories, random_program
 from support.reference_runs import assert_machines_agree
+from support.rtl_configs import SCALING, SCALING_NARROW
 
 pytestmark = pytest.mark.usefixtures("both_kernels")
 
@@ -24,6 +25,8 @@ CONFIGS = {
     "two engines": TINY.replace(engines=2, matrix_depth=512, acc_width=30, mfu_lanes=1, lanes=4),
     "long mantissas": TINY.replace(act_mant=12, wgt_mant=16, act_exp_min=-24, wgt_exp_min=-31, wgt_exp_max=8, lanes=1),
     "sliding": TINY.replace(native=8, lanes=8, mfu_lanes=4, window_taps=6, matrix_depth=64),
+    "scaling": SCALING,
+    "scaling, few bits": SCALING_NARROW,
     "ecp5-25f": ECP5_25F.replace(narrow_depth=64, wide_depth=64, matrix_depth=256, engines=4),
 }
 
@@ -176,8 +179,10 @@ def test_random_programs_agree(name):
 def test_random_programs_cover_the_instruction_set():
     ops, flags = set(), 0
     for seed in range(40):
-        words, memories = random_program(TINY, random.Random(seed), 10)
-        for chain in trace(words, TINY).chains:
+        config = SCALING if seed % 4 == 0 else TINY
+        words, memories = random_program(config, random.Random(seed), 10)
+        for chain in trace(words, config).chains:
+            ops |= set() if chain.scale is None else {Op.VV_SCALE}
             ops |= {mfu_op.op for mfu_op in chain.mfu_ops} | {chain.reduce} | {(chain.reduce, chain.mode)}
             ops |= {chain.quant.rounding, (chain.quant.mode, "static")}
         Emulator(memories).run()

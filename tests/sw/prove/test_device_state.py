@@ -20,6 +20,7 @@ from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derived_modules import program_rng
 from support.program_gen import random_program
+from support.rtl_configs import SCALING, SLIDING
 
 
 def test_different():
@@ -81,10 +82,10 @@ def test_the_sample_of_a_run_of_several(monkeypatch):
     assert one.first.sample == 8
 
 
-@pytest.mark.parametrize("engines", [1, 2])
-def test_chains_alone_are_the_program(engines):
+@pytest.mark.parametrize("base", [TINY, replace(TINY, engines=2), SLIDING, SCALING], ids=lambda config: config.name)
+def test_chains_alone_are_the_program(base):
     """Executed one after the other, with programs of their own, they leave what the program leaves."""
-    config = replace(TINY, engines=engines, stochastic=False)
+    config = replace(base, stochastic=False)
     for seed in range(6):
         _, memories = random_program(config, program_rng(f"alone {seed}"), 8)
         program = memories.program.tolist()
