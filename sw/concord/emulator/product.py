@@ -168,7 +168,7 @@ class Product:
         sums = lanes.pool.take("sums", out.shape, np.float64)
         flags, unsafe = self._doubles(lanes, bound, sums)
         flags |= round_sums(sums, out, lanes.pool)
-        return flags | self._golden(lanes, out, unsafe)
+        return flags | (self._golden(lanes, out, unsafe) if len(unsafe) else 0)
 
     def _doubles(self, lanes: Lanes, bound: float, sums: FloatArray) -> tuple[int, Columns]:
         """Saturated sums; flags, and positions and lanes ``[count, 2]`` that are left to the definition."""

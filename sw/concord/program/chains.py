@@ -73,7 +73,7 @@ class Quant:
 
 
 @dataclass(frozen=True)
-class Scale:
+class CodeScale:
     """Codes of accumulators: where the vector of factors is, that of fractions being the next, and the shift."""
 
     operand: Address
@@ -135,7 +135,7 @@ class Chain:
         One or two, of different memories.
     quant : Quant
         Conversion of a narrow destination.
-    scale : Scale or None
+    scale : CodeScale or None
         How accumulators become codes, if they do.
     fresh : int
         Window columns of a sliding product that the window before had not; otherwise 0.
@@ -156,7 +156,7 @@ class Chain:
     mfu_ops: tuple[MfuOp, ...]
     destinations: tuple[Destination, ...]
     quant: Quant
-    scale: Scale | None = None
+    scale: CodeScale | None = None
     fresh: int = 0
 
     @property

@@ -16,11 +16,11 @@ from concord.program.chains import (
     VECTOR_MASK,
     Address,
     Chain,
+    CodeScale,
     Destination,
     MfuOp,
     Pad,
     Quant,
-    Scale,
     Window,
 )
 from concord.spec import isa
@@ -250,8 +250,8 @@ class _Sequencer:
         operand = self._address(values) if "addr" in values else None
         return MfuOp(op, stage, operand, values.get("table"))
 
-    def _scale(self, values: dict[str, Any]) -> Scale:
-        return Scale(self._address(values), self.state[Op.SET_SCALE]["shift"])
+    def _scale(self, values: dict[str, Any]) -> CodeScale:
+        return CodeScale(self._address(values), self.state[Op.SET_SCALE]["shift"])
 
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK

@@ -26,7 +26,8 @@ CHANGES = {
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
     "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
     "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
-    "request_buffer": 256, "outbox": 64, "code_pages": 4, "window_taps": 2, "code_scaling": True, "clock_hz": 1, "board": "icebreaker",
+    "request_buffer": 256, "outbox": 64, "code_pages": 4, "window_taps": 2, "code_scaling": True, "clock_hz": 1,
+    "board": "icebreaker",
 }  # fmt: skip
 
 WRONG = [
