@@ -32,7 +32,7 @@ def types(model: Path, output: Path | None, conversions_from: int, preset: str, 
     """Show which tensors of an ONNX MODEL are narrow or wide, and where they are converted.
 
     The table has every tensor of the network, layer by layer, with the bytes of one sample in the formats of the
-    preset. The file computes the same as the model.
+    preset. Factors are those of the model's scales, if it has some. The file computes the same as the model.
     """
     from concord.cli.type_table import type_table
     from concord.display.terminal import counted
@@ -40,7 +40,7 @@ def types(model: Path, output: Path | None, conversions_from: int, preset: str, 
     from concord.frontend.load import one_file
     from concord.frontend.typed import typed_model
     from concord.graph.passes.dtype_report import graph_rows
-    from concord.graph.passes.dtypes import assign
+    from concord.graph.passes.dtypes import assign, factors_of_codes
     from concord.spec.presets import PRESETS
     from concord.utils.files import check_place, write_bytes
 
@@ -48,7 +48,7 @@ def types(model: Path, output: Path | None, conversions_from: int, preset: str, 
         check_place(output)
     data = selection.of(one_file(model))
     graph = import_model(data)
-    decided = assign(graph, conversions_from=conversions_from)
+    decided = assign(graph, factors_of_codes(graph), conversions_from=conversions_from)
     rows = graph_rows(graph, PRESETS[preset], decided)
     wide_console().print(type_table(rows, f" of {model.name}, bytes with {preset}"))
     if output is None:

@@ -373,7 +373,7 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
     def appended(first: str, last: str, scheme: UniformAffine | WideNumbers) -> list[IntegerOperation]:
         return [CodeMaximum(name=node.name, inputs=(first,), output=last, kernel=kernel, **windows)]
 
-    if ctx.are_numbers(x) and not ctx.are_codes(x):
+    if ctx.passes(x):
         windows = window_settings(ctx, node, kernel)
         ctx.pass_numbers(x, node.outputs[0], appended)
         return

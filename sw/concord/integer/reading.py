@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -266,6 +267,11 @@ class Reading:
         """Whether a tensor is computed in binary32, be it only later."""
         return name in self.wide or (name in self.open and self.open[name].widen is not None)
 
+    def passes(self, name: str) -> bool:
+        """Whether what moves a tensor is put behind what is computed in binary32."""
+        later = name in self.open and self.uses.end_in_codes(name)
+        return (later or self.are_numbers(name)) and not self.are_codes(name)
+
     def numbers(self, name: str) -> str:
         """The wide tensor of the numbers of a float tensor; it is made with the first call."""
         if name not in self.wide:
@@ -421,7 +427,7 @@ class Reading:
             for move in moves:
                 value = move.apply(value)
             self.constants[output] = value
-        elif self.are_numbers(x) and not self.are_codes(x):
+        elif self.passes(x):
             self._moved_numbers(node, moves, output)
         else:
             codes = self.codes(x)
@@ -474,13 +480,13 @@ class Reading:
             self.graph.schemes[first] = target.scheme
             return [*pending.make(replace(target, name=first)), *appended(first, target.name, target.scheme)]
 
-        def widen(name: str) -> list[IntegerOperation]:
-            assert pending.widen is not None
+        def widen(name: str, before: Widener) -> list[IntegerOperation]:
             first = self.unique(f"{name}/first")
             self.graph.schemes[first] = WIDE
-            return [*pending.widen(first), *appended(first, name, WIDE)]
+            return [*before(first), *appended(first, name, WIDE)]
 
-        self.open[output] = replace(pending, make=make, widen=widen)
+        wide = None if pending.widen is None else partial(widen, before=pending.widen)
+        self.open[output] = replace(pending, make=make, widen=wide)
 
     def moved_name(self, x: str, output: str) -> str:
         """The name of the codes of a result with the scheme of what it is made of."""

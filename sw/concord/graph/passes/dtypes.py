@@ -131,6 +131,20 @@ def dataflow(graph: Graph) -> Dataflow:
     return Dataflow(tuple(graph.inputs), tuple(operations), tuple((name, 0.0) for name in graph.outputs))
 
 
+def factors_of_codes(graph: Graph) -> dict[Input, float]:
+    """Factors of inputs of quantised operations whose codes a model states: one over their scale.
+
+    Those with a scale for each channel have none, as a tensor that is multiplied once has one factor.
+    """
+    codes = {name: scheme for name, scheme in graph.quantization.items() if scheme.scale.size == 1}
+    return {
+        key: 1 / float(codes[name].scale.item())
+        for node in dataflow(graph).operations
+        for key in node.products
+        if (name := node.inputs[key[1]]) in codes
+    }
+
+
 @dataclass(frozen=True)
 class Conversion:
     """A wide tensor is multiplied by a factor and rounded, once, for one or more readers."""
@@ -211,7 +225,8 @@ def assign(
         The network.
     factors : mapping, optional
         Factor of inputs of quantised layers: 1 / step where the step is static. It is 1.0 for all others: with an
-        exponent per block nothing needs to be known but that the layer wants narrow.
+        exponent per block nothing needs to be known but that the layer wants narrow. Those of a quantised model
+        are :func:`factors_of_codes`.
     conversions_from : int
         The set number of the source: more entries with a factor than this get a conversion that their readers share.
         It decides who converts, but not which tensors are narrow.
