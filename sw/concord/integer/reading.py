@@ -498,14 +498,14 @@ class Reading:
     def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
         moved = self.floats[name]
-        if moved.name in self.wide:
+        known = self.graph.inputs.get(moved.name)
+        if moved.name in self.wide or (known is not None and self.scheme_of(known) != scheme):
             self.quantised_numbers(name, scheme, output)
             return
         if moved.name not in self.graph.inputs:
             self.graph.inputs[moved.name] = self.unique(f"{moved.name}/codes") if moved.moves else output
         codes = self.graph.inputs[moved.name]
-        if self.graph.schemes.setdefault(codes, scheme) != scheme:
-            raise Refusal(f"input {moved.name!r} must be quantised in one way", "quantise it once")
+        self.graph.schemes[codes] = scheme
         for k, (node, move) in enumerate(moved.moves, 1):
             result = output if k == len(moved.moves) else self.unique(f"{output}/{k}")
             self.move(node, codes, move, scheme, result)

@@ -224,9 +224,21 @@ def test_an_input_is_moved_before_it_is_quantised():
     proto = model(nodes, {"x": ["N", 2, 3]}, ("y", "g"), scheme)
     x = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)
     assert compared(proto, {"x": x}, "UINT8") == (5 * 6 * 4, 0)
-    again = [*nodes[:2], *quantise("b", "c"), *quantise("x", "y", "t")]
-    with pytest.raises(integer.UnquantisedModel, match="input 'x' must be quantised in one way"):
-        integer.load(model(again, {"x": ["N", 2, 3]}, ("y", "c"), scheme))
+
+
+def test_an_input_that_is_quantised_in_two_ways_is_wide():
+    """Each reader converts it for itself, in front of movements and behind them."""
+    scheme = {"s": np.float32(0.1), "z": np.uint8(3), "t": np.float32(0.2), "flat": ints(0, -1)}
+    nodes = [node("Transpose", ["x"], ["a"], perm=[0, 2, 1]), node("Reshape", ["a", "flat"], ["b"]),
+             *quantise("b", "c"), *quantise("x", "y", "t"), *quantise("a", "d", "t"), *quantise("x", "e")]  # fmt: skip
+    proto = model(nodes, {"x": ["N", 2, 3]}, ("y", "c", "d", "e"), scheme)
+    network, x = integer.load(proto), np.random.default_rng(0).normal(0, 9, (5, 2, 3)).astype(np.float32)
+    assert network.graph.is_wide(network.graph.inputs["x"])
+    want = onnxruntime_results(proto, {"x": x})
+    for (name, codes), numbers in zip(network.run({"x": x}).items(), want, strict=True):
+        assert np.array_equal(
+            (codes.astype(int) - 3).astype(np.float32) * np.float32(network.scheme(name).scale), numbers
+        )
 
 
 def test_inputs_are_codes_or_floats():

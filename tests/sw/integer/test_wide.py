@@ -196,6 +196,24 @@ def test_a_layer_that_writes_codes_stays_one_operation():
     assert np.array_equal((made.astype(int) - 3).astype(np.float32) * np.float32(0.1), want)
 
 
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
+def test_codes_of_a_mean_are_moved(op):
+    """Reshape stands between the mean and its QuantizeLinear; the codes are those of ONNX Runtime's integer kernel."""
+    attrs = {"kernel_shape": [5, 5]} if op == "AveragePool" else {}
+    scheme = {"s": np.float32(0.1), "z": np.uint8(3), "t": np.float32(0.031), "shape": np.array([0, -1])}
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+             node(op, ["d"], ["m"], **attrs), node("Reshape", ["m", "shape"], ["r"]),
+             node("QuantizeLinear", ["r", "t", "z"], ["p"]),
+             node("DequantizeLinear", ["p", "t", "z"], ["y"])]  # fmt: skip
+    proto, x = model(nodes, {"x": ["N", 6, 5, 5]}, constants=scheme), np.abs(floats(40, 6, 5, 5)) * 5
+    network, options = integer.load(proto), exact_sums(True)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    (want,) = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})
+    made = network.run({"x": x})["y"]
+    assert made.shape == (40, 6) and len(np.unique(made)) > 40
+    assert np.array_equal((made.astype(int) - 3).astype(np.float32) * np.float32(0.031), want)
+
+
 def test_an_input_that_is_read_in_both_types():
     proto = pairs(node("Add", ["x", "a"], ["y"]))
     network = integer.load(proto)
