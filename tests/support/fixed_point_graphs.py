@@ -13,6 +13,7 @@ from concord.integer.tflite.operations import (
     FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
+    InterpolatedSoftmax,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.transfer import CodeRange, UniformAffine
@@ -105,6 +106,12 @@ class FixedPointDraw(GraphDraw):
         ends = {"low": scheme.low, "high": scheme.high}
         return self.add(FixedPointSoftmax, x, scheme=scheme, of=lambda _: {"powers": powers, "bits": bits, **ends})
 
+    def interpolated_softmax(self, shape):
+        """Of codes of 9 to 16 bits, whatever the widths of others are."""
+        x, scheme = self.input(shape, int(self.rng.integers(9, 17))), UniformAffine(16, 2.0**-15, 0, CodeRange.SIGNED)
+        scale = FixedPointMultiplier.of(np.exp(self.rng.uniform(-4, 9)))
+        return self.add(InterpolatedSoftmax, x, scheme=scheme, scale=scale)
+
 
 def channels_last_convolutions(seed, widths):
     """One and two dimensions, groups, strides, dilations, pads on each side; multipliers above 1; wide sums."""
@@ -180,6 +187,10 @@ def fixed_point_softmaxes(seed, widths):
     draw.softmax((3, 5, 4))
     draw.softmax((300,))
     draw.softmax((1,))
+    draw.interpolated_softmax((10,))
+    draw.interpolated_softmax((3, 5, 4))
+    draw.interpolated_softmax((300,))
+    draw.interpolated_softmax((1,))
     return draw
 
 

@@ -20,6 +20,12 @@ class Draw:
             return {"scale": scale / 200, "zero": 0}
         return {"scale": scale, "zero": int(self.ends.min + self.rng.integers(90, 170))}
 
+    def from_0_to_1(self):
+        """The scheme of shares."""
+        if self.dtype == np.int16:
+            return {"scale": 2.0**-15, "zero": 0}
+        return {"scale": 1 / 256, "zero": int(self.ends.min)}
+
     def tensor(self, *shape, factor=1.0):
         return self.net.tensor(shape, self.dtype, **self.scheme(factor))
 
@@ -63,10 +69,8 @@ def every_operation(seed, dtype):
     flat = net.op("MEAN", [x, axes], draw.tensor(5, 4, factor=0.3), "ReducerOptions", keepDims=False)
     dense = draw.product("FULLY_CONNECTED", "FullyConnectedOptions", flat, (5, 10), (10, 4), None, 3)
     outputs = [less, mean, flat, dense]
-    if dtype != np.int16:
-        ends = np.iinfo(dtype)
-        shares = net.tensor((5, 10), dtype, scale=1 / 256, zero=int(ends.min))
-        outputs.append(net.op("SOFTMAX", [dense], shares, "SoftmaxOptions", beta=1.0))
+    shares = net.tensor((5, 10), dtype, **draw.from_0_to_1())
+    outputs.append(net.op("SOFTMAX", [dense], shares, "SoftmaxOptions", beta=1.0))
     codes = draw.rng.integers(draw.ends.min, draw.ends.max + 1, (5, 8, 6, 4)).astype(dtype)
     return net.bytes([x], outputs), codes
 
@@ -100,8 +104,10 @@ def tables_and_moves(seed, dtype):
     leaky = table("LEAKY_RELU", limited, "LeakyReluOptions", alpha=0.3)
     outputs = [joined, leaky, table("QUANTIZE", leaky)]
     outputs += [table(name, x) for name in ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")]
+    shares = draw.from_0_to_1()
+    signed = shares if dtype == np.int16 else {"scale": 1 / 128, "zero": int(draw.ends.min) + 128}
+    outputs += [table("LOGISTIC", x, scheme=shares), table("TANH", x, scheme=signed)]
     if dtype != np.int16:
-        shares, signed = ({"scale": 2.0**-bits, "zero": int(draw.ends.min) + zero} for bits, zero in ((8, 0), (7, 128)))
-        outputs += [table("LOGISTIC", x, scheme=shares), table("TANH", x, scheme=signed), table("HARD_SWISH", x)]
+        outputs.append(table("HARD_SWISH", x))
     codes = draw.rng.integers(draw.ends.min, draw.ends.max + 1, (3, 4, 5, 2)).astype(dtype)
     return net.bytes([x], outputs), codes

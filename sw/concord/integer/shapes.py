@@ -8,14 +8,14 @@ import numpy as np
 
 from concord.integer.graph import IntegerGraph
 from concord.integer.operations import WeightedSums
-from concord.integer.tflite.operations import FixedPointSoftmax
+from concord.integer.tflite.operations import FixedPointSoftmax, InterpolatedSoftmax
 
 
 def shapes_behind(graph: IntegerGraph, inputs: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Shapes of all tensors, by those of the tensors of the inputs: they are computed of codes of 0."""
     shapes = dict(inputs)
     for operation in graph.operations:
-        if isinstance(operation, FixedPointSoftmax):  # of codes that are all the same, its sum may be too large
+        if isinstance(operation, FixedPointSoftmax | InterpolatedSoftmax):  # the sum of equal codes may be too large
             shapes[operation.output] = shapes[operation.inputs[0]]
             continue
         own = operation.zero_point if isinstance(operation, WeightedSums) else None

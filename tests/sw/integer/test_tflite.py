@@ -1,5 +1,7 @@
 """Quantised TensorFlow Lite files as networks: tables, refusals, ends, and the command."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -205,6 +207,35 @@ def test_what_kernels_do_not_do_is_refused(write, reason):
     assert reason in refused(write)
 
 
+@pytest.mark.parametrize(
+    "name, x, y, reason",
+    [
+        ("LOGISTIC", {}, {"dtype": np.int8}, "must make codes of 16 bits, not 8; put QUANTIZE behind it"),
+        ("LOGISTIC", {"scale": 2.7}, {}, "scale must be less than 8/3, not 2.7"),
+        ("LOGISTIC", {"zero": 3}, {}, "zero points of 16 bits must be 0, not 3 and 0"),
+        ("TANH", {}, {"scale": 2.0**-14}, "scale of the result must be 1/32768, not 6.1035"),
+        ("SOFTMAX", {}, {"scale": 2.0**-14}, "the scale 1/32768 and the zero point 0, not 16 bits, 6.1035"),
+        ("SOFTMAX", {"scale": 5.1}, {}, "scale must be less than 5.00007"),
+    ],
+)
+def test_schemes_of_16_bits(name, x, y, reason):
+    net, fixed = Net(), {"scale": 2.0**-15, "dtype": np.int16}
+    tensors = net.tensor([1, 4], **{"scale": 0.01, "dtype": np.int16} | x), net.tensor([1, 4], **fixed | y)
+    options = {"options": "SoftmaxOptions", "beta": 1.0} if name == "SOFTMAX" else {}
+    net.op(name, tensors[:1], tensors[1], **options)
+    with pytest.raises(integer.UnquantisedModel, match=re.escape(reason)):
+        integer.load(net.bytes(tensors[:1], tensors[1:]))
+
+
+def test_multipliers_of_wide_sums_are_below_128():
+    net = Net()
+    x = net.tensor([1, 1, 1, 1], np.int16, scale=1.0)
+    w = net.constant(np.ones((1, 1, 1, 1), np.int8), scale=1.0)
+    y = net.op("CONV_2D", [x, w], net.tensor([1, 1, 1, 1], np.int16, scale=1 / 128), "Conv2DOptions", **STEPS)
+    with pytest.raises(integer.UnquantisedModel, match="multipliers of sums of 48 bits must be below 128, not 128"):
+        integer.load(net.bytes([x], [y]))
+
+
 def test_a_network_of_floats_is_refused():
     net = Net()
     x, y = net.tensor([1, 4], name="x"), net.tensor([1, 4], name="y")
@@ -277,9 +308,3 @@ def test_the_command_compiles_it(tmp_path, floats):
     (tmp_path / "net.tflite").write_bytes(small_network())
     code, output = run("compile", tmp_path / "net.tflite", "--exact", "--outputs", "y")
     assert code == 1 and "must be given without --outputs" in output
-
-
-def test_other_languages_are_refused(tmp_path):
-    (tmp_path / "net.tflite").write_bytes(small_network())
-    code, output = run("derive", tmp_path / "net.tflite", "--exact", "--to", "c", "-o", tmp_path / "net.c")
-    assert code == 1 and "must have operations with a form in C, not ChannelsLastConvolution 'tensor2'" in output

@@ -268,6 +268,29 @@ def test_functions_of_16_bits(seed, name, options, values):
     assert draw.compared(y) == (65536, 0)
 
 
+@pytest.mark.parametrize("size", [1, 2, 10, 3000])
+@pytest.mark.parametrize("scale", [1e-5, 2.0**-12, 1e-3, 0.03, 2.0])
+def test_softmax_of_16_bits(scale, size):
+    draw = Draw(size, np.int16)
+    x = draw.input(60, size, scale=scale, zero=0)
+    draw.values[0] = (draw.values[0] // (1 + np.arange(60)[:, None])).astype(np.int16)
+    y = draw.output(60, size, scale=2.0**-15, zero=0)
+    draw.net.op("SOFTMAX", [x], y, "SoftmaxOptions", beta=1.0 if size > 2 else 0.7)
+    assert compared_codes(draw.net.bytes([x], [y]), *draw.values) == (60 * size, 0)
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH"])
+@pytest.mark.parametrize("scale", [1e-5, 2.0**-13, 2.0**-12, 1.0005 * 2.0**-12, 2.0**-11, 3e-4, 1e-3, 0.01, 0.3, 2.6])
+def test_sigmoids_of_16_bits(name, scale):
+    """All codes; a scale that is nearly a power of two is taken for it."""
+    draw = Draw(0, np.int16)
+    x = draw.input(1, 65536, scale=scale, zero=0)
+    draw.values[0] = all_codes(np.int16)
+    y = draw.output(1, 65536, scale=2.0**-15, zero=0)
+    draw.net.op(name, [x], y)
+    assert compared_codes(draw.net.bytes([x], [y]), *draw.values) == (65536, 0)
+
+
 @pytest.mark.parametrize(
     "source, target", [(np.int8, np.uint8), (np.uint8, np.int8), (np.int8, np.int16), (np.int16, np.int8)]
 )

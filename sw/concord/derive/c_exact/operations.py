@@ -24,6 +24,7 @@ from concord.derive.c_exact.pools import (
     write_channels_last_average,
     write_fixed_point_mean,
     write_fixed_point_softmax,
+    write_interpolated_softmax,
     write_maximum,
     write_mean,
     write_softmax,
@@ -54,6 +55,7 @@ from concord.integer.tflite.operations import (
     FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
+    InterpolatedSoftmax,
 )
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
 
@@ -93,6 +95,7 @@ _WRITERS: dict[type, _Writer] = {
     FixedPointSum: write_fixed_point_sum,
     IntegerConvolution: write_convolution,
     IntegerMatMul: write_matmul,
+    InterpolatedSoftmax: write_interpolated_softmax,
     NumbersOfCodes: write_numbers,
     CodesOfNumbers: write_codes,
     WideDifference: write_wide_pair,

@@ -11,18 +11,23 @@ import numpy as np
 from concord.derive.c.unit import CodeLines
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.requantise import channel_codes
+from concord.derive.c_exact.requantise import FixedPointFactor, channel_codes
 from concord.derive.c_exact.rounding import CodeRounding, SumRange, binary32_literal
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
 from concord.integer.tflite.operations import (
+    LEAST_16,
+    MOST_16,
+    POWERS_16,
+    RECIPROCALS_16,
     SUM_BITS,
     ChannelsLastAverage,
     ChannelsLastMaximum,
     FixedPointMean,
     FixedPointSoftmax,
+    InterpolatedSoftmax,
 )
 
 
@@ -244,4 +249,34 @@ def write_fixed_point_softmax(function: ExactFunction, operation: FixedPointSoft
         )
         with lines.loop("k", count):
             steps = f"divided(high_product(share, {power}), bits + {SUM_BITS - 1 - operation.bits})"
+            lines.add(f"{made} = {rounding.of_number(steps)};")
+
+
+def write_interpolated_softmax(function: ExactFunction, operation: InterpolatedSoftmax) -> None:
+    """Softmax of codes of 16 bits: powers, which the result has first, and the reciprocal of their sum, from tables."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    powers, reciprocals = (
+        function.table(values, "int16", word)
+        for values, word in ((POWERS_16, "powers"), (RECIPROCALS_16, "reciprocals"))
+    )
+    rounding = CodeRounding(0, 0, MOST_16, result.array.kind)
+    scaled = FixedPointFactor(function, operation.scale, source.scheme.high - source.scheme.low).times("difference")
+    known = SumRange(source.shape[-1] << 15)
+    function.overflows |= not known.fits
+    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
+        lines.add(f"{known.kind}_t sum = 0;")
+        with lines.loop("k", count):
+            lines.add(
+                f"const int32_t difference = {code} - greatest;",
+                f"const int32_t place = limited({scaled} + {MOST_16}, {LEAST_16}, {MOST_16});",
+                f"{made} = ({result.array.kind}_t)interpolated({powers}, place);",
+                f"sum += {made};",
+            )
+        lines.add(
+            f"const int32_t total = {known.fitted('sum')}, down = length_of(total) - 1;",
+            "const int64_t mantissa = shifted_down(((int64_t)total << (30 - down)) + (1 << 13), 14) - (3 << 15);",
+            f"const int32_t share = interpolated({reciprocals}, limited(mantissa, {LEAST_16}, {MOST_16}));",
+        )
+        with lines.loop("k", count):
+            steps = f"rounded_product({made}, share, down)"
             lines.add(f"{made} = {rounding.of_number(steps)};")

@@ -20,8 +20,11 @@ from concord.integer.tflite.fixed_point import (
     NEWTON_START,
     NEWTON_STEPS,
     FixedPointMultiplier,
+    interpolated,
 )
 from concord.integer.tflite.operations import (
+    MOST_16,
+    RECIPROCALS_16,
     SUM_BITS,
     ChannelsLastAverage,
     ChannelsLastConvolution,
@@ -31,6 +34,7 @@ from concord.integer.tflite.operations import (
     FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
+    InterpolatedSoftmax,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 
@@ -176,10 +180,7 @@ def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[
     sums = writer.total(_divided(writer, own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
     if size << 31 - SUM_BITS > MOST:
         sums = writer.in_32_bits(sums)
-    # The number of bits of a sum is that of the powers of two that it reaches.
-    reached = _sign(writer, writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
-    rank = len(lowering.shapes[operation.inputs[0]])
-    bits = writer.add(writer.total(reached, [rank - 1]), writer.integers(31, "bits"))
+    bits = _bits(lowering, operation, sums)
     units = np.int64(1) << np.arange(33)
     mantissa = _reciprocal(writer, writer.multiply(sums, writer.look_up(units[::-1], bits, 0, "units")))
     shares = _high_product(writer, mantissa, own)
@@ -187,6 +188,33 @@ def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[
     half = writer.look_up(down >> 1, bits, 0, "halves")
     made = writer.quotient(writer.add(shares, half), writer.look_up(down, bits, 0, "units"))
     return writer.limited(writer.add(made, writer.integers(operation.low, "low")), operation.low, operation.high)
+
+
+def _interpolated_softmax(lowering: LoweringParts, operation: InterpolatedSoftmax, codes: list[Array]) -> Array:
+    writer, shape = lowering.writer, lowering.shapes[operation.inputs[0]]
+    differences = np.arange(-(1 << 16) + 1, 1)
+    index = writer.subtract(codes[0], writer.greatest(codes[0]))
+    own = writer.look_up(operation.powers(differences), index, int(differences[0]), "powers")
+    sums = writer.total(own, [len(shape) - 1])
+    if shape[-1] << 15 > MOST:
+        sums = writer.in_32_bits(sums)
+    bits = _bits(lowering, operation, sums)
+    mantissa = writer.multiply(sums, writer.look_up((np.int64(1) << np.arange(32))[::-1], bits, 0, "units"))
+    mantissa = writer.shifted_right(writer.add(mantissa, writer.integers(1 << 13, "half")), 14)
+    places = np.arange(1 << 16, (1 << 17) + 1)
+    shares = interpolated(RECIPROCALS_16, np.minimum(places - (3 << 15), MOST_16))
+    share = writer.look_up(shares, mantissa, int(places[0]), "reciprocals")
+    down = np.int64(1) << np.maximum(np.arange(32) - 1, 0)
+    product = writer.add(writer.multiply(own, share), writer.look_up(down >> 1, bits, 0, "halves"))
+    return writer.limited(writer.quotient(product, writer.look_up(down, bits, 0, "units")), 0, MOST_16)
+
+
+def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSoftmax, sums: Array) -> Array:
+    """The number of bits of sums along the last axis: that of the powers of two that they reach."""
+    writer = lowering.writer
+    reached = _sign(writer, writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
+    rank = len(lowering.shapes[operation.inputs[0]])
+    return writer.add(writer.total(reached, [rank - 1]), writer.integers(31, "bits"))
 
 
 def _reciprocal(writer: ArrayWriter, value: Array) -> Array:
@@ -211,4 +239,5 @@ FIXED_POINT_RULES: Mapping[type[IntegerOperation], Callable[[LoweringParts, Any,
     FixedPointSum: _sum,
     FixedPointProduct: _product,
     FixedPointSoftmax: _softmax,
+    InterpolatedSoftmax: _interpolated_softmax,
 }

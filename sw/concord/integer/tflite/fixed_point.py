@@ -7,14 +7,17 @@ halves away from zero. Powers and reciprocals are those of gemmlowp. Numbers in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Integers, bit_length
 from concord.integer.requantise import ACCUMULATOR
 
+Numbers = NDArray[np.float64]
 #: Ends of an integer of 32 bits.
 LEAST, MOST = ACCUMULATOR
 #: Larger accumulators are not multiplied by the kernels for codes of 16 bits.
@@ -159,3 +162,34 @@ def reciprocals(values: Integers) -> tuple[Integers, Integers]:
         missing = (1 << 29) - high_product(half, x)
         x = x + _shifted_up(high_product(x, missing), 2)
     return _shifted_up(x, 1), exponent
+
+
+#: Bits of an argument between two neighbours of an interpolated table, and steps of that table.
+BETWEEN_BITS, TABLE_STEPS = 7, 512
+
+
+def interpolated(table: Integers, values: Integers) -> Integers:
+    """A function of codes of 16 bits from ``TABLE_STEPS + 1`` values: on lines between neighbours, halves up."""
+    places = values + (1 << 15)
+    k, part = places >> BETWEEN_BITS, places & (1 << BETWEEN_BITS) - 1
+    slope = table[k + 1] - table[k]
+    return np.asarray(table[k] + (slope * part + (1 << BETWEEN_BITS - 1) >> BETWEEN_BITS))
+
+
+def table_to_interpolate(function: Callable[[Numbers], Numbers], least: float, most: float) -> Integers:
+    """Values of a function from ``least`` to ``most`` over 2**15.
+
+    Each is beside the exact one by half of the error that the line to the next one has in its middle.
+    """
+    step = (most - least) / TABLE_STEPS
+    places = least + step * np.arange(TABLE_STEPS + 1, dtype=np.float64)
+    exact = function(places) * 2.0**15
+    near, middle = _away(exact), _away(function(places[:-1] + step / 2) * 2.0**15)
+    error = _away((exact[1:] + near[:-1]) / 2) - middle
+    values = np.append(near[:-1] - _away(error / 2), near[-1])
+    return np.asarray(np.clip(values, -(1 << 15), (1 << 15) - 1), dtype=np.int64)
+
+
+def _away(numbers: NDArray[Any]) -> Numbers:
+    """The nearest whole numbers, halves away from zero."""
+    return np.asarray(np.copysign(np.floor(np.abs(numbers) + 0.5), numbers))

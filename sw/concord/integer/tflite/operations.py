@@ -6,14 +6,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.integer.float32 import Integers
+from concord.integer.float32 import Integers, bit_length
 from concord.integer.graph import IntegerOperation
 from concord.integer.operations import WeightedRows, WeightedWindows, windows_of
-from concord.integer.tflite.fixed_point import FixedPointMultiplier, checked, divided, high_product, reciprocals
+from concord.integer.tflite.fixed_point import (
+    FixedPointMultiplier,
+    checked,
+    divided,
+    high_product,
+    interpolated,
+    reciprocals,
+    table_to_interpolate,
+)
 from concord.integer.tflite.requantise import FixedPointRequantisation
 
 #: Bits in front of the point of a sum of powers.
 SUM_BITS = 12
+#: Ends of codes of 16 bits.
+LEAST_16, MOST_16 = -(1 << 15), (1 << 15) - 1
+#: Negative number whose power is the smallest that softmax of codes of 16 bits has.
+LEAST_POWER = -10.0
+#: exp from there to 0, and 1 / (1 + x) from 0 to 1.
+POWERS_16 = table_to_interpolate(np.exp, LEAST_POWER, 0)
+RECIPROCALS_16 = table_to_interpolate(lambda x: 1 / (1 + x), 0, 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,3 +214,30 @@ class FixedPointSoftmax(IntegerOperation):
         mantissa, exponent = reciprocals(sums)
         shares = divided(high_product(mantissa, own), exponent + SUM_BITS - 1 - self.bits)
         return np.clip(shares + self.low, self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InterpolatedSoftmax(IntegerOperation):
+    """Softmax of codes of 16 bits along the last axis: powers and a reciprocal on lines between the values of tables.
+
+    Codes of the result reach from 0 to 1.
+
+    Parameters
+    ----------
+    scale : FixedPointMultiplier
+        From differences of codes to 65535ths of ``LEAST_POWER``.
+    """
+
+    scale: FixedPointMultiplier
+
+    def powers(self, differences: Integers) -> Integers:
+        """``exp`` of differences of codes from -65535 to 0, over 2**15."""
+        return interpolated(POWERS_16, np.clip(self.scale.times(differences) + MOST_16, LEAST_16, MOST_16))
+
+    def run(self, *codes: Integers) -> Integers:
+        own = self.powers(codes[0] - codes[0].max(axis=-1, keepdims=True))
+        sums = checked(own.sum(axis=-1, keepdims=True))
+        bits = bit_length(sums)
+        mantissa = ((sums << 31 - bits) + (1 << 13) >> 14) - (3 << 15)  # 2 to the power of 16 is 1, and becomes -1
+        share = interpolated(RECIPROCALS_16, np.minimum(mantissa, MOST_16))
+        return np.asarray(np.clip(own * share + (np.int64(1) << bits - 2) >> bits - 1, 0, MOST_16))

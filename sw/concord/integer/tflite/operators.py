@@ -17,6 +17,7 @@ from concord.integer.operations import CodeTable
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
 from concord.integer.tflite.operations import (
+    LEAST_POWER,
     ChannelsLastAverage,
     ChannelsLastConvolution,
     ChannelsLastMaximum,
@@ -25,6 +26,7 @@ from concord.integer.tflite.operations import (
     FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
+    InterpolatedSoftmax,
 )
 from concord.integer.tflite.reading import FlatReading, limited, multiplier_of, offsets_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
@@ -32,6 +34,8 @@ from concord.transfer import UniformAffine
 
 Operator = Callable[[FlatReading, FlatOperator], None]
 
+#: The largest shift of a multiplier of sums of 48 bits.
+_WIDE_SHIFT = 7
 #: The number of INT32 in the schema.
 _INT32 = 2
 
@@ -97,12 +101,16 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     products = float(source.scale) * scales
     if source.low == 0:  # the kernel for codes of uint8 has a product of binary32
         products = products.astype(np.float32).astype(np.float64)
+    scale = multiplier_of(products / float(target.scale))
+    if wide and scale.shift.max() > _WIDE_SHIFT:
+        reason = f"multipliers of sums of 48 bits must be below {1 << _WIDE_SHIFT}"
+        raise Refusal(f"{reason}, not {(products / float(target.scale)).max():.9g}", "quantise the network again")
     ctx.emit(
         operator, ChannelsLastConvolution, codes,
         weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
         bias=_bias(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=FixedPointRequantisation(
-            multiplier_of(products / float(target.scale)), target.zero, *ctx.limits(operator), wide=wide
+            scale, target.zero, *ctx.limits(operator), wide=wide
         ),
         strides=strides, dilations=dilations, groups=groups,
         pads=tuple(window_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations)),
@@ -216,8 +224,9 @@ def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
         ctx.scheme(operator.inputs[0]),
         ctx.scheme(operator.outputs[0]),
     )
-    if source.bits != 8:
-        raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
+    if source.bits == 16:
+        _softmax_16(ctx, operator, codes, source, target)
+        return
     if target.zero != target.low or not isclose(target.scale, 2.0**-target.bits, rel_tol=1e-3):
         wanted = f"1/{1 << target.bits} and {target.low}"
         raise Refusal(f"scale and zero point of the result must be {wanted}, not {target.scale:.9g} and {target.zero}")
@@ -230,6 +239,20 @@ def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
     known = np.maximum(differences, least)
     powers = np.where(differences < least, 0, exponentials(multiplier.times(known)))
     ctx.emit(operator, FixedPointSoftmax, codes, powers=powers, bits=target.bits, low=target.low, high=target.high)
+
+
+def _softmax_16(
+    ctx: FlatReading, operator: FlatOperator, codes: str, source: UniformAffine, target: UniformAffine
+) -> None:
+    """SOFTMAX of codes of 16 bits."""
+    if target.bits != 16 or target.zero or not isclose(target.scale, 2.0**-15, rel_tol=1e-3):
+        what = f"{target.bits} bits, {target.scale:.9g} and {target.zero}"
+        raise Refusal(f"the result must have 16 bits, the scale 1/32768 and the zero point 0, not {what}")
+    unit = -LEAST_POWER / 65535
+    scale = float(np.float32(source.scale)) * float(operator.options.Beta()) / unit
+    if scale >= 1 << 15:
+        raise Refusal(f"scale must be less than {unit * 2**15:.9g}, not {source.scale:.9g}", "quantise it again")
+    ctx.emit(operator, InterpolatedSoftmax, codes, scale=multiplier_of(scale))
 
 
 def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point_wise.CodeFunction]) -> Operator:
@@ -258,11 +281,13 @@ def _limit(least: float, most: float | None) -> Operator:
 
 
 def _of_numbers(name: str) -> Operator:
-    """LOGISTIC and TANH of codes of 8 bits."""
+    """LOGISTIC and TANH."""
 
     def make(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
-        if source.bits != 8:
-            raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
+        if source.bits != target.bits:
+            raise Refusal(f"must make codes of {source.bits} bits, not {target.bits}", "put QUANTIZE behind it")
+        if source.bits == 16:
+            return (point_wise.logistic_16 if name == "LOGISTIC" else point_wise.tanh_16)(source, target)
         if name == "LOGISTIC" and target.scale != 1 / 256:
             raise Refusal(f"scale of the result must be 1/256, not {target.scale:.9g}")
         function = point_wise.logistic if name == "LOGISTIC" else point_wise.tanh

@@ -138,3 +138,82 @@ def concatenated(source: UniformAffine, target: UniformAffine) -> CodeFunction:
     x, y = scales_of(source, target)
     scale = x * (_ONE / y)
     return lambda codes: nearest(codes.astype(np.float32) * scale + np.float32(-source.zero) * scale) + target.zero
+
+
+def _sigmoids() -> Integers:
+    """sigmoid(k / 24) over 2**16, of which the last one is taken for 1.
+
+    Each is beside the exact one by half of the error that the line to the next one has in its middle.
+    """
+    exact = 2.0**16 / (1 + np.exp(np.arange(511) / -48))
+    begins, middles, ends = exact[:-1:2], exact[1::2], exact[2::2]
+    values = np.rint(begins - ((begins + ends) / 2 - middles) / 2)
+    return np.append(values, 2**16 - 1).astype(np.int64)
+
+
+_SIGMOIDS = _sigmoids()
+
+
+def _sigmoid_places(source: UniformAffine, powers: tuple[int, ...]) -> CodeFunction:
+    """From codes of 16 bits to the places of their numbers in steps of 1/(3 * 2**12).
+
+    A scale of nearly 2**-12, or of another one of the powers of two, has a multiplier of 2 bits, others have one of 15.
+    """
+    scale = np.float32(source.scale)
+    power, near = _nearest_power(scale)
+    multiplier, down = float(scale) * 3 * 2**12, 0
+    if near and power + 12 in powers:
+        multiplier = 3 << power + 12
+    else:
+        while multiplier <= _MOST / 2 and down <= 30:
+            multiplier, down = 2 * multiplier, down + 1
+    if multiplier > 1 << 15:
+        raise ValueError(f"scale must be less than 8/3, not {float(scale):.9g}")
+    factor, half = int(multiplier), 1 << down >> 1
+    return lambda codes: codes * factor + half >> down
+
+
+def _nearest_power(number: np.float32) -> tuple[int, bool]:
+    """The exponent of the nearest power of two, and whether it is so near that kernels take the number for it."""
+    exponent = np.log2(number)
+    return int(np.rint(exponent)), bool(abs(exponent - np.rint(exponent)) < 1e-3)
+
+
+def _check_of_16_bits(source: UniformAffine, target: UniformAffine) -> None:
+    if source.zero or target.zero:
+        raise ValueError(f"zero points of 16 bits must be 0, not {source.zero} and {target.zero}")
+    if _nearest_power(np.float32(target.scale)) != (-15, True):
+        raise ValueError(f"scale of the result must be 1/32768, not {target.scale:.9g}")
+
+
+def logistic_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+    """LOGISTIC of codes of 16 bits, on lines between sigmoids; ``ValueError`` for scales that kernels do not take."""
+    _check_of_16_bits(source, target)
+    places_of = _sigmoid_places(source, (0,))
+
+    def codes_of(codes: Integers) -> Integers:
+        places = places_of(codes)
+        size = _between_sigmoids(np.abs(places), 9, 0x7FFF << 10)
+        return np.where(places >= 0, size + (1 << 9), (1 << 25) - size + (1 << 9) - 1) >> 10
+
+    return codes_of
+
+
+def tanh_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+    """TANH of codes of 16 bits, which is twice a sigmoid less 1; ``ValueError`` as of :func:`logistic_16`."""
+    _check_of_16_bits(source, target)
+    places_of = _sigmoid_places(source, (0, 1))
+
+    def codes_of(codes: Integers) -> Integers:
+        places = places_of(codes)
+        size = _between_sigmoids(np.abs(places), 8, 0xFFFF << 8) - (1 << 23)
+        return np.where(places >= 0, size + (1 << 7), (1 << 7) - size - 1) >> 8
+
+    return codes_of
+
+
+def _between_sigmoids(places: Integers, bits: int, most: int) -> Integers:
+    """Sigmoids over ``2**(16 + bits)``, on lines between those of the table; ``most`` behind its end."""
+    k = np.minimum(places >> bits, len(_SIGMOIDS) - 2)
+    line = (_SIGMOIDS[k] << bits) + (places & (1 << bits) - 1) * (_SIGMOIDS[k + 1] - _SIGMOIDS[k])
+    return np.where(places >> bits >= len(_SIGMOIDS) - 1, most, line)

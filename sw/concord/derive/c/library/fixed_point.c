@@ -79,3 +79,11 @@ static inline int32_t reciprocal(int32_t value, int32_t bits)
     }
     return saturated((int64_t)x * 2);
 }
+
+
+/* A function of codes of 16 bits from 513 values: on lines between neighbours, halves up. */
+static inline int32_t interpolated(const int16_t *table, int32_t x)
+{
+    const int32_t place = x + 32768, slope = table[(place >> 7) + 1] - table[place >> 7];
+    return table[place >> 7] + (int32_t)shifted_down((int64_t)slope * (place & 127) + 64, 7);
+}
