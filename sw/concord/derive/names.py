@@ -32,18 +32,33 @@ def identifier(text: str) -> str:
 
 
 class Names:
-    """Hands out names, each once, and none of Python's own, or that are ``taken``."""
+    """Hands out names, each once, and none of Python's own, or that are ``taken``.
 
-    def __init__(self, taken: Collection[str] = ()) -> None:
+    Parameters
+    ----------
+    taken : collection of str
+    longest : int, optional
+        Characters of a word that are kept: the last ones, from the beginning of a part on.
+    """
+
+    def __init__(self, taken: Collection[str] = (), longest: int | None = None) -> None:
         self._counts: dict[str, int] = {}
+        self._longest = longest
         self._taken = set(dir(builtins)) - {"input"} | {*taken}
 
     def new(self, *words: str) -> str:
         """A name of these words; a number follows from the second time on."""
-        stem = identifier("_".join(word for word in words if word))
+        stem = identifier("_".join(self._shortened(word) for word in words if word))
         while True:
             self._counts[stem] = self._counts.get(stem, 0) + 1
             name = stem if self._counts[stem] == 1 else f"{stem}_{self._counts[stem]}"
             if name not in self._taken:
                 self._taken |= {name}
                 return name
+
+    def _shortened(self, word: str) -> str:
+        name = identifier(word)
+        if self._longest is None or len(name) <= self._longest:
+            return word
+        end = name[-self._longest :]
+        return end.partition("_")[2] or end

@@ -269,14 +269,16 @@ def test_the_command(tmp_path):
     assert code == 1 and "output must be a file like net.c" in output
 
 
-@pytest.mark.parametrize("name", ["", "x0", "weight", "é*/ sums"])
+@pytest.mark.parametrize("name", ["", "x0", "weight", "é*/ sums", f"{'long/' * 40}name;{'other/' * 40}name"])
 def test_names_of_layers(name, tmp_path):
-    """None, those of variables, and what ends a comment."""
+    """None, those of variables, what ends a comment, and more than the 63 characters that compilers tell apart."""
     for kind, make in EVERY_GRAPH.items():
         draw = make(3, WIDTHS["up to 16 bits"])
         draw.graph.operations[:] = [replace(operation, name=name) for operation in draw.graph.operations]
         (folder := tmp_path / kind).mkdir()
         compare(draw.graph, draw.samples(2), folder, options=("-O0",))
+        source = re.sub(r"/\*.*?\*/|\".*?\"", "", (folder / "net.c").read_text(), flags=re.DOTALL)
+        assert max(map(len, re.findall(r"\w+", source))) <= 63
 
 
 def test_a_copy_of_an_input(tmp_path):

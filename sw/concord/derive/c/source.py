@@ -20,6 +20,8 @@ from concord.derive.c.unit import Unit
 from concord.derive.names import Names
 from concord.utils.files import write_text
 
+#: Characters of a name of the model that names in C have: compilers need to tell 63 apart, and other words follow.
+LONGEST_WORD = 40
 #: Variables of functions, which no value may hide.
 _VARIABLES = (
     "after arena c code count e end f fits flags from i0 i1 i2 i3 i4 i5 inputs k k0 k1 k2 k3 k4 k5 k6 k7 main numbers "
@@ -130,7 +132,7 @@ def c_files(model: ir.Model, stem: str) -> CFiles:
 
 def file_names() -> Names:
     """Hands out names that files do not need themselves."""
-    return Names({*C_WORDS, *CPP_WORDS, *functions(), *_VARIABLES})
+    return Names({*C_WORDS, *CPP_WORDS, *functions(), *_VARIABLES}, LONGEST_WORD)
 
 
 class _Writer:
@@ -148,7 +150,7 @@ class _Writer:
         """Both texts."""
         layers = [(layer, self._steps.layer(layer)) for layer in self.plan.layers]
         ram = place(self.unit.buffers)
-        names = Names({*C_WORDS, f"{self.stem}_run", f"{self.stem}_run_all"})
+        names = Names({*C_WORDS, f"{self.stem}_run", f"{self.stem}_run_all"}, LONGEST_WORD)
         texts = [
             self._function(names.new(self.stem, layer.layer or "program"), layer, scope) for layer, scope in layers
         ]

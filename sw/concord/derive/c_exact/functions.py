@@ -45,9 +45,14 @@ class ExactFunction:
     scratch: dict[Buffer, str] = field(default_factory=dict)
     overflows: bool = False
 
+    @property
+    def label(self) -> str:
+        """The name of the operation, or the first one where a converter has put several together."""
+        return self.operation.name.partition(";")[0]
+
     def weights(self, values: npt.ArrayLike, kind: str, word: str) -> str:
         """The name of constant weights."""
-        return self.unit.constant(values, kind, WEIGHTS, self.operation.name, word)
+        return self.unit.constant(values, kind, WEIGHTS, self.label, word)
 
     def of_channels(self, values: Integers, kind: str, word: str) -> str:
         """Numbers by channel ``c``, or the number that all have."""
@@ -58,7 +63,7 @@ class ExactFunction:
 
     def table(self, values: npt.ArrayLike, kind: str, word: str) -> str:
         """The name of a constant table."""
-        return self.unit.constant(values, kind, TABLES, self.operation.name, word)
+        return self.unit.constant(values, kind, TABLES, self.label, word)
 
     def buffer(self, kind: str, elements: int, name: str) -> None:
         """An array for this function alone."""

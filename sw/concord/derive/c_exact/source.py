@@ -7,7 +7,15 @@ from pathlib import Path
 
 from concord.derive.c.library import called
 from concord.derive.c.memory import Buffer, place
-from concord.derive.c.source import CFiles, check_file_name, file_names, places_text, several_runs, source_head
+from concord.derive.c.source import (
+    LONGEST_WORD,
+    CFiles,
+    check_file_name,
+    file_names,
+    places_text,
+    several_runs,
+    source_head,
+)
 from concord.derive.c.storage import Place
 from concord.derive.c.texts import C_WORDS, comment
 from concord.derive.c.unit import Unit
@@ -62,7 +70,7 @@ class _ExactWriter:
         self.stem, self.flagged = stem, flags
         names = file_names()
         self.plan, self.unit = plan(graph, names), Unit(names)
-        self._functions = Names({*C_WORDS, f"{stem}_run", f"{stem}_run_all"})
+        self._functions = Names({*C_WORDS, f"{stem}_run", f"{stem}_run_all"}, LONGEST_WORD)
         self._calls: list[str] = []
         self._flag_places: list[str] = []
 
@@ -96,7 +104,7 @@ class _ExactWriter:
     def _text(self, function: ExactFunction) -> str:
         """The function of an operation; its call is kept."""
         operation, result = function.operation, function.result
-        name = self._functions.new(self.stem, operation.name or "operation")
+        name = self._functions.new(self.stem, function.label or "operation")
         over = any(source.array is result.array or _together(source, result) for source in function.sources)
         restrict = "" if over else "restrict "
         arguments = [
