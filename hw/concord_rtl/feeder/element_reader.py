@@ -35,7 +35,7 @@ class ElementReader(NpuUnit):
     coded = Input(1, "Elements are addresses in the code book.")
     at = Input(lambda self: pointer_bits(self.config), "Address of the next element, a cycle behind a strobe.")
     inside = Input(1, "Its tap is inside the image.")
-    ended = Input(1, "There is no element left.")
+    final = Input(1, "No element comes behind it.")
     border = Input(BINARY16_WIDTH, "What elements outside the image are.")
     step = Output(1, "Strobe: ``at`` and ``inside`` were taken.")
     skip = Output(1, "Strobe: an exponent was taken.")
@@ -57,56 +57,46 @@ class ElementReader(NpuUnit):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        lane = Signal(range(self.config.native + 1))  # of the element at ``at``
-        free = Signal()  # the next element may be asked for
-        more = Signal()
-        m.d.comb += more.eq(~self.ended & ~lane[-1])  # N is a power of two
+        lane = Signal(range(self.config.native))  # of the element at ``at``
+        free = Signal(init=1)  # the next element may be asked for
         self._push(m, *self._ask(m, lane, free))
         self._close(m)
 
         with m.FSM():
             with m.State("FULL"):
-                m.d.comb += self.full.eq(1)
-                self._begin(m, lane)
+                m.d.comb += self.full.eq(free)
+                with m.If(self.start):
+                    m.d.sync += lane.eq(0)
+                    m.next = "ELEMENTS"
+                    with m.If(self.blocks):
+                        m.next = "EXPONENT"
             self._exponent(m)
             with m.State("ELEMENTS"):
-                with m.If(free & more):
-                    m.d.comb += self.step.eq(1)
+                m.d.comb += self.step.eq(free)
+                with m.If(free):
                     m.d.sync += lane.eq(lane + 1)
-                with m.Elif(free):
-                    m.d.comb += self.full.eq(1)
-                    m.next = "FULL"
-                    self._begin(m, lane)
+                    with m.If(self.final | (lane == self.config.native - 1)):
+                        m.next = "FULL"
         return m
-
-    def _begin(self, m, lane):
-        """The next vector, as soon as it may."""
-        with m.If(self.start):
-            m.d.sync += lane.eq(0)
-            m.next = "ELEMENTS"
-            with m.If(self.blocks):
-                m.next = "EXPONENT"
 
     def _ask(self, m, lane, free):
         """Ask for the bytes of an element; returns when the last one is, its lane, and whether it is inside."""
         at, asked, inside = Signal.like(self.at), Signal.like(self.lane), Signal()
         asking, enough, second = Signal(), Signal(), Signal()  # its bytes have come; it is its second byte
-        ready, taken = Signal(), Signal()
-        m.d.comb += [
-            self.inbox_addr.eq(at + second),
-            ready.eq(asking & (enough | ~inside)),
-            taken.eq(ready & (second | ~self.double | ~inside)),
-            free.eq(taken | ~asking),
-        ]
-        m.d.sync += [
-            enough.eq(Mux(free, self._has_come(m, self.at, "next"), self._has_come(m, at, "same"))),
-            second.eq(ready & ~taken),
-        ]
+        short = Signal()  # it has one byte, or none
+        m.d.comb += self.inbox_addr.eq(at + second)
+        m.d.sync += second.eq(asking & enough & ~free)
         with m.If(asking):
-            m.d.sync += self.starving.eq(~ready)
+            m.d.sync += self.starving.eq(~enough)
+        # No element is asked for, or the last byte of one: a register, since every step of the walk depends on it.
         with m.If(free):
+            come, single = self._has_come(m, self.at, "next") | ~self.inside, ~self.double | ~self.inside
             m.d.sync += [asking.eq(self.step), at.eq(self.at), asked.eq(lane), inside.eq(self.inside)]
-        return taken, asked, inside
+            m.d.sync += [enough.eq(come), short.eq(single), free.eq(~self.step | (come & single))]
+        with m.Else():  # an element of the inbox
+            come = self._has_come(m, at, "same")
+            m.d.sync += [enough.eq(come), free.eq(come & (enough | short))]
+        return asking & free, asked, inside
 
     def _has_come(self, m, at, name):
         """Whether the bytes of an element are in the inbox. Compared without a carry, which has just been there."""
@@ -116,13 +106,13 @@ class ElementReader(NpuUnit):
 
     def _push(self, m, taken, lane, inside):
         """Elements in turn when their numbers are there."""
-        m.d.comb += self.element.eq(self.border)
+        m.d.sync += self.element.eq(self.border)
         low = delay(m, self.inbox_data, 1, "low")
 
         def push(latency, number):
-            m.d.comb += [self.push.eq(strobes[latency]), self.lane.eq(lanes[latency])]
-            with m.If(places[latency]):
-                m.d.comb += self.element.eq(number)
+            m.d.sync += [self.push.eq(strobes[latency - 1]), self.lane.eq(lanes[latency - 1])]
+            with m.If(places[latency - 1]):
+                m.d.sync += self.element.eq(number)
 
         strobes, lanes, places = _aged(m, taken, "taken"), _aged(m, lane, "lane"), _aged(m, inside, "inside")
         with m.If(self.coded):
@@ -137,13 +127,12 @@ class ElementReader(NpuUnit):
         strobes = _aged(m, self.close, "close")
         last = Mux(self.coded, strobes[CODE], strobes[NUMBER])
         m.d.comb += self.closed.eq(delay(m, last, timing.FEEDER_END, "closed", reset_less=False))
-        m.d.comb += self.closing.eq(
-            Cat(strobes[1 : NUMBER + 1]).any() | self.closed | (self.coded & Cat(strobes[NUMBER + 1 :]).any())
-        )
+        m.d.sync += self.closing.eq(Cat(strobes[: NUMBER + 1]).any() | (self.coded & Cat(strobes[NUMBER + 1 :]).any()))
 
     def _exponent(self, m):
         there = Signal(signed(len(self.at)))  # bytes of the inbox from the exponent on
-        missing = Signal()
+        missing, exponent = Signal(), Signal.like(self.exponent)
+        m.d.sync += self.exponent.eq(exponent)  # the next one may be there before the vector is closed
         with m.State("EXPONENT"):
             m.d.comb += self.inbox_addr.eq(self.at)
             m.d.sync += there.eq(self.tail - self.at)
@@ -155,7 +144,7 @@ class ElementReader(NpuUnit):
             m.next = "EXPONENT"
             m.d.sync += self.starving.eq(missing)
             with m.If(~missing):
-                m.d.sync += self.exponent.eq(self.inbox_data)
+                m.d.sync += exponent.eq(self.inbox_data)
                 m.d.comb += self.skip.eq(1)
                 m.next = "ELEMENTS"
 

@@ -74,7 +74,7 @@ class Feeder(Component):
         with m.If(restart):
             m.d.sync += [tail.eq(0), held.eq(1)]
         outbox = self._outbox(m, engine.results, restart)
-        self._share(m, engine, restart, outbox, *self._tables(m, engine))
+        self._share(m, engine, held, restart, outbox, *self._tables(m, engine))
         return m
 
     def _outbox(self, m, results, restart):
@@ -101,60 +101,67 @@ class Feeder(Component):
         m.d.comb += [word.addr.eq(engine.script_addr), engine.script_word.eq(word.data)]
         return codes, script.write_port()
 
-    def _share(self, m, engine, restart, outbox, codes, script):
+    def _share(self, m, engine, held, restart, outbox, codes, script):
         """One access at a time, of the host or of the engine."""
         host, core = self.bus, self.core
         region = host.req.p.region
-        place, result = Signal.like(outbox.addr), Signal(8)
-        m.d.comb += outbox.addr.eq(place)
+        result = Signal(8)
         m.d.sync += result.eq(outbox.data)
         looks = BlockRam.LATENCY + 1  # cycles until ``result`` has the byte
         left = Signal(range(looks + 1))
+        asking = Signal()  # the core has not taken the request
         granted = Signal.like(core.req.p)  # the memories of the core are all over the device
-        m.d.comb += core.req.p.eq(granted)
-        m.d.comb += [codes.w_addr.eq(host.req.p.addr), codes.w_data.eq(host.req.p.data)]
-        m.d.comb += [script.addr.eq(host.req.p.addr), script.data.eq(host.req.p.data)]
+        m.d.comb += [core.req.p.eq(granted), core.req.valid.eq(asking), outbox.addr.eq(granted.addr)]
+        m.d.comb += [host.rsp.p.eq(core.rsp.p), engine.bus.rsp.p.eq(core.rsp.p)]
+        m.d.comb += [codes.w_addr.eq(granted.addr), codes.w_data.eq(granted.data)]
+        m.d.comb += [script.addr.eq(granted.addr), script.data.eq(granted.data)]
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += granted.eq(Mux(host.req.valid, host.req.p, engine.bus.req.p))
+                m.d.sync += [granted.eq(Mux(host.req.valid, host.req.p, engine.bus.req.p)), left.eq(looks)]
                 with m.If(host.req.valid):
-                    m.next = "HOST"
                     with m.If(region == RegionId.OUTBOX):
-                        m.d.comb += host.req.ready.eq(1)
-                        m.d.sync += [place.eq(host.req.p.addr), left.eq(looks)]
                         m.next = "LOOK"
                     with m.Elif(region == RegionId.CODES):
-                        m.d.comb += [host.req.ready.eq(1), codes.w_en.eq(1)]
-                        m.next = "IDLE"
+                        m.next = "CODES"
                     with m.Elif(region == RegionId.SCRIPT):
-                        m.d.comb += [host.req.ready.eq(1), script.en.eq(1), restart.eq(1)]
-                        m.next = "IDLE"
-                with m.Elif(engine.bus.req.valid):
+                        m.next = "SCRIPT"
+                    with m.Else():
+                        m.d.sync += asking.eq(1)
+                        m.next = "HOST"
+                with m.Elif(engine.bus.req.valid & ~held):
+                    m.d.sync += asking.eq(1)
                     m.next = "ENGINE"
             with m.State("LOOK"):
                 m.d.sync += left.eq(left - 1)
                 with m.If(left == 1):
+                    m.d.comb += host.req.ready.eq(1)
                     m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += [host.rsp.valid.eq(1), host.rsp.p.eq(result)]
                 with m.If(host.rsp.ready):
                     m.next = "IDLE"
+            with m.State("CODES"):
+                m.d.comb += [host.req.ready.eq(1), codes.w_en.eq(1)]
+                m.next = "IDLE"
+            with m.State("SCRIPT"):
+                m.d.comb += [host.req.ready.eq(1), script.en.eq(1), restart.eq(1)]
+                m.next = "IDLE"
             with m.State("HOST"):
-                self._pass_on(m, host)
+                self._pass_on(m, host, asking)
             with m.State("ENGINE"):
-                self._pass_on(m, engine.bus)
+                self._pass_on(m, engine.bus, asking)
 
-    def _pass_on(self, m, side):
-        """An access of one side, up to its end."""
+    def _pass_on(self, m, side, asking):
+        """An access of one side, up to its end; its request is kept up until it is taken."""
         core = self.core
         m.d.comb += [
-            core.req.valid.eq(side.req.valid),
-            side.req.ready.eq(core.req.ready),
-            side.rsp.p.eq(core.rsp.p),
+            side.req.ready.eq(asking & core.req.ready),
             side.rsp.valid.eq(core.rsp.valid),
             core.rsp.ready.eq(side.rsp.ready),
         ]
-        with m.If(core.req.valid & core.req.ready & core.req.p.write):
-            m.next = "IDLE"
+        with m.If(asking & core.req.ready):
+            m.d.sync += asking.eq(0)
+            with m.If(core.req.p.write):
+                m.next = "IDLE"
         with m.If(core.rsp.valid & core.rsp.ready):
             m.next = "IDLE"

@@ -87,7 +87,7 @@ class Filler(NpuUnit):
             reader.coded.eq(target.coded),
             reader.at.eq(walker.at),
             reader.inside.eq(walker.inside),
-            reader.ended.eq(walker.ended),
+            reader.final.eq(walker.final),
             reader.border.eq(walker.border),
             walker.step.eq(reader.step),
             walker.skip.eq(reader.skip),
@@ -107,8 +107,10 @@ class Filler(NpuUnit):
         fill = data.View(shape_of(FEED_LAYOUTS[FeedOp.FILL]), self.word.as_value())
         beyond = Signal(signed(len(self.tail)))  # bytes that came after the input
         short = Signal()  # bytes of the input are missing
-        held = Signal()  # the next input begins with what this line of windows reads
-        m.d.sync += held.eq(walker.lines <= fill.held)
+        holds, held = Signal(), Signal()  # the next input begins with what the next window, and this one, reads
+        m.d.sync += holds.eq(walker.lines <= fill.held)
+        with m.If(walker.begin):
+            m.d.sync += held.eq(holds)
         settled = Signal()  # all vectors that are complete are in their memory
         m.d.comb += settled.eq(self.idle & ~reader.closing)
         m.d.comb += self.starving.eq((reader.starving | short) & settled)
@@ -117,8 +119,12 @@ class Filler(NpuUnit):
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(self.decode & (self.word.op == FeedOp.FILL)):
-                    m.d.comb += walker.load.eq(1)
-                    m.next = "BEGIN"
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.comb += walker.load.eq(1)
+                m.next = "LOADED"
+            with m.State("LOADED"):  # the lines that are left are compared
+                m.next = "BEGIN"
             with m.State("BEGIN"):
                 m.d.comb += [walker.begin.eq(1), reader.start.eq(1)]
                 m.next = "COLLECT"
@@ -128,7 +134,6 @@ class Filler(NpuUnit):
                     with m.If(~walker.ended):
                         m.d.comb += reader.start.eq(1)
                     with m.Else():
-                        m.d.comb += walker.proceed.eq(1)
                         m.next = "BEGIN"
                         with m.If(walker.last):
                             m.d.sync += self.base.eq(self.base + fill.advance)

@@ -51,8 +51,8 @@ class VectorMaker(NpuUnit):
         1, "The word of narrow memory is made of mantissas, with the exponent ``exp``; else of numbers. Held."
     )
     exp = Input(lambda self: self.config.act_exp_width, "Exponent of a word that is made of mantissas.")
-    addr = Input(VECTOR_ADDR_BITS, "Where the next word that is ``made`` goes.")
-    made = Output(1, "Strobe: a word goes to ``o``.")
+    addr = Input(VECTOR_ADDR_BITS, "Where the next word goes: another address from the cycle behind ``made`` on.")
+    made = Output(1, "Strobe: a word has come to ``o``.")
     ready = Output(1, "A vector can be finished ``NOTICE`` cycles later.")
     idle = Output(1, "Nothing is left to do.")
     load = Input(1, "Take the vector ``whole``.")
@@ -68,7 +68,8 @@ class VectorMaker(NpuUnit):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
-        collected: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native))
+        # What is as wide as a vector has no reset, which would have to reach all of it in a cycle.
+        collected: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native), reset_less=True)
         for lane in range(config.native):
             with m.If(self.push & (self.lane <= lane)):
                 m.d.sync += collected[lane].eq(self.element)
@@ -77,21 +78,25 @@ class VectorMaker(NpuUnit):
         m.d.sync += converts.eq(~self.wide & ~self.blocks)
         done, converted, playing = self._convert(m, collected, converts)
         unsent, remain = Signal(range(3)), Signal(range(3))  # vectors that were finished, and whose words have not gone
-        gone, free = Signal(), Signal()
-        m.d.comb += [gone.eq(self.o.valid & self.o.ready), free.eq(gone | ~self.o.valid)]
+        gone = Signal()
+        m.d.comb += gone.eq(self.o.valid & self.o.ready)
         m.d.comb += [remain.eq(unsent + self.finish - gone), self.idle.eq(unsent == 0)]
         m.d.sync += [unsent.eq(remain), self.ready.eq(Mux(converts, ~playing & (remain != 2), remain == 0))]
 
-        waiting, waits = Signal.like(converted), Signal()  # a word that finds another one on ``o``
+        waiting, waits = Signal.like(converted, reset_less=True), Signal()  # a word that finds another one on ``o``
+        offered: Any = Signal(store_layout(config), reset_less=True)
+        m.d.comb += self.o.p.eq(offered)
         with m.If(done):
-            m.d.sync += [waiting.eq(converted), waits.eq(~free)]
+            m.d.sync += [waiting.eq(converted), waits.eq(1)]
         with m.If(gone):
-            m.d.sync += [self.o.valid.eq(0), waits.eq(0)]
-        m.d.comb += self.made.eq(Mux(converts, (done | waits) & free, self.finish))
-        with m.If(self.made):
+            m.d.sync += self.o.valid.eq(0)
+        made = Signal()  # not for ``o.ready`` in its cycle, which has come a long way and would go to a whole word
+        m.d.comb += made.eq(Mux(converts, (done | waits) & ~self.o.valid, self.finish))
+        m.d.sync += self.made.eq(made)
+        with m.If(made):
             word = Mux(converts, Mux(waits, waiting, converted), Mux(self.wide, collected.as_value(), mantissas))
-            m.d.sync += [self.o.valid.eq(1), self.o.p.data.eq(word), self.o.p.wide.eq(self.wide)]
-            m.d.sync += self.o.p.addr.eq(self.addr)
+            m.d.sync += [self.o.valid.eq(1), waits.eq(0)]
+            m.d.sync += [offered.data.eq(word), offered.wide.eq(self.wide), offered.addr.eq(self.addr)]
         return m
 
     def _convert(self, m, collected, converts):
@@ -99,17 +104,18 @@ class VectorMaker(NpuUnit):
         whether more than ``NOTICE`` + 1 beats are left in the next cycle."""
         config = self.config.replace(mfu_lanes=timing.feeder_lanes(self.config), stochastic=False)
         lanes, beats = config.mfu_lanes, config.beats
-        vector: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native))  # that is taken apart
+        vector: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native), reset_less=True)  # that is taken apart
         left, playing = Signal(range(beats + 1)), Signal()
+        moves = Signal()  # elements are left
         m.d.comb += self.first.eq(vector[0])
-        with m.If(self.shift | (left != 0)):
+        with m.If(self.shift | moves):
             m.d.sync += vector.eq(vector.as_value()[BINARY16_WIDTH:])
-        with m.If(left != 0):
-            m.d.sync += left.eq(left - 1)
+        with m.If(moves):
+            m.d.sync += [left.eq(left - 1), moves.eq(left != 1)]
         m.d.comb += playing.eq(left > self.NOTICE + 2)
         with m.If(self.finish):
             m.d.comb += playing.eq(beats > self.NOTICE + 1)
-            m.d.sync += [vector.eq(collected), left.eq(Mux(converts, beats, 0))]
+            m.d.sync += [vector.eq(collected), left.eq(Mux(converts, beats, 0)), moves.eq(converts)]
         with m.If(self.load):
             size = config.act_mant
             parts = [self.whole[n * size : (n + 1) * size] for n in range(config.native)]

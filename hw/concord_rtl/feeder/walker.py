@@ -31,22 +31,22 @@ class FeedWalker(Component):
 
     word = Input(shape_of(SCRIPT_WORD), "Word of a script.")
     set = Input(1, "Keep ``word`` if it describes loops.")
-    load = Input(1, "Go to the first window of the input that begins at ``base``.")
+    load = Input(1, "The next window is the first one of the input that begins at ``base``.")
     base = Input(lambda self: self.bits, "Address of an input in the inbox.")
-    begin = Input(1, "Go to the first element of the window.")
+    begin = Input(1, "Go to the first element of the next window.")
     step = Input(1, "Go to the next element.")
     double = Input(1, "Elements have two bytes.")
     skip = Input(1, "Pass over a byte.")
-    proceed = Input(1, "Go to the next window; ``begin`` must follow.")
     at = Output(lambda self: self.bits, "Address of the element.")
     channel = Output(
         CODE_PAGE_BITS,
         "Number of the element in its position, modulo the pages that a code book can have; together with ``at``.",
     )
     inside = Output(1, "Its tap is inside the image.")
+    final = Output(1, "No element of the window comes behind it.")
     ended = Output(1, "There was no element left.")
     last = Output(1, "The window is the last one.")
-    lines = Output(12, "Lines of windows that are left, that of the window included.")
+    lines = Output(12, "Lines of windows that are left, that of the next window included.")
     needed = Output(lambda self: self.bits, "Nothing in front of this address will be asked for.")
     border = Output(BINARY16_WIDTH, "What elements outside the image are.")
 
@@ -66,16 +66,18 @@ class FeedWalker(Component):
         window, slide, image, size, taps, moves, start = (kept[op] for op in DESCRIBING)
         m.d.comb += self.border.eq(start.border)
 
-        # The window: its place in the image and in the inbox.
+        # The next window: its place in the image and in the inbox.
         y, x = Signal(position_shape()), Signal(position_shape())
         row, position = Signal(self.bits), Signal(self.bits)
         rows, cols = self.lines, Signal(12)
         last_col = Signal()
-        m.d.comb += [last_col.eq(cols == 1), self.last.eq(last_col & (rows == 1))]
+        kept_from = Signal(self.bits)  # what the lines of the window have to be kept from
+        m.d.comb += last_col.eq(cols == 1)
         with m.If(self.load):
             m.d.sync += [y.eq(slide.y0), x.eq(slide.x0), rows.eq(size.rows), cols.eq(size.cols)]
             m.d.sync += [row.eq(self.base + start.start), position.eq(self.base + start.start)]
-        with m.If(self.proceed):
+        with m.If(self.begin):
+            m.d.sync += [self.last.eq(last_col & (rows == 1)), kept_from.eq(Mux(y > 0, row, self.base))]
             m.d.sync += [cols.eq(cols - 1), x.eq(x + slide.step_x), position.eq(position + moves.move_x)]
             with m.If(last_col):
                 m.d.sync += [rows.eq(rows - 1), cols.eq(size.cols), x.eq(slide.x0), y.eq(y + slide.step_y)]
@@ -97,9 +99,10 @@ class FeedWalker(Component):
             self.at.eq(elements.at),
             self.channel.eq(elements.channel),
             self.inside.eq(elements.inside),
+            self.final.eq(elements.final),
             self.ended.eq(elements.ended),
         ]
         single = Signal()
         m.d.sync += single.eq((window.kh == 1) & (window.kw == 1))
-        m.d.comb += self.needed.eq(Mux(single, self.at, Mux(y > 0, row, self.base)))
+        m.d.comb += self.needed.eq(Mux(single, self.at, kept_from))
         return m

@@ -46,6 +46,7 @@ class WindowElements(Component):
     at = Output(lambda self: self.bits, "Address of the element; behind the last one, where it ends.")
     channel = Output(CODE_PAGE_BITS, "Number of the element in its position, modulo the pages of a code book.")
     inside = Output(1, "Its tap is inside the image.")
+    final = Output(1, "No element comes behind it.")
     ended = Output(1, "There was no element left.")
 
     def __init__(self, config: NpuConfig):
@@ -81,15 +82,16 @@ class WindowElements(Component):
             address.shift.eq(self.skip),
             address.offset.eq(1),
             self.at.eq(address.addr),
+            self.final.eq(elements.last & columns.last & lines.last),
         ]
-        y, x = Signal(position_shape()), Signal(position_shape())
+        y, x, left = (Signal(position_shape(), name=name) for name in ("y", "x", "left"))
         m.d.comb += self.inside.eq((y >= 0) & (y < image.height) & (x >= 0) & (x < image.width))
         with m.If(self.begin):
-            m.d.sync += [y.eq(self.y), x.eq(self.x), self.channel.eq(0), self.ended.eq(0)]
+            m.d.sync += [y.eq(self.y), x.eq(self.x), left.eq(self.x), self.channel.eq(0), self.ended.eq(0)]
         with m.Elif(self.step):
             m.d.sync += self.channel.eq(Mux(elements.last, 0, self.channel + 1))
         with m.If(next_tap):
-            m.d.sync += x.eq(Mux(columns.last, self.x, x + window.dil_x))
+            m.d.sync += x.eq(Mux(columns.last, left, x + window.dil_x))
         with m.If(next_line):
             m.d.sync += [y.eq(y + window.dil_y), self.ended.eq(lines.last)]
         return m

@@ -74,8 +74,10 @@ class BlockConverter(Component):
         """Collect the mantissas; the last beat completes the word."""
         native, lanes = self.config.native, self.config.mfu_lanes
         outside = Cat(over for over, _ in codes).any() & block.static
-        mant = self.word.mant
+        word: Any = Signal(self.format.word, reset_less=True)
+        mant = word.mant
+        m.d.comb += self.word.eq(word)
         m.d.sync += [mant[k].eq(mant[k + lanes]) for k in range(native - lanes)]
         m.d.sync += [mant[native - lanes + p].eq(code) for p, (_, code) in enumerate(codes)]
-        m.d.sync += [self.word.exp.eq(block.base - self.format.offset), self.wild.eq(block.wild)]
+        m.d.sync += [word.exp.eq(block.base - self.format.offset), self.wild.eq(block.wild)]
         m.d.sync += [self.saturated.eq(outside | (self.saturated & ~begin)), self.done.eq(end)]

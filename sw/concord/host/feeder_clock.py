@@ -20,7 +20,7 @@ ELEMENT, LONG_ELEMENT, VECTOR, WINDOW, EXPONENT = 1, 2, 1, 1, 3
 WRITING = 5
 #: For the words of a script with a FILL, to start a run and notice its end, to fetch a vector, and to pass to the next
 #: one of its elements.
-FILLING, RUNNING, FETCHING, PASSING = 24, 16, 15, 1
+FILLING, RUNNING, FETCHING, PASSING = 26, 16, 15, 1
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
         ends = np.cumsum(sizes * (rows.count * feed.windows[1])).tolist()
         free = np.array([0, *ends[:-1]])
         free[vectors - rows.held * feed.windows[1] * tiles :] = 0  # nothing is let go there
-        spent = spent * (rows.count * feed.windows[1])
-        spent[-1] += _converting(transfer)
-        return list(zip(ends, spent, free.tolist(), strict=True))
+        cycles = _whole(np.array(spent * (rows.count * feed.windows[1])))
+        cycles[-1] += _converting(transfer)
+        return list(zip(ends, cycles.tolist(), free.tolist(), strict=True))
     y0 = feed.origin[0] + rows.first * feed.stride[0] - rows.top
     ys = y0 + np.arange(rows.count)[:, None] * feed.stride[0] + np.arange(kh) * feed.dilation[0]
     xs = feed.origin[1] + np.arange(feed.windows[1])[:, None] * feed.stride[1] + np.arange(kw) * feed.dilation[1]
@@ -161,7 +161,7 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     elements = inside * element + (feed.lanes - inside) * ELEMENT
     full = elements * native / feed.lanes  # of a vector; which of its elements are outside makes little difference
     cycles = (tiles - 1) * np.maximum(least, full + vector)
-    cycles = np.rint(cycles + np.maximum(least, elements - (tiles - 1) * full + vector + WINDOW)).astype(int)
+    cycles = _whole(cycles + np.maximum(least, elements - (tiles - 1) * full + vector + WINDOW))
     cycles[-1, -1] += _converting(transfer)
     bottom, right = np.clip(ys.max(1), -1, height - 1), np.clip(xs.max(1), -1, width - 1)
     needed = np.maximum(bottom[:, None] * transfer.line + (right + 1) * transfer.pixel, 0)
@@ -171,14 +171,20 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     return list(zip(needed.ravel().tolist(), cycles.ravel().tolist(), every.tolist(), strict=True))
 
 
-def _least(transfer: InputTransfer) -> int:
-    """Cycles from a vector to the next one, however few elements they have."""
+def _whole(spent: np.ndarray) -> np.ndarray:
+    """Whole cycles, in the same shape, of which as many have passed everywhere as of ``spent``, rounded."""
+    whole: np.ndarray = np.diff(np.rint(np.cumsum(spent)), prepend=0).astype(int)
+    return whole.reshape(spent.shape)
+
+
+def _least(transfer: InputTransfer) -> float:
+    """Cycles from a vector to the next one, in the mean, however few elements they have."""
     close = timing.feeder_close(transfer.kind is LinkFormat.CODED)
     if not _converts(transfer):
         return close + WRITING
     # The vector before must have been played by the end of this one, and the one before that must have been written.
     played = close - timing.feeder_close(coded=False) + timing.feeder_beats(transfer.config)
-    return max(played, -(-(close + timing.feeder_convert(transfer.config) + WRITING) // 2))
+    return max(played, (close + timing.feeder_convert(transfer.config) + WRITING) / 2)
 
 
 def _converting(transfer: InputTransfer) -> int:

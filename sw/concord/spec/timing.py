@@ -124,9 +124,9 @@ def quantizer_latency(config: NpuConfig) -> int:
 
 # Feeder ---------------------------------------------------------------------------------------------------------------
 
-#: From the address of an element's last byte to its number, and to that of the code book for it.
-FEEDER_NUMBER = BLOCK_RAM
-FEEDER_CODE = 2 * BLOCK_RAM
+#: From the address of an element's last byte to its number, and to that of the code book for it: memories, a register.
+FEEDER_NUMBER = BLOCK_RAM + 1
+FEEDER_CODE = 2 * BLOCK_RAM + 1
 #: From the number of a vector's last element to the strobe that ends the vector.
 FEEDER_END = 1
 #: From that strobe to the first elements at the converter: they are taken over, and leave a register.

@@ -172,6 +172,34 @@ def test_a_second_script_begins_with_nothing_of_the_first(first):
     both.simulate(host)
 
 
+def test_a_new_script_takes_back_what_the_last_one_asked_of_the_core():
+    """It is written while a vector waits for the bus, which an access of the host has."""
+    filled, lanes = CASES["halves"]
+    dut, words = Feeder(CONFIG), script(filled, lanes)
+    asked = []
+
+    async def host(ctx):
+        for addr, word in enumerate(words):
+            await put(ctx, dut.bus.req, {"region": RegionId.SCRIPT, "addr": addr, "write": 1, "data": word})
+        await put(ctx, dut.bus.req, {"region": RegionId.OUTBOX, "addr": 0, "write": 0, "data": 0})
+        for byte in range(4 * CONFIG.native):
+            await put(ctx, dut.raw, byte)
+        await ctx.tick().repeat(60)
+        ctx.set(dut.bus.req.valid, 1)
+        ctx.set(dut.bus.req.payload, {"region": RegionId.SCRIPT, "addr": 0, "write": 1, "data": words[0]})
+        await get(ctx, dut.bus.rsp)
+        while not ctx.get(dut.bus.req.ready):
+            await ctx.tick()
+        await ctx.tick()
+        ctx.set(dut.bus.req.valid, 0)
+        for _ in range(60):
+            await ctx.tick()
+            asked.append(ctx.get(dut.core.req.valid))
+
+    simulate(dut, host)
+    assert not any(asked)
+
+
 def test_results_that_nobody_reads_hold_up_the_next_sample():
     """The outbox is full in the middle of a result, and the inbox behind it; both go on where they stopped."""
     filled, lanes = CASES["halves to blocks"]

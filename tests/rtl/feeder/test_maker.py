@@ -118,5 +118,5 @@ def test_a_vector_is_converted_while_the_next_one_comes():
     gaps = [after - before for before, after in pairwise(times)]
     assert len(gaps) > 20
     # Two vectors may be on their way to ``o``, which takes so many cycles longer than to play them.
-    assert {sum(both) for both in pairwise(gaps)} == {2 * beats + 3}
-    assert {end - begin for begin, end in zip(times, made, strict=False)} == {timing.feeder_convert(ECP5_85F)}
+    assert {sum(both) for both in pairwise(gaps)} == {2 * beats + timing.feeder_close(coded=False)}
+    assert {end - begin for begin, end in zip(times, made, strict=False)} == {timing.feeder_convert(ECP5_85F) + 1}
