@@ -21,7 +21,7 @@ from concord_bench.results import Results
 from concord_bench.tasks import folder
 
 GROUP = "Quantised networks in C"
-_MICRO = "ms, TFLite Micro"
+_MICRO = ("ms, TFLite Micro", "its outputs that differ")
 #: Networks, and the data that they are quantised with.
 NETWORKS = {
     "ic_resnet8": "ic_cifar10",
@@ -36,7 +36,7 @@ _NOTE = (
     "C of `concord derive --to c --exact`, compiled with `{compiler} -O3`; times are processor time of one core. "
     "Networks are quantised per channel by ONNX Runtime, or the int8 files of MLPerf Tiny for TensorFlow Lite. Random "
     "codes; the first ones are compared with `concord.integer`. TFLite Micro is the PyPI package `tflite-micro` with "
-    "its reference kernels and the same file."
+    "its reference kernels and the same file; it rounds sums of dense layers in fixed point."
 )
 
 
@@ -50,12 +50,12 @@ def measure_exact_networks(results: Results, say: Callable[[str], None]) -> None
     results.notes[GROUP] = _NOTE.format(compiler=Path(command).name)
     for name, file in NETWORKS.items():
         say(f"{name} in C on codes")
-        results.row(GROUP, name, exact_row(quantised(data, name, file), command) | {_MICRO: ""})
+        results.row(GROUP, name, exact_row(quantised(data, name, file), command) | dict.fromkeys(_MICRO, ""))
     for name in FILES if find_spec("tflite") else ():
         say(f"{name} of TensorFlow Lite in C on codes")
         model = data / "models" / "tflite_int8" / f"{name}_int8.tflite"
-        micro = tflite_micro_seconds(model)
-        row = exact_row(load(model), command) | {_MICRO: "" if micro is None else f"{1e3 * micro:.3f}"}
+        network = load(model)
+        row = exact_row(network, command) | micro_columns(network, model)
         results.row(GROUP, f"{name}, TensorFlow Lite", row)
 
 
@@ -116,18 +116,30 @@ def _input_of(model: Path) -> str:
     return str(onnx.load(model).graph.input[0].name)
 
 
-def tflite_micro_seconds(model: Path) -> float | None:
-    """Processor time of a sample on the interpreter of TFLite Micro, if it is installed."""
+def tflite_micro(model: Path) -> Any | None:
+    """An interpreter of TFLite Micro with a model, if it is installed."""
     try:
         from tflite_micro.python.tflite_micro import runtime  # type: ignore[import-not-found]
     except ImportError:
         return None
-    interpreter = runtime.Interpreter.from_file(str(model))
-    details = interpreter.get_input_details(0)
-    codes = np.random.default_rng(0).integers(-128, 128, details["shape"]).astype(details["dtype"])
-    interpreter.set_input(codes, 0)
+    return runtime.Interpreter.from_file(str(model))
+
+
+def micro_columns(network: IntegerNetwork, model: Path) -> dict[str, str]:
+    """Processor time of a sample on TFLite Micro, and outputs of random codes that are others; empty without it."""
+    interpreter = tflite_micro(model)
+    if interpreter is None:
+        return dict.fromkeys(_MICRO, "")
+    ((port, tensor),) = network.graph.inputs.items()
+    sizes = interpreter.get_input_details(0)["shape"][1:]
+    codes = random_codes(network.graph.scheme(tensor), (_TFLM_RUNS, *sizes), np.random.default_rng(0))
+    (want,) = network.run({port: codes}).values()
+    rows, seconds, different = codes.astype(want.dtype), 0.0, 0
     interpreter.invoke()
-    begin = time.process_time()
-    for _ in range(_TFLM_RUNS):
+    for k in range(_TFLM_RUNS):
+        interpreter.set_input(rows[k : k + 1], 0)
+        begin = time.process_time()
         interpreter.invoke()
-    return (time.process_time() - begin) / _TFLM_RUNS
+        seconds += time.process_time() - begin
+        different += int((interpreter.get_output(0) != want[k : k + 1]).sum())
+    return dict(zip(_MICRO, (f"{1e3 * seconds / _TFLM_RUNS:.3f}", f"{different:,} of {want.size:,}"), strict=True))

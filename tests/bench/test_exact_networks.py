@@ -41,4 +41,4 @@ def test_what_is_missing_is_said(missing, monkeypatch):
 
 def test_tflite_micro_may_be_missing(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tflite_micro.python.tflite_micro", None)
-    assert exact_networks.tflite_micro_seconds(tmp_path / "net.tflite") is None
+    assert exact_networks.tflite_micro(tmp_path / "net.tflite") is None

@@ -39,7 +39,7 @@ def test_every_operation(seed, dtype, make, tmp_path):
     network = integer.load(data, compose=False)
     ((port, tensor),) = network.graph.inputs.items()
     rng = np.random.default_rng(seed)
-    x = np.concatenate([codes, random_codes(network.graph.schemes[tensor], (15, *codes.shape[1:]), rng)])
+    x = np.concatenate([codes, random_codes(network.graph.scheme(tensor), (15, *codes.shape[1:]), rng)])
     assert compare(with_every_tensor(network), {port: x}, tmp_path) > 1000
 
 
@@ -57,7 +57,7 @@ def test_official_files(name, options, tmp_path):
     x, _ = samples(name, 3)
     network = integer.load(contents(name))
     ((port, tensor),) = network.graph.inputs.items()
-    x = np.concatenate([x, random_codes(network.graph.schemes[tensor], x.shape, np.random.default_rng(0))])
+    x = np.concatenate([x, random_codes(network.graph.scheme(tensor), x.shape, np.random.default_rng(0))])
     count = compare(with_every_tensor(network), {port: x}, tmp_path, options=options)
     print(f"{name}: {count} codes compared, 0 different")
     assert count > 10000
