@@ -116,6 +116,13 @@ def test_sums_that_do_not_fit(options, tmp_path):
                 assert column[k] == 0 and np.array_equal(want, codes[operation.output][k])
 
 
+def test_shares_of_16_bits(tmp_path):
+    """They need every step of the reciprocal."""
+    draw = FixedPointDraw(4, (16, 16))
+    draw.softmax((3,))
+    assert compare(draw.graph, draw.samples(400), tmp_path) == 1200
+
+
 @pytest.mark.parametrize("options", [("-O1",), ("-O3",)])
 def test_softmax_of_many_elements(options, tmp_path):
     """More than 4096 that are nearly equal have a sum of more than 31 bits."""
