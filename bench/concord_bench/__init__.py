@@ -21,6 +21,7 @@ from concord_bench.hardware import RTL_MEASURES, Rtl
 from concord_bench.large_cells import measure_large_cells
 from concord_bench.lazy import lazy_by_lanes
 from concord_bench.networks import measure_networks, measure_widths
+from concord_bench.npu_codes import measure_npu_codes
 from concord_bench.overflow import measure_overflow
 from concord_bench.overflow_training import measure_overflow_training
 from concord_bench.published import measure_published
@@ -52,6 +53,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "c_host": lambda config, results, _: measure_c_host(results),
     "c_networks": measure_c_networks,
     "exact_networks": lambda config, results, say: measure_exact_networks(results, say),
+    "npu_codes": lambda config, results, say: measure_npu_codes(results, say),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),

@@ -27,6 +27,7 @@ def _recurrent(gates, outputs, names, **more):
 EXAMPLES = {
     "Conv": ({"weight": _random(4, 3, 2, 2), "bias": _random(4), "group": 1, **_WINDOW}, [(1, 3, 4, 4)], 1),
     "Dense": ({"weight": _random(4, 3), "bias": _random(4)}, [(1, 3)], 1),
+    "WeightedSum": ({"weights": (1000, -3), "unit": -12, "axis": 1}, [(1, 3, 2, 2)] * 2, 1),
     "MatMul": ({}, [(1, 2, 3), (1, 3, 4)], 1),
     "LSTM": _recurrent(4, 3, ("Sigmoid", "Tanh", "Tanh"), P=None, input_forget=False, initial_c=None),
     "GRU": _recurrent(3, 2, ("Sigmoid", "Tanh"), linear_before_reset=False),
@@ -38,6 +39,11 @@ EXAMPLES = {
     "FakeQuantize": (
         {"quantization": Quantization(np.array(0.25), np.array(-8), 4, True)},
         [(1, 6)],
+        1,
+    ),
+    "ScaleAccumulators": (
+        {"factor": np.array([[40000.0, 3.0]]), "fraction": np.array([[-5.0, 9000.0]]), "shift": 3, "unit": -8},
+        [(1, 2)],
         1,
     ),
     "Round": ({"limited": False}, [(1, 6)], 1),

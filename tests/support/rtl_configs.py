@@ -14,6 +14,9 @@ FED = with_mantissas(
 #: With room for several requests, which the host sends ahead of their replies, and for many results.
 FED_AHEAD = FED.replace(name="tiny-ahead", request_buffer=4096, outbox=2048)
 
+#: For networks on codes.
+FED_SCALING = FED.replace(name="tiny-fed-scaling", code_scaling=True, table_depth=1024, table_slots=8)
+
 #: With several tile engines, and mantissas below a byte.
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
 

@@ -95,7 +95,7 @@ class Target:
     Parameters
     ----------
     configs : tuple of NpuConfig
-        The configurations that it may get: the presets of the board, or one.
+        The configurations that it may get: the presets of the board, those for networks on codes apart, or one.
     board : str or None
         The board, if there is one.
     link : str or None
@@ -141,7 +141,8 @@ class Target:
         if board is None and preset is not None:
             return cls((presets.preset(preset),))
         board = DEFAULT_BOARD if board is None else board
-        return cls(tuple(presets.presets_of(board, preset)), board)
+        configs = presets.presets_of(board, preset)
+        return cls(tuple(config for config in configs if preset is not None or not config.code_scaling), board)
 
 
 def trained_for(model: Path | None, options: Options) -> Trained | None:

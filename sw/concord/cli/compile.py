@@ -127,8 +127,9 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 @click.option(
     "--exact",
     is_flag=True,
-    help="Compile a quantised network for no NPU, but as it is, on its codes alone: a program in integers, and the "
-    "tables of its functions in a file beside it. Only --output and the part of the model can be chosen.",
+    help="Compile a quantised network as it is, on its codes alone: a program in integers, and the tables of its "
+    "functions in a file beside it; with --preset or --config also a program for an NPU that computes on codes. "
+    "Beside these, only --output and the part of the model can be chosen.",
 )
 @passes_options
 @workers_options
@@ -177,7 +178,9 @@ def compile_model(
     --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
     the chosen network is compiled once more for them.
 
-    With --exact the folder holds a quantised network that `concord run`, `inspect` and `report` take, and no NPU.
+    With --exact the folder holds a quantised network that `concord run`, `inspect` and `report` take. With --preset
+    ecp5-85f-int8, or another NPU with code_scaling, it holds a program for that as well: its accumulators become codes
+    by factors of 16 bits.
     """
     from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
@@ -197,12 +200,18 @@ def compile_model(
     from concord.utils.foreign import tflite_contents
 
     if exact:
-        from concord.cli.exact import check_options, compile_exactly
+        from concord.cli.exact import check_options, compile_codes_for, compile_exactly
 
-        whole = tflite_contents(model) is not None
-        check_options(("--exact", "--output", *(() if whole else ("--shape", "--inputs", "--outputs", "--fix"))))
-        part = model if selection == Selection() else selection.of(onnx_bytes(model))
-        compile_exactly(part, output or model.with_suffix(""))
+        parts = () if tflite_contents(model) is not None else ("--shape", "--inputs", "--outputs", "--fix")
+        check_options(("--exact", "--output", "--board", "--preset", "--config", "--link", *parts))
+        part, folder = model if selection == Selection() else selection.of(onnx_bytes(model)), output
+        folder = folder or model.with_suffix("")
+        if (preset, config_file) != (None, None):
+            compile_codes_for(part, folder, Target.of(board, preset, config_file, link).configs[0], link)
+        elif (board, link) != (None, None):
+            raise ValueError("--exact must be given with --preset or --config for a --board and a --link")
+        else:
+            compile_exactly(part, folder)
         return
     free = board is None and config_file is None
     options = Options(

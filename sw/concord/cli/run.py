@@ -23,7 +23,7 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
-from concord.cli.exact import check_options, run_exactly
+from concord.cli.exact import check_options, run_codes, run_exactly
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
 from concord.host.measured import compared_run
@@ -31,6 +31,7 @@ from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.integer.folder import is_integer_folder
+from concord.integer.npu.folder import is_codes_folder
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.boards import links_of
@@ -75,9 +76,15 @@ def run(
 
     With --exact, NETWORK is the ONNX file of a quantised network, or its TensorFlow Lite file. No NPU is run: results
     are codes, and equal to those of ONNX Runtime's integer kernels, or of TensorFlow Lite's reference kernels.
-    A folder that `concord compile --exact` has written runs the same way.
+    A folder that `concord compile --exact` has written runs the same way; one with a program for an NPU runs there,
+    and without an NPU if --exact is given.
     """
     check_npz(output)
+    if is_codes_folder(network) and not exact:
+        check_options(("--input", "--output", "--on", "--link"))
+        check_link(on, link)
+        run_codes(network, inputs, output, on, link)
+        return
     if exact or is_integer_folder(network):
         check_options(("--exact", "--input", "--output"))
         run_exactly(network, inputs, output)

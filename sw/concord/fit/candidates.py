@@ -181,8 +181,8 @@ def search(
 
 
 def placed(board: str) -> list[NpuConfig]:
-    """The presets of a board: configurations that were placed and routed for it."""
-    return presets_of(board)
+    """The presets of a board, those for networks on codes apart: configurations that were placed and routed for it."""
+    return [config for config in presets_of(board) if not config.code_scaling]
 
 
 class _Search:

@@ -207,10 +207,16 @@ def standard_range(
     return low, max(low, high), scale  # a range between two codes has the upper one
 
 
+def _place(held: tuple[int, ...], entries: tuple[int, ...]) -> int | None:
+    """Where entries follow each other in others; ``None`` if they do not."""
+    starts = [k for k in range(len(held) - len(entries) + 1) if held[k] == entries[0]]
+    return next((k for k in starts if held[k : k + len(entries)] == entries), None)
+
+
 class TableSet:
     """The tables of one program, in the table memory.
 
-    Equal tables share a slot; tables with equal entries and different ranges share the entries.
+    Equal tables share a slot; a table whose entries follow each other among those of another one shares them.
 
     Parameters
     ----------
@@ -237,21 +243,32 @@ class TableSet:
         key = (table.low, table.high, table.scale, table.entries, table.constant_ends)
         if key in self._slots:
             return self._slots[key]
-        slots, depth = self.config.table_slots, self.config.table_depth
+        slots = self.config.table_slots
         if len(self.tables) == slots:
             names = ", ".join(t.name for t in self.tables)
             raise ValueError(f"tables must fit in table_slots={slots}: {table.name} does not, beside {names}")
-        if table.entries not in self._bases:
-            if self.used + len(table.entries) > depth:
-                raise ValueError(
-                    f"tables must fit in table_depth={depth}: {table.name} needs {len(table.entries)} entries, "
-                    f"{depth - self.used} are left"
-                )
-            self._bases[table.entries] = self.used
-            self.used += len(table.entries)
+        self.store(table.name, table.entries)
         self._slots[key] = len(self.tables)
         self.tables.append(table)
         return self._slots[key]
+
+    def store(self, name: str, entries: tuple[int, ...]) -> None:
+        """Put entries into the memory, unless they are there; tables that have some of them need no more."""
+        if entries in self._bases:
+            return
+        for held, base in self._bases.items():
+            at = _place(held, entries)
+            if at is not None:
+                self._bases[entries] = base + at
+                return
+        depth = self.config.table_depth
+        if self.used + len(entries) > depth:
+            raise ValueError(
+                f"tables must fit in table_depth={depth}: {name} needs {len(entries)} entries, "
+                f"{depth - self.used} are left"
+            )
+        self._bases[entries] = self.used
+        self.used += len(entries)
 
     @property
     def stored(self) -> int:
@@ -278,4 +295,7 @@ class TableSet:
 
     def memory(self) -> NDArray[np.uint16]:
         """Contents of the table memory in use."""
-        return np.array([entry for entries in self._bases for entry in entries], dtype=np.uint16)
+        words = np.zeros(self.used, dtype=np.uint16)
+        for entries, base in self._bases.items():
+            words[base : base + len(entries)] = entries
+        return words

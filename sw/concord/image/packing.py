@@ -196,8 +196,13 @@ def to_vectors(values: NDArray[np.uint16], config: NpuConfig) -> NDArray[np.uint
 
 
 def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
-    """Round floats ``[..., elements]`` to binary16; wide words, the last dimension padded to native vectors."""
-    return to_integers(pack_words(config.wide_word, elem=to_vectors(binary16.encode(values), config)))
+    """Round floats ``[..., elements]`` to binary16; wide words, the last dimension padded to native vectors.
+
+    Arrays of uint16 are patterns already.
+    """
+    array = np.asarray(values)
+    patterns = array if array.dtype == np.uint16 else binary16.encode(array)
+    return to_integers(pack_words(config.wide_word, elem=to_vectors(patterns, config)))
 
 
 def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:

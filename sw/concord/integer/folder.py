@@ -25,6 +25,8 @@ from concord.transfer.records import target_of, target_record
 from concord.utils.folders import FolderKind
 
 PROGRAM, TABLES = "net.program", "net.tables"
+#: Image and ports of a program for an NPU, in folders that have one.
+OF_NPU = "npu.image", "npu.ports"
 
 
 class ProgramError(ValueError):
@@ -39,10 +41,15 @@ INTEGER_FOLDER = FolderKind(
     "network on codes", "a network on codes", (PROGRAM, TABLES), ("report.html", "report.json"),
     "compile the network again with --exact", ProgramError,
 )  # fmt: skip
+#: What :func:`concord.integer.npu.folder.save_codes` writes.
+WITH_NPU = FolderKind(
+    "network on codes for an NPU", "a network on codes for an NPU", (PROGRAM, TABLES, *OF_NPU),
+    INTEGER_FOLDER.beside, INTEGER_FOLDER.remedy, ProgramError,
+)  # fmt: skip
 
 
 def is_integer_folder(path: Path) -> bool:
-    """Whether a folder is a network on codes, or was one."""
+    """Whether a folder is a network on codes, or was one; it may have a program for an NPU beside it."""
     return (path / PROGRAM).exists() or (path / TABLES).exists()
 
 
@@ -56,6 +63,12 @@ def save_network(network: IntegerNetwork, folder: str | Path) -> None:
     OSError
         If it cannot be written; a network that was there is unchanged.
     """
+    with INTEGER_FOLDER.replacing(folder) as part:
+        write_network(network, part)
+
+
+def write_network(network: IntegerNetwork, part: Path) -> None:
+    """Write the two files of a network to a folder that is being made."""
     graph = network.graph
     sites = {id(part.table): part.output for part in graph.operations if isinstance(part, TableOperation)}
     writer = RecordWriter(lambda table: sites[id(table)])
@@ -69,9 +82,8 @@ def save_network(network: IntegerNetwork, folder: str | Path) -> None:
         "operations": [writer.record(operation) for operation in graph.operations],
         "tables": network.tables.digest,
     }
-    with INTEGER_FOLDER.replacing(folder) as part:
-        write_file(part / PROGRAM, header, {f"array_{k}": array for k, array in enumerate(writer.arrays)}, _PROGRAM)
-        network.tables.save(part / TABLES)
+    write_file(part / PROGRAM, header, {f"array_{k}": array for k, array in enumerate(writer.arrays)}, _PROGRAM)
+    network.tables.save(part / TABLES)
 
 
 def load_network(folder: str | Path) -> IntegerNetwork:
@@ -85,7 +97,12 @@ def load_network(folder: str | Path) -> IntegerNetwork:
         The same of the tables alone.
     """
     folder = Path(folder)
-    data = INTEGER_FOLDER.read(folder)
+    kind = INTEGER_FOLDER if not (folder / OF_NPU[0]).exists() else WITH_NPU
+    return network_of(folder, kind.read(folder))
+
+
+def network_of(folder: Path, data: Mapping[str, bytes]) -> IntegerNetwork:
+    """What the files of a folder hold; errors as of :func:`load_network`."""
     tables = TransferSet.load(folder / TABLES, data[TABLES])
     header, arrays = read_file(folder / PROGRAM, _PROGRAM, data[PROGRAM])
     if header.get("tables") != tables.digest:

@@ -175,6 +175,13 @@ class Allocator:
         )
         return slot
 
+    def entries(self, name: str, entries: tuple[int, ...]) -> None:
+        """Store entries of which several tables have a part; :class:`CapacityError` if they do not fit."""
+        try:
+            self.tables.store(name, entries)
+        except ValueError as error:
+            raise CapacityError(f"does not fit into {self.config.name}: {error}") from error
+
     def sigmoid_tables(self) -> None:
         """Store the tables ``sigm`` and ``tanh``, each in half of the table memory."""
         room = self.config.table_depth // 2

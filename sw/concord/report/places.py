@@ -23,7 +23,7 @@ from concord.spec.memmap import Reg, RegionId
 #: Pipeline stages of the multifunction units in words.
 _WORDS = {
     Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
-    Op.VV_MAX: "max with", Op.VV_MIN: "min with",
+    Op.VV_MAX: "max with", Op.VV_MIN: "min with", Op.VV_SCALE: "scale to codes by",
 }  # fmt: skip
 #: What the words of the memories are.
 _UNITS = {

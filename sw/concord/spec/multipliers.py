@@ -16,16 +16,21 @@ def pairs_take(shared: int, other: int) -> bool:
     return shared in range(2, PAIR_MOST_SHARED + 1) and other in range(2, PAIR_MOST_OTHER + 1)
 
 
+def mfu_multipliers(config: NpuConfig) -> int:
+    """Multipliers of the multifunction units: one per lane of each, and two per lane that make codes."""
+    return (4 if config.code_scaling else 2) * config.mfu_lanes
+
+
 def paired(config: NpuConfig) -> bool:
     """Whether two rows share their multipliers: with one for each product, no device would have enough.
 
-    The multifunction units have two multipliers per lane.
+    The multifunction units have some, too.
     """
-    needed = config.rows * config.lanes + 2 * config.mfu_lanes
+    needed = config.rows * config.lanes + mfu_multipliers(config)
     return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS
 
 
 def lanes_in_logic(config: NpuConfig) -> int:
     """Lanes of a pair of rows whose multipliers are logic: those for which even pairs leave none."""
-    missing = config.rows * config.lanes // 2 + 2 * config.mfu_lanes - MOST_MULTIPLIERS
+    missing = config.rows * config.lanes // 2 + mfu_multipliers(config) - MOST_MULTIPLIERS
     return min(config.lanes, max(0, -(-2 * missing // config.rows)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concord.spec.boards import BOARD_SPECS, board_spec
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC
-from concord.spec.limits import ACC_WIDTH_MIN
+from concord.spec.limits import ACC_WIDTH_MIN, SCALED_BITS_MAX
 from concord.spec.names import unknown_name
 
 TINY = NpuConfig(
@@ -37,13 +37,19 @@ ECP5_85F_256 = ECP5_85F.replace(
     name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, window_taps=9, request_buffer=8192,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
+#: For networks on codes: 16-bit factors make codes of accumulators, and mantissas hold asymmetric codes of a byte.
+ECP5_85F_INT8 = ECP5_85F.replace(
+    name="ecp5-85f-int8", act_mant=9, code_scaling=True, matrix_depth=2048, narrow_depth=4096
+)
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
 
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP)}
+PRESETS: dict[str, NpuConfig] = {
+    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_INT8)
+}
 
 
 def preset(name: str) -> NpuConfig:
@@ -83,7 +89,7 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
 
     Exponents of weights and the accumulator move with the width: blocks of the same magnitudes have their full
     precision as before, and sums of the same magnitude fit. An element-serial configuration keeps its grid where sums
-    need it.
+    need it; one with ``code_scaling`` keeps that as long as codes can be made of its accumulators.
 
     Raises
     ------
@@ -96,13 +102,15 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
     lowest = config.wgt_exp_min - more
     if config.serial:
         lowest = min(lowest, -BINARY16_FRAC - config.act_exp_min)
+    acc_width = config.acc_width + config.wgt_exp_min - lowest
     return config.replace(
         name=f"{config.name}-m{mant}",
         act_mant=mant,
         wgt_mant=mant,
         wgt_exp_min=lowest,
         wgt_exp_max=config.wgt_exp_max - more,
-        acc_width=config.acc_width + config.wgt_exp_min - lowest,
+        acc_width=acc_width,
+        code_scaling=config.code_scaling and acc_width + config.act_exp_min <= SCALED_BITS_MAX,
     )
 
 

@@ -65,10 +65,10 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
 
 
 def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
-    """The other presets, with the same mantissas; those that compute most are first."""
+    """The other presets, with the same mantissas; those that compute most are first, and none is for codes alone."""
     presets = []
     for name, preset in PRESETS.items():
-        if name == preset_of(config.name):
+        if name == preset_of(config.name) or preset.code_scaling:
             continue
         with suppress(ValueError):  # there is none with these mantissas
             same = config.wgt_mant == config.act_mant

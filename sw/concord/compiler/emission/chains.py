@@ -150,6 +150,9 @@ class Chains:
             self._window(window, y, out, stride, row_stride, lost, down)
             start -= window.begin[0] * row_stride + window.begin[1] * stride
         self.quant(layer)
+        for step in layer.mfu_ops:
+            if step.shift is not None:
+                self.set(Op.SET_SCALE, shift=step.shift)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         row = 0 if dense else walk.row
         steps = window.stride[1] * stride, window.stride[0] * row_stride
@@ -222,6 +225,7 @@ class Chains:
         """
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
         kernel = {"kh": kh, "kw": kw, "stride_y": dy * row_stride, "stride_x": dx * stride, "dil_y": dy, "dil_x": dx}
+        kernel |= {name: max(1, kernel[name]) for name in ("dil_y", "dil_x")}  # 0 only where no position is padding
         self.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
         height, width = window.size[0] - (dropped or 0), window.size[1]
         top -= y * sy - (dropped or 0)

@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
+from concord.compiler.ir.activations import activation_table, fixed_entries, joined, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
-from concord.compiler.ir.layers import Layer, Recurrent, Reduction
+from concord.compiler.ir.layers import Layer, Patterns, Recurrent, Reduction
 from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -42,6 +42,10 @@ class DataSection:
         segments = [spec for spec in specs if fixed_entries(spec)]
         others = [spec for spec in specs if spec not in segments]
         share = others_share(others, segments, self.config)
+        for spec in joined(segments):
+            if (fixed_entries(spec) or 0) > self.config.table_depth:
+                continue  # neither do they fit one by one
+            self.allocator.entries(spec[0][0][0], activation_table(spec, self.config, share).entries)
         held = shared(others, self.config.table_slots - len(segments)) | {spec: spec for spec in segments}
         slots: dict[TableSpec, int] = {}
         stored: dict[Table, int] = {}
@@ -94,8 +98,8 @@ class DataSection:
         for key, value in values.items():
             self.allocator.constant(f"constant.{name}.{key}", value)
 
-    def _constant(self, name: str, values: FloatArray) -> None:
-        key = values.tobytes()
+    def _constant(self, name: str, values: FloatArray | Patterns) -> None:
+        key = _key(values)
         if key not in self._constants:
             self._constants[key] = name
             self.allocator.constant(name, values)
@@ -108,6 +112,11 @@ class DataSection:
         """Number of the table with a specification."""
         return self._tables[spec]
 
-    def constant(self, values: FloatArray) -> int:
+    def constant(self, values: FloatArray | Patterns) -> int:
         """Address of a constant."""
-        return self.allocator[self._constants[values.tobytes()]]
+        return self.allocator[self._constants[_key(values)]]
+
+
+def _key(values: FloatArray | Patterns) -> bytes:
+    """What is the same of equal constants alone."""
+    return values.dtype.char.encode() + values.tobytes()

@@ -8,10 +8,11 @@ from itertools import combinations
 
 import numpy as np
 
-from concord.compiler.ir.table_specs import Domain, Functions, InputSpan, Proven, TableSpec
+from concord.compiler.ir.table_specs import Domain, Functions, InputSpan, Proven, TableSpec, WholeEntries
 from concord.functions import function
 from concord.functions.segmented import LEAST, TableSegment
 from concord.functions.tables import Table, round_to_binary16, standard_range
+from concord.golden import binary16
 from concord.spec.config import NpuConfig
 from concord.transfer import Binary16, TableIndex, transfer_table
 
@@ -98,6 +99,8 @@ def fixed_entries(spec: TableSpec) -> int | None:
     domain = spec[1]
     if isinstance(domain, InputSpan) and domain.scale is not None:
         return int(np.ldexp(domain.high - domain.low, domain.scale))
+    if isinstance(domain, WholeEntries):
+        return len(domain.entries)
     return domain.entries if isinstance(domain, TableSegment) else None
 
 
@@ -106,6 +109,8 @@ def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int
     functions, domain = spec
     if isinstance(domain, TableSegment):
         return domain.low, domain.high, domain.scale
+    if isinstance(domain, WholeEntries):
+        return domain.low, domain.high, 0
     if isinstance(domain, InputSpan):
         entries = fixed_entries(spec) or entries
         domain = domain.low, domain.high
@@ -114,7 +119,8 @@ def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int
 
 def others_share(others: Sequence[TableSpec], segments: Sequence[TableSpec], config: NpuConfig) -> int:
     """Entries that a table may have beside segments of functions."""
-    taken = sum(fixed_entries(segment) or 0 for segment in segments)
+    alone = [spec for spec in segments if _fixed_scale(spec) is None]
+    taken = sum(fixed_entries(spec) or 0 for spec in (*alone, *joined(segments)))
     count = len(set(shared(others, config.table_slots - len(segments)).values()))
     return (config.table_depth - taken) // max(count, 1)
 
@@ -133,6 +139,9 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
         Greatest number of entries, unless they are :func:`fixed_entries`.
     """
     functions, domain = spec
+    if isinstance(domain, WholeEntries):
+        patterns = tuple(binary16.encode(np.array(domain.entries, dtype=np.float64)).tolist())
+        return Table(functions[0][0], domain.low, domain.high, 0, patterns, (True, True))
     operators = [(name, dict(parameters)) for name, parameters in functions]
     table = transfer_table(TableIndex(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
@@ -150,3 +159,28 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
     elif isinstance(domain, Proven):
         constant_ends = True, True
     return replace(table, entries=tuple(stored), constant_ends=constant_ends)
+
+
+def joined(specs: Sequence[TableSpec]) -> list[TableSpec]:
+    """Tables that hold the entries of several with the same function and scale, whose inputs meet or overlap."""
+    spans: dict[tuple[Functions, int], list[InputSpan]] = {}
+    for functions, domain in specs:
+        if (scale := _fixed_scale((functions, domain))) is not None and isinstance(domain, InputSpan):
+            spans.setdefault((functions, scale), []).append(domain)
+    tables: list[TableSpec] = []
+    for (functions, _), domains in spans.items():
+        ordered = sorted(domains, key=lambda domain: domain.low)
+        both = ordered[0]
+        for domain in ordered[1:]:
+            if domain.low > both.high:
+                tables.append((functions, both))
+                both = domain
+            both = replace(both, high=max(both.high, domain.high))
+        tables.append((functions, both))
+    return tables
+
+
+def _fixed_scale(spec: TableSpec) -> int | None:
+    """The scale of a table of which others may have a part; ``None`` of all others."""
+    domain = spec[1]
+    return domain.scale if isinstance(domain, InputSpan) and domain.ends == (None, None) else None

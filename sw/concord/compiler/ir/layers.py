@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
 from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.utils.arrays import FloatArray, Ids
+
+#: binary16 patterns.
+Patterns = NDArray[np.uint16]
 
 
 class Reduction(Enum):
@@ -45,11 +51,12 @@ class LayerWindow:
 class Operand:
     """Wide vectors that an operation reads, with strides per row, position and map row: a tensor or a constant.
 
-    ``constant`` are the values, ``[vectors, native]``; otherwise they lie in ``storage`` from ``start`` on.
+    ``constant`` are the values, ``[vectors, native]``, or their patterns in uint16; otherwise they lie in ``storage``
+    from ``start`` on.
     """
 
     storage: Storage | None = None
-    constant: FloatArray | None = None
+    constant: FloatArray | Patterns | None = None
     start: int = 0
     row: int = 0
     inner: int = 0
@@ -63,11 +70,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class MfuStep:
-    """One operation of a multifunction unit, with its operand or its table."""
+    """One operation of a multifunction unit, with its operand or its table; ``shift`` is that of ``vv_scale``."""
 
     op: Op
     operand: Operand | None = None
     spec: TableSpec | None = None
+    shift: int | None = None
 
     @property
     def stages(self) -> tuple[PipelineStage, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from concord.functions.segmented import TableSegment
+from concord.utils.arrays import FloatArray
 
 #: Functions of :mod:`concord.functions` by name, each with its parameters.
 Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
@@ -42,7 +45,33 @@ class InputSpan:
     scale: int | None = None
 
 
+@dataclass(frozen=True)
+class WholeEntries:
+    """A table of whole numbers for whole numbers, whatever function it is; those beyond have the entry of the end.
+
+    Parameters
+    ----------
+    low : int
+        Least input.
+    entries : tuple of int
+        Of the inputs from ``low`` on; binary16 numbers.
+    """
+
+    low: int
+    entries: tuple[int, ...]
+
+    @property
+    def high(self) -> int:
+        """Greatest input."""
+        return self.low + len(self.entries) - 1
+
+    def at(self, x: FloatArray) -> FloatArray:
+        """The entries of numbers, which are rounded."""
+        index = np.clip(np.rint(x), self.low, self.high).astype(np.int64) - self.low
+        return np.array(self.entries, dtype=np.float64)[index]
+
+
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-TableSpec = tuple[Functions, Domain | TableSegment | InputSpan | None]
+TableSpec = tuple[Functions, Domain | TableSegment | InputSpan | WholeEntries | None]
 #: What the multifunction units compute without a table.
 RELU: TableSpec = ((("relu", ()),), None)

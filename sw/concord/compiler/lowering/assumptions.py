@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from concord.compiler.ir.activations import depends, domain_of
-from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, TableSpec
+from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, TableSpec, WholeEntries
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.lowering.lower import Lowered, VarianceRange
@@ -75,7 +75,7 @@ def assumptions(
     entries = []
     for layer in lowered.layers:
         for functions, domain in dict.fromkeys(layer.table_specs):
-            if isinstance(domain, TableSegment | Proven | InputSpan) or not depends(functions):
+            if isinstance(domain, TableSegment | Proven | InputSpan | WholeEntries) or not depends(functions):
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"
             if domain is None:

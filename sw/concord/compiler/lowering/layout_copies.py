@@ -23,6 +23,7 @@ from concord.compiler.lowering.padding import padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
+from concord.graph.ops.linear import WeightedSumAttributes
 from concord.program.allocator import CapacityError
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import FloatArray, Ids
@@ -54,6 +55,8 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
             shape = graph.shapes[node.outputs[0]] if together else graph.shapes[name]
             like = max(operands, key=_size(lowering)) if together else name
             axis = 1 if operator_of(node).windowed else lanes_of(lowering, like, shape)
+            if issubclass(operator_of(node).record, WeightedSumAttributes):
+                axis = node.attributes(WeightedSumAttributes).axis
             if node.op == "PadCopy" and axis in (padded := padded_axes(node)):
                 axis = max((k for k in range(len(shape)) if k not in padded), key=shape.__getitem__)
             copies[name] = lowering.new_node(node, "Copy", f"copy of {name}", (name,), shape=shape, lanes=axis)

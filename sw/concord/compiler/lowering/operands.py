@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from concord.compiler.ir.lane_padding import pad_lanes
@@ -62,6 +64,21 @@ def constant(values: FloatArray, ids: Ids, target: Storage, beyond: float | None
         If an element that is in the view several times meets different values, or one is no number of binary16.
     """
     check_constant(values)
+    return _placed(values, ids, target, beyond)
+
+
+def pair(first: FloatArray, second: FloatArray, ids: Ids, target: Storage) -> Operand:
+    """Two constants of whole numbers of 16 bits, vector by vector one behind the other, as patterns; as above."""
+    words = np.asarray(first, dtype=np.int64) & 0xFFFF | (np.asarray(second, dtype=np.int64) & 0xFFFF) << 16
+    both = _placed(words.astype(np.float64), ids, target, None)
+    assert both.constant is not None
+    placed = both.constant.astype(np.int64)
+    patterns = np.stack([placed & 0xFFFF, placed >> 16], axis=1).reshape(-1, target.native).astype(np.uint16)
+    return replace(both, constant=patterns, row=2 * both.row, inner=2 * both.inner, outer=2 * both.outer)
+
+
+def _placed(values: FloatArray, ids: Ids, target: Storage, beyond: float | None) -> Operand:
+    """The operand with ``values``, as :func:`constant`."""
     full = np.broadcast_to(values, ids.shape)
     rows, columns, tiles, lanes = _parts(ids, target)
     spread = np.full((target.height, target.width, target.tiles, target.native), np.nan)

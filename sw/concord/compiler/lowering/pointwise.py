@@ -10,14 +10,14 @@ import numpy as np
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.ir.table_specs import Domain, InputSpan, Proven
+from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, WholeEntries
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.layout_copies import lanes_of
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, FunctionAttributes, ScaleAttributes
 from concord.operations import OPERATIONS
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
@@ -56,10 +56,11 @@ def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut], or by a segment of one."""
     attributes = node.attributes(FunctionAttributes)
     functions = attributes.spec
-    domain: Domain | TableSegment | InputSpan | None = attributes.segment
+    domain: Domain | TableSegment | InputSpan | WholeEntries | None = attributes.segment
     domain = domain or domain_of(functions, lowering.formats.domain(node.inputs[0]))
     if attributes.domain is not None:
-        domain = attributes.domain if isinstance(attributes.domain, InputSpan) else Proven(attributes.domain)
+        own = isinstance(attributes.domain, InputSpan | WholeEntries)
+        domain = attributes.domain if own else Proven(attributes.domain)
     spec = (functions, domain)
     lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_TBL, spec=spec)], node.inputs[0])
 
@@ -74,6 +75,18 @@ def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
         part = build.add("Function", f"part {k}", *node.inputs, functions=attributes.functions, segment=segment)
         joined = build.add("Max", f"up to {k}", joined, part) if joined else part
     return build.renamed()
+
+
+def scale_accumulators(lowering: Lowering, node: Node) -> None:
+    """Codes of accumulators: a step of the product that makes them, which must be its first one."""
+    attributes = node.attributes(ScaleAttributes)
+    layer = lowering.open_layer(node.inputs[0])
+    if layer is None or layer.weight is None or layer.mfu_ops or not lowering.config.code_scaling:
+        raise LayoutError("accumulators must be those of one product, on an NPU with code_scaling")
+    ids = lowering.view(node.inputs[0])
+    operand = operands.pair(attributes.factor, attributes.fraction, ids, layer.target)
+    layer.ids = ids
+    lowering.extend(layer, node, [MfuStep(Op.VV_SCALE, operand, shift=attributes.shift)])
 
 
 def binary(lowering: Lowering, node: Node) -> None:

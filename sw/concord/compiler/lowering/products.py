@@ -16,7 +16,7 @@ from concord.compiler.lowering.reductions import groups_of_reader, places_apart,
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.graph.ops.linear import AffineAttributes, ConvAttributes, ungrouped
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, WeightedSumAttributes, ungrouped
 from concord.graph.ops.moving import SliceAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes
 from concord.image.packing import rounded_depthwise, rounded_matrix
@@ -202,6 +202,46 @@ def dense(lowering: Lowering, node: Node) -> None:
         lambda target: target.view(target.tiles * target.native)[..., channels],
     )  # fmt: skip
     _bias(lowering, node, layer, -1, channels)
+
+
+def weighted_sum(lowering: Lowering, node: Node) -> None:
+    """A product of two tensors beside each other: one weight each, in two taps that read the same vectors.
+
+    The first tap has the upper bits of the weights, the second one the rest: each has an exponent of its own.
+    """
+    attributes, config = node.attributes(WeightedSumAttributes), lowering.config
+    views = [np.moveaxis(lowering.view(name), attributes.axis, -1)[0] for name in node.inputs]
+    size = views[0].shape
+    ids = np.concatenate(views, axis=-1).reshape(*(1,) * (3 - len(size)), *size[:-1], -1)
+    walk = lowering.walk(ids, "input")
+    upper = config.wgt_mant - 1
+    digits = [divide_weight(weight, config.wgt_mant) for weight in attributes.weights]
+    own = np.eye(size[-1])
+    taps = [np.concatenate([own * pair[k] for pair in digits], axis=1) for k in range(2)]
+    weight = np.ldexp(np.stack([np.ldexp(taps[0], upper), taps[1]], axis=1), attributes.unit)
+    channels, full = _aligned(lowering, node, attributes.axis, spread(weight[:, None], walk))
+    out = walk.height, walk.width, -(-len(full) // config.native)
+
+    def view(target: Storage) -> Ids:
+        lanes = target.view(target.tiles * target.native)[..., channels]
+        return np.asarray(np.moveaxis(lanes.reshape(1, *size), -1, attributes.axis))
+
+    lowering.add(node, walk, Reduction.DENSE, full, LayerWindow(kernel=(1, 2), dilation=(1, 0)), out, view)
+
+
+def divide_weight(weight: int, mant: int) -> tuple[int, int]:
+    """Upper bits and rest of a whole number: each has mantissas of ``mant`` bits; ``ValueError`` if they do not."""
+    base = 1 << mant - 1
+    upper = (weight + base // 2) // base
+    if abs(upper) >= base:
+        raise ValueError(f"weight must have two mantissas of {mant} bits, not be {weight!r}")
+    return upper, weight - upper * base
+
+
+def largest_weight(mant: int) -> int:
+    """The greatest number that :func:`divide_weight` takes."""
+    base = 1 << mant - 1
+    return (base - 1) * base + base // 2 - 1
 
 
 def _pooled(lowering: Lowering, node: Node) -> tuple[Walk, LayerWindow, int]:

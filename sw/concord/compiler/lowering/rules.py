@@ -62,6 +62,8 @@ HANDLERS: dict[str, Handler] = {
     "ReduceMean": reductions.reduce,
     "ReduceSum": reductions.reduce,
     "Round": steps.rounding,
+    "ScaleAccumulators": pointwise.scale_accumulators,
+    "WeightedSum": products.weighted_sum,
     **dict.fromkeys(pointwise.UNARY, pointwise.unary),
     **dict.fromkeys(pointwise.BINARY, pointwise.binary),
 }

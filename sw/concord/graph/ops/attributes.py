@@ -171,6 +171,8 @@ AXES = Values(
     "a tuple of axes as integers that are not negative, each once",
     lambda value: _tuple_of(_is_size)(value) and len(set(value)) == len(value),
 )
+INTEGER = Values("an integer", is_integer)
+NOT_NEGATIVE = Values("an integer that is not negative", _is_size)
 INTEGERS = Values("a tuple of integers", _tuple_of(is_integer))
 SIZES = Values("a tuple of integers that are not negative", _tuple_of(_is_size))
 COUNTS = Values("a tuple of positive integers", _tuple_of(_is_count))

@@ -13,6 +13,7 @@ import numpy as np
 from concord.functions import evaluate, function
 from concord.functions.segmented import TableSegment
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
+from concord.golden.scale import scaled
 from concord.graph.ops.attributes import (
     ARRAY,
     AXES,
@@ -20,6 +21,8 @@ from concord.graph.ops.attributes import (
     FLAG,
     FUNCTION_PAIRS,
     INPUTS,
+    INTEGER,
+    NOT_NEGATIVE,
     NUMBER,
     QUANTIZATION,
     SEGMENT,
@@ -46,6 +49,7 @@ from concord.graph.ops.base import (
     present,
 )
 from concord.graph.quantization import Quantization
+from concord.spec.limits import SCALED_BITS_MAX
 from concord.utils.arrays import FloatArray
 
 
@@ -161,6 +165,8 @@ def _clip(node: Operation, x: FloatArray) -> FloatArray:
 
 def _function(node: Operation, x: FloatArray) -> FloatArray:
     attributes = node.attributes(FunctionAttributes)
+    if (entries := getattr(attributes.domain, "at", None)) is not None:
+        return np.asarray(entries(x))
     if attributes.segment is not None:
         return attributes.segment.evaluate(attributes.functions, x)
     return evaluate(attributes.functions, x)
@@ -282,6 +288,16 @@ class FakeQuantizeAttributes(NoAttributes):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScaleAttributes(NoAttributes):
+    """Of a ScaleAccumulators: codes of accumulators (:mod:`concord.golden.scale`)."""
+
+    factor: Annotated[FloatArray, Attribute("whole numbers of 16 bits, broadcast to the input", ARRAY)]
+    fraction: Annotated[FloatArray, Attribute("whole numbers of 16 bits with a sign, broadcast to the input", ARRAY)]
+    shift: Annotated[int, Attribute("bits by which products move down", NOT_NEGATIVE)]
+    unit: Annotated[int, Attribute("log2 of the unit of accumulators", INTEGER)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundAttributes(NoAttributes):
     """Of a Round, to the nearest whole number, in the middle to the even one."""
 
@@ -370,6 +386,13 @@ def _group_mean(node: Operation, x: FloatArray) -> FloatArray:
     return np.broadcast_to(x.mean(axis=axes, keepdims=True), x.shape).copy()
 
 
+def _scale_accumulators(node: Operation, x: FloatArray) -> FloatArray:
+    attributes = node.attributes(ScaleAttributes)
+    most = 2.0 ** (SCALED_BITS_MAX - 1)
+    units = np.clip(np.floor(np.ldexp(x, -attributes.unit)), -most, most - 1)
+    return scaled(units, attributes.factor, attributes.fraction, attributes.shift).astype(np.float64)
+
+
 def _positive(node: Operation, inputs: Sequence[bool]) -> bool:
     return True
 
@@ -454,6 +477,9 @@ ELEMENTWISE_OPS = {
         _unary(lambda node, x: codes_of(node).rounded(x)),
         rises=True,
         never_negative=_fake_quantize_sign,
+    ),
+    "ScaleAccumulators": _each(
+        OperatorKind.PRECISE, ScaleAttributes, _same_shape, _unary(_scale_accumulators), rises=True
     ),
     "Round": _each(
         OperatorKind.PRECISE,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute, NoAttributes
+from concord.graph.ops.attributes import ARRAY, AXIS, COUNT, FLAG, INTEGER, INTEGERS, Attribute, NoAttributes
 from concord.graph.ops.base import (
     Arrays,
     Operation,
@@ -21,6 +21,7 @@ from concord.graph.ops.base import (
     aligned,
     broadcast,
     keeps_sign,
+    no_macs,
     present,
 )
 from concord.graph.ops.windows import WindowAttributes, window_counts, windows
@@ -125,6 +126,20 @@ def _matmul_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     return math.prod(present(outputs[0])) * present(inputs[0])[-1]
 
 
+def _weighted_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    first, second = (present(shape) for shape in inputs)
+    axis = node.attributes(WeightedSumAttributes).axis
+    if first != second or axis not in range(1, len(first)) or len(first) > 4:
+        raise ValueError(f"operands must have one shape with the axis {axis}, not {list(first)} and {list(second)}")
+    return [first]
+
+
+def _weighted_sum(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(WeightedSumAttributes)
+    first, second = (present(x) * weight for x, weight in zip(inputs, attributes.weights, strict=True))
+    return [np.ldexp(first + second, attributes.unit)]
+
+
 def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """A matrix without negative elements that training leaves as it is keeps the sign."""
     attributes = node.attributes(DenseAttributes)
@@ -146,6 +161,15 @@ class ConvAttributes(AffineAttributes, WindowAttributes):
 
     weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY)]
     group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSumAttributes(NoAttributes):
+    """Of a WeightedSum: two tensors, each times a whole number of units."""
+
+    weights: Annotated[tuple[int, ...], Attribute("of the first and the second tensor", INTEGERS)]
+    unit: Annotated[int, Attribute("log2 of the unit of weights", INTEGER)]
+    axis: Annotated[int, Attribute("that of the channels", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +216,9 @@ LINEAR_OPS = {
         weights=OperatorWeights(("weight",), "bias", inputs=-1, outputs=-1),
         batchable=True,
         never_negative=_fixed_sign,
+    ),
+    "WeightedSum": Operator(
+        OperatorKind.QUANTISED, WeightedSumAttributes, _weighted_shape, _weighted_sum, macs=no_macs
     ),
     "MatMul": Operator(
         OperatorKind.QUANTISED,

@@ -14,7 +14,7 @@ GATE = ("softplus", "tanh")
 def run(graph: Graph) -> None:
     """A Function that is the only reader of another one takes it over, unless one of them is decomposed.
 
-    What follows a function with a pole has no number at zero to go on with.
+    What follows a function with a pole has no number at zero to go on with. A function with inputs of its own stays.
     """
     for node in list(graph.nodes):
         before = graph.producer(node.inputs[0]) if node.op == "Function" else None
@@ -24,6 +24,8 @@ def run(graph: Graph) -> None:
         if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
             continue
         first, second = (each.attributes(FunctionAttributes) for each in (before, node))
+        if first.domain is not None or second.domain is not None:
+            continue
         names = (*first.names, *second.names)
         if (names != GATE and any(function(name).decomposed for name in names)) or function(names[0]).pole:
             continue

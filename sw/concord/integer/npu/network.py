@@ -1,0 +1,143 @@
+"""A compiled network on codes: codes in, codes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from concord.compiler.emission.package import PackageDevice
+from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import Compiled, compile_graph
+from concord.image import Image
+from concord.integer.float32 import Integers
+from concord.integer.network import Codes, IntegerNetwork
+from concord.integer.npu.factors import FactorRequantisation
+from concord.integer.npu.layers import graph_of
+from concord.integer.npu.rewriting import Split, split
+from concord.integer.operations import WeightedSums
+from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.spec.config import NpuConfig
+
+#: Codes by which a result may be away before it is said.
+_LARGE_ERROR = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class CodesOnNpu:
+    """A network on codes that an NPU computes with factors of 16 bits, and the host to its end.
+
+    Parameters
+    ----------
+    network : IntegerNetwork
+        The network as it is.
+    split : Split
+        What the NPU computes, and what the host does behind it.
+    image : Image
+        Program and constants for the NPU, whose inputs and outputs are codes less their zero points.
+    arrangement : Arrangement
+        Of these.
+    compiled : Compiled or None
+        How it was compiled, if it was not read from a folder.
+    """
+
+    network: IntegerNetwork
+    split: Split
+    image: Image
+    arrangement: Arrangement
+    compiled: Compiled | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """Tensors whose codes may be further away than the next one because scales are rounded, a line each."""
+        lines = []
+        for part in self.split.npu.operations:
+            requantisation = getattr(part, "requantisation", None)
+            if not isinstance(requantisation, FactorRequantisation):
+                continue
+            reach = part.largest_sums if isinstance(part, WeightedSums) else None
+            if (error := requantisation.largest_error(reach)) > _LARGE_ERROR:
+                factors = requantisation.factor[requantisation.factor > 0]
+                ratio, bits = factors.max() / factors.min(), int(factors.min()).bit_length()
+                lines.append(
+                    f"{part.output}: scales of its channels differ by a factor of {ratio:.0f}, and 16 bits hold the "
+                    f"least with {bits} bits: codes may be {error:.1f} away"
+                )
+        return lines
+
+    def run(self, device: PackageDevice, inputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+        """Codes of the outputs of a batch on a device that has the image loaded.
+
+        Parameters, results and errors are those of :meth:`concord.integer.network.IntegerNetwork.run`.
+        """
+        device.clear_flags()
+        return self.finish(inputs, device.run(self.pack(inputs)))
+
+    def pack(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+        """Ports of a batch."""
+        return self.arrangement.pack(self.npu_inputs(inputs), rounded=True)
+
+    def finish(self, inputs: Mapping[str, ArrayLike], ports: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+        """Codes of the outputs of a batch from the ports of the NPU."""
+        return self._finished(self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
+
+    def expected(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+        """The same, computed by the definition of the arithmetic: what every device must give."""
+        codes = {self.network.graph.inputs[name]: array for name, array in self.network.codes(inputs).items()}
+        made = self.split.npu.compute(codes)
+        return self._host({**made})
+
+    def npu_inputs(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Integers]:
+        """Codes less their zero points, by the inputs of the program."""
+        graph = self.network.graph
+        return {
+            graph.inputs[name]: codes - graph.schemes[graph.inputs[name]].zero
+            for name, codes in self.network.codes(inputs).items()
+        }
+
+    def _finished(self, outputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+        schemes = self.network.graph.schemes
+        return self._host(
+            {name: np.rint(np.asarray(x)).astype(np.int64) + schemes[name].zero for name, x in outputs.items()}
+        )
+
+    def _host(self, values: dict[str, Integers]) -> dict[str, Codes]:
+        """What the host computes from codes of the NPU."""
+        for operation in self.split.host:
+            values[operation.output] = operation.run(*(values[name] for name in operation.inputs))
+        outputs = self.network.graph.outputs
+        return {name: values[tensor].astype(self.network.scheme(name).dtype) for name, tensor in outputs.items()}
+
+
+def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
+    """Compile a network on codes for an NPU with ``code_scaling``.
+
+    Accumulators are exact; the scale of each channel is rounded to a factor of 16 bits, and a sum of two tensors has
+    weights of few bits, so that some codes differ by one from those of the network.
+
+    Raises
+    ------
+    NotOnNpu
+        If it needs what the NPU does not compute on codes: every tensor with the reason.
+    ValueError
+        If the configuration has no ``code_scaling``, or an input has open sizes.
+    Unsupported, CapacityError
+        As of :func:`concord.compiler.model.compile_graph`.
+    """
+    if not config.code_scaling:
+        raise ValueError(f"configuration must have code_scaling to compute on codes, unlike {config.name!r}")
+    parts = split_of(network, config)
+    formats = Formats(exponents=dict.fromkeys(parts.shapes, 0))
+    compiled = compile_graph(graph_of(parts, config), config, formats)
+    return CodesOnNpu(network, parts, compiled.image, compiled.package.arrangement, compiled)
+
+
+def split_of(network: IntegerNetwork, config: NpuConfig) -> Split:
+    """What of a network on codes an NPU computes, and what the host does behind it; errors as above."""
+    graph = network.graph
+    sizes = {tensor: (1, *fixed_sizes(graph, name)) for name, tensor in graph.inputs.items()}
+    return split(graph, {name: shape[1:] for name, shape in shapes_behind(graph, sizes).items()}, config)

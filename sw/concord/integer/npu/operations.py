@@ -1,0 +1,72 @@
+"""What of a network on codes is computed with 16-bit factors, and is no product of its own in the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.integer.float32 import Integers
+from concord.integer.graph import IntegerOperation
+from concord.integer.npu.factors import FactorRequantisation
+from concord.integer.operations import windows_of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WindowSums(IntegerOperation):
+    """Sums of codes over windows of ``[samples, channels, *sizes]``, requantised: means.
+
+    Parameters
+    ----------
+    kernel, strides, pads
+        As of :class:`concord.integer.operations.WeightedWindows`; padding has the number 0.
+    last : bool
+        Whether channels are the last axis.
+    shape : tuple of int
+        That of the result, behind the samples.
+    zero_point : int
+        Of the codes read.
+    requantisation : FactorRequantisation
+        From sums to codes, in the layout ``[channels, *places]``.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    last: bool
+    shape: tuple[int, ...]
+    zero_point: int
+    requantisation: FactorRequantisation
+
+    def run(self, *codes: Integers) -> Integers:
+        offsets = codes[0] - self.zero_point
+        offsets = np.moveaxis(offsets, -1, 1) if self.last else offsets
+        windows = windows_of(offsets, self.kernel, self.strides, (1,) * len(self.kernel), self.pads, 0)
+        made = self.requantisation.apply(windows.sum(axis=tuple(range(-len(self.kernel), 0))), 1)
+        made = np.moveaxis(made, 1, -1) if self.last else made
+        return made.reshape(len(made), *self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WeightedPair(IntegerOperation):
+    """The sum of two tensors of one shape times whole numbers, requantised.
+
+    Parameters
+    ----------
+    weights, zeros : pairs of int
+        By operand.
+    last : bool
+        Whether channels are the last axis; else they are the first one behind the samples.
+    requantisation : FactorRequantisation
+        From sums to codes.
+    """
+
+    weights: tuple[int, int]
+    zeros: tuple[int, int]
+    last: bool
+    requantisation: FactorRequantisation
+
+    def run(self, *codes: Integers) -> Integers:
+        parts = zip(codes, self.zeros, self.weights, strict=True)
+        a, b = ((part - zero) * weight for part, zero, weight in parts)
+        return self.requantisation.apply(a + b, -1)

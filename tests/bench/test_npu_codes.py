@@ -1,0 +1,20 @@
+"""What is measured of quantised networks on the NPU."""
+
+from concord.spec.presets import ECP5_85F_INT8
+from concord_bench import Results, exact_networks, npu_codes
+from support.trained import DATA, needs_data
+
+
+@needs_data
+def test_a_row():
+    network = exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel")
+    row = npu_codes.codes_row(network, npu_codes.recorded(DATA, "sww_logmel")[:4], ECP5_85F_INT8)
+    assert row["NPU = definition"] == "yes" and row["same class"] == "4 of 4"
+    assert 5_000 < int(row["cycles"].replace(",", "")) < 50_000
+
+
+def test_a_missing_folder_is_said(monkeypatch):
+    monkeypatch.setattr(npu_codes, "folder", lambda: None)
+    results = Results("")
+    npu_codes.measure_npu_codes(results, print)
+    assert npu_codes.GROUP in results.skipped and not results.rows

@@ -1,0 +1,213 @@
+"""Networks on codes on an NPU: every code is that of the definition, and what is not computed there is named."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnxruntime.quantization import QuantFormat, QuantType
+
+from concord import integer
+from concord.host import connect
+from concord.integer.folder import ProgramError
+from concord.integer.npu import compile_codes
+from concord.integer.npu import network as npu_network
+from concord.integer.npu.folder import load_codes, save_codes
+from concord.integer.npu.operations import WeightedPair, WindowSums
+from concord.integer.npu.rewriting import NotOnNpu
+from concord.integer.shapes import fixed_sizes
+from concord.spec.presets import ECP5_85F_INT8, TINY
+from support.commands import run
+from support.frameworks import needs
+from support.integer_nets import SHAPE, quantised, small_network
+from support.onnx_models import floats, model, node
+from support.rtl_configs import FED_SCALING
+from support.trained import DATA, needs_data
+
+TYPES = {"int8": (QuantType.QInt8, False), "uint8": (QuantType.QUInt8, False), "symmetric": (QuantType.QInt8, True)}
+
+
+@pytest.fixture(scope="module")
+def samples():
+    return np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def network(request, samples, tmp_path_factory):
+    kind, symmetric = TYPES[request.param]
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
+    extra = {"ActivationSymmetric": symmetric}
+    folder = tmp_path_factory.mktemp("small")
+    return integer.load(quantised(folder, small_network(), samples, extra_options=extra, **options))
+
+
+def results(codes, inputs, config):
+    with connect("emulator", config) as device:
+        device.load(codes.image)
+        found = codes.run(device, inputs)
+        return found, device.flags()
+
+
+def equal(found, wanted):
+    return found.keys() == wanted.keys() and all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_every_code_is_that_of_the_definition(network, samples):
+    codes = compile_codes(network, FED_SCALING)
+    found, flags = results(codes, {"x": samples}, FED_SCALING)
+    wanted, exact = codes.expected({"x": samples}), network.run({"x": samples})
+    assert equal(found, wanted) and not flags
+    assert found["y"].dtype == exact["y"].dtype
+    assert np.abs(found["y"].astype(int) - exact["y"].astype(int)).max() <= 2
+    assert codes.split.host == []
+
+
+def test_codes_at_the_ends_of_their_range(network):
+    scheme = network.graph.schemes[network.graph.inputs["x"]]
+    x = np.random.default_rng(2).choice([scheme.low, scheme.low + 1, scheme.zero, scheme.high], (6, *SHAPE))
+    codes = compile_codes(network, FED_SCALING)
+    found, flags = results(codes, {"x": x}, FED_SCALING)
+    assert equal(found, codes.expected({"x": x})) and not flags
+
+
+def test_a_difference_is_noticed(network, samples):
+    codes = compile_codes(network, FED_SCALING)
+    k = next(k for k, part in enumerate(codes.split.npu.operations) if isinstance(part, WeightedPair))
+    part = codes.split.npu.operations[k]
+    weights = (part.weights[0] // 2, part.weights[1])
+    codes.split.npu.operations[k] = dataclasses.replace(part, weights=weights)
+    found, _ = results(codes, {"x": samples}, FED_SCALING)
+    assert not equal(found, codes.expected({"x": samples}))
+
+
+def test_a_requantisation_and_the_functions_behind_it_are_one_table(network):
+    codes = compile_codes(network, FED_SCALING)
+    kinds = [type(part).__name__ for part in codes.split.npu.operations]
+    assert kinds.count("CodeTable") >= 2
+    layers = codes.compiled.lowered.layers
+    assert len(layers) == len(kinds) - kinds.count("CodeTable") - kinds.count("CodeMovement")
+    assert all(len(layer.table_specs) <= 1 for layer in layers)
+
+
+def test_what_the_host_computes_is_at_the_end(samples, tmp_path):
+    constants = {"w": floats(6, 3, 3, 3) / 5, "v": floats(6 * 36, 4) / 9, "flat": np.array([0, -1])}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]), node("Reshape", ["a", "flat"], ["b"]), node("MatMul", ["b", "v"], ["c"]),
+        node("Softmax", ["c"], ["y"], axis=-1),
+    ]  # fmt: skip
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+    proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
+    codes = compile_codes(integer.load(quantised(tmp_path, proto, samples, **options)), FED_SCALING)
+    assert [type(part).__name__ for part in codes.split.host] == ["CodeSoftmax"]
+    found, _ = results(codes, {"x": samples}, FED_SCALING)
+    assert equal(found, codes.expected({"x": samples}))
+
+
+def test_codes_that_may_be_further_away_are_named(network, monkeypatch):
+    codes = compile_codes(network, FED_SCALING)
+    assert codes.warnings == []
+    monkeypatch.setattr(npu_network, "_LARGE_ERROR", 1e-3)
+    lines = codes.warnings
+    assert lines and all(": scales of its channels differ by a factor of " in line for line in lines)
+    assert all(", and 16 bits hold the least with " in line for line in lines)
+
+
+# What is refused ------------------------------------------------------------------------------------------------
+
+
+def test_other_configurations_are_refused(network):
+    with pytest.raises(ValueError, match=r"^configuration must have code_scaling to compute on codes, unlike 'tiny'$"):
+        compile_codes(network, TINY)
+
+
+def test_codes_that_mantissas_do_not_hold_are_named(network):
+    narrow = FED_SCALING.replace(act_mant=6)
+    with pytest.raises(NotOnNpu, match=r"codes of .* reach \d+ from their zero point; mantissas hold 31; behind that"):
+        compile_codes(network, narrow)
+
+
+def test_weights_that_mantissas_do_not_hold_are_named(network):
+    with pytest.raises(NotOnNpu, match=r"weights reach 12\d; mantissas hold 63"):
+        compile_codes(network, FED_SCALING.replace(wgt_mant=7))
+
+
+def test_products_behind_the_host_are_named(samples, tmp_path):
+    constants = {"w": floats(6, 3, 3, 3) / 5, "v": floats(6, 4) / 2, "flat": np.array([0, -1])}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]), node("Softmax", ["a"], ["s"], axis=1), node("GlobalAveragePool", ["s"], ["p"]),
+        node("Reshape", ["p", "flat"], ["b"]), node("MatMul", ["b", "v"], ["y"]),
+    ]  # fmt: skip
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
+    proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
+    network = integer.load(quantised(tmp_path, proto, samples, **options))
+    with pytest.raises(NotOnNpu, match="CodeSoftmax is not computed on codes by the NPU; behind that stand products"):
+        compile_codes(network, FED_SCALING)
+
+
+# Folders and commands -------------------------------------------------------------------------------------------
+
+
+def test_a_folder_gives_the_same_codes(network, samples, tmp_path):
+    codes = compile_codes(network, FED_SCALING)
+    save_codes(codes, tmp_path / "net")
+    loaded = load_codes(tmp_path / "net")
+    assert loaded.image.program == codes.image.program
+    found, _ = results(loaded, {"x": samples}, FED_SCALING)
+    assert equal(found, codes.expected({"x": samples})) and equal(loaded.expected({"x": samples}), found)
+    own = integer.load_network(tmp_path / "net").run({"x": samples})
+    assert equal(own, network.run({"x": samples}))
+
+
+def test_files_of_two_networks_do_not_go_together(network, tmp_path):
+    save_codes(compile_codes(network, FED_SCALING), tmp_path / "net")
+    (tmp_path / "net" / "npu.ports").write_bytes(b"")
+    with pytest.raises(ProgramError, match=r"npu\.ports"):
+        load_codes(tmp_path / "net")
+
+
+def test_commands(samples, tmp_path):
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    proto = quantised(tmp_path, small_network(), samples, **options)
+    np.savez(tmp_path / "x.npz", x=samples)
+    net, wanted = tmp_path / "net", integer.load(proto)
+    words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f-int8", "-o", net)
+    code, output = run(*words)
+    assert code == 0, output
+    assert "net.program, net.tables, npu.image, npu.ports; ecp5-85f-int8: 6 layers" in output
+    assert "samples/s in a batch" in output
+    code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
+    assert code == 0, output
+    assert " of 20 codes are others than with the scales of the network" in output and "no flags were raised" in output
+    codes = compile_codes(wanted, ECP5_85F_INT8)
+    assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.expected({"x": samples})["y"])
+    code, output = run("run", net, "--exact", "-i", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
+    assert code == 0, output
+    assert np.array_equal(np.load(tmp_path / "z.npz")["y"], wanted.run({"x": samples})["y"])
+    code, output = run("inspect", net)
+    assert code == 0, output
+    code, output = run(*words[:3], "--board", "ulx3s-85f", "-o", net)
+    assert code == 1 and "--exact must be given with --preset or --config for a --board and a --link" in output
+    code, output = run(*words[:4], "ecp5-85f", "-o", net)
+    assert code == 1 and "configuration must have code_scaling to compute on codes, unlike 'ecp5-85f'" in output
+
+
+# Networks that others have trained ------------------------------------------------------------------------------
+
+OFFICIAL = ["ic_resnet8", "kws_dscnn", "sww_dscnn1d", "vww_mobilenetv1_025"]
+
+
+@needs_data
+@needs("tflite")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_networks_of_mlperf_tiny(name):
+    network = integer.load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
+    codes = compile_codes(network, ECP5_85F_INT8)
+    rng = np.random.default_rng(1)
+    graph = network.graph
+    inputs = {
+        name: rng.integers(graph.schemes[tensor].low, graph.schemes[tensor].high + 1, (2, *fixed_sizes(graph, name)))
+        for name, tensor in graph.inputs.items()
+    }
+    found, flags = results(codes, inputs, ECP5_85F_INT8)
+    assert equal(found, codes.expected(inputs)) and not flags
+    assert any(isinstance(part, WindowSums) for part in codes.split.npu.operations) or name == "sww_dscnn1d"
