@@ -83,6 +83,34 @@ def test_illegal_words_trap_and_the_device_stays_usable(device, config):
     compare(device, memories)
 
 
+ENDS = [
+    ("mv_mul", "vv_scale"), ("mv_mul", "vv_scale", "v_relu"), ("vv_scale",), ("v_max", "vv_scale"),
+    ("mv_mul", "vv_mul", "vv_scale"), ("mv_mul", "vv_scale", "vv_scale"), ("mv_mul", "vv_scale", "vv_add"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ENDS, ids=" ".join)
+def test_where_codes_can_be_made(device, config, names):
+    """On configurations without codes of accumulators, all of them trap."""
+    body = [isa.encode(isa.MNEMONICS[name].op) for name in names]
+    ends = [isa.encode(isa.Op.V_WR, mem=1, addr=7, last=1), isa.encode(isa.Op.HALT)]
+    _, memories = random_program(config, random.Random(9), 1)
+    program = [isa.encode(isa.Op.V_RD, mem=0), *body, *ends]
+    memories.program[:] = 0
+    memories.program[: len(program)] = program
+    found = trace(program, config)
+    load(device, memories)
+    device.start(0)
+    if found.trap:
+        with pytest.raises(TrapError) as caught:
+            device.wait(timeout=30)
+        assert (caught.value.trap, caught.value.pc) == (found.trap, found.pc)
+    else:
+        device.wait()
+        assert config.code_scaling
+    compare(device, memories)
+
+
 def test_the_comparison_notices_one_wrong_bit(device, config):
     _, memories = random_program(config, random.Random(0), 12)
     load(device, memories)

@@ -159,3 +159,16 @@ def test_in_row_tiles_they_have_the_same_bits(name):
     whole = in_one_piece(tiled)
     assert tiled.row_tiling and not whole.row_tiling and not tiled.package.formats.plain
     np.testing.assert_array_equal(emulate(tiled, x)["y"], emulate(whole, x)["y"])
+
+
+@pytest.mark.parametrize("which", [0, 1, None])
+def test_functions_with_inputs_of_their_own_are_not_joined(which):
+    nodes = [
+        Node("Function", f"f{k}", (x,), (y,), {"functions": (("relu", {}),)})
+        for k, (x, y) in enumerate([("x", "a"), ("a", "y")])
+    ]
+    if which is not None:
+        nodes[which] = nodes[which].with_attrs(domain=InputSpan(-4, 4, scale=0))
+    graph = graph_of(nodes, x=(1, 4))
+    joining.run(graph)
+    assert len(graph.nodes) == (1 if which is None else 2)

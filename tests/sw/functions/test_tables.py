@@ -363,6 +363,19 @@ def test_equal_tables_are_stored_once():
     assert lookup(binary16.encode(0.0), tables.memory(), tables.descriptors()[0])[0] == binary16.encode(0.5)
 
 
+def test_tables_that_have_entries_in_common():
+    whole = Table("whole", -3, 4, 0, tuple(range(100, 108)), (True, True))
+    parts = [Table("part", low, high, 0, whole.entries[low + 3 : high + 4], (True, True)) for low, high in
+             [(-3, 0), (1, 4), (0, 0)]]  # fmt: skip
+    tables = TableSet(TINY)
+    tables.store("whole", whole.entries)
+    assert [tables.add(table) for table in parts] == [0, 1, 2]
+    assert tables.used == len(tables.memory()) == 8
+    for table, slot in zip(parts, tables.descriptors(), strict=True):
+        x = binary16.encode(np.arange(-9.0, 9.0))
+        assert np.array_equal(lookup(x, tables.memory(), slot)[0], table.apply(x)[0])
+
+
 def test_tables_that_do_not_fit_are_refused_and_leave_no_trace():
     tables = TableSet(UP5K)
     tables.add(standard_table("tanh", UP5K, 128))
