@@ -20,7 +20,7 @@ from concord.spec.devices import (
 from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord.spec.isa import WORD_BITS
-from concord.spec.multipliers import lanes_in_logic, paired
+from concord.spec.multipliers import lanes_in_logic, mfu_multipliers, paired
 
 #: Words below which a memory of an ECP5 is logic.
 LEAST_RAM_WORDS = 128
@@ -142,7 +142,8 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(8, depth) for depth in (config.request_buffer, config.inbox) if depth],
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
-    return Blocks(multipliers + units, sum(banked_rams_of(*memory) for memory in memories) + _ECP5_LINK)
+    multipliers += mfu_multipliers(config)
+    return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + _ECP5_LINK)
 
 
 def _on_ice40(config: NpuConfig) -> Blocks:

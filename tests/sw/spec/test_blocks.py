@@ -1,9 +1,21 @@
 """Multipliers and memories of configurations, against builds; and what a board has too few of."""
 
+from dataclasses import replace
+
 import pytest
 
 from concord.spec.blocks import banked_rams_of, blocks_of, rams_of, shortage, shortages
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, PRESETS, TINY, UP5K, with_mantissas
+from concord.spec.presets import (
+    ECP5_25F,
+    ECP5_85F,
+    ECP5_85F_256,
+    ECP5_85F_INT8,
+    ECP5_85F_MLP,
+    PRESETS,
+    TINY,
+    UP5K,
+    with_mantissas,
+)
 
 #: Multipliers, block RAMs and single-port RAMs that synthesis of the whole design made.
 BUILT = {
@@ -19,6 +31,12 @@ BUILT = {
     with_mantissas(UP5K.replace(name="l2", lanes=2), 8): (5, 28, 4),
     UP5K.replace(name="n8", native=8, matrix_depth=4096, narrow_depth=128, wide_depth=128): (7, 36, 4),
 }
+
+
+def test_codes_of_accumulators_take_two_multipliers_a_lane():
+    without = blocks_of(ECP5_85F_INT8.replace(code_scaling=False))
+    assert blocks_of(ECP5_85F_INT8) == replace(without, multipliers=without.multipliers + 2 * ECP5_85F_INT8.mfu_lanes)
+    assert not shortage(ECP5_85F_INT8, "ulx3s-85f")
 
 
 @pytest.mark.parametrize("config", BUILT, ids=lambda config: config.name)
