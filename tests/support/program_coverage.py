@@ -17,6 +17,7 @@ from concord.program.access import Access
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import Mem, MvMode, Op
+from concord.spec.operations import SCALING_OPS
 
 #: Corners of wide values, and of blocks.
 WIDE = ("+0", "-0", "subnormal", "normal", "greatest", "+inf", "-inf", "nan")
@@ -67,7 +68,8 @@ def required(config):
     found |= {("address step", who, axis, sign) for who in ("source", "operand", "target")
               for axis in ("row", "inner", "outer") for sign in "-0+"}  # fmt: skip
     found |= {("order", "reads what it writes")}
-    found |= {("control", form.mnemonic) for form in isa.FORMS.values() if not form.is_chain}
+    forms = [form for form in isa.FORMS.values() if config.code_scaling or form.op not in SCALING_OPS]
+    found |= {("control", form.mnemonic) for form in forms if not form.is_chain}
     found |= {("loops", f"{depth} deep") for depth in range(1, min(config.loop_levels, 3) + 1)}
     found |= {("flag", flag.name.lower()) for flag in Flag}
     return found - ({("flag", "acc_overflow")} if config.acc_width > _LONG else set())

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from concord import integer
-from concord.integer.tflite.operators import OPERATORS
 from concord.prove.exact import random_codes
 from support.commands import run
 from support.derived_backends import needs_c
@@ -18,6 +17,7 @@ if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from concord.frontend.tflite_file import read_flat
+from concord.integer.tflite.operators import OPERATORS
 from support.tflite_draws import Draw, every_operation, tables_and_moves
 from sw.integer.test_tflite_networks import NETWORKS, contents, samples
 

@@ -29,6 +29,8 @@ WRONG = {
     kinds.FLAG: [1, 0, None, "True", np.True_],
     kinds.COUNT: [0, -1, 1.0, True, None, (1,), "1"],
     kinds.AXIS: [-1, 1.0, True, None, (1,), "1"],
+    kinds.INTEGER: [1.0, True, None, (1,), "1"],
+    kinds.NOT_NEGATIVE: [-1, 1.0, True, None, (1,), "1"],
     kinds.AXES: [1, [1], (1, 1), (-1,), (1.0,), (True,), None, "1", np.array([1])],
     kinds.INTEGERS: [1, [1], (1.0,), (True,), None, np.array([1])],
     kinds.SIZES: [1, [1], (-1,), (1.0,), (True,), None, np.array([1])],

@@ -76,7 +76,9 @@ def test_a_part_of_a_model_is_compiled(folder):
     assert code == 0 and np.load(folder / "y.npz")["d"].tolist() == [[11, 0, 3, 255]]
 
 
-@pytest.mark.parametrize("words", [["--preset", "tiny"], ["--calibrate", "net.onnx"], ["--batch", "2"], ["--verbose"]])
+@pytest.mark.parametrize(
+    "words", [["--accumulator", "auto"], ["--calibrate", "net.onnx"], ["--batch", "2"], ["--verbose"]]
+)
 def test_what_is_of_an_npu_is_not_compiled_exactly(folder, words, monkeypatch):
     monkeypatch.chdir(folder)
     code, output = run("compile", "net.onnx", "--exact", *words)

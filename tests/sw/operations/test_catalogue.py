@@ -19,7 +19,7 @@ ELEMENTWISE = {form.op for form in INSTRUCTIONS if form.stages and set(form.stag
 
 
 def test_every_instruction_has_a_record():
-    assert OPERATIONS.keys() | {Op.V_TBL} == ELEMENTWISE
+    assert OPERATIONS.keys() | {Op.V_TBL, Op.VV_SCALE} == ELEMENTWISE
     assert all(op is operation.op for op, operation in OPERATIONS.items())
 
 
