@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from concord.compiler.emission.package import Package
-from concord.compiler.ir.arrangement import Arrangement, InputGrid
+from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.expected_error import ExpectedError
 from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
@@ -26,7 +26,6 @@ from concord.compiler.lowering.host_partition import split, without_front
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph, with_front
 from concord.frontend import import_model
 from concord.frontend.load import one_file
-from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
@@ -66,19 +65,10 @@ def save_package(package: Package, folder: Path, model: Path | bytes) -> None:
 
 
 def _save_arrangement(package: Package, path: Path) -> None:
-    shapes = {name: list(shape) for name, shape in package.arrangement.shapes.items()}
-    names = {"inputs": list(package.arrangement.inputs), "outputs": list(package.arrangement.outputs)}
-    arrays: dict[str, npt.NDArray[Any]] = {
-        f"input_{k}": order for k, order in enumerate(package.arrangement.inputs.values())
-    }
-    arrays |= {f"output_{k}": ids for k, ids in enumerate(package.arrangement.outputs.values())}
+    arranged, orders = package.arrangement.to_record()
+    arrays: dict[str, npt.NDArray[Any]] = dict(orders)
     arrays |= {f"weight_{k}": weight for k, weight in enumerate(package.formats.weights.values())}
-    names["weights"] = list(package.formats.weights)
-    grids = {name: asdict(grid) for name, grid in package.arrangement.grids.items()}
-    options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.input_offsets}
-    scales = package.arrangement.channel_scales
-    options["channel scales"] = {name: asdict(scale) for name, scale in scales.items()}
-    options["formats"] = package.formats.to_dict()
+    options: dict[str, Any] = {"weights": list(package.formats.weights), "formats": package.formats.to_dict()}
     options["partition"] = package.partition
     if package.npu_nodes is not None:
         options |= {"npu_nodes": sorted(package.npu_nodes), "stay": list(package.stay)}
@@ -87,7 +77,7 @@ def _save_arrangement(package: Package, path: Path) -> None:
     options["input_records"] = {name: record.to_dict() for name, record in package.input_records.items()}
     if package.expected_error is not None:
         options["expected_error"] = package.expected_error.to_dict()
-    write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
+    write_file(path, {**arranged, **options}, arrays, NETWORK_FILE)
 
 
 def load_package(folder: Path) -> Package:
@@ -107,15 +97,7 @@ def package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
 
 def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     header, arrays = read_file(folder / NETWORK, NETWORK_FILE, data[NETWORK])
-    arrangement = Arrangement(
-        {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
-        {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
-        {name: tuple(shape) for name, shape in header["shapes"].items()},
-        header["batch"],
-        {name: InputGrid(**values) for name, values in header["grids"].items()},
-        header["centres"],
-        {name: ChannelScale.from_dict(values) for name, values in header["channel scales"].items()},
-    )
+    arrangement = Arrangement.of_record(header, arrays)
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
     formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
     quantised = None if measured is None else QuantisedModel.from_dict(measured)

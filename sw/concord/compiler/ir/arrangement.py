@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any
 
@@ -99,6 +99,33 @@ class Arrangement:
             for name, order in self.inputs.items()
         ) and all(
             ids.size == counts[name] and _within(ids, 0, outputs[name].elements) for name, ids in self.outputs.items()
+        )
+
+    def to_record(self) -> tuple[dict[str, Any], dict[str, Ids]]:
+        """What files hold: plain JSON values, and arrays by the names ``input_0``, ``output_0`` and so on."""
+        arrays = {f"input_{k}": order for k, order in enumerate(self.inputs.values())}
+        arrays |= {f"output_{k}": ids for k, ids in enumerate(self.outputs.values())}
+        return {
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+            "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+            "batch": self.batch,
+            "grids": {name: asdict(grid) for name, grid in self.grids.items()},
+            "centres": self.input_offsets,
+            "channel scales": {name: asdict(scale) for name, scale in self.channel_scales.items()},
+        }, arrays
+
+    @classmethod
+    def of_record(cls, header: Mapping[str, Any], arrays: Mapping[str, Ids]) -> Arrangement:
+        """Inverse of :meth:`to_record`; ``LookupError`` or ``TypeError`` for what is none."""
+        return cls(
+            {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
+            {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
+            {name: tuple(shape) for name, shape in header["shapes"].items()},
+            header["batch"],
+            {name: InputGrid(**values) for name, values in header["grids"].items()},
+            header["centres"],
+            {name: ChannelScale.from_dict(values) for name, values in header["channel scales"].items()},
         )
 
     def rounded(self, name: str, values: npt.ArrayLike) -> FloatArray:

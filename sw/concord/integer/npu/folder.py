@@ -8,13 +8,9 @@ manifest.json             their hashes (:mod:`concord.utils.folders`)
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
-
-from concord.compiler.ir.arrangement import Arrangement, InputGrid
+from concord.compiler.ir.arrangement import Arrangement
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
 from concord.integer.folder import OF_NPU, WITH_NPU, ProgramError, network_of, write_network
@@ -39,16 +35,7 @@ def save_codes(codes: CodesOnNpu, folder: str | Path) -> None:
     OSError
         If it cannot be written; a network that was there is unchanged.
     """
-    arrangement = codes.arrangement
-    arrays: dict[str, npt.NDArray[Any]] = {f"input_{k}": order for k, order in enumerate(arrangement.inputs.values())}
-    arrays |= {f"output_{k}": ids for k, ids in enumerate(arrangement.outputs.values())}
-    header = {
-        "inputs": list(arrangement.inputs),
-        "outputs": list(arrangement.outputs),
-        "shapes": {name: list(shape) for name, shape in arrangement.shapes.items()},
-        "batch": arrangement.batch,
-        "grids": {name: asdict(grid) for name, grid in arrangement.grids.items()},
-    }
+    header, arrays = codes.arrangement.to_record()
     with WITH_NPU.replacing(folder) as part:
         write_network(codes.network, part)
         codes.image.save(part / IMAGE)
@@ -62,13 +49,7 @@ def load_codes(folder: str | Path) -> CodesOnNpu:
     network, image = network_of(folder, data), Image.load(folder / IMAGE, data=data[IMAGE])
     header, arrays = read_file(folder / PORTS, _PORTS, data[PORTS])
     try:
-        arrangement = Arrangement(
-            {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
-            {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
-            {name: tuple(shape) for name, shape in header["shapes"].items()},
-            header["batch"],
-            {name: InputGrid(**values) for name, values in header["grids"].items()},
-        )
+        arrangement = Arrangement.of_record(header, arrays)
         made = CodesOnNpu(network, split_of(network, image.config), image, arrangement)
         if not arrangement.fits(image) or set(arrangement.outputs) != set(made.split.npu.outputs):
             raise LookupError("ports")
