@@ -8,6 +8,7 @@ from amaranth import *
 
 from concord.spec import isa
 from concord.spec.isa import Op, PipelineStage
+from concord.spec.operations import SCALING_OPS
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import ACTS, Act, AddOp
 from concord_rtl.parts.shapes import stream_of
@@ -72,7 +73,7 @@ class ChainBuilder(NpuUnit):
     @property
     def _state_ops(self):
         """Those of :data:`STATE_OPS` that the configuration has."""
-        return [op for op in STATE_OPS if op is not Op.SET_SCALE or self.config.code_scaling]
+        return [op for op in STATE_OPS if self.config.code_scaling or op not in SCALING_OPS]
 
     def _view(self, op):
         """The fields of the word, if it is this instruction."""

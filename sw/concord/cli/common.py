@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 from numpy.lib.format import MAGIC_PREFIX
@@ -20,6 +20,9 @@ from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
 from concord.utils.files import check_place
 from concord.utils.npz import read_npy, read_npz
+
+if TYPE_CHECKING:
+    from concord.image import Image
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,3 +160,15 @@ def wide_console() -> Console:
     """
     console = TerminalConsole(markup=False)
     return console if console.is_terminal else TerminalConsole(width=_WIDTH, markup=False)
+
+
+def show_rates(image: Image, link: str | None, batch: int = 1, steps: Sequence[Any] | None = None) -> None:
+    """What an image computes per second over every link of its board; ``steps`` are those of sliding products."""
+    from concord.host.rates import rates_by_link
+
+    speed, *others = rates_by_link(image, batch, steps, link)
+    echo(f"on the board: {speed.speeds}")
+    echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
+    for other in others:
+        echo(f"over {other.link.name}, {other.link.text}: {other.speeds}")
+    echo(f"inputs travel {speed.input_route}")

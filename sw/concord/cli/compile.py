@@ -17,6 +17,7 @@ from concord.cli.common import (
     echo,
     link_option,
     readable,
+    show_rates,
     wide_console,
 )
 from concord.cli.passes import Watch, passes_options
@@ -190,7 +191,6 @@ def compile_model(
     from concord.frameworks import onnx_bytes
     from concord.frontend import import_model
     from concord.frontend.selection import Selection
-    from concord.host.rates import rates_by_link
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.host_share import host_lines
     from concord.networks.quantised_model import with_pairs
@@ -291,11 +291,5 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
-    speed, *others = rates_by_link(
-        compiled.image, batch, None if samples is None else measured_steps(compiled, samples), link
-    )
-    echo(f"on the board: {speed.speeds}")
-    echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
-    for other in others:
-        echo(f"over {other.link.name}, {other.link.text}: {other.speeds}")
-    echo(f"inputs travel {speed.input_route}")
+    steps = None if samples is None else measured_steps(compiled, samples)
+    show_rates(compiled.image, link, batch, steps)

@@ -11,7 +11,7 @@ import numpy as np
 from click.core import ParameterSource
 from rich.table import Table
 
-from concord.cli.common import check_page, echo, inputs_from, wide_console
+from concord.cli.common import check_page, echo, inputs_from, show_rates, wide_console
 from concord.display.tables import text_table
 from concord.integer import load, load_network, save_network
 from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
@@ -48,7 +48,6 @@ def compile_exactly(model: Path | bytes, folder: Path) -> None:
 
 def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link: str | None) -> None:
     """The same, with a program for an NPU that makes codes of accumulators."""
-    from concord.host.rates import rates_by_link
     from concord.integer.npu import compile_codes
     from concord.integer.npu.folder import save_codes
 
@@ -62,42 +61,10 @@ def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link
     echo(f"{folder}: {', '.join(WITH_NPU.files)}; {config.name}: {counts}")
     if codes.split.host:
         echo(f"the host computes {', '.join(part.name for part in codes.split.host)}")
-    speed, *others = rates_by_link(codes.image, 1, None, link)
-    echo(f"on the board: {speed.speeds}")
-    echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
-    for other in others:
-        echo(f"over {other.link.name}, {other.link.text}: {other.speeds}")
+    show_rates(codes.image, link)
     for line in codes.warnings:
         echo(f"warning: {line}", err=True)
     echo("scales are factors of 16 bits, so a layer may round some codes to the next one; `concord run` counts them")
-
-
-def run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | None) -> None:
-    """Codes of the outputs of a network on an NPU, and how many are others than those of the network as it is."""
-    from concord.host import connect
-    from concord.integer.npu.folder import load_codes
-    from concord.program.flags import diagnose_flags, flag_table
-
-    codes = load_codes(folder)
-    arrays = inputs_from(inputs, [*codes.network.graph.inputs])
-    batch = {name: arrays[name] for name in codes.network.graph.inputs if name in arrays}
-    with connect(on, codes.image.config, link=link) as device:
-        device.load(codes.image)
-        results = codes.run(device, batch)
-        flags = diagnose_flags(codes.image, device.flags())
-    saved: dict[str, Any] = dict(results)
-    with replacing(output) as file:
-        np.savez(file, **saved)
-    exact = codes.network.run(batch)
-    for name, value in results.items():
-        apart = np.abs(value.astype(np.int64) - exact[name].astype(np.int64))
-        differ = f"{np.count_nonzero(apart)} of {apart.size} codes are others than with the scales of the network"
-        most = f", by at most {apart.max()}" if apart.any() else ""
-        echo(f"{output}: {name} {value.shape} {scheme_text(codes.network.scheme(name))}; {differ}{most}")
-    if flags:
-        wide_console().print(flag_table(flags))
-    else:
-        echo("no flags were raised")
 
 
 def run_exactly(network: Path, inputs: Path, output: Path) -> None:

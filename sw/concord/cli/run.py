@@ -23,15 +23,16 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
-from concord.cli.exact import check_options, run_codes, run_exactly
+from concord.cli.exact import check_options, run_exactly
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
 from concord.host.measured import compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
+from concord.integer.facts import scheme_text
 from concord.integer.folder import is_integer_folder
-from concord.integer.npu.folder import is_codes_folder
+from concord.integer.npu.folder import is_codes_folder, load_codes
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.boards import links_of
@@ -83,7 +84,7 @@ def run(
     if is_codes_folder(network) and not exact:
         check_options(("--input", "--output", "--on", "--link"))
         check_link(on, link)
-        run_codes(network, inputs, output, on, link)
+        _run_codes(network, inputs, output, on, link)
         return
     if exact or is_integer_folder(network):
         check_options(("--exact", "--input", "--output"))
@@ -117,6 +118,31 @@ def run(
     with replacing(output) as file:
         np.savez(file, **arrays)
     echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in arrays.items())}")
+    if records:
+        wide_console().print(flag_table(records))
+    else:
+        echo("no flags were raised")
+
+
+def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | None) -> None:
+    """Codes of the outputs of a network on an NPU, and how many are others than those of the network as it is."""
+    codes = load_codes(folder)
+    arrays = inputs_from(inputs, [*codes.network.graph.inputs])
+    batch = {name: arrays[name] for name in codes.network.graph.inputs if name in arrays}
+    with connect(on, codes.image.config, link=link) as device:
+        device.load(codes.image)
+        ports = codes.pack(batch)
+        results = codes.finish(batch, _run(device, ports, codes.arrangement.batch))
+        records = diagnose_flags(codes.image, device.flags())
+    saved: dict[str, Any] = dict(results)
+    with replacing(output) as file:
+        np.savez(file, **saved)
+    exact = codes.network.run(batch)
+    for name, value in results.items():
+        apart = np.abs(value.astype(np.int64) - exact[name].astype(np.int64))
+        differ = f"{np.count_nonzero(apart)} of {apart.size} codes are others than with the scales of the network"
+        most = f", by at most {apart.max()}" if apart.any() else ""
+        echo(f"{output}: {name} {value.shape} {scheme_text(codes.network.scheme(name))}; {differ}{most}")
     if records:
         wide_console().print(flag_table(records))
     else:
