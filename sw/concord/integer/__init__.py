@@ -6,7 +6,7 @@ requantise
     From accumulators to codes.
 graph, moves, operations, shapes
     The integer graph, how codes are moved, what operations compute, and shapes of tensors.
-reading, windows, accumulators, moving, operators, quantised, importer
+model_values, reading, windows, accumulators, moving, operators, quantised, importer
     ONNX to an integer graph.
 wide_numbers, wide, uses
     Numbers of binary32 between layers, and where they are needed.

@@ -15,9 +15,10 @@ from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_orde
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
 from concord.integer.graph import IntegerGraph, live
+from concord.integer.model_values import ConstantCodes, MovedInput
 from concord.integer.operators import OPERATORS, PASSED, Operator
 from concord.integer.quantised import in_pairs
-from concord.integer.reading import PAIR, ConstantCodes, MovedInput, Reading
+from concord.integer.reading import PAIR, Reading
 from concord.integer.uses import Uses
 from concord.transfer.scheme import MAX_BITS
 

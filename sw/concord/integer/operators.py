@@ -16,6 +16,7 @@ from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, l
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
+from concord.integer.model_values import CodeTarget, ConstantCodes, Unquantised
 from concord.integer.moves import (
     ConcatMove,
     NoMove,
@@ -35,7 +36,7 @@ from concord.integer.operations import (
     IntegerConvolution,
     IntegerMatMul,
 )
-from concord.integer.reading import PAIR, CodeTarget, ConstantCodes, Reading, Unquantised
+from concord.integer.reading import PAIR, Reading
 from concord.integer.requantise import Requantisation
 from concord.integer.wide import WIDE, Dequantisation, WideDifference, WidePair, WideProduct, WideSum, limit_of
 from concord.integer.wide_numbers import WideNumbers

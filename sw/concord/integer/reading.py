@@ -15,151 +15,26 @@ from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.model_values import (
+    Accumulators,
+    CodeTarget,
+    ConstantCodes,
+    MovedInput,
+    Unquantised,
+    Widener,
+)
 from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
-from concord.integer.requantise import FloatRequantisation, codes_of_floats
+from concord.integer.requantise import codes_of_floats
 from concord.integer.tables import code_table
 from concord.integer.uses import Uses
-from concord.integer.wide import WIDE, CodesOfNumbers, Dequantisation, NumbersOfCodes, integers_of, limit_of
+from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, integers_of, limit_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
 from concord.transfer.operators import OperatorLike
 
 #: What helps where an operator reads floats that nothing has quantised.
 PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
-
-
-@dataclass(frozen=True, eq=False)
-class ConstantCodes:
-    """Constant integers, and what they stand for.
-
-    Parameters
-    ----------
-    offsets : array of int64
-        Codes less their zero points.
-    scale : array of float32
-        One number, or one for each index of ``axis``.
-    axis : int or None
-        ``None`` for one scale.
-    scheme : UniformAffine or None
-        What the codes stand for, if there is one scale and they have at most 16 bits.
-    """
-
-    offsets: Integers
-    scale: NDArray[np.float32]
-    axis: int | None
-    scheme: UniformAffine | None
-
-    @property
-    def numbers(self) -> NDArray[np.float32]:
-        """What they stand for, as DequantizeLinear makes it."""
-        shape = [1] * self.offsets.ndim
-        if self.axis is not None:
-            shape[self.axis] = -1
-        return self.offsets.astype(np.float32) * self.scale.reshape(shape if self.offsets.ndim else ())
-
-
-@dataclass(frozen=True, eq=False)
-class CodeTarget:
-    """The codes that an operation has to make, in ``low..high`` of their scheme."""
-
-    name: str
-    scheme: UniformAffine
-    low: int
-    high: int
-
-    @property
-    def scale(self) -> np.float32:
-        """The step, which is a float32 number."""
-        return np.float32(self.scheme.scale)
-
-
-#: Makes the operations whose last one has the codes of the target.
-Maker = Callable[[CodeTarget], Sequence[IntegerOperation]]
-#: Makes the operations whose last one makes the wide tensor of a name.
-Widener = Callable[[str], Sequence[IntegerOperation]]
-
-
-@dataclass(frozen=True, eq=False)
-class Unquantised:
-    """A float tensor that is between an operator and the QuantizeLinear of its result.
-
-    Parameters
-    ----------
-    make : callable
-        Makes its codes.
-    limits : tuple of pairs
-        Numbers to which activations limit it.
-    source : str or None
-        The tensor of codes it is a point-wise function of, if that is what it is.
-    functions : tuple
-        That function.
-    widen : callable or None
-        Makes its numbers as a wide tensor of a name; ``None`` if only codes can be made.
-    """
-
-    make: Maker
-    limits: tuple[tuple[float, float], ...] = ()
-    source: str | None = None
-    functions: tuple[OperatorLike, ...] = ()
-    widen: Widener | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Accumulators:
-    """Sums of products as a tensor of the model, in integers or as floats; these may have a factor and a term.
-
-    Parameters
-    ----------
-    make : callable
-        Makes the product, of the name of its codes and of what makes them of sums.
-    channels : int
-        Their number.
-    rank : int
-        Number of axes behind that of the channels.
-    floats : bool
-        Whether the sums are floats.
-    factor, term : array of float32
-        One number, or one for each channel. ``None`` as long as nothing has multiplied or added it.
-    """
-
-    make: Callable[[str, FloatRequantisation | Dequantisation], IntegerOperation]
-    channels: int
-    rank: int
-    floats: bool = False
-    factor: NDArray[np.float32] | None = None
-    term: NDArray[np.float32] | None = None
-
-    def numbers(self, constant: NDArray[Any], what: str) -> NDArray[np.float32]:
-        """A constant, by channel; ``Refusal`` if it is no float32 number, or not one or one for each channel."""
-        single = (self.channels, *[1] * self.rank)
-        if constant.dtype != np.float32:
-            raise Refusal(f"{what} must be of float32, not {constant.dtype}", "cast it")
-        if constant.size != 1 and (1,) * (constant.ndim - len(single)) + single != constant.shape:
-            reason = f"{what} must be one number, or one for each of {self.channels} channels"
-            raise Refusal(f"{reason}, not of shape {list(constant.shape)}", "make it so")
-        if not np.isfinite(constant).all():
-            raise Refusal(f"{what} must be of finite numbers")
-        return constant.reshape(-1)
-
-    def opened(self) -> Unquantised:
-        """The sums as floats in front of QuantizeLinear."""
-        factor = np.ones(1, dtype=np.float32) if self.factor is None else self.factor
-        term = np.zeros(1, dtype=np.float32) if self.term is None else self.term
-
-        def make(target: CodeTarget) -> list[IntegerOperation]:
-            ends = target.scheme.zero, target.low, target.high
-            return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]
-
-        return Unquantised(make, widen=lambda name: [self.make(name, Dequantisation(factor, term))])
-
-
-@dataclass(frozen=True, eq=False)
-class MovedInput:
-    """An input of the model that was moved before anything quantised it: its name, and the nodes that moved it."""
-
-    name: str
-    moves: tuple[tuple[str, Move], ...] = ()
 
 
 @dataclass
