@@ -16,9 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from concord.compiler.model import compile_graph
 from concord.derive.c_host.plan import plan
 from concord.derive.c_host.source import LIBRARY, SPEC_HEADER, c_files
 from concord.derive.c_host.spec_header import spec_header
+from concord.host import connect
+from concord.spec.presets import TINY
+from support import compiled_nets
 
 HARNESS = Path(__file__).parent / "c_host" / "harness.c"
 PICO = Path(__file__).parents[2] / "examples" / "pico" / "main.c"
@@ -151,3 +155,36 @@ def _carry(line, transport, damage):
             transport.write(damage(data, "request"))
         if reply := transport.read(4096, 0.002):
             line.sendall(damage(reply, "reply"))
+
+
+def perceptron(config=TINY, **options):
+    return compile_graph(compiled_nets.perceptron(22, 9, 3), config, **options).package
+
+
+def samples_of(package, count, seed=1):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(count, *shape)).astype(np.float32) for name, shape in package.input_shapes.items()}
+
+
+def of_driver(package, inputs):
+    with connect("emulator", package.config) as device:
+        device.load(package.image)
+        return package.run(device, inputs)
+
+
+def same(run, want):
+    assert run.code == 0, run.text
+    assert set(run.outputs) == set(want)
+    for name, values in want.items():
+        found = run.outputs[name].reshape(values.shape)
+        assert np.array_equal(found.view(np.uint32), values.astype(np.float32).view(np.uint32)), name
+
+
+def compared(package, folder, transport, count=4, **options):
+    """Run a host on samples, and compare with the driver."""
+    made = write_host(package.image, package, folder)
+    build(folder)
+    inputs = samples_of(package, count)
+    made_run = run(made, folder, inputs, transport, **options)
+    same(made_run, of_driver(package, inputs))
+    return made_run
