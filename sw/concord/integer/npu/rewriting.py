@@ -42,6 +42,8 @@ from concord.spec.config import NpuConfig
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
 #: Greatest window that a chain walks in one direction.
 _LONGEST = 63
+#: What helps where the NPU does not compute a network on codes.
+_INSTEAD = "block floating point takes more: compile without --exact"
 
 
 class NotOnNpu(ValueError):
@@ -89,7 +91,7 @@ def split(graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: Np
     late = [part.name for part in rewriter.host if isinstance(part, WeightedSums)]
     if late or not rewriter.npu:
         products = f"; behind that stand products ({', '.join(late)})" if late else ""
-        raise NotOnNpu(f"{'; '.join(reasons)}{products}")
+        raise NotOnNpu(f"{'; '.join(reasons)}{products}; {_INSTEAD}")
     made = {*graph.inputs.values(), *(part.output for part in rewriter.npu)}
     read = {name for part in rewriter.host for name in part.inputs} | set(graph.outputs.values())
     outputs = {name: name for name in sorted(read & made)}
