@@ -10,23 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.host import connect
-from concord.host.rates import rates_by_link
+from concord.host.device import Device
 from concord.integer import IntegerNetwork
 from concord.integer.npu import CodesOnNpu, compile_codes
-from concord.spec.config import NpuConfig
 from concord.spec.presets import ECP5_85F_INT8
 from concord_bench.exact_networks import NETWORKS, quantised
 from concord_bench.results import Results
 from concord_bench.tasks import folder
 
 GROUP = "Quantised networks on the NPU"
-#: Samples of which every layer is compared; results are compared for all that are recorded, up to so many.
-_LAYERS, _MOST = 64, 400
+#: Samples of which every layer is compared; results are compared for all that are recorded, up to so many; on the RTL for fewer.
+_LAYERS, _MOST, _ON_RTL = 64, 400, 32
 _NOTE = (
     "Networks quantised per channel by ONNX Runtime (uint8, int8 weights), compiled for `{preset}`; recorded inputs. "
     "Codes of a layer are compared for the inputs that it has in the network as it is; outputs are those of the whole "
     "network, and how many samples have the right class with the NPU's codes and with those of the network. The NPU's "
-    "codes are those of its definition in every sample."
+    "codes are those of its definition in every sample, and those of the RTL in as many as are named; cycles are counted there."
 )
 
 
@@ -37,9 +36,10 @@ def measure_npu_codes(results: Results, say: Callable[[str], None]) -> None:
         results.skip(GROUP, "CONCORD_DATA does not name a folder with networks")
         return
     results.notes[GROUP] = _NOTE.format(preset=ECP5_85F_INT8.name)
-    for name, file in NETWORKS.items():
-        say(f"{name} on codes on the NPU")
-        results.row(GROUP, name, codes_row(quantised(data, name, file), *recorded(data, file), ECP5_85F_INT8))
+    with connect("emulator", ECP5_85F_INT8) as emulator, connect("rtl", ECP5_85F_INT8) as rtl:
+        for name, file in NETWORKS.items():
+            say(f"{name} on codes on the NPU")
+            results.row(GROUP, name, codes_row(quantised(data, name, file), *recorded(data, file), emulator, rtl))
 
 
 def recorded(data: Path, file: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -51,24 +51,28 @@ def recorded(data: Path, file: str) -> tuple[NDArray[np.float32], NDArray[np.int
 
 
 def codes_row(
-    network: IntegerNetwork, x: NDArray[np.float32], classes: NDArray[np.int64], config: NpuConfig
+    network: IntegerNetwork, x: NDArray[np.float32], classes: NDArray[np.int64], emulator: Device, rtl: Device
 ) -> dict[str, str]:
-    """Texts by column."""
-    made = compile_codes(network, config)
+    """Texts by column, of a network on two devices of one configuration."""
+    made = compile_codes(network, emulator.config)
     (port,), (name,) = network.graph.inputs, network.graph.outputs
-    with connect("emulator", config) as device:
+    for device in (emulator, rtl):
         device.load(made.image)
-        made_codes = _in_parts(lambda inputs: made.run(device, inputs)[name], port, x)
+    made_codes = _in_parts(lambda inputs: made.run(emulator, inputs)[name], port, x)
     want = _in_parts(lambda inputs: made.expected(inputs)[name], port, x)
     exact = _in_parts(lambda inputs: network.run(inputs)[name], port, x)
+    few = x[:_ON_RTL]
+    same = np.array_equal(made.run(rtl, {port: few})[name], want[: len(few)])
+    made.run(rtl, {port: x[:1]})
     right = [int((codes.reshape(len(x), -1).argmax(axis=1) == classes).sum()) for codes in (made_codes, exact)]
     return {
         "codes of layers that differ": _differing_layers(made, x[:_LAYERS]),
         "outputs that differ": f"{int((made_codes != exact).sum()):,} of {exact.size:,}",
         "right": f"{right[0]} of {len(x)}",
         "right, network": f"{right[1]}",
-        "cycles": f"{rates_by_link(made.image, 1, None, None)[0].cycles:,}",
-        "NPU = definition": "yes" if np.array_equal(made_codes, want) else "NO",
+        "cycles": f"{rtl.counters()['CYCLES']:,}",
+        "emulator = definition": "yes" if np.array_equal(made_codes, want) else "NO",
+        "RTL = definition": f"yes, {len(few)} samples" if same else "NO",
     }
 
 

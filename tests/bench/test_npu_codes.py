@@ -1,5 +1,6 @@
 """What is measured of quantised networks on the NPU."""
 
+from concord.host import connect
 from concord.spec.presets import ECP5_85F_INT8
 from concord_bench import Results, exact_networks, npu_codes
 from support.trained import DATA, needs_data
@@ -9,8 +10,10 @@ from support.trained import DATA, needs_data
 def test_a_row():
     network = exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel")
     inputs, classes = npu_codes.recorded(DATA, "sww_logmel")
-    row = npu_codes.codes_row(network, inputs[:4], classes[:4], ECP5_85F_INT8)
-    assert row["NPU = definition"] == "yes" and row["right"] == f"{row['right, network']} of 4"
+    with connect("emulator", ECP5_85F_INT8) as device, connect("emulator", ECP5_85F_INT8) as other:
+        row = npu_codes.codes_row(network, inputs[:4], classes[:4], device, other)
+    assert row["emulator = definition"] == "yes" and row["RTL = definition"] == "yes, 4 samples"
+    assert row["right"] == f"{row['right, network']} of 4"
     assert 5_000 < int(row["cycles"].replace(",", "")) < 50_000
 
 
