@@ -19,13 +19,15 @@ from concord_bench.results import Results
 from concord_bench.tasks import folder
 
 GROUP = "Quantised networks on the NPU"
-#: Samples of which every layer is compared; results are compared for all that are recorded, up to so many; on the RTL for fewer.
+#: Samples of which every layer is compared; results are compared for all that are recorded, up to so many, or for
+#: fewer on the RTL.
 _LAYERS, _MOST, _ON_RTL = 64, 400, 32
 _NOTE = (
     "Networks quantised per channel by ONNX Runtime (uint8, int8 weights), compiled for `{preset}`; recorded inputs. "
     "Codes of a layer are compared for the inputs that it has in the network as it is; outputs are those of the whole "
     "network, and how many samples have the right class with the NPU's codes and with those of the network. The NPU's "
-    "codes are those of its definition in every sample, and those of the RTL in as many as are named; cycles are counted there."
+    "codes are those of its definition in every sample, and those of the RTL in as many as are named; cycles are "
+    "counted there."
 )
 
 

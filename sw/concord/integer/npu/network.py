@@ -21,10 +21,13 @@ from concord.integer.npu.layers import graph_of
 from concord.integer.npu.rewriting import Split, split
 from concord.integer.operations import WeightedSums
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 #: Codes by which a result may be away before it is said.
 _LARGE_ERROR = 0.5
+#: What helps where the memories are too small.
+_WITH_ROOM = "block floating point has presets with more room: compile without --exact"
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +135,10 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
         raise ValueError(f"configuration must have code_scaling to compute on codes, unlike {config.name!r}")
     parts = split_of(network, config)
     formats = Formats(exponents=dict.fromkeys(parts.shapes, 0))
-    compiled = compile_graph(graph_of(parts, config), config, formats)
+    try:
+        compiled = compile_graph(graph_of(parts, config), config, formats)
+    except CapacityError as error:
+        raise CapacityError(f"{error}; {_WITH_ROOM}", error.short) from error
     return CodesOnNpu(network, parts, compiled.image, compiled.package.arrangement, compiled)
 
 

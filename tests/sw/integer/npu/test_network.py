@@ -15,6 +15,8 @@ from concord.integer.npu.folder import load_codes, save_codes
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.rewriting import NotOnNpu
 from concord.integer.shapes import fixed_sizes
+from concord.program.allocator import CapacityError
+from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F_INT8, TINY
 from support.commands import run
 from support.frameworks import needs
@@ -49,6 +51,13 @@ def results(codes, inputs, config):
 
 def equal(found, wanted):
     return found.keys() == wanted.keys() and all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_too_large_a_network_is_told_what_takes_it(network):
+    small = FED_SCALING.replace(matrix_depth=16)
+    with pytest.raises(CapacityError, match=r"has 16 words, .*; block floating point .*: compile without") as error:
+        compile_codes(network, small)
+    assert error.value.short[RegionId.MATRIX][0] == 16
 
 
 def test_every_code_is_that_of_the_definition(network, samples):
