@@ -52,7 +52,7 @@ def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link
     from concord.integer.npu.folder import save_codes
 
     WITH_NPU.check_place(folder)
-    network = load(model)
+    network = load(model, pairs=False)
     codes = compile_codes(network, config)
     save_codes(codes, folder)
     echo(network.report())

@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.quantization import clip_codes
 from concord.functions import by_onnx_name
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
@@ -99,8 +100,10 @@ def prelu(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [ctx.emit(node, "Relu", [x]), ctx.emit(node, "Mul", [negative], constant=slope)])
 
 
-def clip(ctx: Context, node: OnnxNode) -> str:
+def clip(ctx: Context, node: OnnxNode) -> str | list[str]:
     """Clip; Relu if that is what it is; a maximum and a minimum where limits are computed."""
+    if node.input(0) in ctx.codes:
+        return clip_codes(ctx, node)
     x, bounds = ctx.tensor(node.input(0)), []
     if any(name and not ctx.is_constant(name) for name in node.inputs[1:3]):
         for op, name in (("Max", node.input(1)), ("Min", node.input(2))):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,6 +47,33 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
 
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
     ctx.codes[node.outputs[0]] = (x, read(ctx, node, dtype, ctx.shape(x)))
+    return []
+
+
+def clip_codes(ctx: Context, node: OnnxNode) -> list[str]:
+    """Limit the integers of QuantizeLinear, as Brevitas does: they have fewer bits, or their values are limited.
+
+    ``Refusal`` if the ends are in no order, or not those of a number of bits where there are several scales.
+    """
+    x, codes = ctx.codes[node.input(0)]
+    offsets = [int(end.flat[0] + codes.zero_point.flat[0]) for end in codes.offsets]
+    low, high = (
+        int(ctx.constant(node.input(place), what).item()) if node.input(place) else end
+        for place, what, end in ((1, "min", offsets[0]), (2, "max", offsets[1]))
+    )
+    if low > high or high < offsets[0] or low > offsets[1]:
+        reason = f"min and max must be in order and leave some of the codes {offsets[0]} to {offsets[1]}"
+        raise Refusal(f"{reason}, unlike {low} and {high}")
+    ends = max(low, offsets[0]), min(high, offsets[1])
+    for bits in range(1, codes.bits + 1):
+        least = -(1 << (bits - 1)) if codes.signed else 0
+        if ends == (least, least + (1 << bits) - 1):
+            ctx.codes[node.outputs[0]] = (x, replace(codes, bits=bits))
+            return []
+    if codes.axis is not None:
+        raise Refusal("min and max must be those of a number of bits where there is a scale per channel")
+    values = [(end - int(codes.zero_point)) * float(codes.scale) for end in ends]
+    ctx.codes[node.outputs[0]] = (ctx.emit(node, "Clip", [x], min=values[0], max=values[1]), codes)
     return []
 
 
@@ -105,8 +133,6 @@ def remember_constant(ctx: Context, node: OnnxNode) -> None:
         except Refusal:
             return  # blocks and small floats: the values are folded, there is no scale per channel
     elif node.op == "Transpose" and source in ctx.decoded:
-        from dataclasses import replace
-
         known = ctx.decoded[source]
         perm = node.attrs.get("perm", list(reversed(range(ctx.constants[source].ndim))))
         ctx.decoded[result] = known if known.axis is None else replace(known, axis=perm.index(known.axis))

@@ -14,6 +14,7 @@ from concord.frontend.errors import Refusal
 from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
+from concord.integer.code_limits import limited_by_reader
 from concord.integer.graph import IntegerGraph, live
 from concord.integer.model_values import ConstantCodes, MovedInput
 from concord.integer.operators import OPERATORS, PASSED, Operator
@@ -51,7 +52,7 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
         dtype = ctx.constant(node.input(2), "zero point").dtype.name
     elif node.attrs.get("output_dtype", 0):
         dtype = _type_name(node.attrs["output_dtype"])
-    scheme = ctx.scheme(node, 1, dtype)
+    output, scheme = limited_by_reader(ctx, output, ctx.scheme(node, 1, dtype))
     if x in ctx.floats:
         ctx.quantised_input(x, scheme, output)
     elif x in ctx.wide and not ctx.are_codes(x):
@@ -81,8 +82,7 @@ def dequantize(ctx: Reading, node: OnnxNode) -> None:
             ctx.graph.schemes[x] = ctx.scheme(node, 1, _type_name(ctx.types[x]))
     codes = ctx.codes(x)
     known = ctx.scheme_of(codes)
-    scheme = ctx.scheme(node, 1, f"{'u' if known.low == 0 else ''}int{known.bits}")
-    if scheme != known:
+    if ctx.step(node, 1) != (known.scale, known.zero_point):
         raise Refusal("scale and zero point must be those of QuantizeLinear", "give both the same constants")
     ctx.decoded[output] = codes
 
@@ -163,6 +163,8 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
         _end_at(proto, outputs)
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     constants = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
+    constants |= {node.outputs[0]: _constant(node) for node in nodes if _is_constant(node)}
+    nodes = [node for node in nodes if not _is_constant(node)]
     values = {value.name: value.type.tensor_type.elem_type for value in input_values(proto)}
     dims = {value.name: value.type.tensor_type.shape.dim for value in input_values(proto)}
     floats = {name: MovedInput(name) for name, kind in values.items() if kind in FLOAT_TYPES}
@@ -177,8 +179,6 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     for node in nodes:
         if unknown.intersection(node.inputs):
             unknown.update(node.outputs)
-        elif node.op == "Constant" and node.standard:
-            constants[node.outputs[0]] = _constant(node)
         else:
             try:
                 for part in in_pairs(ctx, node) or [node]:
@@ -196,6 +196,10 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     if reasons:
         raise UnquantisedModel(graph.name, reasons)
     return graph.with_operations(live(graph))
+
+
+def _is_constant(node: OnnxNode) -> bool:
+    return node.op == "Constant" and node.standard
 
 
 def _constant(node: OnnxNode) -> NDArray[Any]:

@@ -143,7 +143,11 @@ def _tflite_graph(model: Any, outputs: Sequence[str] | None) -> IntegerGraph | N
 
 
 def load(
-    model: str | Path | bytes | Any, outputs: Sequence[str] | None = None, *, compose: bool = True
+    model: str | Path | bytes | Any,
+    outputs: Sequence[str] | None = None,
+    *,
+    compose: bool = True,
+    pairs: bool = True,
 ) -> IntegerNetwork:
     """Load a quantised network.
 
@@ -154,8 +158,11 @@ def load(
     outputs : sequence of str, optional
         Tensors of the model at which the network ends; those of the model if it is left out.
     compose : bool
-        Make one table of several in a row, and of operations of two tensors of few bits, and leave out those that
-        change nothing. Results are the same; without it, every tensor of codes of the model is computed.
+        Make one table of several in a row, and leave out those that change nothing. Results are the same; without it,
+        every tensor of codes of the model is computed.
+    pairs : bool
+        With ``compose``, make tables of operations of two tensors of few bits, too. An NPU has no tables with two
+        indices.
 
     Raises
     ------
@@ -166,7 +173,9 @@ def load(
     """
     graph = _tflite_graph(model, outputs) or import_integer_graph(model, outputs)
     if compose:
-        graph = composed(with_pair_tables(composed(graph)))
+        graph = composed(graph)
+    if compose and pairs:
+        graph = composed(with_pair_tables(graph))
     tables = TransferSet()
     for operation in graph.operations:
         if isinstance(operation, TableOperation):

@@ -13,6 +13,7 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.functions import by_onnx_name
 from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, leave
+from concord.integer.code_limits import clip_codes, is_clip_of_codes
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
@@ -232,7 +233,7 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
 
 
 def softmax(ctx: Reading, node: OnnxNode) -> None:
-    """Softmax of codes of 8 bits."""
+    """Softmax of codes of at most 8 bits."""
     x = ctx.codes(node.input(0))
     source = ctx.scheme_of(x)
     old = int(node.attrs.get("opset", ctx.opset)) < 13
@@ -246,8 +247,8 @@ def softmax(ctx: Reading, node: OnnxNode) -> None:
         )  # fmt: skip
         return [shares]
 
-    if source.bits != 8:
-        raise Refusal(f"must read codes of 8 bits, not {source.bits}", "quantise its input to int8")
+    if source.bits > 8:
+        raise Refusal(f"must read codes of at most 8 bits, not {source.bits}", "quantise its input to int8")
     ctx.open[node.outputs[0]] = Unquantised(make)
 
 
@@ -290,6 +291,9 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
 
 def function(ctx: Reading, node: OnnxNode) -> None:
     """A function of one element: a part of a table, or a limit of what is made of an accumulator."""
+    if is_clip_of_codes(ctx, node):
+        clip_codes(ctx, node)
+        return
     x, y = node.input(0), node.outputs[0]
     limits = _limits(ctx, node)
     if limits is not None and ctx.are_numbers(x) and not ctx.are_codes(x) and not _is_limited_later(ctx, x):

@@ -106,14 +106,18 @@ class Reading:
         match = re.fullmatch(r"(u?)int(\d+)", dtype)
         if match is None or int(match[2]) > 16:
             raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
+        scale, zero = self.step(node, place)
+        return UniformAffine(int(match[2]), scale, zero, CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED)
+
+    def step(self, node: OnnxNode, place: int) -> tuple[float, int]:
+        """The scale at an operand of a node, and the zero point behind it."""
         scale = self.constant(node.input(place), "scale")
         zero = self.zero_point(node, place + 1, scale)
         if scale.size != 1:
             raise Refusal("activations must have one scale", "quantise weights alone per channel")
         if scale.dtype != np.float32 or not 0 < scale.item() < np.inf:
             raise Refusal(f"scale must be a positive float32 number, not {scale.item()!r} of {scale.dtype}")
-        codes = CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED
-        return UniformAffine(int(match[2]), float(scale.item()), int(zero.item()), codes)
+        return float(scale.item()), int(zero.item())
 
     def codes(self, name: str) -> str:
         """The tensor of codes that stands for a float tensor, or that a name is of."""
@@ -131,6 +135,11 @@ class Reading:
         if name in self.types:
             raise Refusal(f"must read what DequantizeLinear makes of the input {name!r}", "move it behind that")
         raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
+
+    def is_integer(self, name: str) -> bool:
+        """Whether a tensor of the model is of codes themselves, and not of floats that they stand for."""
+        tensor = self.graph.tensor(name)
+        return name not in self.decoded and tensor in self.graph.schemes and not self.graph.is_wide(tensor)
 
     def are_codes(self, name: str) -> bool:
         """Whether :meth:`codes` has codes for a tensor."""

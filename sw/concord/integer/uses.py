@@ -51,6 +51,11 @@ class Uses:
         (reader,) = readers
         return reader.op in self._passing and reader.input(0) == name and all(map(self.end_in_codes, reader.outputs))
 
+    def only_reader(self, name: str) -> OnnxNode | None:
+        """The node that alone reads a tensor, if there is one and the model does not end there."""
+        readers = self._readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self._outputs else None
+
     def _key(self, node: OnnxNode) -> Any:
         """The same for nodes that make the same codes."""
         if node.op != "QuantizeLinear":

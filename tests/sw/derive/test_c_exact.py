@@ -25,6 +25,7 @@ from support.c_compilers import every_way
 from support.commands import run
 from support.derived_backends import needs_c
 from support.exact_graphs import GRAPHS, GraphDraw
+from support.few_bits import in_few_bits
 from support.fixed_point_graphs import FIXED_POINT_GRAPHS
 from support.integer_nets import SHAPE, quantised, small_network
 from support.trained import DATA, needs_data
@@ -165,6 +166,15 @@ def test_a_small_network(command, options, tmp_path):
 def test_every_tensor_of_a_small_network(tmp_path):
     proto, x = small_graph(tmp_path, QuantType.QUInt8)
     graph = integer.load(proto, compose=False).graph
+    every = replace(graph, outputs={name: name for name in graph.schemes})
+    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
+
+
+@pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 3), (QuantType.QInt8, 5)])
+def test_every_tensor_of_few_bits(kind, bits, tmp_path):
+    proto, x = small_graph(tmp_path, kind)
+    graph = integer.load(in_few_bits(proto, bits), compose=False).graph
     every = replace(graph, outputs={name: name for name in graph.schemes})
     codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)

@@ -147,6 +147,51 @@ def test_forms_that_are_refused():
     assert "reads the integers of QuantizeLinear" in reason.split(";")[0]
 
 
+def limited_pair(low, high, zero, **constants):
+    """QuantizeLinear, Clip of its codes, and DequantizeLinear, as Brevitas exports codes of few bits."""
+    ends = {"low": np.array(low, zero.dtype), "high": np.array(high, zero.dtype)}
+    first, second = pair("x", "a")
+    second.input[0] = "limited"
+    nodes = [first, node("Clip", ["a_q", "low", "high"], ["limited"]), second, node("Sigmoid", ["a"], ["y"])]
+    return nodes, {"xs": np.float32(0.5), "xz": zero} | ends | constants
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "zero", "bits"),
+    [(-16, 15, np.int8(3), 5), (0, 15, np.uint8(3), 4), (-2, 1, np.int8(0), 2), (-128, 127, np.int8(3), 8)],
+)
+def test_limited_codes_have_fewer_bits(low, high, zero, bits):
+    nodes, constants = limited_pair(low, high, zero)
+    graph = import_model(model(nodes, {"x": ["N", 3]}, constants=constants))
+    known = graph.quantization["x"] if bits == 8 else graph.nodes[0].attrs["quantization"]
+    assert (known.bits, known.signed, int(known.zero_point)) == (bits, low < 0, int(zero))
+    x = np.linspace(-20, 20, 60).reshape(20, 3)
+    codes = np.clip(np.rint(x / 0.5) + int(zero), low, high)
+    assert bits == 8 or np.allclose(run(graph, {"x": x})["y"], 1 / (1 + np.exp(-(codes - int(zero)) / 2)))
+    assert [float(end) for end in known.range] == [(end - int(zero)) / 2 for end in (low, high)]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-15, 15), (-10, 4)])
+def test_other_limits_of_codes_limit_values(low, high):
+    nodes, constants = limited_pair(low, high, np.int8(3))
+    proto = model(nodes, {"x": ["N", 3]}, constants=constants)
+    graph = import_model(proto)
+    x = np.linspace(-20, 20, 60).reshape(20, 3)
+    codes = np.clip(np.rint(x / 0.5) + 3, low, high)
+    assert ops(graph)[0] == "Clip" and graph.quantization[graph.nodes[0].outputs[0]].bits == 8
+    assert np.allclose(run(graph, {"x": np.rint(x / 0.5) / 2})["y"], 1 / (1 + np.exp(-(codes - 3) / 2)))
+
+
+def test_limits_of_codes_that_are_refused():
+    axis = {"xs": np.float32([1, 2, 3]), "xz": np.zeros(3, np.int8)}
+    for low, high, more, reason in [
+        (4, -4, {}, "min and max must be in order and leave some of the codes -128 to 127, unlike 4 and -4"),
+        (-9, 9, axis, "min and max must be those of a number of bits where there is a scale per channel"),
+    ]:
+        nodes, constants = limited_pair(low, high, np.int8(3), **more)
+        assert reason in refused(nodes, constants)
+
+
 @pytest.mark.parametrize(
     ("scale", "zero", "want"),
     [

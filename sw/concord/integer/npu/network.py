@@ -120,7 +120,8 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
     """Compile a network on codes for an NPU with ``code_scaling``.
 
     Accumulators are exact; the scale of each channel is rounded to a factor of 16 bits, and a sum of two tensors has
-    weights of few bits, so that some codes differ by one from those of the network.
+    weights of few bits, so that some codes differ by one from those of the network. A network of few bits must be
+    loaded with ``pairs=False``.
 
     Raises
     ------

@@ -22,6 +22,7 @@ from concord.integer.operations import (
     CodeMaximum,
     CodeMean,
     CodeMovement,
+    CodePairTable,
     CodeSum,
     CodeTable,
     WeightedRows,
@@ -127,6 +128,8 @@ class _Rewriter:
         for kind, rule in _RULES.items():
             if isinstance(operation, kind):
                 return rule(self, operation)
+        if isinstance(operation, CodePairTable):
+            raise NotOnNpu("tables with two indices are not on the NPU; load the network with pairs=False")
         raise NotOnNpu(f"{type(operation).__name__} is not computed on codes by the NPU")
 
     def _check_codes(self, name: str) -> None:
@@ -160,6 +163,9 @@ class _Rewriter:
         """Codes that only move."""
         if not isinstance(operation.move, _MOVES):
             raise NotOnNpu(f"{type(operation.move).__name__} is not one of the NPU")
+        schemes = [self.graph.schemes[name] for name in operation.inputs]
+        if any(operation.low > scheme.low or operation.high < scheme.high for scheme in schemes):
+            raise NotOnNpu("codes that are moved and limited at once are not computed by the NPU")
         return operation
 
     def maximum(self, operation: Any) -> IntegerOperation:

@@ -24,6 +24,7 @@ from concord.integer.requantise import FloatRequantisation
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 from support.exact_files import LIBRARIES, different, run
+from support.few_bits import in_few_bits
 from support.integer_draws import Draw
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import info, ints, model, node
@@ -47,6 +48,14 @@ def test_a_small_network(library, kind, form, compose, tmp_path):
     network = integer.load(proto, compose=compose)
     assert different(network, library, tmp_path, {"x": x}) == 0
     assert different(network, library, tmp_path, {"x": x[:1]}) == 0
+
+
+@pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 4), (QuantType.QInt8, 3), (QuantType.QInt8, 5)])
+def test_a_small_network_of_few_bits(library, kind, bits, tmp_path):
+    x = np.random.default_rng(1).normal(size=(16, *SHAPE)).astype(np.float32)
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
+    proto = quantised(tmp_path, small_network(), x, **options)
+    assert different(integer.load(in_few_bits(proto, bits)), library, tmp_path, {"x": x}) == 0
 
 
 def operator_cases():

@@ -19,6 +19,7 @@ from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F_INT8, TINY
 from support.commands import run
+from support.few_bits import in_few_bits
 from support.frameworks import needs
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import floats, model, node
@@ -68,6 +69,25 @@ def test_every_code_is_that_of_the_definition(network, samples):
     assert found["y"].dtype == exact["y"].dtype
     assert np.abs(found["y"].astype(int) - exact["y"].astype(int)).max() <= 2
     assert codes.split.host == []
+
+
+@pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 4), (QuantType.QInt8, 5)])
+def test_codes_of_few_bits(kind, bits, samples, tmp_path):
+    """Mantissas of few bits hold them, and every code is that of the definition."""
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
+    proto = in_few_bits(quantised(tmp_path, small_network(), samples, **options), bits)
+    config = FED_SCALING.replace(act_mant=6)
+    codes = compile_codes(integer.load(proto, pairs=False), config)
+    found, flags = results(codes, {"x": samples}, config)
+    assert equal(found, codes.expected({"x": samples})) and not flags
+    assert len(np.unique(found["y"])) > 3
+    if bits == 4:  # the sum of two tensors is a table with two indices elsewhere
+        source = tmp_path / "few.onnx"
+        source.write_bytes(proto.SerializeToString())
+        code, output = run("compile", source, "--exact", "--preset", "ecp5-85f-int8", "-o", tmp_path / "net")
+        assert code == 0, output
+        with pytest.raises(NotOnNpu, match="tables with two indices are not on the NPU; load the network with pairs=F"):
+            compile_codes(integer.load(proto), config)
 
 
 def test_codes_at_the_ends_of_their_range(network):
