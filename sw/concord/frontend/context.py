@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.frontend.errors import Refusal
-from concord.frontend.load import LARGEST_TENSOR
+from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ir import Graph, Node, Quantization, Shape
 from concord.graph.ops import operator_of
 from concord.utils.arrays import FloatArray

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from concord.frontend.limits import LARGEST_TENSOR, MOST_NODES
+from concord.frontend.qonnx import import_domains, in_standard_form
 from concord.graph.element_types import ELEMENT_TYPES
 from concord.graph.ir import Shape
 from concord.graph.passes.order import depth_first
@@ -68,6 +70,7 @@ def load(model: str | Path | bytes | Any) -> Any:
         else:
             proto = onnx.ModelProto()
             proto.CopyFrom(_proto(model))
+        import_domains(proto)
         for value in proto.graph.input:
             _settle_shape(value, True)
         for value in proto.graph.output:
@@ -87,6 +90,7 @@ def load(model: str | Path | bytes | Any) -> Any:
         raise ValueError(
             f"opset must be {OLDEST_OPSET} or later, not {opset(proto)}; convert it with onnx.version_converter"
         )
+    in_standard_form(proto)
     return proto
 
 
@@ -347,10 +351,6 @@ def chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
     return tuple(int(size) for size in shape)
 
 
-#: Nodes of a model, far beyond what a program memory can have.
-MOST_NODES = 1 << 13
-#: Elements of a tensor, far beyond what an NPU can have.
-LARGEST_TENSOR = 1 << 24
 #: Stands for all texts that a model does not know; no text of a model is it.
 OTHER_TEXT = "\0"
 #: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.

@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import LARGEST_TENSOR
+from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
-from concord.frontend.load import LARGEST_TENSOR, MOST_NODES
+from concord.frontend.limits import LARGEST_TENSOR, MOST_NODES
 
 Values = npt.NDArray[Any]
 #: The number of SAME in the schema.

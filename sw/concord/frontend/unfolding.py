@@ -14,7 +14,8 @@ import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.load import MOST_NODES, live_order
+from concord.frontend.limits import MOST_NODES
+from concord.frontend.load import live_order
 from concord.frontend.quantised_operators import OF_CODES, QUANTISED_RULES, form_of, on_codes, quantised
 
 #: Nodes that take the place of one, some at a time.

@@ -6,7 +6,8 @@ import pytest
 from onnx import helper
 
 from concord.frontend import import_model
-from concord.frontend.load import MOST_NODES, node_count
+from concord.frontend.limits import MOST_NODES
+from concord.frontend.load import node_count
 from support.onnx_models import info, model, node
 
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]

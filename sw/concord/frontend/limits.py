@@ -1,0 +1,6 @@
+"""How large a model may be."""
+
+#: Nodes of a model, far beyond what a program memory can have.
+MOST_NODES = 1 << 13
+#: Elements of a tensor, far beyond what an NPU can have.
+LARGEST_TENSOR = 1 << 24
