@@ -114,12 +114,15 @@ class _Rewriter:
 
         x, output = node.input(0), node.outputs[0]
         codes = _FORMS[node.op](self, node)
+        if x in self.constants and not _broadcasts(codes.scale, self.constants[x]):
+            shapes = f"{list(codes.scale.shape)} and {list(self.constants[x].shape)}"
+            raise _Unknown(f"scale must go with what it divides, not be of shape {shapes}")
         attrs = self._axis(codes.scale, self.constants[x].ndim if x in self.constants else 0)
         scale = codes.scale.reshape(-1) if codes.scale.size > 1 else codes.scale.reshape(())
         zero = np.full(scale.shape, codes.zero, codes.dtype)
         operands = [self._constant(f"{output}/scale", scale), self._constant(f"{output}/zero point", zero)]
         if x in self.constants:
-            made = self._constant(f"{output}/codes", codes.of(self.constants[x]))
+            made = self._constant(f"{output}/codes", codes.of(self._of(node, 0, "first operand")))
             return [helper.make_node("DequantizeLinear", [made, *operands], [output], node.name, **attrs)]
         if codes.rounding not in ("ROUND", "HALF_EVEN"):
             raise _Unknown(f"rounding_mode must be ROUND, not {codes.rounding}, of what is computed")
@@ -157,7 +160,10 @@ class _Rewriter:
     def _of(self, node: OnnxNode, place: int, what: str) -> NDArray[Any]:
         if node.input(place) not in self.constants:
             raise _Unknown(f"{what} must be a constant, not {node.input(place)!r}")
-        return self.constants[node.input(place)]
+        numbers = self.constants[node.input(place)]
+        if numbers.dtype.kind not in "fiu":
+            raise _Unknown(f"{what} must be of numbers, not of {numbers.dtype}")
+        return numbers
 
     def _whole(self, node: OnnxNode, place: int, what: str) -> int:
         """An operand that is one whole number."""
@@ -168,7 +174,7 @@ class _Rewriter:
 
     def _scale(self, node: OnnxNode) -> NDArray[np.float32]:
         scale = self._of(node, 1, "scale").astype(np.float32)
-        if not (np.isfinite(scale).all() and (scale > 0).all()):
+        if not (scale.size and np.isfinite(scale).all() and (scale > 0).all()):
             raise _Unknown("scale must be positive and finite")
         return scale
 
@@ -195,6 +201,14 @@ class _Rewriter:
         if node.input(0) not in self.constants:
             raise _Unknown("codes -1 and 1 must be of constants, as no code stands for 0; take 2 bits, narrow")
         return _Signs(self._scale(node), 0, -1, 1, "ROUND")
+
+
+def _broadcasts(scale: NDArray[Any], x: NDArray[Any]) -> bool:
+    """Whether an array has the shape of its quotient."""
+    try:
+        return np.broadcast_shapes(scale.shape, x.shape) == x.shape
+    except ValueError:
+        return False
 
 
 class _Signs(_Codes):
