@@ -201,7 +201,7 @@ class Plan:
         self.tunes = self.measures and not clock_mhz
         self.aim: float = self.hz
         if self.tunes:
-            self.aim = spec.aim_hz if own else self.flow.placement.aim_hz or self.hz
+            self.aim = self.flow.placement.aim_hz or (spec.aim_hz if own else self.hz)
 
     def synthesize(self) -> None:
         """Make the netlist, with pseudo-random contents in its block RAMs."""

@@ -22,7 +22,7 @@ class BoardSpec:
         Base of all rates of the first preset: at most the clock of the bitstream that ``make bitstream`` makes of it
         (docs/flow.md).
     aim_hz : int
-        Target that place and route of the first preset begins with.
+        Target that place and route of the first preset begins with, if its placement on the board has none.
     links : tuple of LinkSpec
         What it can be connected by. The first is the one if nothing says which.
     """
