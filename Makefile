@@ -44,9 +44,10 @@ formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --d
 	$(RUN) tests/proving.py $(ARGS)
 gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
 	$(RUN) tests/gates.py $(ARGS)
-torch: $(READY) ## install PyTorch, Keras, LiteRT and the converter of scikit-learn, and run the tests that need them
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn,tflite]" "ai-edge-litert>=2,<3"
+torch: $(READY) ## install PyTorch, Keras, LiteRT, the converter of scikit-learn and a Clang, and run the tests that need them
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn,tflite]" "ai-edge-litert>=2,<3" "ziglang>=0.15,<0.18"
 	$(RUN) -m pytest -q -n 2 tests/sw/derive tests/sw/prove tests/sw/train -k torch $(ARGS)
+	$(RUN) -m pytest -q -n 2 tests/sw/derive/test_c.py tests/sw/derive/test_c_exact.py -k "zig and (network or programs)" $(ARGS)
 	$(RUN) -m pytest -q -n 2 tests/sw/frameworks tests/sw/integer/test_*tflite* tests/sw/integer/test_fixed_point.py tests/sw/integer/npu/test_network.py tests/sw/derive/exact/test_tflite_files.py tests/sw/derive/test_c_exact_tflite.py tests/sw/utils/test_foreign.py tests/docs/test_models.py $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)

@@ -3,17 +3,18 @@
 import numpy as np
 
 from concord.derive import evaluate
-from concord.derive.c.program import CProgram, compiler
+from concord.derive.c.program import CProgram
 from concord.derive.c.source import write_c
 from concord.derive.flags import by_layer
 from concord.derive.model import derive_package
+from support.c_compilers import words
 from support.derived_backends import emulated_flags, on_c
 from support.derived_modules import emulated, same
 
 
 def program(model, folder, command=None, options=("-O1",)):
     write_c(model, folder / "net.c")
-    return CProgram(folder / "net.c", model, [command or compiler()], options)
+    return CProgram(folder / "net.c", model, words(command), options)
 
 
 def compare(model, inputs, folder, command=None, options=("-O1",)):

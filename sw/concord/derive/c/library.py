@@ -12,7 +12,7 @@ _FILES = ("arithmetic.c", "windows.c", "real.c", "binary32.c", "codes.c", "fixed
 _TYPES = (("int8", "int8"), ("int16", "int8"), ("int16", "int16"), ("uint16", "uint16"))
 _NAME = re.compile(r"^(?:static inline [\w ]+?\**|\} )(\w+)[(;]", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD, _CALL = re.compile(r"[A-Za-z_]\w*"), re.compile(r"[A-Za-z_]\w*(?=\()")
 
 
 @cache
@@ -40,8 +40,10 @@ def _of_types(text: str) -> Iterable[str]:
 def called(text: str) -> list[str]:
     """Texts of the functions that a text needs, in order."""
     known, needed, waiting = functions(), set[str](), [text]
+    types = {name for name, part in known.items() if part.endswith(f"}} {name};")}
     while waiting:
-        new = {word for word in _WORD.findall(_COMMENT.sub("", waiting.pop())) if word in known} - needed
+        part = _COMMENT.sub("", waiting.pop())
+        new = (types.intersection(_WORD.findall(part)) | known.keys() & _CALL.findall(part)) - needed
         needed |= new
         waiting += [known[name] for name in new]
     return [part for name, part in known.items() if name in needed]
