@@ -59,12 +59,17 @@ def derive(
 
     The program is read, not the network that it was made of: it may be written by hand. With --to c it is C99 for any
     processor, in integers. With --to c-host it is the software of a microcontroller that drives an NPU, with the image
-    in it. With --exact it has all codes of `concord run --exact`.
+    in it. With --exact it has all codes of `concord run --exact`; without, of a folder with codes on an NPU, those
+    that the NPU makes.
     """
-    if exact:
+    from concord.integer.npu.folder import is_codes_folder
+
+    on_codes = is_codes_folder(image) and not isinstance(target_for(output, name), HostBackend)
+    if exact or on_codes:
         if bytes_of or npu_part:
-            raise ValueError("--exact must be given without --bytes and --npu-part")
-        _derive_exactly(image, output, name, flags)
+            what = "--exact" if exact else "a network on codes"
+            raise ValueError(f"{what} must be given without --bytes and --npu-part")
+        _derive_exactly(image, output, name, flags, scales=exact)
         return
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
@@ -87,19 +92,23 @@ def derive(
     echo(f"{output}: {summary(model)}")
 
 
-def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | None) -> None:
-    """Software for a quantised network."""
+def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | None, scales: bool) -> None:
+    """Software for a quantised network: with its scales, or with the factors of an NPU that it was compiled for."""
     from concord.derive.exact.registry import exact_backend_for
     from concord.integer import load as load_integers
     from concord.integer import load_network
     from concord.integer.facts import scheme_text
+    from concord.integer.npu.folder import load_codes
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
     if flags is not None and backend.write_plain is None:
         raise ValueError("--exact must be given without --flags and --no-flags, but for files in C")
     check_place(output)
-    network = load_network(model) if model.is_dir() else load_integers(model)
+    if not scales:
+        network = load_codes(model).arithmetic
+    else:
+        network = load_network(model) if model.is_dir() else load_integers(model)
     write = backend.write_plain if flags is False and backend.write_plain else backend.write
     note = write(network, output)
     echo(network.report())

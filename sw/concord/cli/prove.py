@@ -77,12 +77,16 @@ def prove(
 ) -> None:
     """Compare NET, a compiled network or an image, on all implementations with the emulator, value by value.
 
-    With --with c --exact, C of a quantised network is compared with its codes. Exit status 1 if anything differs.
+    With --with c --exact, C of a quantised network is compared with its codes; without --exact, of a folder with codes
+    on an NPU, with those that the NPU makes. Exit status 1 if anything differs.
     """
-    if exact:
+    from concord.integer.npu.folder import is_codes_folder
+
+    if exact or is_codes_folder(net):
         if only != "c" or output is not None:
-            raise ValueError("--exact must be given with --with c, and without --output")
-        _prove_exactly(net, inputs, samples, seed)
+            what = "--exact" if exact else "a network on codes"
+            raise ValueError(f"{what} must be given with --with c, and without --output")
+        _prove_exactly(net, inputs, samples, seed, scales=exact)
         return
     from concord.prove import IMPLEMENTATIONS
     from concord.prove import prove as compare
@@ -106,12 +110,16 @@ def prove(
         raise click.exceptions.Exit(STATUS)
 
 
-def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int) -> None:
-    """Compare C of a quantised network with the network on codes."""
+def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int, scales: bool) -> None:
+    """Compare C of a quantised network with the network on codes, with its scales or with the factors of an NPU."""
     from concord.integer import load, load_network
+    from concord.integer.npu.folder import load_codes
     from concord.prove.exact import prove_exact
 
-    network = load_network(net) if net.is_dir() else load(net)
+    if not scales:
+        network = load_codes(net).arithmetic
+    else:
+        network = load_network(net) if net.is_dir() else load(net)
     arrays = None if inputs is None else inputs_from(inputs, [*network.graph.inputs])
     proof = prove_exact(network, arrays, samples=samples, seed=seed)
     for name, count in proof.different.items():

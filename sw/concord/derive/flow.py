@@ -332,8 +332,8 @@ class _Run:
     def _chain(self, chain: Chain, noise: npt.NDArray[np.uint16] | None) -> None:
         if chain.scale is not None:
             raise ValueError(
-                "programs must not have vv_scale to be derived: use concord derive NET --exact, which derives the "
-                "network on codes that they come from"
+                "programs must not have vv_scale to be derived by themselves: use concord derive with the folder of "
+                "compile --exact, which has the network on codes that they come from"
             )
         if chain not in self._accesses:
             access = Access(chain, self.config)

@@ -40,6 +40,15 @@ class IntegerNetwork:
     graph: IntegerGraph
     tables: TransferSet = field(default_factory=TransferSet)
 
+    @classmethod
+    def of(cls, graph: IntegerGraph) -> IntegerNetwork:
+        """The network of a graph, with the tables that are in it."""
+        tables = TransferSet()
+        for operation in graph.operations:
+            if isinstance(operation, TableOperation):
+                tables.add(operation.output, operation.table)
+        return cls(graph, tables)
+
     def run(self, inputs: Mapping[str, ArrayLike], *, every: bool = False) -> dict[str, Codes | NDArray[np.float32]]:
         """Codes of the outputs, or numbers of those that are wide.
 
@@ -176,8 +185,4 @@ def load(
         graph = composed(graph)
     if compose and pairs:
         graph = composed(with_pair_tables(graph))
-    tables = TransferSet()
-    for operation in graph.operations:
-        if isinstance(operation, TableOperation):
-            tables.add(operation.output, operation.table)
-    return IntegerNetwork(graph, tables)
+    return IntegerNetwork.of(graph)

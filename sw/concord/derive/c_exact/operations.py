@@ -17,6 +17,7 @@ from concord.derive.c_exact.pointwise import (
     write_product,
     write_sum,
     write_table,
+    write_weighted_pair,
     write_wide_pair,
 )
 from concord.derive.c_exact.pools import (
@@ -28,9 +29,11 @@ from concord.derive.c_exact.pools import (
     write_maximum,
     write_mean,
     write_softmax,
+    write_window_sums,
 )
 from concord.derive.c_exact.products import write_convolution, write_matmul
 from concord.integer.graph import IntegerGraph
+from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -98,9 +101,11 @@ _WRITERS: dict[type, _Writer] = {
     InterpolatedSoftmax: write_interpolated_softmax,
     NumbersOfCodes: write_numbers,
     CodesOfNumbers: write_codes,
+    WeightedPair: write_weighted_pair,
     WideDifference: write_wide_pair,
     WideProduct: write_wide_pair,
     WideSum: write_wide_pair,
+    WindowSums: write_window_sums,
 }
 
 

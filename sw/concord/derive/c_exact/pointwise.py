@@ -18,6 +18,7 @@ from concord.derive.c_exact.rounding import binary32_literal
 from concord.derive.c_exact.tensors import kind_of, limits_codes, move_places
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32
+from concord.integer.npu.operations import WeightedPair
 from concord.integer.operations import (
     CodeDifference,
     CodeMovement,
@@ -135,6 +136,18 @@ def write_fixed_point_product(function: ExactFunction, operation: FixedPointProd
     codes = channel_codes(function, operation.requantisation, bound)
     product = " * ".join(loops.offsets(operation.zeros))
     before, code = codes.of_sum(product if codes.range.fits else f"(int64_t){product}")
+    with function.lines.loops(loops.variables, loops.sizes):
+        function.lines.add(*before, f"{loops.element(2, 'y')} = {code};")
+
+
+def write_weighted_pair(function: ExactFunction, operation: WeightedPair) -> None:
+    """The sum of two tensors times whole numbers, with a factor of an NPU."""
+    loops = CommonLoops.through(function.sources, function.result)
+    reaches = [reach_of(source.scheme, zero) for source, zero in zip(function.sources, operation.zeros, strict=True)]
+    bound = sum(reach * abs(weight) for reach, weight in zip(reaches, operation.weights, strict=True))
+    codes = channel_codes(function, operation.requantisation, bound)
+    parts = [f"({code}) * {w}" for code, w in zip(loops.offsets(operation.zeros), operation.weights, strict=True)]
+    before, code = codes.of_sum(" + ".join(parts))
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(*before, f"{loops.element(2, 'y')} = {code};")
 

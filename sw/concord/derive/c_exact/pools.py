@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 
@@ -11,12 +11,14 @@ import numpy as np
 from concord.derive.c.unit import CodeLines
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.requantise import FixedPointFactor, channel_codes
+from concord.derive.c_exact.requantise import FixedPointFactor, channel_codes, factor_number
 from concord.derive.c_exact.rounding import CodeRounding, SumRange, binary32_literal
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32, Integers
+from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
+from concord.integer.requantise import Requantiser
 from concord.integer.tflite.operations import (
     LEAST_16,
     MOST_16,
@@ -114,24 +116,58 @@ def write_mean(function: ExactFunction, operation: CodeMean) -> None:
 
 def write_fixed_point_mean(function: ExactFunction, operation: FixedPointMean) -> None:
     """The mean along some axes."""
+    _write_totals(function, operation.axes, operation.zero_point, operation.requantisation)
+
+
+def _write_totals(function: ExactFunction, axes: Sequence[int], zero_point: int, how: Requantiser) -> None:
+    """Codes of sums along some axes."""
     (source,), result, lines = function.sources, function.result, function.lines
-    count = prod(source.shape[axis] for axis in operation.axes)
-    bound = count * reach_of(source.scheme, operation.zero_point)
-    codes = channel_codes(function, operation.requantisation, bound)
-    kept = [axis for axis in range(len(source.shape)) if axis not in operation.axes]
-    places = source.places.transpose(*kept, *operation.axes)
+    count = prod(source.shape[axis] for axis in axes)
+    codes = channel_codes(function, how, count * reach_of(source.scheme, zero_point))
+    kept = [axis for axis in range(len(source.shape)) if axis not in axes]
+    places = source.places.transpose(*kept, *axes)
     places = places.reshape(*places.shape[: len(kept)], count)
     outer = CommonLoops.of([places[..., 0], result.places.reshape(places.shape[:-1])])
-    taps = source.places[tuple(slice(None) if axis in operation.axes else 0 for axis in range(len(source.shape)))]
+    taps = source.places[tuple(slice(None) if axis in axes else 0 for axis in range(len(source.shape)))]
     inner = CommonLoops.of([taps])
     variables = [f"k{k}" for k in range(len(inner.sizes))]
     with lines.loops(outer.variables, outer.sizes):
         lines.add(f"{codes.range.kind}_t sum = 0;")
         with lines.loops(variables, inner.sizes):
             place = sum_text([outer.places[0].text(outer.variables), inner.places[0].text(variables)])
-            lines.add(f"sum += {minus(f'x0[{place}]', operation.zero_point)};")
+            lines.add(f"sum += {minus(f'x0[{place}]', zero_point)};")
         before, code = codes.of_sum("sum")
         lines.add(*before, f"{outer.element(1, 'y')} = {code};")
+
+
+def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
+    """Sums over windows with the factors of an NPU, one for each place where some windows have padding."""
+    (source,), lines, how = function.sources, function.lines, operation.requantisation
+    counts = how.factor.shape[1:]
+    if prod(counts) == 1 and not any(operation.pads):
+        rank = len(source.shape)
+        _write_totals(function, range(1, rank - 1) if operation.last else range(2, rank), operation.zero_point, how)
+        return
+    if operation.last:
+        function.sources, function.result = [source.channels_first], function.result.channels_first
+        (source,) = function.sources
+    axes = window_axes(source, function.result, operation, operation.kernel)
+    known = SumRange(prod(operation.kernel) * reach_of(source.scheme, operation.zero_point))
+    rounding = function.rounding(how.zero_point, how.low, how.high)
+    at = sum_text([times(f"i{k}", prod(counts[k + 1 :])) for k in range(len(counts))])
+    factors = f"{function.table(how.factor, 'int32', 'factors')}[{at}]"
+    fraction, whole = (int(values.flat[0]) for values in (how.fraction, how.whole))  # there is no bias
+    with ExitStack() as stack:
+        place = _places(function, axes, lines, stack)
+        with lines.loop("c", source.shape[1]):
+            lines.add(f"{known.kind}_t sum = 0;")
+            with ExitStack() as inner:
+                _taps(function, axes, lines, inner)
+                code = f"from[{times('c', source.strides[1]) or '0'}]"
+                lines.add(f"sum += {minus(code, operation.zero_point)};")
+            number = f"{factor_number('sum', factors, str(fraction), how.shift)} + {whole}"
+            code = rounding.of_number(number if whole else number.removesuffix(" + 0"))
+            lines.add(f"y[{sum_text([place, times('c', function.result.strides[1])])}] = {code};")
 
 
 def write_channels_last_average(function: ExactFunction, operation: ChannelsLastAverage) -> None:

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.rounding import FixedScale, SumRange, binary32_literal
 from concord.integer.float32 import Binary32
+from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation, Requantiser
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.wide import Dequantisation, integers_of
+from concord.spec.formats import SCALE_FRACTION_BITS
 
 
 class ChannelCodes(ABC):
@@ -157,6 +159,32 @@ class _Binary64Codes(ChannelCodes):
         return [], self.rounding.of_number(f"binary64_product(total, {self._significand}, {self._exponent})")
 
 
+class _FactorCodes(ChannelCodes):
+    """By factors of 16 bits, as an NPU computes them."""
+
+    def __init__(self, function: ExactFunction, how: FactorRequantisation, bound: int) -> None:
+        super().__init__(function, how, bound)
+        self._factor, self._fraction, self._whole = (
+            function.of_channels(values, kind, word)
+            for values, kind, word in (
+                (how.factor, "int32", "factors"),
+                (how.fraction, "int16", "fractions"),
+                (how.whole, "int16", "whole codes"),
+            )
+        )
+        self._shift = how.shift
+
+    def _of_total(self) -> tuple[list[str], str]:
+        number = factor_number("total", self._factor, self._fraction, self._shift)
+        return [], self.rounding.of_number(number if self._whole == "0" else f"{number} + {self._whole}")
+
+
+def factor_number(total: str, factor: str, fraction: str, shift: int) -> str:
+    """The nearest integer of a sum times a factor plus a fraction; what ``vv_scale`` limits is beyond all codes."""
+    moved = f"shifted_down((int64_t){total} * {factor}, {shift})"
+    return f"shifted_to_even({moved if fraction == '0' else f'{moved} + {fraction}'}, {SCALE_FRACTION_BITS})"
+
+
 class _ChannelNumbers(ChannelCodes):
     """Wide numbers, in the steps of binary32."""
 
@@ -188,4 +216,5 @@ _KINDS: dict[type[Requantiser], Callable[[ExactFunction, Any, int], ChannelCodes
     FixedPointRequantisation: _FixedPointCodes,
     Binary64Requantisation: _Binary64Codes,
     Dequantisation: _ChannelNumbers,
+    FactorRequantisation: _FactorCodes,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from concord.derive.c_exact.places import minus, sum_text
 from concord.derive.c_exact.tensors import CodeTensor
+from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeMaximum, WeightedWindows
 from concord.integer.tflite.operations import ChannelsLastMaximum
 
@@ -54,7 +55,7 @@ class WindowAxis:
 def window_axes(
     source: CodeTensor,
     result: CodeTensor,
-    operation: WeightedWindows | CodeMaximum | CodeAverage | ChannelsLastMaximum,
+    operation: WeightedWindows | CodeMaximum | CodeAverage | ChannelsLastMaximum | WindowSums,
     kernel: tuple[int, ...],
 ) -> list[WindowAxis]:
     """The axes of the windows of an operation, which stand behind samples and channels."""

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.derive.exact.npu_codes import codes_by_factors
 from concord.derive.exact.parts import LoweringParts
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
+from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.requantise import ACCUMULATOR, Requantiser
 from concord.integer.tflite.fixed_point import (
     LEAST,
@@ -84,6 +86,8 @@ def _requantised(writer: ArrayWriter, sums: Array, how: Requantiser, bound: int,
         scale = np.ldexp(how.significand.astype(np.float64), how.exponent)
         scale = scale.reshape(channels if scale.size > 1 else ())
         return writer.to_codes_by_binary64(sums, scale, how.zero_point, how.low, how.high)
+    if isinstance(how, FactorRequantisation):
+        return codes_by_factors(writer, sums, how)
     assert isinstance(how, FixedPointRequantisation)
     scales = how.scale.reshaped(channels)
     if how.wide:

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from concord.derive.exact.arrays import Array, WindowPlaces
 from concord.derive.exact.fixed_point import FIXED_POINT_RULES
+from concord.derive.exact.npu_codes import NPU_RULES, codes_by_factors
 from concord.derive.exact.parts import LoweringParts
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import ConcatMove, PadMove, TransposeMove
+from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -72,7 +74,7 @@ class ArrayLowering(LoweringParts):
 
     @singledispatchmethod
     def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
-        rule = FIXED_POINT_RULES.get(type(operation))
+        rule = FIXED_POINT_RULES.get(type(operation)) or NPU_RULES.get(type(operation))
         if rule is None:
             kind = type(operation).__name__
             raise ValueError(f"{operation.name} must be an operation that is written on arrays, not a {kind}")
@@ -93,8 +95,14 @@ class ArrayLowering(LoweringParts):
         return self._requantised(sums, operation.requantisation, channels)
 
     def _requantised(
-        self, sums: Array, how: Requantisation | FloatRequantisation | Dequantisation, channels: tuple[int, ...]
+        self,
+        sums: Array,
+        how: Requantisation | FloatRequantisation | Dequantisation | FactorRequantisation,
+        channels: tuple[int, ...],
     ) -> Array:
+        if isinstance(how, FactorRequantisation):
+            return codes_by_factors(self.writer, sums, how)
+
         def constant(values: NDArray[np.float32], hint: str) -> Array:
             return self.writer.numbers(values.reshape(channels if values.size > 1 else ()), hint)
 

@@ -38,10 +38,15 @@ class WindowSums(IntegerOperation):
     zero_point: int
     requantisation: FactorRequantisation
 
+    @property
+    def dilations(self) -> tuple[int, ...]:
+        """Steps between the elements of a window."""
+        return (1,) * len(self.kernel)
+
     def run(self, *codes: Integers) -> Integers:
         offsets = codes[0] - self.zero_point
         offsets = np.moveaxis(offsets, -1, 1) if self.last else offsets
-        windows = windows_of(offsets, self.kernel, self.strides, (1,) * len(self.kernel), self.pads, 0)
+        windows = windows_of(offsets, self.kernel, self.strides, self.dilations, self.pads, 0)
         made = self.requantisation.apply(windows.sum(axis=tuple(range(-len(self.kernel), 0))), 1)
         made = np.moveaxis(made, 1, -1) if self.last else made
         return made.reshape(len(made), *self.shape)
