@@ -146,7 +146,7 @@ def test_what_is_refused_says_so():
     codes = maker.add("QuantizeLinear", maker.product("x", 6, 6), scale, zero)
     values = maker.add("DequantizeLinear", codes, scale, zero)
     assert quantised(maker.model([values]), x)[0] < ROOM
-    turned = maker.add("Clip", codes)
+    turned = maker.add("Relu", codes)
     with pytest.raises(ValueError, match=r"reads the integers of QuantizeLinear; .* in front of the next"):
         import_model(maker.model([maker.add("DequantizeLinear", turned, scale, zero)]))
     maker.nodes[-2:] = [node("Reshape", [values, maker.constant(np.array([0, 6]))], ["turned"])]
