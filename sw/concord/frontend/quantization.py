@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +52,22 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
     return []
 
 
+def ends_of_clip(constant: Callable[[str, str], Any], node: OnnxNode, low: int, high: int) -> tuple[int, int]:
+    """The least and the greatest code behind a Clip of codes in ``low..high``.
+
+    ``constant`` finds the constant of a name, which messages call by the second argument. ``Refusal`` if the ends are
+    in no order, or leave no code.
+    """
+    least, most = (
+        int(constant(node.input(place), what).item()) if node.input(place) else end
+        for place, what, end in ((1, "min", low), (2, "max", high))
+    )
+    if least > most or most < low or least > high:
+        reason = f"min and max must be in order and leave some of the codes {low} to {high}"
+        raise Refusal(f"{reason}, unlike {least} and {most}", "make them the ends of the codes")
+    return max(least, low), min(most, high)
+
+
 def clip_codes(ctx: Context, node: OnnxNode) -> list[str]:
     """Limit the integers of QuantizeLinear, as Brevitas does: they have fewer bits, or their values are limited.
 
@@ -57,14 +75,7 @@ def clip_codes(ctx: Context, node: OnnxNode) -> list[str]:
     """
     x, codes = ctx.codes[node.input(0)]
     offsets = [int(end.flat[0] + codes.zero_point.flat[0]) for end in codes.offsets]
-    low, high = (
-        int(ctx.constant(node.input(place), what).item()) if node.input(place) else end
-        for place, what, end in ((1, "min", offsets[0]), (2, "max", offsets[1]))
-    )
-    if low > high or high < offsets[0] or low > offsets[1]:
-        reason = f"min and max must be in order and leave some of the codes {offsets[0]} to {offsets[1]}"
-        raise Refusal(f"{reason}, unlike {low} and {high}")
-    ends = max(low, offsets[0]), min(high, offsets[1])
+    ends = ends_of_clip(ctx.constant, node, *offsets)
     for bits in range(1, codes.bits + 1):
         least = -(1 << (bits - 1)) if codes.signed else 0
         if ends == (least, least + (1 << bits) - 1):

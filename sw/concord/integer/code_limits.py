@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.frontend.context import OnnxNode
-from concord.frontend.errors import Refusal
+from concord.frontend.quantization import ends_of_clip
 from concord.integer.reading import Reading
 from concord.transfer import CodeRange, UniformAffine
 
@@ -26,7 +26,7 @@ def limited_by_reader(ctx: Reading, name: str, scheme: UniformAffine) -> tuple[s
     """
     reader = ctx.uses.only_reader(name)
     if reader is not None and reader.op == "Clip" and reader.input(0) == name:
-        narrowed = _narrowed(scheme, *_ends(ctx, reader, scheme.low, scheme.high))
+        narrowed = _narrowed(scheme, *ends_of_clip(ctx.constant, reader, scheme.low, scheme.high))
         return (name, scheme) if narrowed is None else (reader.outputs[0], narrowed)
     return name, scheme
 
@@ -39,28 +39,17 @@ def clip_codes(ctx: Reading, node: OnnxNode) -> None:
     if x in ctx.constants:
         codes = ctx.constants[x]
         types = np.iinfo(np.int64)
-        ctx.constants[output] = codes.astype(np.int64).clip(*_ends(ctx, node, types.min, types.max)).astype(codes.dtype)
+        low, high = ends_of_clip(ctx.constant, node, types.min, types.max)
+        ctx.constants[output] = codes.astype(np.int64).clip(low, high).astype(codes.dtype)
         return
     source = ctx.codes(x)
     scheme = ctx.scheme_of(source)
-    low, high = _ends(ctx, node, scheme.low, scheme.high)
+    low, high = ends_of_clip(ctx.constant, node, scheme.low, scheme.high)
     if (narrowed := _narrowed(scheme, low, high)) is not None:
         ctx.convert(node, source, narrowed, output)
         return
     least, most = (float(np.float32(scheme.scale) * np.float32(end - scheme.zero)) for end in (low, high))
     ctx.emit(ctx.table(node.name, source, (("clip", {"min": least, "max": most}),), scheme, output), scheme)
-
-
-def _ends(ctx: Reading, node: OnnxNode, low: int, high: int) -> tuple[int, int]:
-    """The least and the greatest code behind a Clip of codes in ``low..high``."""
-    least, most = (
-        int(ctx.constant(node.input(place), what).item()) if node.input(place) else end
-        for place, what, end in ((1, "min", low), (2, "max", high))
-    )
-    if least > most or most < low or least > high:
-        reason = f"min and max must be in order and leave some of the codes {low} to {high}"
-        raise Refusal(f"{reason}, unlike {least} and {most}", "make them the ends of the codes")
-    return max(least, low), min(most, high)
 
 
 def _narrowed(scheme: UniformAffine, low: int, high: int) -> UniformAffine | None:
