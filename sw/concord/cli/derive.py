@@ -94,21 +94,16 @@ def derive(
 
 def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | None, scales: bool) -> None:
     """Software for a quantised network: with its scales, or with the factors of an NPU that it was compiled for."""
+    from concord.cli.exact import network_at
     from concord.derive.exact.registry import exact_backend_for
-    from concord.integer import load as load_integers
-    from concord.integer import load_network
     from concord.integer.facts import scheme_text
-    from concord.integer.npu.folder import load_codes
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
     if flags is not None and backend.write_plain is None:
         raise ValueError("--exact must be given without --flags and --no-flags, but for files in C")
     check_place(output)
-    if not scales:
-        network = load_codes(model).arithmetic
-    else:
-        network = load_network(model) if model.is_dir() else load_integers(model)
+    network = network_at(model, scales=scales)
     write = backend.write_plain if flags is False and backend.write_plain else backend.write
     note = write(network, output)
     echo(network.report())

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from concord.cli.common import check_page, echo, inputs_from, show_rates, wide_console
 from concord.display.tables import text_table
-from concord.integer import load, load_network, save_network
+from concord.integer import IntegerNetwork, load, load_network, save_network
 from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
 from concord.integer.folder import INTEGER_FOLDER, PROGRAM, TABLES, WITH_NPU
 from concord.spec.config import NpuConfig
@@ -35,6 +35,15 @@ def check_options(allowed: Sequence[str]) -> None:
     refused = sorted(names - set(allowed))
     if refused:
         raise ValueError(f"a network on codes must be given without {', '.join(refused)}")
+
+
+def network_at(path: Path, *, scales: bool = True) -> IntegerNetwork:
+    """The quantised network of a file or a folder, with its scales, or with the factors of an NPU in their place."""
+    from concord.integer.npu.folder import load_codes
+
+    if not scales:
+        return load_codes(path).arithmetic
+    return load_network(path) if path.is_dir() else load(path)
 
 
 def compile_exactly(model: Path | bytes, folder: Path) -> None:
@@ -69,7 +78,7 @@ def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link
 
 def run_exactly(network: Path, inputs: Path, output: Path) -> None:
     """Codes of the outputs of a quantised network, a model or a folder, and what they stand for."""
-    loaded = load_network(network) if network.is_dir() else load(network)
+    loaded = network_at(network)
     arrays = inputs_from(inputs, [*loaded.graph.inputs])
     codes: dict[str, Any] = dict(loaded.run({name: arrays[name] for name in loaded.graph.inputs if name in arrays}))
     with replacing(output) as file:

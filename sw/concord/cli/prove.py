@@ -112,14 +112,10 @@ def prove(
 
 def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int, scales: bool) -> None:
     """Compare C of a quantised network with the network on codes, with its scales or with the factors of an NPU."""
-    from concord.integer import load, load_network
-    from concord.integer.npu.folder import load_codes
+    from concord.cli.exact import network_at
     from concord.prove.exact import prove_exact
 
-    if not scales:
-        network = load_codes(net).arithmetic
-    else:
-        network = load_network(net) if net.is_dir() else load(net)
+    network = network_at(net, scales=scales)
     arrays = None if inputs is None else inputs_from(inputs, [*network.graph.inputs])
     proof = prove_exact(network, arrays, samples=samples, seed=seed)
     for name, count in proof.different.items():
