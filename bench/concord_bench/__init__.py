@@ -13,6 +13,7 @@ from concord_bench.accumulators import measure_accumulators
 from concord_bench.c_host import measure_c_host
 from concord_bench.c_networks import measure_c_networks
 from concord_bench.calibration import measure_calibration
+from concord_bench.code_scaling import code_scaling_cells
 from concord_bench.exact_networks import measure_exact_networks
 from concord_bench.feature_scales import measure_feature_scales
 from concord_bench.functions import measure_functions
@@ -57,6 +58,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),
+    "code_scaling": lambda config, results, _: code_scaling_cells(results),
 }
 #: Names of all parts, in order.
 PARTS = (*ON_RTL, *WITHOUT_RTL)

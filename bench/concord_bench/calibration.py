@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from concord.compiler.calibration.formats import Evidence
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.networks.calibrated import calibration_of, choose_formats

@@ -12,7 +12,7 @@ from concord.api.options import Options
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import better
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.ir import Graph, Node, Shape

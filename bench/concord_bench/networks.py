@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.cost import macs

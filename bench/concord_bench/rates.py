@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import binary16
 from concord.graph.ir import Graph

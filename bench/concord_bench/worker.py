@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.model import derive_package

@@ -33,11 +33,13 @@ from concord_rtl.flow.plan import (
     build_option,
     clock_option,
     config_option,
+    configuration,
     image_option,
     link_option,
     preset_option,
     source_key,
 )
+from concord_rtl.flow.scaling_area import code_scaling
 from concord_rtl.flow.tools import ToolError
 
 CONSOLE = Console()
@@ -150,6 +152,7 @@ def bitstream(
 @main.command()
 @board_option
 @preset_option
+@config_option
 @build_option
 @click.option(
     "--accumulators",
@@ -165,14 +168,22 @@ def bitstream(
     is_flag=True,
     help="Place and route, too, with one seed: what the paths allow. With --whole a quarter of an hour or more each.",
 )
-def area(board_name: str, preset_name: str | None, build: Path, widths: list[int], whole: bool, clock: bool) -> None:
+def area(
+    board_name: str,
+    preset_name: str | None,
+    config_file: Path | None,
+    build: Path,
+    widths: list[int],
+    whole: bool,
+    clock: bool,
+) -> None:
     """Synthesise with accumulators of several widths, and count cells.
 
     Of the tile engines each unit by itself, times how many there are; their clock is that of the slowest unit. The grid
     stays that of the preset. Writes accumulators.json, which python -m concord_bench shows.
     """
     board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
-    config = preset(preset_name or board.preset)
+    config = configuration(board, preset_name, None, config_file)
     if config.serial:
         raise click.ClickException(f"accumulator of {config.name} must be the full one: it is element-serial")
     family = family_named(board.family)
@@ -193,11 +204,8 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
                 mhz, slowest = areas.engine_clock(narrower, board, folder, CONSOLE)
                 rows[-1] |= {"mhz": round(mhz, 2), "slowest": slowest}
             continue
-        plan = Plan(board_name, None, None, build / "area", CONSOLE, config=narrower)
-        plan.choose(spec.clock_hz / report.MHZ, None)
+        plan = areas.synthesized(narrower, board_name, build, CONSOLE)
         flow = plan.flow
-        CONSOLE.print(f"{board.name}, {bits} bits -> {flow.folder}")
-        plan.synthesize()
         row = {"bits": bits, "cells": areas.cells(flow.folder / "synthesis.json", flow.family)}
         if clock:
             goal = Goal(spec.aim_hz, plan.hz, plan.measures)
@@ -312,6 +320,7 @@ def _fill(plan: Plan, output: Path, partial: bool) -> None:
 
 main.add_command(gates)
 main.add_command(lazy)
+main.add_command(code_scaling)
 
 
 def run() -> None:

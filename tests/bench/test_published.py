@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.host.rates import Rates, spoken
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.devices import DEVICES

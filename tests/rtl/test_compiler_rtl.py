@@ -23,6 +23,7 @@ from support.compiled_nets import (
     group_normalised,
     grouped_softmax,
     gru,
+    heads,
     joined_maps,
     large_windows,
     magnitudes,
@@ -34,7 +35,7 @@ from support.compiled_nets import (
 from support.onnx_models import onnxruntime_results
 from support.quantised_nets import network
 from support.row_tiled_nets import separable
-from support.rtl_configs import BY_MANTISSA, FED
+from support.rtl_configs import BY_MANTISSA, FED, WRITABLE
 from support.trained import needs_data
 
 
@@ -166,6 +167,17 @@ def test_cycles_of_attention():
         layers = zip(compiled.lowered.layers, cycles(compiled), strict=True)
         found = sum(count for layer, count in layers if layer.name.split("/")[0] == part)
         assert abs(found - int(figure)) <= 0.1 * int(figure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens, stack, width, shared", [(6, 1, 8, 1), (4, 2, 4, 1), (5, 2, 4, 2)])
+def test_attention_whose_matrices_the_program_writes(monkeypatch, tokens, stack, width, shared):
+    """Causal: one head, heads in one product, and heads with the same keys."""
+    monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles", lambda lowering, node: 0)
+    mask = np.triu(np.full((tokens, tokens), -30000.0), 1)
+    graph = heads(tokens, stack, width, shared, mask)
+    assert any(layer.rows for layer in compile_graph(graph, WRITABLE).lowered.layers)
+    check(graph, WRITABLE)
 
 
 @needs_data

@@ -16,11 +16,10 @@ from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import multipliers
 from concord.spec.presets import TINY
-from support.device_runs import compare, load
+from support.device_runs import check_machines
 from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from support.program_coverage import of_sliding, required_sliding
 from support.program_gen import random_program
-from support.reference_runs import assert_machines_agree
 from support.rtl_configs import (
     ENGINES_AND_WINDOWS,
     FOUR_ENGINES,
@@ -60,24 +59,16 @@ def has_groups(config):
     return config.engines > 1 and config.native == 4
 
 
-def check(device, memories):
-    load(device, memories)
-    device.start(0)
-    device.wait()
-    compare(device, memories)
-    assert_machines_agree(memories)
-
-
 @pytest.mark.parametrize("device", list(filter(has_groups, CONFIGS)), ids=name, indirect=True)
 @pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
 def test_what_the_rows_of_a_group_read(device, text):
-    check(device, feedback_memories(device.config, text))
+    check_machines(device, feedback_memories(device.config, text))
 
 
 def test_random_programs(device):
     for seed in range(SEEDS or FEW[device.config]):
         try:
-            check(device, random_program(device.config, random.Random(seed), 8)[1])
+            check_machines(device, random_program(device.config, random.Random(seed), 8)[1])
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise

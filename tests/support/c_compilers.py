@@ -3,14 +3,21 @@
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
 
 import pytest
 
 from concord.derive.c.program import compiler
 
-#: By name; the last one is the clang of the package ziglang, which has the C libraries of other machines, too.
-COMMANDS = {"gcc": ["gcc"], "clang": ["clang"], "zig": [sys.executable, "-m", "ziglang", "cc"]}
+#: By name; zig is the clang of the package ziglang, which has the C libraries of other machines, too. Programs of the
+#: last one run on an emulated processor.
+COMMANDS = {
+    "gcc": ["gcc"],
+    "clang": ["clang"],
+    "zig": [sys.executable, "-m", "ziglang", "cc"],
+    "cortex-m4": [sys.executable, str(Path(__file__).parent / "cortex_m4" / "cc.py")],
+}
 SLOW = (("-O0",), ("-O3", "-DCONCORD_PORTABLE"))
 SANITIZED = ("-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all")
 IN_32_BITS = ("-O2", "-target", "x86-linux-musl")
@@ -21,14 +28,27 @@ ZIG_WAYS = (
     IN_32_BITS,
     ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"),
 )
+CORTEX_M4_WAYS = (("-O0",), ("-Os",), ("-O3",))
 
 
 def zig(*options):
     """A case of the package's compiler."""
-    marks = [pytest.mark.slow]
-    if find_spec("ziglang") is None:
-        marks.append(pytest.mark.skip(reason="needs the package ziglang"))
-    return pytest.param("zig", options, marks=marks, id=f"zig {' '.join(options)}")
+    return _of_packages("zig", options, "ziglang")
+
+
+def cortex_m4(*options):
+    """A case whose programs run on a Cortex-M4 that is emulated."""
+    return _of_packages("cortex-m4", options, "ziglang", "unicorn")
+
+
+def _of_packages(name, options, *packages):
+    marks = [pytest.mark.slow, *(needs(package) for package in packages)]
+    return pytest.param(name, options, marks=marks, id=f"{name} {' '.join(options)}")
+
+
+def needs(package):
+    """The mark of tests that need a package."""
+    return pytest.mark.skipif(find_spec(package) is None, reason=f"needs the package {package}")
 
 
 def words(name):
@@ -63,6 +83,8 @@ def ways():
             )
     for options in ZIG_WAYS:
         yield zig(*options)
+    for options in CORTEX_M4_WAYS:
+        yield cortex_m4(*options)
 
 
 every_way = pytest.mark.parametrize(("command", "options"), list(ways()))

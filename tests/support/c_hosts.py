@@ -1,8 +1,10 @@
 """Hosts in C on this machine: compiled, and connected to a device over a socket."""
 
 import atexit
+import mmap
 import os
 import re
+import select
 import shutil
 import socket
 import subprocess
@@ -98,7 +100,8 @@ class Run:
 def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=1000, patience=120):
     """Run a compiled host on samples, with a device behind a socket.
 
-    ``damage(data, way)`` changes bytes on the line, ``way`` being ``"request"`` or ``"reply"``.
+    ``damage(data, way)`` changes bytes on the line, ``way`` being ``"request"`` or ``"reply"``. ``timeout`` is in
+    milliseconds of the line, which pass while it has nothing to carry: a slow machine repeats no requests.
     """
     size = len(next(iter(inputs.values())))
     types = [np.float32 if port.book is None else np.uint8 for port in made.inputs]
@@ -109,12 +112,25 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
     (folder / "samples").write_bytes(
         b"".join(b"".join(c[k].tobytes() for c in columns) for k in range(len(columns[0])))
     )
-    words = [folder / "samples", folder / "results", mode, str(timeout)]
-    done = connected(lambda line: [folder / "host", line, *words], transport, damage, patience)
+    words = [folder / "samples", folder / "results", mode, str(timeout), folder / "clock"]
+    clock = LineClock(folder / "clock")
+    done = connected(lambda line: [folder / "host", line, *words], transport, damage, patience, clock)
     return Run(done, (folder / "results").read_bytes(), made)
 
 
-def connected(command, transport, damage=None, patience=120):
+class LineClock:
+    """Milliseconds of a line, in a file that another process maps."""
+
+    def __init__(self, path):
+        path.write_bytes(bytes(4))
+        with path.open("r+b") as file:
+            self._words = memoryview(mmap.mmap(file.fileno(), 4)).cast("I")
+
+    def tick(self):
+        self._words[0] += 1
+
+
+def connected(command, transport, damage=None, patience=120, clock=None):
     """Run ``command(line)`` with a device behind the socket ``line``; returns its code and what it prints."""
     ours, theirs = socket.socketpair()
     line = str(theirs.fileno())
@@ -123,7 +139,7 @@ def connected(command, transport, damage=None, patience=120):
         env=os.environ | {"LINE": line},
     )  # fmt: skip
     theirs.close()
-    pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data)))
+    pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data), clock))
     pump.start()
     try:
         text, _ = process.communicate(timeout=patience)
@@ -133,28 +149,37 @@ def connected(command, transport, damage=None, patience=120):
     return process.returncode, text
 
 
-def _pump(line, transport, damage):
+def _pump(line, transport, damage, clock):
     """Carry bytes until either end lets go of the line."""
     with line, suppress(BrokenPipeError, ConnectionResetError):
-        (_exchange if hasattr(transport, "xfer2") else _carry)(line, transport, damage)
+        if hasattr(transport, "xfer2"):
+            _exchange(line, transport, clock)
+        else:
+            _carry(line, transport, damage, clock)
 
 
-def _exchange(line, bus, damage):
-    """Over a bus: as many bytes come back as are sent."""
+def _exchange(line, bus, clock):
+    """Over a bus: as many bytes come back as are sent; the host waits by exchanging."""
     while data := line.recv(4096):
         line.sendall(bytes(bus.xfer2(list(data))))
+        if clock:
+            clock.tick()
 
 
-def _carry(line, transport, damage):
-    line.setblocking(False)
+def _carry(line, transport, damage, clock):
     while True:
-        with suppress(BlockingIOError):
+        # A simulation runs in the meantime; with a model there is nothing else to do.
+        sent, _, _ = select.select([line], [], [], 0.001 if transport.cycles is None else 0)
+        if sent:
             data = line.recv(4096)
             if not data:
                 return
             transport.write(damage(data, "request"))
-        if reply := transport.read(4096, 0.002):
+        reply = transport.read(4096, 0.002)
+        if reply:
             line.sendall(damage(reply, "reply"))
+        if clock and not sent and not reply:
+            clock.tick()
 
 
 def perceptron(config=TINY, **options):

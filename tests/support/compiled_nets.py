@@ -176,6 +176,61 @@ def attention(tokens=3, heads=2, width=4, seed=3):
     )
 
 
+def heads(tokens, stack, width, shared=1, mask=None, seed=0):
+    """Attention of several heads, ``shared`` of which have the same keys and values."""
+    rng = np.random.default_rng(seed)
+    nodes, names = [], {}
+    for part, count in (("q", stack), ("k", stack // shared), ("v", stack // shared)):
+        weight = rng.normal(0, 1 / np.sqrt(stack * width), (count * width, stack * width))
+        nodes += [
+            Node("Dense", part, ("x",), (f"{part}0",), {"weight": weight, "bias": rng.normal(0, 0.1, count * width)}),
+            Node("Reshape", f"{part}1", (f"{part}0",), (f"{part}1",), {"shape": (1, tokens, count, width)}),
+            Node(
+                "Transpose", f"{part}2", (f"{part}1",), (f"{part}2",),
+                {"perm": (0, 2, 3, 1) if part == "k" else (0, 2, 1, 3)},
+            ),
+        ]  # fmt: skip
+        names[part] = f"{part}2"
+        if shared > 1 and part != "q":
+            size = (width, tokens) if part == "k" else (tokens, width)
+            nodes += [
+                Node("Reshape", f"{part}3", (f"{part}2",), (f"{part}3",), {"shape": (1, count, 1, *size)}),
+                Node("Concat", f"{part}4", (f"{part}3",) * shared, (f"{part}4",), {"axis": 2}),
+                Node("Reshape", f"{part}5", (f"{part}4",), (f"{part}5",), {"shape": (1, stack, *size)}),
+            ]
+            names[part] = f"{part}5"
+    nodes += [
+        Node("MatMul", "scores", (names["q"], names["k"]), ("s",)),
+        Node("Mul", "scale", ("s",), ("scaled",), {"constant": np.asarray(1 / np.sqrt(width))}),
+        *([] if mask is None else [Node("Add", "mask", ("scaled",), ("masked",), {"constant": mask})]),
+        Node("Softmax", "softmax", ("scaled" if mask is None else "masked",), ("a",), {"axis": 3}),
+        Node("MatMul", "mix", ("a", names["v"]), ("o",)),
+        Node("Transpose", "turn", ("o",), ("o1",), {"perm": (0, 2, 1, 3)}),
+        Node("Reshape", "join", ("o1",), ("y",), {"shape": (1, tokens, stack * width)}),
+    ]
+    return graph_of(nodes, x=(1, tokens, stack * width))
+
+
+def random_product(rng, most):
+    """A product of two inputs with random batch axes and sizes up to ``most``, and the length of the axis it sums.
+
+    The second input may be broadcast, and either may be transposed in front of the product.
+    """
+    batch = tuple(int(n) for n in rng.integers(1, 4, rng.integers(0, 3)))
+    rows, columns, inner = (int(n) for n in rng.integers(1, most + 1, 3))
+    swap = (*range(len(batch)), len(batch) + 1, len(batch))
+    shapes = [(*batch, rows, inner), (*batch, inner, columns)]
+    if batch and rng.random() < 0.3:
+        shapes[1] = (1,) * len(batch) + shapes[1][-2:]
+    nodes, names = [], ["x", "z"]
+    for k in range(2):
+        if rng.random() < 0.4:
+            nodes.append(Node("Transpose", f"turn{k}", (names[k],), (f"t{k}",), {"perm": swap}))
+            names[k], shapes[k] = f"t{k}", tuple(shapes[k][axis] for axis in swap)
+    nodes.append(Node("MatMul", "product", tuple(names), ("y",)))
+    return graph_of(nodes, x=shapes[0], z=shapes[1]), inner
+
+
 def large_windows():
     """Means and maxima over more positions than a window of ``TINY`` has, behind a convolution."""
     rng = np.random.default_rng(4)

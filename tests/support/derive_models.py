@@ -53,13 +53,27 @@ class Maker:
         bits = np.where(binary16.is_nan(bits), np.uint16(0x7E00), bits)
         return self.add(ir.Constant, shape, batched=False, data=bits)
 
-    def quantise(self, x, blocks, peaks=None, **how):
-        return self.add(ir.Quantise, x.shape, x=x, form=FORM, blocks=blocks, peaks=peaks or (0.0,) * len(blocks), **how)
+    def quantise(self, x, blocks, peaks=None, form=FORM, **how):
+        return self.add(ir.Quantise, x.shape, x=x, form=form, blocks=blocks, peaks=peaks or (0.0,) * len(blocks), **how)
 
     def product(self, kind, x, weight, shape, offset=None, exponent=-9, width=48, frac=30, unit=-24, bound=2.0**14):
         weight = np.asarray(weight, dtype=np.float64) * 2.0**exponent
         return self.add(
             kind, shape, x=x, weight=weight, offset=offset, width=width, frac=frac, unit=unit, bound=bound
+        )  # fmt: skip
+
+    def codes(self, shape):
+        """A constant of numbers of blocks."""
+        values = self.rng.integers(-127, 128, shape) * 2.0**-7
+        return self.add(ir.Constant, shape, batched=False, data=binary16.encode(values))
+
+    def product_of(self, x, matrix, forms=(FORM, FORM), width=60, frac=30, bound=None):
+        """A product of two values of these forms."""
+        limits = tuple((min(form.q_max * 2.0**form.exp_max, 65504.0), max(form.exp_min, -24)) for form in forms)
+        most, fine = (np.array(ends) for ends in zip(*limits, strict=True))
+        return self.add(
+            ir.ProductOf, (*x.shape[:-1], matrix.shape[-2]), x=x, matrix=matrix, limits=limits, width=width, frac=frac,
+            unit=int(fine.sum()), bound=float(most.prod() * x.shape[-1]) if bound is None else bound,
         )  # fmt: skip
 
     def model(self, *outputs, group=1):
@@ -166,6 +180,41 @@ def products():
     found.append(m.product(ir.MatMul, x, spread, (5, 4, 6), **wide))
     found.append(m.product(ir.MatMul, x, spread, (5, 4, 6), offset, **wide))
     found.append(m.product(ir.Depthwise, x, spread[:4], (5, 8), **wide))
+    return m.model(*found)
+
+
+#: Of rows whose exponents have ends on both sides; and of many bits.
+ROWS, LONG = BlockFormat(8, 8, -9, -5), BlockFormat(12, 8, -24, 5)
+
+
+def two_values():
+    """Products of two values: of constants, in groups, of blocks that begin elsewhere, in every type of sums."""
+    m = Maker(14)
+    x, rows, plain = m.quantise(m.input((5, 4, 8)), (4, 4)), m.input((6, 8)), m.input((5, 4, 3, 8))
+    matrix = m.quantise(rows, (8,), form=ROWS)
+    found = [matrix, m.product_of(x, matrix, (FORM, ROWS))]
+    m.layer = "constants"
+    found += [m.product_of(m.codes((3, 8)), matrix, (FORM, ROWS)), m.product_of(x, m.codes((6, 8)))]
+    m.layer = "groups"
+    uneven = m.quantise(plain, (3, 5))
+    first = m.add(ir.Slice, (5, 1, 3, 8), x=uneven, starts=(0, 1, 0, 0), steps=(1, 1, 1, 1))
+    one = m.add(ir.Reshape, (5, 3, 8), x=first)
+    found += [m.product_of(x, one), m.product_of(x, uneven), m.product_of(m.codes((5, 8)), one)]
+    m.layer = "halves beside blocks"
+    index = np.concatenate([[-1, -2, -1, -1, -1, -1, -1, -1], np.arange(40)]).reshape(6, 8)
+    beside = m.add(ir.Gather, (6, 8), xs=(matrix,), index=index, fill=np.array([0x3C00, 0x3800], np.uint16))
+    found.append(m.product_of(x, beside))
+    m.layer = "saturated"
+    found.append(m.product_of(x, matrix, (FORM, ROWS), width=34))
+    m.layer = "single"
+    still = [m.quantise(value, (4, 4), mode=ExponentMode.STATIC, exp=-5) for value in (x, rows)]
+    small = BlockFormat(8, 4, -5, -5)
+    found.append(m.product_of(*still, (small, small)))
+    m.layer = "wide"
+    long, short = m.quantise(m.input((5, 8)), (8,), form=LONG), m.quantise(rows, (8,))
+    more, fewer = m.quantise(rows, (8,), form=LONG), m.quantise(m.input((5, 8)), (8,))
+    found.append(m.product_of(long, short, (LONG, FORM), width=75, frac=48))
+    found.append(m.product_of(fewer, more, (FORM, LONG), width=75, frac=48))
     return m.model(*found)
 
 
@@ -325,6 +374,8 @@ def limits():
     m.layer = "infinite"
     found.append(m.add(ir.TableLookup, (2,), x=square, entries=entries, low=-4, high=3, scale=-20))
     found.append(m.quantise(square, (2,)))
+    m.layer = "greatest exponent"
+    found.append(m.quantise(x, (2,), form=BlockFormat(8, 2, -9, -4)))
     noise = np.array([0, 65535], np.uint16)
     for rounding in Rounding:
         m.layer = f"static {rounding.name}"
@@ -485,7 +536,8 @@ HOST_PARTITIONS = {
 #: By name: what makes a model.
 MODELS = {
     "data_movement": data_movement, "arithmetic": arithmetic, "quantised": quantised, "products": products,
-    "loops": loops, "alone": alone, "carried": carried, "groups": groups, "names": names, "zeros": zeros,
+    "two_values": two_values, "loops": loops, "alone": alone, "carried": carried, "groups": groups, "names": names,
+    "zeros": zeros,
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from concord.emulator import ReferenceMachine
 from concord.spec.memmap import RegionId
+from support.reference_runs import assert_machines_agree
 
 LOADED = (
     RegionId.PROGRAM,
@@ -25,7 +26,8 @@ def load(device, memories, regions=LOADED):
 def after(device, memories):
     """Memories as the device left them."""
     found = memories.copy()
-    for region in WRITTEN:
+    matrix = (RegionId.MATRIX,) if memories.config.writable_matrix else ()
+    for region in (*WRITTEN, *matrix):
         found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
     return found
 
@@ -38,3 +40,12 @@ def compare(device, memories):
     counters = device.counters()
     assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
     return run
+
+
+def check_machines(device, memories):
+    """Run a program on a device, the reference machine and the emulator: the same memories, flags and counters."""
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    compare(device, memories)
+    assert_machines_agree(memories)

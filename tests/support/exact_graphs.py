@@ -18,10 +18,9 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
-    IntegerConvolution,
-    IntegerMatMul,
 )
 from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from concord.image import Memories
 from concord.program import Address, Chain, Destination, Pad, Quant, Window
 from concord.program.builder import ProgramBuilder
+from concord.program.chains import MatrixWrite
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
@@ -26,7 +27,7 @@ _ACT = (Op.V_RELU, Op.V_TBL)
 _UNIT = ((Op.VV_MUL,), _ADD, _ACT)
 
 
-def random_program(config: NpuConfig, rng, size: int):
+def random_program(config: NpuConfig, rng, size: int, whole_tiles: bool = False):
     """Words of a program of about ``size`` chains, and the memories it starts from.
 
     Parameters
@@ -36,8 +37,10 @@ def random_program(config: NpuConfig, rng, size: int):
         Seeded by the caller.
     size : int
         Chains in the text; loops execute some of them several times.
+    whole_tiles : bool
+        Whether all products are dense, with matrices that begin where a tile does.
     """
-    words = _Generator(config, rng).program(size)
+    words = _Generator(config, rng, whole_tiles).program(size)
     memories = random_memories(config, rng)
     memories.program[: len(words)] = words
     return words, memories
@@ -116,12 +119,13 @@ def random_memories(config: NpuConfig, rng) -> Memories:
 class _Generator:
     """Keeps the state a program has set, and the range of every address register."""
 
-    def __init__(self, config: NpuConfig, rng):
-        self.config, self.rng = config, rng
+    def __init__(self, config: NpuConfig, rng, whole_tiles: bool = False):
+        self.config, self.rng, self.whole_tiles = config, rng, whole_tiles
         self.builder = ProgramBuilder()
         self.state = {
             op: dict(values) for op, values in INITIAL.items() if op is not Op.SET_SCALE or config.code_scaling
         }
+        self.latest = None  # first word and count of those that the latest ``m_wr`` writes
         self.registers = {0: (0, 0)}  # least and greatest value where it is used
 
     def program(self, size: int) -> list[int]:
@@ -216,7 +220,9 @@ class _Generator:
         mode = rng.choice([MvMode.DENSE, MvMode.DENSE, MvMode.DEPTHWISE]) if reduce is Op.MV_MUL else MvMode.DENSE
         mem = Mem.NARROW if reduce is Op.MV_MUL else rng.choice(list(Mem))
         sliding = False
-        if self.config.window_taps and reduce is Op.MV_MUL and rng.random() < 0.5:
+        if self.whole_tiles:
+            mode = MvMode.DENSE
+        if self.config.window_taps and not self.whole_tiles and reduce is Op.MV_MUL and rng.random() < 0.5:
             mode, sliding = MvMode.DEPTHWISE, True
             self._slide()
         elif rng.random() < 0.8:
@@ -252,7 +258,14 @@ class _Generator:
         if probe.sliding:
             self._sliding_targets(probe, source, targets)
             return
+        if self.config.writable_matrix and Mem.NARROW in targets and rng.random() < 0.6:
+            fields = self._rows(probe, matrix)
+            if fields is not None:
+                targets = [None if target is Mem.NARROW else target for target in targets]
         for target in targets:
+            if target is None:
+                builder.m_wr(**fields)
+                continue
             near = self.wide if target is Mem.WIDE else source if mem is Mem.NARROW else None
             often = 0.8 if probe.dense and self.config.engines > 1 else 0.4
             builder.v_wr(target, **self._operand(probe, target, near if rng.random() < often else None))
@@ -372,11 +385,53 @@ class _Generator:
                 return found | {"row": address.row, "inner": address.inner, "outer": address.outer}
         return None
 
+    def _rows(self, probe: Chain, product: dict[str, int]) -> dict[str, int] | None:
+        """Fields of an ``m_wr`` whose rows a product of the same chain does not read, or nothing."""
+        rng, config = self.rng, self.config
+        number = rng.choice(list(self.registers))
+        least, greatest = self.registers[number]
+        for _ in range(8):
+            row = rng.choice([0, 1, 1, -1, config.rows, config.rows + 1])
+            inner = rng.choice([1, -1, probe.rows * row, config.rows])
+            outer = rng.choice([1, -2, probe.inner * inner, config.rows])
+            steps = Address(0, row, inner, outer)
+            wide = replace(probe, into_matrix=MatrixWrite(0, replace(steps, base=1 << 20))).written_rows(config) - (
+                1 << 20
+            )
+            low, high = int(wide.min()) + least, int(wide.max()) + greatest
+            tiles = range(max(0, -(low // config.rows)), (config.matrix_rows - 1 - high) // config.rows + 1)
+            if not tiles:
+                continue
+            tile = rng.choice(tiles)
+            first = (tile * config.rows + low) // config.rows * config.steps
+            count = ((tile * config.rows + high) // config.rows + 1) * config.steps - first
+            if probe.reduce is Op.MV_MUL:
+                begins, ends = (product["matrix"] + end for end in self.registers[product["reg"]])
+                words = probe.matrix_words(config).size
+                wrapped = 1 << MATRIX_ADDR_BITS
+                begins, ends = begins % wrapped, ends % wrapped + words
+                if first < ends and begins < first + count:
+                    continue
+            self.latest = first, count
+            return {"reg": number, "matrix": tile * config.steps, "row": row, "inner": inner, "outer": outer}
+        return None
+
+    def _tile(self, word: int) -> int:
+        """A word, or the first one of its tile if matrices begin there."""
+        return word - word % self.config.steps if self.whole_tiles else word
+
     def _matrix(self, probe: Chain) -> dict[str, int] | None:
         if probe.reduce is not Op.MV_MUL:
             return {}
         if probe.window.taps * probe.cols > self.config.max_terms:
             return None
         words = probe.matrix_words(self.config).size
+        if self.latest is not None and self.rng.random() < 0.6:  # words that a chain before may just have written
+            first = self._tile(self.latest[0] + self.rng.randint(-words, self.latest[1]))
+            if 0 <= first <= self.config.matrix_depth - words:
+                return {"reg": 0, "matrix": first}
+        if self.whole_tiles:
+            spare = self.config.matrix_depth - words
+            return {"reg": 0, "matrix": self._tile(self.rng.randint(0, spare))} if spare >= 0 else None
         found = self._fit(0, words - 1, self.config.matrix_depth, MATRIX_ADDR_BITS)
         return None if found is None else {"reg": found["reg"], "matrix": found["addr"]}

@@ -48,6 +48,18 @@ SCALING = ENGINES_AND_WINDOWS.replace(name="tiny-scaling", act_mant=9, code_scal
 #: The same with accumulators that leave their bits often.
 SCALING_NARROW = SCALING.replace(name="tiny-scaling-narrow", acc_width=26, mfu_lanes=1)
 
+#: With a matrix memory that programs write.
+WRITABLE = TINY.replace(name="tiny-writable", writable_matrix=True, narrow_depth=128, wide_depth=128, program_depth=256)
+
+#: The same with several tile engines, and a format of weights that vectors leave at both ends.
+WRITABLE_ENGINES = TINY.replace(
+    name="tiny-writable-engines", writable_matrix=True, native=8, lanes=2, mfu_lanes=2, engines=2, wgt_exp_min=-9,
+    wgt_exp_max=-5, acc_width=44, matrix_depth=128, narrow_depth=128,
+)  # fmt: skip
+
+#: The same in rows that share their multipliers.
+WRITABLE_PAIRS = NINE_TAPS.replace(name="tiny-writable-pairs", writable_matrix=True, mfu_lanes=4, narrow_depth=128)
+
 #: With a register that sums of some terms leave, in several tile engines.
 SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
 

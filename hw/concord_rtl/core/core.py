@@ -111,6 +111,8 @@ class NpuCore(Component):
 
     def _other_memories(self, m, host, registers, flags, units):
         sequencer, pipe, program, matrix = units.sequencer, units.pipe, units.program, units.matrix
+        if self.config.writable_matrix:
+            wiring.connect(m, pipe.row, matrix.row)
         for region in CORE_REGIONS:
             if region not in (RegionId.NARROW, RegionId.WIDE):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]

@@ -14,6 +14,7 @@ from amaranth.lib import wiring
 from rich.console import Console
 from rich.table import Table
 
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.multipliers import paired
@@ -21,7 +22,10 @@ from concord.spec.timing import result_places
 from concord_boards import Board
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.families import Family
+from concord_rtl.families.family import Target
 from concord_rtl.flow.bitstream import PREPARE
+from concord_rtl.flow.plan import Plan
+from concord_rtl.flow.report import MHZ
 from concord_rtl.flow.tools import Job, run_jobs
 from concord_rtl.flow.unit import clock_of_unit
 from concord_rtl.mvm.results import ResultQueue
@@ -56,6 +60,15 @@ def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
         name: sum(int(count) for kind, count in counts.items() if fnmatchcase(kind, pattern))
         for name, pattern in family.cells.items()
     }
+
+
+def synthesized(config: NpuConfig, board_name: str, build: Path, console: Console) -> Plan:
+    """The whole design of a configuration on a board, after synthesis; its cells are in ``synthesis.json``."""
+    plan = Plan(board_name, None, None, build / "area", console, config=config)
+    plan.choose(BOARD_SPECS[board_name].clock_hz / MHZ, None)
+    console.print(f"{board_name}, {config.name} -> {plan.flow.folder}")
+    plan.synthesize()
+    return plan
 
 
 def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
@@ -93,10 +106,16 @@ def engine_cells(config: NpuConfig, family: Family, folder: Path, console: Conso
     return total
 
 
-def unit_cells(unit: Elaboratable, name: str, family: Family, folder: Path, console: Console) -> dict[str, int]:
-    """Cells of one unit."""
+def unit_cells(
+    unit: Elaboratable, name: str, family: Family, folder: Path, console: Console, *, target: Target | None = None
+) -> dict[str, int]:
+    """Cells of one unit.
+
+    With the ``target`` of a family they are those that a design has. Without, multipliers are inferred, and their
+    registers are flip-flops.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.il").write_text(rtlil.convert(unit, name=name, emit_src=False))
+    (folder / f"{name}.il").write_text(rtlil.convert(unit, platform=target, name=name, emit_src=False))
     stat, log = folder / f"{name}.stat.json", folder / f"{name}.log"
     script = f"read_rtlil {name}.il; {PREPARE}; {family.synthesis} -top {name}; tee -q -o {stat.name} stat -json"
     run_jobs(console, [Job(f"synthesis of {name}", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])

@@ -68,8 +68,11 @@ def source_key() -> str:
     return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
 
 
-def _config(board: Any, preset_name: str | None, image: Path | None, config_file: Path | None) -> NpuConfig:
-    """The configuration to build: that of a file, a preset by name, that of the image, or the preset of the board."""
+def configuration(board: Any, preset_name: str | None, image: Path | None, config_file: Path | None) -> NpuConfig:
+    """The configuration to build: that of a file, a preset by name, that of the image, or the preset of the board.
+
+    ``click.ClickException`` if there is a file and a name, or a file cannot be used.
+    """
     if config_file is not None:
         if preset_name is not None:
             raise click.ClickException("--preset and --config must not be given together")
@@ -142,7 +145,7 @@ class Plan:
         link_name: str | None = None,
     ):
         self.board = concord_boards.board_named(board_name)
-        self.config = config or _config(self.board, preset_name, image, config_file)
+        self.config = config or configuration(self.board, preset_name, image, config_file)
         spec = BOARD_SPECS[self.board.name]
         try:
             self.link = spec.link(link_name)

@@ -11,13 +11,13 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
+from concord.spec.config import NpuConfig, clog2
 from concord.spec.multipliers import paired
 from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
-from concord_rtl.memories.row_access import RowAccess
+from concord_rtl.memories.row_access import RowAccess, RowPort
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.component import Component, Input
 from concord_rtl.parts.stages import delay, register
@@ -31,8 +31,11 @@ class MatrixMemory(Component):
     address, which must stay if a row has several ``parts``. A read of the host directly after a write gives the new
     row.
 
-    On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go; they cannot be
-    initialised.
+    With ``writable_matrix`` the pipe writes rows of tiles while the tile engines read. A read that comes
+    ``ROW_LATENCY`` cycles after the last mantissas of a row gives the new row.
+
+    On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe
+    writes; they cannot be initialised.
 
     Parameters
     ----------
@@ -53,6 +56,11 @@ class MatrixMemory(Component):
         "memory.",
     )
     host = Input(lambda self: RowAccess(self.config, waits=True), "Port of the host.")
+    row = Input(
+        lambda self: RowPort(self.config),
+        "Rows from the pipe, none while the host has the memory. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
+    )
 
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
     LATENCY = 2 + VectorMemory.LATENCY
@@ -71,7 +79,15 @@ class MatrixMemory(Component):
     @property
     def parts(self) -> int:
         """Parts in which a row goes to and from the host: wide rows would take a tenth of all wires of a device."""
-        return self.PARTS if paired(self.config) else 1
+        if not paired(self.config):
+            return 1
+        config = self.config  # rows of the pipe must keep up: a part has the mantissas of one cycle at least
+        return min(self.PARTS, config.lanes // config.mfu_lanes) if config.writable_matrix else self.PARTS
+
+    @property
+    def ROW_LATENCY(self) -> int:
+        """Cycles from the last mantissas of a row of the pipe to the address of a read that gives the new row."""
+        return 3 if paired(self.config) else 1
 
     @property
     def HOST_LATENCY(self) -> int:
@@ -88,7 +104,8 @@ class MatrixMemory(Component):
         return levels
 
     def elaborate(self, platform: Any) -> Module:
-        spare = primitives_of(platform).single_port_rams if self.config.matrix_depth <= Spram.DEPTH else 0
+        single = self.config.matrix_depth <= Spram.DEPTH and not self.config.writable_matrix
+        spare = primitives_of(platform).single_port_rams if single else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
@@ -98,26 +115,55 @@ class MatrixMemory(Component):
             self._rows(m, spare)
         return m
 
-    def _groups(self) -> Iterator[tuple[range, Value, Value]]:
+    def _groups(self, row: Value, w_en: Value) -> Iterator[tuple[range, Value, Value]]:
         """Rows that share a register on the way to them, and which of them are read and written."""
         for first in range(0, self.config.rows, self.GROUP):
             rows = range(first, min(first + self.GROUP, self.config.rows))
-            chosen = Cat(self.host.row == row for row in rows)
+            chosen = Cat(row == number for number in rows)
             to_read = chosen | (~self.host.sel).replicate(len(rows))
-            to_write = chosen & (self.host.sel & self.host.en).replicate(len(rows))
+            to_write = chosen & w_en.replicate(len(rows))
             yield rows, to_read, to_write
+
+    def _places(self, m, late: int) -> tuple[Value, Value, Value]:
+        """Addresses on their way to the rows, the row that host or pipe name, and whether it is written.
+
+        Rows of the pipe are written ``late`` cycles after they have come, at an address of their own.
+        """
+        host, port = self.host, self.row_port
+        addr = Mux(host.sel, host.addr, self.read.addr)
+        if port is None:
+            return addr, host.row, host.sel & host.en
+        word, rows = clog2(self.config.lanes // self.config.mfu_lanes), clog2(self.config.rows)
+        ends = Cat(port.valid, port.beat[:word]).all()
+        place = Cat(port.row, port.beat[word:])
+        ends, place = delay(m, ends, late, "ends", reset_less=False), delay(m, place, late, "place")
+        row, tile, slice_ = place[:rows], place[rows : len(port.row)], place[len(port.row) :]
+        w_addr = Mux(host.sel, host.addr, Cat(slice_, tile))
+        return Cat(addr, w_addr), Mux(host.sel, host.row, row), Mux(host.sel, host.en, ends)
+
+    @property
+    def row_port(self) -> Any:
+        """Port of the pipe, if it writes."""
+        return self.row if self.config.writable_matrix else None
 
     def _rows(self, m, spare):
         """Rows by themselves: whole words to and from the host."""
         words: list[Value] = []
         m.d.comb += self.host.ready.eq(1)
-        common = Cat(Mux(self.host.sel, self.host.addr, self.read.addr), self.host.w_data)
-        for rows, to_read, to_write in self._groups():
+        addrs, number, write = self._places(m, 0)
+        word = self.host.w_data
+        if self.row_port is not None:
+            word = Mux(self.host.sel, word, Cat(self.row_port.mant, self.row_port.exp))
+        common = Cat(addrs, word)
+        for rows, to_read, to_write in self._groups(number, write):
             group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
             enables = group[len(common) :]
             for k, row in enumerate(rows):
                 own = group[: len(common)], enables[k], enables[len(rows) + k]
-                spare -= self._row(m, row, self._kept(m, f"request{row}", Cat(own)), spare)
+                request = self._kept(m, f"request{row}", Cat(own))
+                r_en, w_en = request[len(common) :]
+                access = request[: len(addrs)], request[len(addrs) : len(common)], r_en, w_en
+                spare -= self._row(m, row, *access, spare)
                 words.append(self.read.data[row].as_value())
         m.d.comb += self.host.data.eq(self._merged(m, words))
 
@@ -125,22 +171,25 @@ class MatrixMemory(Component):
         """Rows that share their multipliers and are side by side: words in parts to and from the host.
 
         The parts go round all the time. Those to the rows are put together beside each pair, those from the row that
-        is read in front of the host.
+        is read in front of the host. Parts from the pipe go as they come, and before those of the host.
         """
-        parts, width, bits = self.parts, self.config.matrix_row.width, len(self.read.addr)
-        size = -(-width // parts)
+        parts, size = self.parts, -(-self.config.matrix_row.width // self.parts)
         turn, part, piece = Signal(range(parts)), Signal(range(parts)), Signal(size, reset_less=True)
-        pieces = Array(_parts(self.host.w_data, parts, size))
+        pieces = Array(self._pieces(self.host.w_data))
         m.d.sync += [turn.eq(turn + 1), part.eq(turn), piece.eq(pieces[turn])]
-        common = Cat(Mux(self.host.sel, self.host.addr, self.read.addr), part, piece)
+        if self.row_port is not None:
+            self._from_pipe(m, part, piece)
+        addrs, number, write = self._places(m, 2)
+        common = Cat(addrs, part, piece)
         words: list[Value] = []
-        for rows, to_read, to_write in self._groups():
+        for rows, to_read, to_write in self._groups(number, write):
             group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
             enables = group[len(common) :]
             for k, row in list(enumerate(rows))[::2]:
                 own = enables[k : k + 2], enables[len(rows) + k :][:2]
                 request = self._kept(m, f"request{row}", Cat(group[: len(common)], *own))
-                here, arrived = request[bits : bits + len(part)], request[bits + len(part) : len(common)]
+                here = request[len(addrs) : len(addrs) + len(part)]
+                arrived = request[len(addrs) + len(part) : len(common)]
                 w_data = Signal(parts * size, name=f"w_data{row}", reset_less=True)
                 with m.Switch(here):
                     for n in range(parts):
@@ -148,8 +197,8 @@ class MatrixMemory(Component):
                             m.d.sync += w_data[n * size :][:size].eq(arrived)
                 r_en, w_en = request[len(common) :][:2], request[len(common) + 2 :]
                 for n in range(2):
-                    access = Cat(request[:bits], w_data[:width], Const(1, 1), w_en[n])
-                    spare -= self._row(m, row + n, access, spare)
+                    access = request[: len(addrs)], self._word(w_data), Const(1, 1), w_en[n]
+                    spare -= self._row(m, row + n, *access, spare)
                 words.append(self._read_pair(m, row, r_en, here, size))
         self._put_together(m, self._merged(m, words), part, size)
         count = Signal(range(parts + 2))  # cycles in which parts have left
@@ -158,6 +207,46 @@ class MatrixMemory(Component):
             m.d.sync += count.eq(0)
         with m.Elif(count != parts):
             m.d.sync += count.eq(count + 1)
+
+    def _from_pipe(self, m, part, piece):
+        """Parts of rows as they come: the mantissas of a part are the latest ones when the last of them is there."""
+        port, config = self.row_port, self.config
+        mantissas, bits = self._shares()
+        each = clog2(config.lanes // self.parts // config.mfu_lanes)
+        number = port.beat[each:][: len(part)]
+        with m.If(port.valid):
+            m.d.sync += [
+                part.eq(number),
+                piece.eq(Cat(port.mant.as_value()[-mantissas:], self._padded(port.exp).word_select(number, bits))),
+            ]
+
+    def _shares(self) -> tuple[int, int]:
+        """Bits of a part that are mantissas, and bits of the exponent, where the pipe writes."""
+        return (
+            self.config.lanes // self.parts * self.config.wgt_mant,
+            -(-self.config.wgt_exp_width // self.parts),
+        )
+
+    def _padded(self, exp):
+        """The exponent with as many bits as all parts have for it."""
+        return Cat(exp, Const(0, self.parts * self._shares()[1] - len(exp)))
+
+    def _pieces(self, word) -> list[Value]:
+        """What the rows get of a word in each part: mantissas as they come from the pipe, where it writes."""
+        if self.row_port is None:
+            return _parts(word, self.parts, -(-len(word) // self.parts))
+        mantissas, bits = self._shares()
+        exp = self._padded(word[-self.config.wgt_exp_width :])
+        return [Cat(word.word_select(k, mantissas), exp.word_select(k, bits)) for k in range(self.parts)]
+
+    def _word(self, pieces) -> Value:
+        """The word of all of these."""
+        if self.row_port is None:
+            return pieces[: self.config.matrix_row.width]
+        mantissas, size = self._shares()[0], len(pieces) // self.parts
+        every = [pieces.word_select(k, size) for k in range(self.parts)]
+        exp = Cat(piece[mantissas:] for piece in every)[: self.config.wgt_exp_width]
+        return Cat(*(piece[:mantissas] for piece in every), exp)
 
     def _read_pair(self, m, row, r_en, here, size) -> Value:
         """A part of the row of a pair that the host reads; zero if it reads another one."""
@@ -195,11 +284,13 @@ class MatrixMemory(Component):
             m.d.sync += [word.eq(reduce(or_, group)) for word, group in zip(words, groups, strict=True)]
         return words[0]
 
-    def _row(self, m, row, request, spare) -> int:
-        """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
+    def _row(self, m, row, addrs, w_data, r_en, w_en, spare) -> int:
+        """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took.
+
+        ``addrs`` is that of a read, followed by that of a write where it has its own.
+        """
         width, bits = self.config.matrix_row.width, len(self.read.addr)
-        addr, w_data = request[:bits], request[bits : bits + width]
-        r_en, w_en = request[bits + width :]
+        addr, w_addr = addrs[:bits], addrs[-bits:]
         blocks = min(spare, width // Spram.WIDTH)
         out = []
         for k in range(blocks):
@@ -212,7 +303,7 @@ class MatrixMemory(Component):
             m.submodules[f"row{row}"] = rows = VectorMemory(rest, self.config.matrix_depth, init)
             m.d.comb += [
                 rows.read.addr.eq(addr),
-                rows.write.addr.eq(addr),
+                rows.write.addr.eq(w_addr),
                 rows.read.en.eq(r_en),
                 rows.write.en.eq(w_en),
                 rows.write.data.eq(w_data[blocks * Spram.WIDTH :]),

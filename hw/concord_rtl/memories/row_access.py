@@ -1,6 +1,9 @@
-"""Access of the host to the rows of a matrix memory."""
+"""Access of host and pipe to the rows of a matrix memory."""
 
 from __future__ import annotations
+
+from amaranth import signed
+from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
 from concord_rtl.parts.component import Input, Interface, Output
@@ -29,4 +32,26 @@ class RowAccess(Interface):
     def __init__(self, config: NpuConfig, *, waits: bool) -> None:
         self.config = config
         self.waits = waits
+        super().__init__()
+
+
+class RowPort(Interface):
+    """Rows of tiles for the matrix memory, seen from where they come from: P mantissas at a time.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    """
+
+    valid = Output(1, "More mantissas of a row are there. Those of one row come in successive cycles.")
+    beat = Output(lambda self: range(self.config.beats), "Which ones.")
+    row = Output(lambda self: self.config.matrix_row_bits, "Number of the row, counted from the first tile.")
+    mant = Output(
+        lambda self: data.ArrayLayout(signed(self.config.wgt_mant), self.config.lanes),
+        "The latest mantissas: those of the last L/P cycles.",
+    )
+    exp = Output(lambda self: self.config.wgt_exp_width, "Exponent of the row minus ``wgt_exp_min``.")
+
+    def __init__(self, config: NpuConfig) -> None:
+        self.config = config
         super().__init__()

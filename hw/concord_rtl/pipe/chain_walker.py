@@ -14,6 +14,7 @@ from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import (
     Reduction,
+    block_addr_bits,
     chain_layout,
     count_shape,
     fetch_layout,
@@ -25,6 +26,7 @@ from concord_rtl.pipe.layouts import (
     vector_addr_bits,
 )
 from concord_rtl.pipe.loop_address import LoopAddress
+from concord_rtl.pipe.row_gate import RowGate
 
 
 class _State(NamedTuple):
@@ -51,6 +53,9 @@ class ChainWalker(NpuUnit):
     Columns of a window on the left of the image hold nothing. The first window of an inner loop of a sliding product
     leaves them out, as far as one column is left: its address moves past them, a cycle each, before it is issued.
 
+    With ``writable_matrix`` a chain with a product begins when all rows of the matrix memory that chains before it
+    write are there, unless all of its words lie behind every tile that has been written to in this run.
+
     Parameters
     ----------
     config : NpuConfig
@@ -74,6 +79,12 @@ class ChainWalker(NpuUnit):
     push_narrow = Output(1, "Enter a write of the narrow memory.")
     wide_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the wide memory.")
     narrow_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the narrow memory.")
+    start = Input(1, "Start of a run. Only with ``writable_matrix``.", when=lambda self: self.config.writable_matrix)
+    row_written = Input(
+        1,
+        "A row of the matrix memory has been written. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
+    )
     issued = Output(1, "A vector is issued in this cycle.")
     with_job = Output(1, "It starts a job.")
     active = Output(1, "A chain is being walked.")
@@ -84,9 +95,23 @@ class ChainWalker(NpuUnit):
         addresses = self._addresses(m, chain)
         load, step, skip = Signal(), Signal(), Signal()
         group = Signal(range(self.config.engines))
+        ready = self.active & self.enable
+        if self.config.writable_matrix:
+            m.submodules.row_gate = rows = RowGate(self.config)
+            p = self.chains.p
+            m.d.comb += [
+                rows.start.eq(self.start),
+                rows.issued.eq(step & chain.to_matrix),
+                rows.row.eq(addresses["narrow"].addr),
+                rows.written.eq(self.row_written),
+                rows.load.eq(load),
+                rows.product.eq(p.reduction == Reduction.PRODUCT),
+                rows.matrix.eq(p.matrix),
+            ]
+            ready = ready & ~rows.waits
         m.d.comb += [
             self.with_job.eq((group == 0) | (chain.reduction != Reduction.PRODUCT) | chain.depthwise),
-            step.eq(self.active & self.enable & ~skip),
+            step.eq(ready & ~skip),
             self.issued.eq(step),
         ]
         state = self._loops(m, chain, addresses, group, load, step, skip)
@@ -104,8 +129,9 @@ class ChainWalker(NpuUnit):
 
     def _addresses(self, m, chain):
         """Addresses of the current vector, by what they are of."""
-        addresses, bits = {}, vector_addr_bits(self.config)
+        addresses = {}
         for name in ADDRESSED:
+            bits = block_addr_bits(self.config) if name == "narrow" else vector_addr_bits(self.config)
             shifted = name == "source" and self.config.window_taps > 0
             m.submodules[f"{name}_addr"] = addresses[name] = address = LoopAddress(bits, with_shift=shifted)
             m.d.comb += address.start.eq(self.chains.p[name].addr)
@@ -180,6 +206,9 @@ class ChainWalker(NpuUnit):
         vectors = Signal(clog2(engines))
         if engines > 1:
             m.d.comb += vectors.eq(Mux(state.rows_left < engines, state.rows_left - 1, engines - 1))
+        narrow = chain.to_narrow
+        if self.config.writable_matrix:
+            narrow = narrow & ~chain.to_matrix
         job, fetch, retire = self.job, self.fetch, self.retire
         m.d.comb += [
             job.wide_source.eq(chain.wide_source),
@@ -218,8 +247,9 @@ class ChainWalker(NpuUnit):
             retire.wide.eq(addr["wide"]),
             retire.to_narrow.eq(chain.to_narrow),
             retire.narrow.eq(addr["narrow"]),
+            *([retire.to_matrix.eq(chain.to_matrix)] if self.config.writable_matrix else []),
             self.push_wide.eq(self.issued & chain.to_wide),
-            self.push_narrow.eq(self.issued & chain.to_narrow),
+            self.push_narrow.eq(self.issued & narrow),
             self.wide_addr.eq(addr["wide"]),
             self.narrow_addr.eq(addr["narrow"]),
         ]

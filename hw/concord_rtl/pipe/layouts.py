@@ -29,6 +29,11 @@ def matrix_addr_bits(config: NpuConfig) -> int:
     return clog2(config.matrix_depth)
 
 
+def block_addr_bits(config: NpuConfig) -> int:
+    """Bits of where a block goes: a narrow address, or with ``writable_matrix`` the number of a row, too."""
+    return max(vector_addr_bits(config), config.matrix_row_bits if config.writable_matrix else 0)
+
+
 def program_addr_bits(config: NpuConfig) -> int:
     """Bits of an instruction address."""
     return clog2(config.program_depth)
@@ -44,9 +49,13 @@ def scale_layout(config: NpuConfig) -> dict[str, int]:
     return {"scale": 1, "shift": SCALE_SHIFT_BITS} if config.code_scaling else {}
 
 
-def address_layout(config: NpuConfig) -> data.StructLayout:
-    """Start address of a vector operand and its steps per loop level."""
-    bits = vector_addr_bits(config)
+def _into_matrix(config: NpuConfig) -> dict[str, int]:
+    """Whether blocks go to the matrix memory instead of the narrow one: only with ``writable_matrix``."""
+    return {"to_matrix": 1} if config.writable_matrix else {}
+
+
+def address_layout(bits: int) -> data.StructLayout:
+    """Start address and steps per loop level, all of so many bits."""
     return data.StructLayout({"addr": bits, "row": bits, "inner": bits, "outer": bits})
 
 
@@ -77,7 +86,7 @@ def position_shape() -> Shape:
 
 def chain_layout(config: NpuConfig) -> data.StructLayout:
     """Descriptor of a chain, ready to run: all addresses resolved."""
-    address = address_layout(config)
+    address = address_layout(vector_addr_bits(config))
     return data.StructLayout(
         {
             "pc": program_addr_bits(config),
@@ -94,7 +103,8 @@ def chain_layout(config: NpuConfig) -> data.StructLayout:
             "to_wide": 1,
             "wide": address,
             "to_narrow": 1,
-            "narrow": address,
+            **_into_matrix(config),
+            "narrow": address_layout(block_addr_bits(config)),
             "quant": QUANT_CTRL,
             **_fields(isa.Op.SET_SHAPE, "rows"),
             **_fields(isa.Op.SET_ITERS, "inner", "outer"),
@@ -153,7 +163,8 @@ def retire_layout(config: NpuConfig) -> data.StructLayout:
             "to_wide": 1,
             "wide": bits,
             "to_narrow": 1,
-            "narrow": bits,
+            **_into_matrix(config),
+            "narrow": block_addr_bits(config),
             "quant": QUANT_CTRL,
         }
     )

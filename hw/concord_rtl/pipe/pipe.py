@@ -12,6 +12,7 @@ from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.memories.row_access import RowPort
 from concord_rtl.mvm.mvm import Mvm
 from concord_rtl.mvm.window import WindowUnit
 from concord_rtl.parts.component import Input, Output
@@ -54,6 +55,11 @@ class ChainPipe(PipePorts):
     matrix_data = Input(
         lambda self: data.ArrayLayout(weights(self.config).word, self.config.rows),
         "Its word, from registered outputs.",
+    )
+    row = Output(
+        lambda self: RowPort(self.config),
+        "Rows of the matrix memory. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
     )
     reset_noise = Input(1, "Start of a run.")
 
@@ -180,6 +186,8 @@ class ChainPipe(PipePorts):
             operands.head.eq(wide_tracker.head),
             operands.pop.eq(writeback.wide_done[2]),
         ]
+        if self.config.writable_matrix:
+            m.d.comb += [walker.start.eq(self.reset_noise), walker.row_written.eq(writeback.row_done)]
 
     def _memories(self, m, source, operands, writeback):
         """Read ports: sources first, then operands. Write ports: the writeback alone."""
@@ -199,6 +207,8 @@ class ChainPipe(PipePorts):
         ]
         wiring.connect(m, writeback.narrow, wiring.flipped(self.narrow.write))
         wiring.connect(m, writeback.wide, wiring.flipped(self.wide.write))
+        if self.config.writable_matrix:
+            wiring.connect(m, writeback.row, wiring.flipped(self.row))
 
     def _datapath(self, m, mvm, launcher, operands, writeback):
         """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along.

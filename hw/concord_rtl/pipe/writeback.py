@@ -11,6 +11,7 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord_rtl.arith.block_float import activations
 from concord_rtl.cells.kept_register import KeptRegister
+from concord_rtl.memories.row_access import RowPort
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.memory_ports import WritePort
 from concord_rtl.parts.shapes import shape_of, stream_of
@@ -25,7 +26,8 @@ class Writeback(NpuUnit):
 
     The wide write takes place one cycle after the last beat, the narrow write one after the quantiser is done; both
     retire the entry of their hazard tracker in the cycle of the write. A vector counts as retired, with all its
-    flags, at the time of the narrow write, whether it has one or not.
+    flags, at the time of the narrow write, whether it has one or not. A row of the matrix memory leaves as its
+    mantissas come out of the quantiser; the last ones leave at that time, too.
 
     Parameters
     ----------
@@ -50,6 +52,16 @@ class Writeback(NpuUnit):
     narrow = Output(
         lambda self: WritePort(vector_addr_bits(self.config), activations(self.config).word),
         "Write to the narrow memory.",
+    )
+    row = Output(
+        lambda self: RowPort(self.config),
+        "Rows of the matrix memory. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
+    )
+    row_done = Output(
+        1,
+        "A vector that is retired is a row of the matrix memory. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
     )
     wide_done = Output(
         lambda self: self.TAKERS,
@@ -106,7 +118,13 @@ class Writeback(NpuUnit):
         """Conversion, and the retirement that follows it."""
         token = self.tokens.p
         waiting = data.StructLayout(
-            {"pc": program_addr_bits(self.config), "narrow": token.narrow.shape(), "write": 1, "flags": len(Flag)}
+            {
+                "pc": program_addr_bits(self.config),
+                "narrow": token.narrow.shape(),
+                "write": 1,
+                **({"matrix": 1} if self.config.writable_matrix else {}),
+                "flags": len(Flag),
+            }
         )
         m.submodules.quantizer = quantizer = Quantizer(self.config)
         depth = quantizer.LATENCY // self.config.beats + 2
@@ -129,7 +147,13 @@ class Writeback(NpuUnit):
             head.eq(queue.r_data),
         ]
         done = delay(m, last, quantizer.LATENCY, "done", reset_less=False)
-        self._write(m, "narrow", done & head.write, head.narrow)
+        write = done & head.write
+        if self.config.writable_matrix:
+            m.d.comb += [quantizer.to_matrix.eq(token.to_matrix), pushed.matrix.eq(token.to_matrix)]
+            self._row(m, delay(m, last, quantizer.LATENCY - self.config.beats + 1, "begin", reset_less=False), head)
+            m.d.sync += self.row_done.eq(done & head.matrix)
+            write = write & ~head.matrix
+        self._write(m, "narrow", write, head.narrow)
         converted = Signal(len(Flag))
         m.d.comb += [
             converted[Flag.NONFINITE].eq(quantizer.nonfinite),
@@ -141,4 +165,20 @@ class Writeback(NpuUnit):
             self.narrow.data.eq(quantizer.word),
             self.retired.pc.eq(head.pc),
             self.retired.flags.eq(head.flags | Mux(head.write, converted, 0)),
+        ]
+
+    def _row(self, m, begins, head):
+        """A row of the matrix memory leaves with its vector; ``begins`` when its first mantissas come."""
+        row = self.row
+        beat = Signal.like(row.beat, name="row_beat")
+        there = begins | (beat != 0)
+        m.d.sync += [
+            beat.eq(beat + there),
+            row.valid.eq(there & head.matrix),
+            row.beat.eq(beat),
+            row.row.eq(head.narrow),
+        ]
+        m.d.comb += [
+            row.mant.eq(self.narrow.data.mant.as_value()[-row.mant.as_value().shape().width :]),
+            row.exp.eq(self.narrow.data.exp - self.config.wgt_exp_min),
         ]

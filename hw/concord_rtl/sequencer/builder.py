@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec import isa
+from concord.spec.config import clog2
 from concord.spec.isa import Op, PipelineStage
 from concord.spec.operations import SCALING_OPS
 from concord_rtl.parts.component import Input, NpuUnit, Output
@@ -84,7 +85,10 @@ class ChainBuilder(NpuUnit):
         word = self.word
         open_, stage = Signal(), Signal.like(word.stage)
         last = self._view(Op.V_WR)["last"]
-        taken = Mux(self._view(Op.V_WR)["mem"], chain.to_wide, chain.to_narrow)
+        wide = self._view(Op.V_WR)["mem"]
+        if self.config.writable_matrix:
+            wide = wide & (opcode == Op.V_WR)
+        taken = Mux(wide, chain.to_wide, chain.to_narrow)
         follows = open_ & ((word.stage > stage) | (word.write & (stage == PipelineStage.WRITE) & ~taken))
         if self.config.code_scaling:
             behind_product = Signal()  # the word before was the product of this chain
@@ -151,6 +155,7 @@ class ChainBuilder(NpuUnit):
                     *([chain.scale.eq(0)] if self.config.code_scaling else []),
                     chain.to_wide.eq(0),
                     chain.to_narrow.eq(0),
+                    *([chain.to_matrix.eq(0)] if self.config.writable_matrix else []),
                     *(Value.cast(unit).eq(0) for unit in units),
                 ]
                 self._address(m, "source", Op.V_RD, register)
@@ -178,6 +183,9 @@ class ChainBuilder(NpuUnit):
                 self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=self._view(Op.V_TBL)["table"])
             with m.Case(Op.V_WR):
                 self._destination(m, chain, register)
+            if self.config.writable_matrix:
+                with m.Case(Op.M_WR):
+                    self._rows(m, chain, register)
 
     def _unit(self, m, chain, op, **values):
         """Set controls of the unit that the word names."""
@@ -202,3 +210,14 @@ class ChainBuilder(NpuUnit):
             with m.If(self._view(Op.V_WR)["mem"] == mem):
                 m.d.sync += chain[f"to_{name}"].eq(1)
                 self._address(m, name, Op.V_WR, register)
+
+    def _rows(self, m, chain, register):
+        """Rows of tiles: they take the place of a narrow destination, and their numbers that of its addresses."""
+        fields, target = self._view(Op.M_WR), chain.narrow
+        first = Cat(Const(0, clog2(self.config.rows)), fields["matrix"][clog2(self.config.steps) :])
+        m.d.sync += [
+            chain.to_narrow.eq(1),
+            chain.to_matrix.eq(1),
+            target.addr.eq(first + register.as_signed()),
+            *(target[name].eq(fields[name]) for name in ("row", "inner", "outer")),
+        ]

@@ -8,10 +8,10 @@ from amaranth import *
 from amaranth.lib import data
 
 from concord.spec import isa, timing
-from concord.spec.config import NpuConfig
+from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import SCALING_OPS
+from concord.spec.operations import MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
@@ -24,7 +24,7 @@ GROUPS = {
     "loop": (Op.LOOP,),
     "end": (Op.END_LOOP,),
     "read": (Op.V_RD,),
-    "write": (Op.V_WR,),
+    "write": WRITE_OPS,
     "product": (Op.MV_MUL,),
 }
 
@@ -87,7 +87,7 @@ class Decoder(Component):
         m.d.comb += [
             o.pc.eq(pc),
             o.word.eq(word),
-            *(o[name].eq(Cat(opcode == op for op in ops).any()) for name, ops in GROUPS.items()),
+            *(o[name].eq(Cat(opcode == op for op in ops if self._has(op)).any()) for name, ops in GROUPS.items()),
         ]
         with m.If(beyond):
             m.d.comb += o.trap.eq(Trap.PC_RANGE)
@@ -106,7 +106,14 @@ class Decoder(Component):
     @property
     def _forms(self) -> list[isa.Instruction]:
         """The instructions of the configuration."""
-        return [form for form in isa.INSTRUCTIONS if self.config.code_scaling or form.op not in SCALING_OPS]
+        return [form for form in isa.INSTRUCTIONS if self._has(form.op)]
+
+    def _has(self, op: Op) -> bool:
+        """Whether the configuration has an operation."""
+        missing = (() if self.config.code_scaling else SCALING_OPS) + (
+            () if self.config.writable_matrix else MATRIX_WRITE_OPS
+        )
+        return op not in missing
 
     def _all_faults(self, m):
         """For each form bits that say: the word has it; with reserved bits set; with fields out of range; with
@@ -115,7 +122,7 @@ class Decoder(Component):
         for form in self._forms:
             here = self.word[: isa.OPCODE_BITS] == form.op
             reserved, bad = self._faults(form)
-            early = view(form.op, self.word)["last"] if form.is_chain and form.op != Op.V_WR else Const(0, 1)
+            early = view(form.op, self.word)["last"] if form.is_chain and form.op not in WRITE_OPS else Const(0, 1)
             faults = {"known": Const(1, 1), "reserved": reserved, "bad": bad, "early": early}
             yield [self._staged(m, here & fault, f"{form.op.name}_{name}") for name, fault in faults.items()]
 
@@ -140,6 +147,8 @@ class Decoder(Component):
         least, most = self._limits(form)
         bad = [self._less(fields[name], low) for name, low in least.items()]
         bad += [self._more(fields[name], high) for name, high in most.items() if high < form.fields[name].high]
+        if form.op == Op.M_WR:
+            bad.append(fields["matrix"][: clog2(self.config.steps)].any())
         if form.op == Op.MV_MUL and not self.config.window_taps:
             return self.word[fields.shape()["sliding"].offset :].any(), Cat(bad).any()
         reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)

@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, ExponentMode
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
+from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.stages import delay, max_tree, register
@@ -36,11 +37,18 @@ class Quantizer(Component):
     valid = Input(1, "A beat is there.")
     first = Input(1, "It is the first of its vector.")
     ctrl = Input(QUANT_CTRL, "Exponent mode, static exponent and rounding; held during all beats of a vector.")
+    to_matrix = Input(
+        1,
+        "The exponent is limited to those of weights; held likewise. Only with ``writable_matrix``.",
+        when=lambda self: self.config.writable_matrix,
+    )
     reset_noise = Input(1, "Return the noise to the start of a run.")
     word = Output(lambda self: activations(self.config).word, "The block, valid in the cycle of ``done`` only.")
     done = Output(1, "Strobe.")
     nonfinite = Output(1, "An element of the vector was not finite, valid with ``done``.")
-    saturated = Output(1, "A mantissa was limited with a static exponent, valid with ``done``.")
+    saturated = Output(
+        1, "A mantissa was limited with a static exponent, or with one that was limited, valid with ``done``."
+    )
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -64,7 +72,9 @@ class Quantizer(Component):
 
         last = delay(m, first, config.beats - 1, "last", reset_less=False)
         wild = delay(m, wild, collect - 1, "wild_peak")
-        block = self._block(m, valid, first, last, peak, wild, delay(m, self.ctrl, collect, "ctrl"))
+        ctrl = delay(m, self.ctrl, collect, "ctrl")
+        to_matrix = delay(m, self.to_matrix, collect, "to_matrix") if config.writable_matrix else None
+        block = self._block(m, valid, first, last, peak, wild, data.View(QUANT_CTRL, ctrl), to_matrix)
 
         m.submodules.converter = converter = BlockConverter(config)
         m.d.comb += [
@@ -82,11 +92,13 @@ class Quantizer(Component):
         ]
         return m
 
-    def _block(self, m, valid, first, last, peak, wild, ctrl):
+    def _block(self, m, valid, first, last, peak, wild, ctrl, to_matrix):
         """What is known of a block after its last beat, held while it is converted."""
-        ctrl = data.View(QUANT_CTRL, ctrl)
+        config, offset = self.config, self.format.offset
         best, seen = Signal(FIELD_BITS), Signal()
-        floor = self.config.act_exp_min + self.format.offset
+        floor: Any = config.act_exp_min + offset
+        if config.writable_matrix:
+            floor = Mux(to_matrix, config.wgt_exp_min + offset, floor)
         before = Mux(first, floor, best)
         greatest = Mux(before < peak, peak, before)
         any_wild = wild | (seen & ~first)
@@ -94,9 +106,18 @@ class Quantizer(Component):
             m.d.sync += [best.eq(greatest), seen.eq(any_wild)]
         block: Any = Signal(BLOCK)
         static = ctrl.mode == ExponentMode.STATIC
+        base = Mux(static, ctrl.exp + offset, greatest)
+        if config.writable_matrix:
+            base = base[:FIELD_BITS]
+            # No exponent is above the greatest one of activations.
+            least, most = config.wgt_exp_min, min(config.wgt_exp_max, config.act.exp_max)
+            above = to_matrix & at_least(base, most + offset + 1)
+            below = to_matrix & ~at_least(base, least + offset)
+            base = Mux(above, most + offset, Mux(below, least + offset, base))
+            static = static | above
         with m.If(last):
             m.d.sync += [
-                block.base.eq(Mux(static, ctrl.exp + self.format.offset, greatest)),
+                block.base.eq(base),
                 block.static.eq(static),
                 block.rounding.eq(ctrl.rounding),
                 block.wild.eq(any_wild),

@@ -15,8 +15,9 @@ from concord.api.options import Options, Widths
 from concord.frameworks import onnx_bytes
 from concord.frontend import import_model
 from concord.frontend.selection import Selection
+from concord.graph.states import with_states
 from concord.networks.quantised_model import with_pairs
-from concord.networks.samples import as_arrays, inputs_of, labels_of
+from concord.networks.samples import as_arrays, labels_of, samples_of
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
 
@@ -42,6 +43,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     output_format: str | Mapping[str, str] | None = None,
     quick: bool = False,
     partition: str = "ends",
+    states: Mapping[str, str] | None = None,
     shape: Mapping[str, int | Sequence[int]] | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -97,6 +99,9 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         What the host may compute of the network: ``"none"``; ``"ends"``, what has no product in front of it or none
         behind it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``, then also
         what the NPU does not take of a network that it refuses as a whole.
+    states : mapping of str to str, optional
+        Inputs that the NPU keeps between runs, and the output of a run that each of them is in the next one: the state
+        of a recurrent cell, or the keys and values of a decoder. They begin with zeros.
     shape : mapping of str to int or sequence of int, optional
         Sizes of inputs by name, batch axis included, or of open dimensions by their names.
     inputs, outputs : sequence of str
@@ -135,8 +140,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         [f"{name}={kind}" for name, kind in (output_format or {}).items()], quick, partition,
     )  # fmt: skip
     options.check(calibrate is not None)
-    graph = import_model(data)
-    samples = None if calibrate is None else inputs_of(graph.inputs, calibrate)
+    graph = with_states(import_model(data), states or {})
+    samples = None if calibrate is None else samples_of(graph, calibrate)
     classes = None
     if samples is not None and labels is not None:
         count = len(next(iter(samples.values())))

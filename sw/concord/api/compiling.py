@@ -22,7 +22,7 @@ from concord.compiler.calibration.trained import Trained, compile_trained, evide
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import without_front
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting, with_front, with_narrow
 from concord.graph.element_types import as_places
 from concord.graph.ir import Graph

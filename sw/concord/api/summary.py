@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from concord.compiler.lowering.layout_copies import copies_text
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.display import pages
 from concord.display.pages import shape
 from concord.display.tables import text_table

@@ -124,6 +124,14 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
     help="What the host may compute where no instruction does: nothing; ends, what has no product in front of "
     "it or none behind it, such as an embedding or ArgMax; or any, which is also for what does not fit.",
 )
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="INPUT=OUTPUT",
+    help="The NPU keeps this input between runs: it begins with zeros, and is this output of the run before then. For "
+    "the state of a recurrent cell, or the keys and values of a decoder. The option can be repeated.",
+)
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; by default MODEL without its suffix.")
 @click.option(
     "--exact",
@@ -152,6 +160,7 @@ def compile_model(
     batch: int,
     output_formats: tuple[str, ...],
     partition: str,
+    states: tuple[str, ...],
     output: Path | None,
     exact: bool,
     selection: Selection,
@@ -188,13 +197,15 @@ def compile_model(
     from concord.compiler.calibration.trained import evidence_path
     from concord.compiler.lowering.assumptions import assumption_table
     from concord.compiler.lowering.layout_copies import copies_text
+    from concord.compiler.lowering.states import rounded_states
     from concord.frameworks import onnx_bytes
     from concord.frontend import import_model
     from concord.frontend.selection import Selection
+    from concord.graph.states import states_of, with_states
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.host_share import host_lines
     from concord.networks.quantised_model import with_pairs
-    from concord.networks.samples import inputs_of, labels_of
+    from concord.networks.samples import labels_of, samples_of
     from concord.networks.window_steps import measured_steps
     from concord.program.flags import flag_table
     from concord.utils.foreign import tflite_contents
@@ -223,13 +234,13 @@ def compile_model(
     network, watch = selection.of(onnx_bytes(model)), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
-        graph = import_model(network)
+        graph = with_states(import_model(network), states_of(states))
     if calibrate is None and (workers, cluster) != (None, None):
         raise ValueError("--workers and --cluster must be given with --calibrate: they share its samples")
     samples = labels = None
     if calibrate is not None:
         arrays = arrays_of(calibrate)
-        samples = inputs_of(graph.inputs, arrays)
+        samples = samples_of(graph, arrays)
         labels = labels_of(arrays, graph.inputs, len(next(iter(samples.values()))))
     graph, reference = with_pairs(network, graph, samples, options.input_ranges(graph))
     trained = trained_for(model if selection == Selection() else None, options)
@@ -277,6 +288,11 @@ def compile_model(
     if compilation.preset:
         echo(compilation.preset)
     echo(f"{target}: {counts}{streamed}{row_tiling}")
+    if kept := compiled.package.arrangement.state_results:
+        pairs = ", ".join(f"{name} ({result} of the run before)" for name, result in kept.items())
+        echo(f"stays on the NPU, zero in the first run: {pairs}")
+    if rounded := rounded_states(compiled.lowered):
+        echo(f"rounded as in front of a product when it is written: {', '.join(rounded)}")
     if compilation.share:
         echo(compilation.share)
     for line in host_lines(compiled):

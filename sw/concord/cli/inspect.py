@@ -138,11 +138,15 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
 
 
 def _ports(image: Image) -> Table:
-    """What the host writes and reads."""
+    """What the host writes and reads, and what stays from a run to the next one."""
     columns = ("direction", "name", "shape", "type", "memory", "address")
     rows = [
         (side, port.name, " x ".join(map(str, port.shape)), port.dtype, port.region.name.lower(), str(port.address))
-        for side, ports in (("in", image.inputs), ("out", image.outputs))
+        for side, ports in (
+            ("in", image.inputs),
+            ("out", image.outputs),
+            ("stays", [state.port for state in image.states]),
+        )
         for port in ports
     ]
     return text_table("Inputs and outputs", columns, right=["address"], rows=rows)

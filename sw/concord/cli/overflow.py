@@ -108,8 +108,9 @@ def overflow(
     from concord.frontend import import_model
     from concord.frontend.load import one_file
     from concord.frontend.selection import Selection
+    from concord.graph.states import with_states
     from concord.networks.folder import MODEL, NETWORK_FOLDER, load_package
-    from concord.networks.samples import inputs_of
+    from concord.networks.samples import samples_of
     from concord.overflow import analyse_integers, analyse_machine
     from concord.overflow.kinds import kind_of, settings_of
     from concord.overflow.page import render
@@ -129,7 +130,9 @@ def overflow(
         check_place(file)
     network = NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model)
     graph = import_model(selection.of(network))
-    arrays = {name: values[:samples] for name, values in inputs_of(graph.inputs, arrays_of(inputs)).items()}
+    if model.is_dir():
+        graph = with_states(graph, load_package(model).arrangement.state_results)
+    arrays = {name: values[:samples] for name, values in samples_of(graph, arrays_of(inputs)).items()}
     limits = input_ranges(ranges, graph)
     with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):
         if view == "machine":

@@ -12,7 +12,7 @@ from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.assumptions import Assumed, assumptions
 from concord.compiler.lowering.host_partition import Parts
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
@@ -109,6 +109,11 @@ class Compiled:
         """What the host computes from the outputs of the NPU."""
         return self.package.host_graph
 
+    @property
+    def carried(self) -> Compiled:
+        """The same with states that the host carries: samples do not depend on each other."""
+        return replace(self, package=self.package.carried)
+
     def run(self, device: PackageDevice, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded."""
         return self.package.run(device, inputs)
@@ -202,7 +207,7 @@ def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
 def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:
     """The same network, which knows from samples as how many bytes its inputs will travel."""
     image, package = compiled.image, compiled.package
-    ports = package.arrangement.pack(inputs)
+    ports = package.arrangement.pack({name: inputs[name] for name in package.arrangement.inputs})
     raws = {feed.port: image.feeding.raw(feed, ports[feed.port], image.config.native) for feed in image.feeding.feeds}
     laid = {name: raw for name, raw in raws.items() if raw is not None}
     codings = code_book(laid, image.feeding.channels, image.config).codings

@@ -85,6 +85,8 @@ class Launch:
             times.writes[Mem.WIDE].left.append(last_beat + 1)
         if token.narrow:
             times.writes[Mem.NARROW].left.append(narrow)
+        if token.row:
+            times.rows.append(narrow)
         times.retired = narrow
         if not token.early:
             self._early_start = start + self._beats + timing.mfu_latency(False) - timing.mfu_latency(True)

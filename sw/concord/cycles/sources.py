@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +73,8 @@ class Sources:
         self._receivers = [times.jobs, *times.writes.values(), times.fetches, times.retiring]
         self._issued = self._stepped = self._loaded = 0
         self._products = 0
+        #: Rows of the matrix memory that are written so far, and the last tile among them.
+        self._rows, self._last_tile = 0, -1
         self._windows = Windows()
         config = times.config
         self._slots, self._queue = timing.result_places(config), timing.source_places(config)
@@ -105,6 +107,7 @@ class Sources:
 
     def _chain(self, chain: Chain, taken: int) -> Iterator[None]:
         """All vectors of a chain that the walker takes at ``taken``."""
+        begin = (yield from self._rows_written(chain)) + 2
         reads = self._reads(chain)
         group = chain.group(self.times.config)
         operands = [(read.port, chain.addresses(read.address).ravel()) for read in chain.operands]
@@ -116,6 +119,7 @@ class Sources:
             begins = row % group == 0
             job += begins
             earliest = max(taken, self._issued) + 1 + (0 if n % chain.inner else chain.skipped)
+            earliest = max(earliest, begin)
             while (issue := entry(self._receivers, self._issued, earliest)) is None:
                 yield
             self._issued = issue
@@ -126,6 +130,19 @@ class Sources:
                 yield from self._job(reads, job)
             for mem, addresses in targets:
                 self._written[mem][addresses[n]] = self.times.writes[mem].entered - 1
+
+    def _rows_written(self, chain: Chain) -> Generator[None, None, int]:
+        """When the rows of the matrix memory are written that a product waits for."""
+        times, config = self.times, self.times.config
+        written = -2
+        if chain.reduce is Op.MV_MUL and chain.matrix // config.steps <= self._last_tile:
+            while len(times.rows) < self._rows:
+                yield
+            written = times.rows[-1]
+        if chain.into_matrix is not None:
+            self._rows += chain.vectors
+            self._last_tile = max(self._last_tile, int(chain.written_rows(config).max()) // config.rows)
+        return written
 
     def _send(self, chain: Chain, n: int, operands: list[tuple[int, Addresses]]) -> None:
         """What the vector that was issued needs in the other units."""
@@ -149,6 +166,7 @@ class Sources:
                 wide=any(target.mem is Mem.WIDE for target in chain.destinations),
                 narrow=any(target.mem is Mem.NARROW for target in chain.destinations),
                 early=chain.early,
+                row=chain.into_matrix is not None,
             )
         )
 

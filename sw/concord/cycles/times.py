@@ -33,6 +33,8 @@ class Token:
         Destinations.
     early : bool
         It needs neither a table nor the second multifunction unit.
+    row : bool
+        It becomes a row of the matrix memory.
     """
 
     ready: int
@@ -44,6 +46,7 @@ class Token:
     wide: bool
     narrow: bool
     early: bool
+    row: bool
 
 
 @dataclass(slots=True)
@@ -86,6 +89,8 @@ class Times:
         Queues behind the walker: jobs, operands of vectors, vectors under way.
     writes : dict of Places
         Writes under way, by memory.
+    rows : list of int
+        When a row of the matrix memory is written.
     results, freed : list of int
         When a product is in the result queue, and when its place is free again.
     sources, taken : list of int
@@ -108,6 +113,7 @@ class Times:
         self.fetches = Places(timing.operand_places(config))
         self.retiring = Places(config.inflight)
         self.writes = {mem: Places(config.inflight) for mem in Mem}
+        self.rows: list[int] = []
         self.results: list[int] = []
         self.freed: list[int] = []
         self.sources: list[int] = []

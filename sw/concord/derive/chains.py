@@ -17,12 +17,15 @@ from concord.derive.flow import InstanceOp, SourceKind, pattern
 from concord.derive.live import Lines
 from concord.golden import binary16
 from concord.operations import OPERATIONS, ElementwiseOperation
-from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, ExponentMode
+from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, BlockFormat, ExponentMode
 from concord.utils.arrays import FloatArray, Ids
 
 #: Reads what a class needs: the number of the operand, what to pick of its elements ``[positions, rows, ..., N]``, and
 #: whether what is the same everywhere may be there once.
 Read = Callable[[int, Callable[[Ids], Ids], bool], ir.Value]
+#: Reads what a product picks of the elements of its matrix ``[1, rows, N, blocks, N]``: ``[1, outputs, inputs]``; the
+#: value may have an axis of groups of positions in front.
+ReadMatrix = Callable[[Callable[[Ids], Ids]], ir.Value]
 
 #: Room for the rounding of bounds themselves.
 _MARGIN = 1 + 2.0**-30
@@ -39,15 +42,20 @@ class ClassNodes:
         What there is of it.
     read : callable
         Reads operands.
+    read_matrix : callable
+        Reads the matrix of a product, of vectors that are weights.
     """
 
-    def __init__(self, builder: Builder, chain_class: Class, lines: Lines, read: Read):
-        self.builder, self.chain_class, self.first, self.lines, self.read = (
+    def __init__(
+        self, builder: Builder, chain_class: Class, lines: Lines, read: Read, read_matrix: ReadMatrix
+    ):  # fmt: skip
+        self.builder, self.chain_class, self.first, self.lines, self.read, self.read_matrix = (
             builder,
             chain_class,
             chain_class.representative,
             lines,
             read,
+            read_matrix,
         )
         self.layer = self.first.layer
         self.rows, self.lane = np.divmod(lines.lanes, builder.native)
@@ -115,13 +123,14 @@ class ClassNodes:
     def _dense(self) -> ir.Value:
         kh, kw, cols = self.first.taps
         columns, width = self.lines.columns, cols * self.builder.native
-        assert self.first.weight is not None
 
         def pick(eids: Ids) -> Ids:
             taps = eids[:, 0].reshape(len(eids), kh * kw, width)[:, :, columns]
             return np.asarray(taps.reshape(len(eids), *self._sizes(), len(columns)))
 
         x = self._flat(self.read(0, pick, False), len(self._sizes()), 0)
+        if self.first.weight is None:
+            return self._product_of(x, kh * kw, width)
         weight = self.first.weight.reshape(-1, kh * kw, width)[self.lines.lanes][:, :, columns]
         weight = np.ascontiguousarray(weight.reshape(len(weight), -1))
         output = self._new("dot", (*x.shape[:-1], len(weight)))
@@ -129,6 +138,36 @@ class ClassNodes:
         steps = np.arange(kh * kw)[:, None] * (width // lanes) + columns // lanes
         grid = self._grid(x, weight, 1, steps.reshape(-1))
         return self._product(ir.MatMul(output=output, **self.common, x=x, weight=weight, **grid))
+
+    def _product_of(self, x: ir.Value, taps: int, width: int) -> ir.Value:
+        """A product with rows that the program writes."""
+        lines, config = self.lines, self.builder.flow.config
+
+        def pick(eids: Ids) -> Ids:
+            weights = eids.reshape(1, -1, taps, width)[:, lines.lanes][..., lines.columns]
+            return np.asarray(weights.reshape(1, len(lines.lanes), -1))
+
+        matrix = self.read_matrix(pick)
+        (most_x, fine_x), (most, fine) = limits = self.builder.limits[x], self.builder.limits[matrix]
+        bound = min(most_x, float(BINARY16_MAX)) * min(most, float(BINARY16_MAX)) * matrix.shape[-1] * _MARGIN
+        if config.acc_register and bound >= 2.0 ** (config.acc_register - 1 - config.acc_frac):
+            raise ValueError(
+                f"sums of {self.layer or 'the program'} with rows of m_wr must not be able to leave the acc_register "
+                f"of {config.acc_register} bits to be derived"
+            )
+        return self._product(
+            ir.ProductOf(
+                output=self._new("dot", (*x.shape[:-1], matrix.shape[-2])),
+                **self.common,
+                x=x,
+                matrix=matrix,
+                limits=limits,
+                width=config.acc_width,
+                frac=config.acc_frac,
+                unit=max(fine_x + fine, -config.acc_frac),
+                bound=bound,
+            )
+        )
 
     def _depthwise(self) -> ir.Value:
         assert self.first.weight is not None
@@ -139,7 +178,7 @@ class ClassNodes:
         grid = self._grid(x, weight, 0, np.arange(len(weight)))
         return self._product(ir.Depthwise(output=output, **self.common, x=x, weight=weight, **grid))
 
-    def _product(self, node: ir.MatMul | ir.Depthwise) -> ir.Value:
+    def _product(self, node: ir.ExactSums) -> ir.Value:
         limit = float(binary16.decode(binary16.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
         return self.builder.add(node, (limit, -BINARY16_FRAC))
 
@@ -186,6 +225,11 @@ class ClassNodes:
 
     # Conversion --------------------------------------------------------------------------------
 
+    def _form(self) -> BlockFormat:
+        """What vectors are converted to."""
+        assert self.first.form is not None
+        return self.first.form
+
     def _convert(self, x: ir.Value) -> ir.Value:
         quant, native, lanes = self.first.quant, self.builder.native, self.lines.lanes
         there = np.unique(self.rows)
@@ -200,7 +244,7 @@ class ClassNodes:
             output=self._new("block", x.shape),
             **self.common,
             x=x,
-            form=self.builder.flow.config.act,
+            form=self._form(),
             blocks=tuple(int(np.count_nonzero(self.rows == row)) for row in there),
             peaks=tuple(float(sizes[absent // native == row].max(initial=0.0)) for row in there),
             mode=quant.mode,
@@ -234,4 +278,4 @@ def _block_limit(node: ir.Quantise, greatest: float) -> Limit:
     if node.mode is ExponentMode.STATIC:
         return form.q_max * 2.0**node.exp, node.exp
     top = form.q_max * 2.0**form.exp_max
-    return min(top, max(2.0 * greatest, form.q_max * 2.0**form.exp_min)), form.exp_min
+    return min(top, max(2.0 * greatest, form.q_max * 2.0**form.exp_min)), max(form.exp_min, -BINARY16_FRAC)

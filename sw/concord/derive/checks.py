@@ -19,6 +19,7 @@ from concord.derive.ir import (
     Maximum,
     Model,
     ModelNode,
+    ProductOf,
     Products,
     Reshape,
     Shape,
@@ -91,6 +92,9 @@ def shape_of(node: ModelNode) -> Shape:
         case MatMul():
             *front, rows, _ = node.weight.shape
             return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
+        case ProductOf():
+            same = node.x.shape[: len(node.groups)] == node.groups and node.x.shape[-1] == node.matrix.shape[-1]
+            return (*node.x.shape[:-1], node.matrix.shape[-2]) if same else (-1,)
         case Depthwise():
             return (*node.x.shape[:-2], node.weight.shape[1])
         case Elementwise():

@@ -55,7 +55,7 @@ class Class:
         return LOWEST if self.representative.kind in (SourceKind.MAXIMUM, SourceKind.REDUCE) else ZERO
 
     def operands(self) -> list[list[Ids]]:
-        """By operand, the source first: its vectors, by member."""
+        """By operand, the source first, the matrix last: its vectors, by member."""
         return [list(vectors) for vectors in zip(*(member.reads() for member in self.members), strict=True)]
 
 
@@ -178,6 +178,7 @@ def _signature(instance: Instance, level: int) -> tuple[object, ...]:
         mfu_ops,
         instance.narrow is None,
         instance.quant,
+        instance.form,
     )
     key += (instance.computes, instance.noise is None)
     if level >= 1:

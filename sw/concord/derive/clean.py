@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from concord.derive import ir
+from concord.derive.constant_factors import with_weights
 from concord.derive.evaluate import compute, evaluate, flag_recorder
 from concord.derive.flags import Words, every
+from concord.derive.names import Names
 
 
 def cleaned(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
@@ -23,7 +26,8 @@ def cleaned(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
     """
     renamed: dict[ir.Value, ir.Value] = {}
     words = {node.where: np.zeros(1, np.uint8) for node in every(model.body)}
-    nodes = _folded(model.body.nodes, {}, renamed, words)
+    taken = {value.name for node in every(model.body) for value in (*node.inputs, *node.outputs)}
+    nodes = _folded(model.body.nodes, {}, renamed, words, Names(taken))
     outputs = tuple(renamed.get(value, value) for value in model.outputs)
     always = {place: int(word[0]) for place, word in words.items() if word.any()}
     return replace(model, body=ir.Body(_used(nodes, set(outputs))), outputs=outputs), always
@@ -34,14 +38,21 @@ def _folded(
     known: dict[ir.Value, ir.Constant],
     renamed: dict[ir.Value, ir.Value],
     words: Words,
+    names: Names,
 ) -> tuple[ir.ModelNode, ...]:
     """Compute what depends on constants alone; flags that it raises go to ``words``."""
     folded: list[ir.ModelNode] = []
     for node in nodes:
-        new = _renamed_loop(node, known, renamed, words) if isinstance(node, ir.Loop) else _renamed(node, renamed)
+        if isinstance(node, ir.Loop):
+            new: ir.ModelNode = _renamed_loop(node, known, renamed, words, names)
+        else:
+            new = _renamed(node, renamed)
         some: list[ir.ModelNode] = [new]
         if not isinstance(new, ir.Constant) and all(x in known for x in new.inputs):
             some = _constants(new, known, renamed, words)
+        elif isinstance(new, ir.ProductOf):
+            x, matrix = (known[value].data if value in known else None for value in new.inputs)
+            some = with_weights(new, x, matrix, partial(names.new, new.layer))
         known.update((part.output, part) for part in some if isinstance(part, ir.Constant))
         folded += some
     return tuple(folded)
@@ -69,12 +80,16 @@ def _constants(
 
 
 def _renamed_loop(
-    loop: ir.Loop, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
+    loop: ir.Loop,
+    known: dict[ir.Value, ir.Constant],
+    renamed: dict[ir.Value, ir.Value],
+    words: Words,
+    names: Names,
 ) -> ir.Loop:
     def new(value: ir.Value) -> ir.Value:
         return renamed.get(value, value)
 
-    body = ir.Body(_folded(loop.body, dict(known), renamed, words))
+    body = ir.Body(_folded(loop.body, dict(known), renamed, words, names))
     return replace(
         loop,
         body=body,
@@ -93,6 +108,8 @@ def _renamed(node: ir.ModelNode, renamed: dict[ir.Value, ir.Value]) -> ir.ModelN
     changes: dict[str, object] = {}
     if hasattr(node, "x"):
         changes["x"] = renamed.get(node.x, node.x)
+    if isinstance(node, ir.ProductOf):
+        changes["matrix"] = renamed.get(node.matrix, node.matrix)
     if hasattr(node, "xs"):
         changes["xs"] = tuple(renamed.get(x, x) for x in node.xs)
     new = replace(node, **changes)  # type: ignore[arg-type]

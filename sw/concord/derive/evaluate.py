@@ -143,6 +143,8 @@ def compute(node: ir.ModelNode, x: list[npt.NDArray[Any]], raised: Note | None =
             return quantise(node, x[0], raised)
         case ir.MatMul() | ir.Depthwise():
             return product(node, x[0], raised)
+        case ir.ProductOf():
+            return product_of(node, x, raised)
         case ir.Elementwise():
             return _elementwise(node, x, raised)
         case ir.Maximum():
@@ -230,9 +232,7 @@ def quantise(node: ir.Quantise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bi
 
 def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bits:
     """In Python integers."""
-    if not binary16.is_finite(bits).all():
-        raise ValueError(f"source of {node.output.name} must be finite")
-    x = np.ldexp(binary16.decode(bits), BINARY16_FRAC).astype(np.int64).astype(object)
+    x = _integers(node, bits)
     low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
     weight = _multiples(node.weight, low)
     if isinstance(node, ir.Depthwise):
@@ -242,11 +242,37 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothi
     terms = np.add.reduceat(products, node.starts, axis=-1) if node.register else products.sum(axis=-1)
     if node.offset is not None:
         terms = terms + (_multiples(node.offset, low) << BINARY16_FRAC)
-    shift = node.frac + low - BINARY16_FRAC
+    on_grid = _on_grid(node, terms, low - BINARY16_FRAC)
+    return _rounded(node, accumulate.ended(on_grid, node.register) if node.register else on_grid, raised)
+
+
+def product_of(node: ir.ProductOf, xs: list[ir.Bits], raised: Note = _nothing) -> ir.Bits:
+    """The same of two values."""
+    batch = max((len(x) for x, value in zip(xs, node.inputs, strict=True) if value.batched), default=1)
+    x, matrix = (_batch(_integers(node, b), value, batch) for b, value in zip(xs, node.inputs, strict=True))
+    x = x.reshape(batch, *node.groups, -1, 1, x.shape[-1])
+    terms = (x * np.expand_dims(matrix, -3)).sum(axis=-1)
+    sums = _rounded(node, _on_grid(node, terms, -2 * BINARY16_FRAC), raised)
+    return sums.reshape(batch, *node.output.shape)
+
+
+def _integers(node: ir.ExactSums, bits: ir.Bits) -> npt.NDArray[Any]:
+    """Numbers of blocks in units of ``2**-BINARY16_FRAC``, as Python integers."""
+    if not binary16.is_finite(bits).all():
+        raise ValueError(f"source of {node.output.name} must be finite")
+    return np.ldexp(binary16.decode(bits), BINARY16_FRAC).astype(np.int64).astype(object)
+
+
+def _on_grid(node: ir.ExactSums, terms: npt.NDArray[Any], unit: int) -> npt.NDArray[Any]:
+    """Multiples of ``2**unit`` as those of ``2**-frac``."""
+    shift = node.frac + unit
     on_grid = terms << shift if shift >= 0 else terms // (1 << -shift)
     if shift < 0 and (terms != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
-    sums = accumulate.ended(on_grid, node.register) if node.register else on_grid
+    return on_grid
+
+
+def _rounded(node: ir.ExactSums, sums: npt.NDArray[Any], raised: Note) -> ir.Bits:
     result, acc_over, half_over = accumulate.acc_to_binary16(sums, (node.width, node.frac))
     raised(Flag.ACC_OVERFLOW, acc_over)
     raised(Flag.HALF_OVERFLOW, half_over)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.spec.formats import ExponentMode, Flag
+from concord.spec.formats import BINARY16_MAX, ExponentMode, Flag
 
 #: Greatest magnitude of a value, and the k for which all of its elements are multiples of 2**k.
 Limit = tuple[float, int]
@@ -29,7 +29,7 @@ def raisable(node: ir.ModelNode, inputs: Sequence[Limit], output: Limit) -> tupl
     """
     flags: list[Flag] = []
     match node:
-        case ir.Products():
+        case ir.ExactSums():
             flags += [Flag.ACC_OVERFLOW] if node.bound >= accumulator_limit(node) else []
             flags += [Flag.HALF_OVERFLOW] if np.isinf(output[0]) else []
         case ir.Elementwise() if node.operation.rounds:
@@ -44,11 +44,12 @@ def raisable(node: ir.ModelNode, inputs: Sequence[Limit], output: Limit) -> tupl
             ((greatest, _),) = inputs
             flags += [Flag.NONFINITE] if np.isinf(greatest) else []
             static = node.mode is ExponentMode.STATIC
-            flags += [Flag.SATURATED] if static and greatest > node.form.q_max * 2.0**node.exp else []
+            most = node.form.q_max * 2.0**node.exp if static else float(np.nextafter(node.form.limit, 0.0))
+            flags += [Flag.SATURATED] if min(greatest, BINARY16_MAX) > most else []
     return tuple(flags)
 
 
-def accumulator_limit(node: ir.Products) -> float:
+def accumulator_limit(node: ir.ExactSums) -> float:
     """The number from which on sums raise ``ACC_OVERFLOW``; negative ones do below its negative."""
     return float(2.0 ** (node.width - 1 - node.frac))
 

@@ -4,7 +4,8 @@ Programs have no branches, so all chains of a run, and all their addresses, are 
 executes the control instructions, keeps for every word of the vector memories which vector it holds, and notes for
 every chain which vectors it reads: reaching definitions, at the granularity of vectors. The order rules of docs/isa.md
 count: a chain whose vectors read what others of the same chain write is cut into the segments of
-:meth:`concord.program.access.Access.segments`.
+:meth:`concord.program.access.Access.segments`. The same is kept for rows of the matrix memory that the program writes;
+a dense product that reads one of them has vectors as weights.
 
 Vectors are numbered (*vids*). Vector v has N elements; an element of its own has the number ``v * N + lane`` (*eid*),
 and constants have negative ones: ``-1 - pattern``. A copy from memory to memory makes no vector: what it writes is what
@@ -21,14 +22,15 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from concord.golden import blocks
+from concord.golden import binary16, blocks
 from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
 from concord.program.access import VECTORS, Access, Segment
 from concord.program.flags import where_of
+from concord.program.matrix_writes import row_words
 from concord.program.weights import ProductWeights, weights_key
 from concord.spec.config import NpuConfig
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray, Ids
@@ -82,12 +84,16 @@ class Instance:
     weight : FloatArray or None
         ``[rows, N, K]``, exact.
     weight_key : tuple
-        Equal for equal weights.
+        Equal for equal weights, or where the program writes them.
+    matrix : Ids ``[1, rows, N, taps * cols]`` or None
+        Of a dense product whose weights the program writes, if only some of them: the vectors that are its weights.
     mfu_ops : tuple of InstanceOp
     wide, narrow : Ids ``[positions, rows]`` or None
         Vectors of the value, and of its conversion; ``wide`` is the source where nothing is computed.
     quant : Quant
         Of the conversion.
+    form : BlockFormat or None
+        What it converts to: that of weights for rows of the matrix memory.
     noise : array ``[positions, rows, N]`` or None
     """
 
@@ -103,9 +109,11 @@ class Instance:
     wide: Ids
     weight: FloatArray | None = None
     weight_key: tuple[object, ...] = ()
+    matrix: Ids | None = None
     mfu_ops: tuple[InstanceOp, ...] = ()
     narrow: Ids | None = None
     quant: Quant = field(default_factory=Quant)
+    form: BlockFormat | None = None
     noise: npt.NDArray[np.uint16] | None = None
 
     @property
@@ -119,8 +127,9 @@ class Instance:
         return self.kind is not SourceKind.COPY or bool(self.mfu_ops)
 
     def reads(self) -> list[Ids]:
-        """Vectors that are read."""
-        return [self.source, *(mfu_op.operand for mfu_op in self.mfu_ops if mfu_op.operand is not None)]
+        """Vectors that are read: the source, operands, and those of the matrix."""
+        operands = [mfu_op.operand for mfu_op in self.mfu_ops if mfu_op.operand is not None]
+        return [self.source, *operands, *([] if self.matrix is None else [self.matrix])]
 
 
 @dataclass(frozen=True)
@@ -206,7 +215,7 @@ def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc
     Raises
     ------
     ValueError
-        If the program traps, or leaves the memories.
+        If the program traps, or leaves the memories, or does what has no place in a model.
     """
     return _Run(image, inputs, sizes, flags).go(pc)
 
@@ -227,6 +236,9 @@ class _Run:
         self.eids = {name: self._fresh_elements(size) for name, size in sizes.items()}
         self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}
         self.outputs = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
+        #: The vector in every row of a tile of the matrix memory that the program has written, and in others that
+        #: products have read beside them; OUTSIDE where there is none yet.
+        self.rows, self.constant_rows = (np.full(self.config.matrix_rows, OUTSIDE) for _ in range(2))
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
         self._weights = ProductWeights(self.memories)
         self._layers = layer_names(image)
@@ -283,8 +295,11 @@ class _Run:
         shape = 1, len(vectors), 1
         source = wide[:, None]
         self._add(
-            Instance(0, -1, name, "", Mem.WIDE, SourceKind.COPY, shape, source, (1, 1, 1), wide, narrow=narrow[:, None])
-        )
+            Instance(
+                0, -1, name, "", Mem.WIDE, SourceKind.COPY, shape, source, (1, 1, 1), wide,
+                narrow=narrow[:, None], form=self.config.act,
+            )
+        )  # fmt: skip
         return narrow
 
     def _arrange_inputs(self) -> None:
@@ -324,7 +339,7 @@ class _Run:
         noise = blocks.Noise(self.config.mfu_lanes)
         for chain in run.chains:
             taken = None
-            if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
+            if chain.quant.rounding is Rounding.STOCHASTIC and chain.converts:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(-1, chain.rows, self.config.native)
             self._chain(chain, taken)
             self._chains += 1
@@ -366,15 +381,17 @@ class _Run:
         wide = source[:, :, 0] if copied else self._fresh(shape[0] * shape[1]).reshape(shape)
         narrow = None
         again = copied and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
+        again &= chain.into_matrix is None
         if again:  # converting a block once more changes nothing, in any rounding
             narrow = source[:, :, 0]
-        elif Mem.NARROW in access.targets:
+        elif chain.converts:
             narrow = self._fresh(shape[0] * shape[1]).reshape(shape)
         base = Instance(
             0, chain.pc, self._layers(chain.pc), self._where(chain.pc), chain.mem, kind,
             (outer, inner, shape[1]), source,
             (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
-            wide, mfu_ops=mfu_ops, narrow=narrow, quant=chain.quant, noise=noise,
+            wide, mfu_ops=mfu_ops, narrow=narrow, quant=self._quant(chain), noise=noise,
+            form=self.config.act if chain.into_matrix is None else self.config.wgt,
         )  # fmt: skip
         if kind in (SourceKind.DENSE, SourceKind.DEPTHWISE):
             self._products(chain, rows, base)
@@ -387,11 +404,59 @@ class _Run:
             number = np.arange(chain.vectors).reshape(-1, chain.rows)[positions, rows].ravel()
             store = Store(self._chains, chain.pc, mem, at[positions, rows].ravel(), vectors.ravel(), number)
             self._stores.append(store)
+        if access.rows is not None:
+            assert narrow is not None
+            _store(self.rows, access.rows[positions, rows].ravel(), narrow.ravel())
+
+    def _quant(self, chain: Chain) -> Quant:
+        """How vectors are converted: a static exponent of rows is one that weights can have."""
+        quant, wgt = chain.quant, self.config.wgt
+        if chain.into_matrix is None:
+            return quant
+        return replace(quant, exp=min(max(quant.exp, wgt.exp_min), wgt.exp_max))
+
+    def _matrix(self, chain: Chain) -> Ids | None:
+        """The vectors ``[rows, N, taps * cols]`` that are the weights of a product, if the program writes any."""
+        config = self.config
+        words = chain.matrix_words(config)
+        tiles = words // config.steps
+        every = tiles.reshape(-1)[:, None] * config.rows + np.arange(config.rows)
+        if words.max() >= config.matrix_depth or (self.rows[every] == OUTSIDE).all():
+            return None
+        if not chain.dense or (words[..., 0] % config.steps).any():
+            raise ValueError(
+                f"products of rows that m_wr has written must be dense and read whole tiles to be derived, "
+                f"not as at pc {chain.pc}"
+            )
+        rows = tiles[..., :1] * config.rows + np.arange(config.rows)  # [groups, taps, cols, T*N]
+        rows = rows.reshape(len(rows), -1, config.engines, config.native).transpose(0, 2, 3, 1)
+        rows = rows.reshape(-1, *rows.shape[2:])[: chain.rows]
+        vectors = self.rows[rows]
+        if (vectors == OUTSIDE).all():
+            return None
+        others = np.unique(rows[vectors == OUTSIDE])
+        self._read_constants(others[self.constant_rows[others] == OUTSIDE])
+        return np.asarray(np.where(vectors == OUTSIDE, self.constant_rows[rows], vectors))
+
+    def _read_constants(self, rows: Ids) -> None:
+        """Make vectors of rows of tiles that no chain has written; ``ValueError`` if they are no binary16 numbers."""
+        words, row = row_words(rows, self.config), (rows % self.config.rows)[:, None]
+        mant, exp = self.memories.matrix_mant[words, row], self.memories.matrix_exp[words, row]
+        values = blocks.dequantize(mant, exp).reshape(len(rows), self.config.native)
+        bits = binary16.encode(values)
+        if (binary16.decode(bits) != values).any():
+            raise ValueError("weights beside rows that m_wr has written must be binary16 numbers to be derived")
+        self.constant_rows[rows] = self._known(constant(bits))
 
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
-        key, weight = weights_key(chain), self._weights.of(chain).values
+        matrix = self._matrix(chain)
+        key: tuple[object, ...] = weights_key(chain)
+        weight = self._weights.of(chain).values if matrix is None else None
+        if matrix is not None:
+            key = ("matrix",)
         if base.kind is SourceKind.DEPTHWISE:
+            assert weight is not None
             self._add(replace(base, weight=weight[rows], weight_key=(*key, rows.start, rows.stop)))
             return
         starts = [0] + [r for r in range(1, base.shape[2]) if (base.source[:, r] != base.source[:, r - 1]).any()]
@@ -409,7 +474,8 @@ class _Run:
                     mfu_ops=tuple(
                         replace(s, operand=None if s.operand is None else s.operand[:, some]) for s in base.mfu_ops
                     ),
-                    weight=weight[part],
+                    weight=None if weight is None else weight[part],
+                    matrix=None if matrix is None else matrix[None, part],
                     weight_key=(*key, part.start, part.stop),
                 )
             )

@@ -246,8 +246,9 @@ class Quantise(Unary):
     """binary16 to the nearest number of a block, which is a binary16 number again.
 
     The last axis is divided into blocks, each for itself. An infinity counts as ±65504 and a NaN as +0. With a dynamic
-    exponent ``e = max(exp_min, floor(log2(max|x|)) - (m - 2))``, taken before rounding, of all zeros ``exp_min``; then
-    ``q = round(x * 2**-e)`` limited to ``±(2**(m-1) - 1)``; the result is ``q * 2**e``, +0 for q = 0.
+    exponent ``e = max(exp_min, floor(log2(max|x|)) - (m - 2))``, taken before rounding and at most ``exp_max``, of all
+    zeros ``exp_min``; then ``q = round(x * 2**-e)`` limited to ``±(2**(m-1) - 1)``; the result is ``q * 2**e``, +0 for
+    q = 0.
 
     Parameters
     ----------
@@ -278,28 +279,19 @@ class Quantise(Unary):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Products(Unary):
+class ExactSums(ModelNode):
     """Exact sums of products, saturated, and rounded once to binary16.
 
     The sum is that of the real numbers. It is a multiple of ``2**-frac`` (F of the grid), is limited to
     ``-2**(width-1-frac) .. (2**(width-1) - 1) * 2**-frac`` and rounded to nearest even once, directly to binary16: +0
-    for a sum of zero, -0 for a negative one that rounds to zero, an infinity beyond 65504 after rounding. ``x`` holds
-    numbers of blocks, from a :class:`Quantise` or a :class:`Constant`: they are finite, and a zero is +0.
+    for a sum of zero, -0 for a negative one that rounds to zero, an infinity beyond 65504 after rounding. Factors that
+    are values hold numbers of blocks, from a :class:`Quantise` or a :class:`Constant`: they are finite, and a zero is
+    +0.
 
     Parameters
     ----------
-    weight : float64 array
-        Exact: mantissas times powers of two.
-    offset : float64 array or None
-        What elements of the source that are always the same add: exact, too.
     width, frac : int
         W and F of the accumulator.
-    register : int
-        Bits of the register that adds up, 0 if no sum leaves it. The products of a step are a term. A term, or the sum
-        behind one, that does not fit into so many bits, in units of ``2**-frac``, ends the sum: it counts as beyond the
-        register on the side of that term. Only without an offset, and with a weight of two axes.
-    steps : tuple of int
-        With a register, the number of the step of every product; they rise, and steps follow one another like that.
     unit : int
         Every product and the offset are multiples of ``2**unit``, at least ``-frac``.
     bound : float
@@ -308,14 +300,34 @@ class Products(Unary):
         2**(width - 1 - frac)`` nothing saturates.
     """
 
-    weight: FloatArray
-    offset: FloatArray | None = None
     width: int
     frac: int
-    register: int = 0
-    steps: tuple[int, ...] = ()
     unit: int
     bound: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Products(ExactSums, Unary):
+    """Sums of products of a value with weights.
+
+    Parameters
+    ----------
+    weight : float64 array
+        Exact: mantissas times powers of two.
+    offset : float64 array or None
+        What elements of the source that are always the same add: exact, too.
+    register : int
+        Bits of the register that adds up, 0 if no sum leaves it. The products of a step are a term. A term, or the sum
+        behind one, that does not fit into so many bits, in units of ``2**-frac``, ends the sum: it counts as beyond the
+        register on the side of that term. Only without an offset, and with a weight of two axes.
+    steps : tuple of int
+        With a register, the number of the step of every product; they rise, and steps follow one another like that.
+    """
+
+    weight: FloatArray
+    offset: FloatArray | None = None
+    register: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -334,6 +346,38 @@ class MatMul(Products):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Depthwise(Products):
     """``y[..., c]`` from ``offset[c] + sum over t of weight[t, c] * x[..., t, c]`` with ``weight[T, C]``."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProductOf(ExactSums):
+    """Products of two values: ``y[*g, ..., m]`` from ``sum over k of x[*g, ..., k] * matrix[*g, m, k]``.
+
+    What the program does with rows of the matrix memory that it writes. All sums of a group ``g`` have one matrix.
+
+    Parameters
+    ----------
+    x, matrix : Value
+    limits : two pairs
+        Of x and of the matrix the greatest magnitude, and the k for which all elements are multiples of ``2**k``.
+    """
+
+    x: Value
+    matrix: Value
+    limits: tuple[tuple[float, int], tuple[float, int]]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.x, self.matrix
+
+    @property
+    def groups(self) -> Shape:
+        """Axes of the groups."""
+        return self.matrix.shape[:-2]
+
+    @property
+    def positions(self) -> Shape:
+        """Axes of the sums of a group."""
+        return self.x.shape[len(self.groups) : -1]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

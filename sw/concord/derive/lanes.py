@@ -143,6 +143,9 @@ class LaneAnalysis:
         return LaneFacts(first, np.where(same, columns[0], LIVE))
 
     def _dense(self, instance: Instance) -> LaneFacts:
+        if instance.matrix is not None:
+            weights = self.elements[instance.matrix[0]].reshape(instance.shape[2] * self.native, -1)
+            return LaneFacts(self._equal([], weights.T), np.where((weights == -1).all(axis=1), -1, LIVE))
         assert instance.weight is not None
         zero = ~instance.weight.reshape(instance.shape[2] * self.native, -1).any(axis=1)
         return LaneFacts(self._weight_rows(instance), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0

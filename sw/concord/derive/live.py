@@ -112,12 +112,13 @@ class _Liveness:
         """Mark what is read for some lanes; the columns of a product."""
         rows, lane = np.divmod(lanes, self.native)
         source, *operands = chain_class.operands()
+        matrix = operands.pop() if chain_class.representative.matrix is not None else None
         for operand in operands:
             for vectors in operand:
                 self._mark(elements_of(vectors, self.grouping.elements)[:, rows, lane])
         eids = [elements_of(vectors, self.grouping.elements, chain_class.outside) for vectors in source]
         if chain_class.representative.kind is SourceKind.DENSE:
-            return self._columns(chain_class, lanes, eids)
+            return self._columns(chain_class, lanes, eids, matrix)
         if chain_class.representative.kind is SourceKind.REDUCE:
             together = np.concatenate(eids)[:, np.unique(rows)]
             together = together.reshape(-1, together.shape[2] * together.shape[3])
@@ -127,17 +128,24 @@ class _Liveness:
             self._mark(some[:, rows, :, lane])
         return np.zeros(0, np.int64)
 
-    def _columns(self, chain_class: Class, lanes: Ids, eids: list[Ids]) -> Ids:
+    def _columns(self, chain_class: Class, lanes: Ids, eids: list[Ids], matrix: list[Ids] | None) -> Ids:
         """Columns of the taps of a dense product that have a weight, or are something of their own."""
-        weight = chain_class.representative.weight
-        assert weight is not None
         kh, kw, cols = chain_class.representative.taps
-        used = weight.reshape(-1, kh * kw, cols * self.native)[lanes].any(axis=(0, 1))
+        weight = chain_class.representative.weight
+        if matrix is not None:
+            vectors = np.concatenate([elements_of(some, self.grouping.elements) for some in matrix])
+            written = vectors.reshape(len(vectors), -1, kh * kw, cols * self.native)[:, lanes]
+            used = (written != -1).any(axis=(0, 1, 2))
+        else:
+            assert weight is not None
+            used = weight.reshape(-1, kh * kw, cols * self.native)[lanes].any(axis=(0, 1))
         together = np.concatenate(eids)[:, 0].reshape(-1, cols * self.native)
         zeros = (together == -1).all(axis=0)
         used = ~zeros & (used | ~repeated(together))
         used[0] |= not used.any()
         self._mark(together[:, used])
+        if matrix is not None:
+            self._mark(written[..., used])
         return np.flatnonzero(used)
 
 

@@ -101,10 +101,14 @@ class LoopBuilder:
             eids = np.stack([some.reshape(*front, *some.shape[1:]) for some in sources])
             return self._read(chain_class, narrowed(eids, 1) if broadcast else eids, body)
 
+        def read_matrix(pick: Callable[[Ids], Ids]) -> ir.Value:
+            sources = [pick(elements_of(v, self.builder.elements)) for v in operands[-1]]
+            return self._read(chain_class, np.concatenate(sources), body)
+
         outer = self.builder.nodes
         self.outer, self.builder.nodes = outer, body
         try:
-            return ClassNodes(self.builder, chain_class, self.lines[chain_class], read).build()
+            return ClassNodes(self.builder, chain_class, self.lines[chain_class], read, read_matrix).build()
         finally:
             self.builder.nodes = outer
 
@@ -165,7 +169,8 @@ class LoopBuilder:
     def _limit(self, part: ClassValue) -> Limit:
         """Of a state, before it is known how it is computed."""
         if part[1]:
-            form = self.builder.flow.config.act
+            form = part[0].representative.form
+            assert form is not None
             return form.q_max * 2.0**form.exp_max, form.exp_min
         return np.inf, -BINARY16_FRAC
 

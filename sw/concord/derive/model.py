@@ -86,6 +86,7 @@ def observe(what: Package | Image) -> ObservedModel:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
+    package = package.carried  # a model has no memory: states are inputs and outputs
     for part in (package.front, package.host_graph):
         if part is not None:
             operations(part)  # refuses what cannot be derived
@@ -126,7 +127,7 @@ def _prepared(
 
 
 def _of_image(image: Image, flags: bool = False) -> _Derivation:
-    inputs, shapes = {}, {}
+    image, inputs, shapes = image.carried, {}, {}
     for port in image.inputs:
         inputs[port.name] = _padded(np.arange(port.elements).reshape(port.shape or (1,)), image.config.native)
         shapes[port.name] = port.shape
@@ -288,7 +289,14 @@ def _flat(builder: Builder, chain_class: Class, lines: Lines) -> None:
         eids = eids.reshape(*front, *eids.shape[1:])
         return builder.read(narrowed(eids) if broadcast else eids, chain_class.representative.layer)
 
-    wide, narrow = ClassNodes(builder, chain_class, lines, read).build()
+    def read_matrix(pick: Callable[[Ids], Ids]) -> ir.Value:
+        eids = np.stack([pick(elements_of(v, builder.elements))[0] for v in operands[-1]])
+        if (eids == eids[:1]).all():
+            return builder.read(eids[0], chain_class.representative.layer, "matrix")
+        groups = np.repeat(eids, [member.shape[0] for member in chain_class.members], axis=0)
+        return builder.read(groups, chain_class.representative.layer, "matrix")
+
+    wide, narrow = ClassNodes(builder, chain_class, lines, read, read_matrix).build()
     if chain_class.representative.computes:
         builder.know(
             lines.tensor(wide, chain_class.representative.shape[2] * builder.native),

@@ -33,7 +33,8 @@ infinite, overflowed
 not_finite
     Whether numbers are infinities or NaNs, of which a converter or a table makes something else.
 saturated
-    Whether a static exponent rounds numbers to ``codes`` units or more, which no mantissa holds.
+    Whether a static exponent rounds numbers to ``codes`` units or more, which no mantissa holds; or whether numbers ask
+    for an exponent beyond the greatest one: then that is half a unit of one code.
 table_clamped
     Whether numbers are beyond the codes of a table; an end is infinite where the function is constant beyond it.
 
@@ -98,7 +99,7 @@ PRIMITIVES = {
         Primitive(
             "half_table", ("x", "entries"), ("factor", "low", "high"), _READ | {Flag.TABLE_CLAMPED: "table_clamped"}
         ),
-        Primitive("block_quantize", ("x", "least"), ("share", "greatest_code"), _READ),
+        Primitive("block_quantize", ("x", "least"), ("share", "greatest_code"), _READ | {Flag.SATURATED: "saturated"}),
         Primitive("static_quantize", ("x",), ("unit", "greatest_code"), _READ | {Flag.SATURATED: "saturated"}),
         Primitive("round_to_half", ("total",), raises=_SUM),
         Primitive("round_single_to_half", ("total",), raises=_SUM),

@@ -140,10 +140,10 @@ def _look_up(slot: F32, table: F32, tile: F32) -> Any:
 
 @_compiled
 def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F32) -> Any:
-    """Write a vector as a narrow one; whether something is saturated."""
+    """Write a vector as a block; whether something is saturated."""
     count, lanes = tile.shape
-    fixed, headroom, least, q_max = quant[0], quant[1], quant[2], quant[3]
-    static = fixed > _ZERO
+    fixed, headroom, least, most, q_max = quant[0], quant[1], quant[2], quant[3], quant[4]
+    static, wanted = fixed > _ZERO, _ZERO
     if static:
         for b in range(lanes):
             power[b] = grain[b] = fixed
@@ -156,7 +156,9 @@ def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F3
                 grain[b] = size if size > grain[b] else grain[b]
         for b in range(lanes):
             unit = _number(_bits(grain[b]) & _EXPONENT) * headroom
-            power[b] = unit if unit > least else least
+            wanted = max(wanted, unit)
+            unit = unit if unit > least else least
+            power[b] = unit if unit < most else most
             grain[b] = power[b] if grain[b] > _ZERO else _INFINITY
     over = 0
     for n in range(count):
@@ -171,7 +173,7 @@ def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F3
             over |= abs(value) > limit
             value = value if value < limit else limit
             narrow[row + n, b] = value if value > -limit else -limit
-    return static and over != 0
+    return (static and over != 0) or wanted > most
 
 
 @_compiled
@@ -210,7 +212,7 @@ def finish(
     to_wide, to_narrow : arrays ``[vectors]``, or empty
         Vectors of the memories to write.
     quant : array
-        Static power of two or 0; power of two of the headroom, least power of two, greatest mantissa.
+        Static power of two or 0; power of two of the headroom, least and greatest power of two, greatest mantissa.
     tile : array ``[N, B]``
         For the vector in work.
     flags : array
@@ -328,6 +330,54 @@ def depthwise(x: F32, rows: Ints, weights: F32, out: F32) -> None:
                     weight, row = weights[r, n, t], rows[p, r, t] + n
                     for b in range(lanes):
                         out[to, b] += weight * x[row, b]
+
+
+@_compiled
+def products(weights: F32, starts: Ints, elements: Ints, x: F32, sources: Ints, out: Any) -> None:
+    """Products of vectors with matrices of every lane.
+
+    Parameters
+    ----------
+    weights : array
+        Elements of rows of tiles, and of other things.
+    starts : array ``[tile rows, N]``
+        Where the rows of the matrices are among them.
+    elements : array ``[tile rows, K]``
+        The elements of a row that are weights, from there; a multiple of four.
+    x : array
+    sources : array ``[positions, tile rows or 1, blocks]``
+        First rows of the vectors.
+    out : array ``[positions * tile rows * N, B]``
+        Float32 or float64, as which products and sums are computed.
+    """
+    count, native = starts.shape
+    positions, own, blocks = sources.shape
+    unit = out.dtype.type(1.0)
+    for p in range(positions):
+        for r in range(count):
+            for n in range(native):
+                total = out[(p * count + r) * native + n]
+                for b in range(len(total)):
+                    total[b] = _ZERO
+                for j in range(blocks):
+                    source = sources[p, min(r, own - 1), j]
+                    for k in range(0, native, 4):
+                        row = starts[r, n]
+                        at = elements[r, j * native + k : j * native + k + 4]
+                        w0, w1, w2, w3 = (
+                            weights[row + at[0]],
+                            weights[row + at[1]],
+                            weights[row + at[2]],
+                            weights[row + at[3]],
+                        )
+                        v0, v1, v2, v3 = x[source + k], x[source + k + 1], x[source + k + 2], x[source + k + 3]
+                        for b in range(len(total)):
+                            total[b] += (
+                                unit * w0[b] * v0[b]
+                                + unit * w1[b] * v1[b]
+                                + unit * w2[b] * v2[b]
+                                + unit * w3[b] * v3[b]
+                            )
 
 
 @_compiled

@@ -74,7 +74,7 @@ class LoadRule:
 
 def possible(chain: Chain) -> bool:
     """Whether the kernels have all that a chain does behind its source."""
-    return chain.destination(Mem.NARROW) is None or chain.quant.rounding is Rounding.NEAREST_EVEN
+    return not chain.converts or chain.quant.rounding is Rounding.NEAREST_EVEN
 
 
 class FusedPass:
@@ -93,6 +93,8 @@ class FusedPass:
         Whose operations are executed; none if left out.
     operands : sequence of Index or None
         Addresses, one array per operation.
+    matrix : Index or None
+        Places of rows of tiles to write, if there are any.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class FusedPass:
         quant: Quant,
         chain: Chain | None = None,
         operands: Sequence[Index | None] = (),
+        matrix: Index | None = None,
     ):
         self.shape, self.rows = rows.shape, rows.ravel()
         self._mfu_ops = () if chain is None else chain.mfu_ops
@@ -111,11 +114,14 @@ class FusedPass:
         for k, index in enumerate(operands):
             if index is not None:
                 self._operands[k] = index.ravel() * config.native
-        self._wide, self._narrow = (
-            np.ascontiguousarray(targets[mem]).ravel() if mem in targets else _NOWHERE for mem in (Mem.WIDE, Mem.NARROW)
+        self._into_matrix = matrix is not None
+        blocks, fmt = (targets.get(Mem.NARROW), config.act) if matrix is None else (matrix, config.wgt)
+        self._wide, self._blocks = (
+            _NOWHERE if index is None else np.ascontiguousarray(index).ravel()
+            for index in (targets.get(Mem.WIDE), blocks)
         )
-        act, static = config.act, quant.mode is ExponentMode.STATIC
-        ends = (2.0**quant.exp if static else 0.0, 2.0**-act.headroom, 2.0**act.exp_min, act.q_max)
+        fixed = 2.0 ** quant.within(fmt).exp if quant.mode is ExponentMode.STATIC else 0.0
+        ends = (fixed, 2.0**-fmt.headroom, 2.0**fmt.exp_min, 2.0**fmt.exp_max, fmt.q_max)
         self._quant = np.array(ends, dtype=np.float32)
         self._descriptors: F32 | None = None
 
@@ -143,6 +149,7 @@ class FusedPass:
             self._descriptors = self._described(slots, table)
         flags = lanes.pool.take("flags", (1,), np.int64)
         flags[0] = 0
+        blocks, _ = lanes.blocks(self._into_matrix)
         vector = compiled().finish(
             first,
             len(self.rows) if stop is None else stop,
@@ -155,10 +162,10 @@ class FusedPass:
             table,
             lanes.wide_rows,
             self._wide,
-            lanes.narrow_rows,
-            lanes.scale,
-            lanes.grain,
-            self._narrow,
+            blocks.rows,
+            blocks.scale,
+            blocks.grain,
+            self._blocks,
             self._quant,
             lanes.pool.take("tile", (lanes.config.native, lanes.batch)),
             flags,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass
-from concord.emulator.lanes import Lanes
+from concord.emulator.lanes import Lanes, Memory
 from concord.golden import binary16, blocks
 from concord.operations.float32 import round_to_binary16
 from concord.program import Quant
@@ -161,7 +161,7 @@ class Inputs:
         """Memory, first address and number of the vectors of every input."""
         return tuple((mem, at, vectors.shape[1]) for mem, at, vectors in self._vectors)
 
-    def addresses(self, mem: Mem) -> set[int]:
+    def addresses(self, mem: Memory) -> set[int]:
         """Words of a memory that are given."""
         return {word for region, at, count in self.places if region is mem for word in range(at, at + count)}
 

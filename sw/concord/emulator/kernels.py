@@ -207,6 +207,9 @@ def quantize(
         power = (peak.view(np.int32) & EXPONENT).view(np.float32)
         np.multiply(power, 2.0**-fmt.headroom, out=power)
         np.maximum(power, 2.0**fmt.exp_min, out=power)
+        if power.max() > 2.0**fmt.exp_max:  # the greatest mantissa has a bit too many
+            np.minimum(power, 2.0**fmt.exp_max, out=power)
+            flags |= 1 << Flag.SATURATED
         scale[...] = power
         if grain is not None:
             np.copyto(grain, power)

@@ -1,24 +1,52 @@
-"""Vector memories of a batch: one copy per lane, the lanes innermost."""
+"""Memories of a batch: one copy per lane, the lanes innermost."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator.kernels import decode, encode
+from concord.emulator.tiles import Tiles
 from concord.image import Memories
 from concord.operations.float32 import F32, Pool
 from concord.program.access import LOWEST
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
+from concord.spec.formats import BlockFormat
 from concord.spec.isa import Mem
+
+#: The matrix memory among those that lanes have copies of: of it, the tiles that are their own.
+MATRIX: Literal["matrix"] = "matrix"
+Memory = Mem | Literal["matrix"]
+COPIED: tuple[Memory, ...] = (*Mem, MATRIX)
+
+
+class BlockMemory(NamedTuple):
+    """A memory of blocks.
+
+    Parameters
+    ----------
+    values : float32 ``[words, N, B]``
+        Values of the elements.
+    rows : float32 ``[words * N, B]``
+        The same memory, by element.
+    scale : float32 ``[words, B]``
+        Two to the power of the shared exponent.
+    grain : float32 ``[words, B]``
+        A power of two that the elements are multiples of, or infinity where all are zero.
+    """
+
+    values: F32
+    rows: F32
+    scale: F32
+    grain: F32
 
 
 class Lanes:
-    """Wide and narrow memory of ``batch`` machines.
+    """Wide and narrow memory of ``batch`` machines, and tiles of the matrix memory.
 
     Parameters
     ----------
@@ -35,6 +63,13 @@ class Lanes:
         Two to the power of the shared exponent.
     grain : float32 ``[narrow_depth + 2, B]``
         A power of two that the elements are multiples of: the same, or infinity where all are zero.
+    narrow_blocks : BlockMemory
+        The narrow memory.
+    tiles : Tiles
+        Which tiles there are.
+    matrix : BlockMemory
+        Rows of tiles, at the places of :class:`Tiles`. The scale of a row whose words have several exponents is that of
+        the greatest one.
     pool : Pool
         Scratch memory of whoever works on them.
     """
@@ -49,6 +84,10 @@ class Lanes:
         self.scale[config.narrow_depth :] = 2.0**config.act_exp_min
         self.grain = np.full_like(self.scale, np.inf)
         self.wide_rows, self.narrow_rows = (memory.reshape(-1, batch) for memory in (self.wide, self.narrow))
+        self.narrow_blocks = BlockMemory(self.narrow, self.narrow_rows, self.scale, self.grain)
+        self.tiles: Tiles
+        self.matrix: BlockMemory
+        self._make_tiles(Tiles(config))
         self.pool = Pool()
 
     def memory(self, mem: Mem) -> F32:
@@ -59,20 +98,56 @@ class Lanes:
         """Array of one memory, by element."""
         return self.wide_rows if mem is Mem.WIDE else self.narrow_rows
 
+    def blocks(self, matrix: bool) -> tuple[BlockMemory, BlockFormat]:
+        """The narrow memory, or the tiles, and the format of their vectors."""
+        return (self.matrix, self.config.wgt) if matrix else (self.narrow_blocks, self.config.act)
+
+    def hold(self, tiles: Tiles) -> None:
+        """Have these tiles, whose contents must be loaded or written then."""
+        if np.array_equal(tiles.numbers, self.tiles.numbers):
+            self.tiles = tiles
+        else:
+            self._make_tiles(tiles)
+
+    def _make_tiles(self, tiles: Tiles) -> None:
+        self.tiles, count = tiles, len(tiles.numbers) * self.config.rows
+        values = np.zeros((count, self.config.native, self.batch), dtype=np.float32)
+        scale = np.full((count, self.batch), 2.0**self.config.wgt_exp_min, dtype=np.float32)
+        self.matrix = BlockMemory(values, values.reshape(-1, self.batch), scale, np.full_like(scale, np.inf))
+
     # Exchange with the outside -----------------------------------------------------------------
 
-    def load(self, memories: Memories, mem: Mem, at: Index) -> None:
-        """Copy the words at some addresses into every lane."""
+    def load(self, memories: Memories, mem: Memory, at: Index) -> None:
+        """Copy the words at some addresses, or rows of tiles, into every lane."""
         if not at.size:
+            return
+        if mem is MATRIX:
+            self._load_rows(memories, at)
             return
         if mem is Mem.WIDE:
             self.wide[at] = decode(memories.wide[at])[..., None]
         else:
             self.put_narrow(at, memories.narrow_mant[at][None], memories.narrow_exp[at][None])
 
-    def store(self, memories: Memories, mem: Mem, at: Index) -> None:
-        """Copy the words at some addresses back from the first lane."""
-        if mem is Mem.WIDE:
+    def _load_rows(self, memories: Memories, rows: Index) -> None:
+        words, row = self.tiles.words(rows)
+        mant, exp = memories.matrix_mant[words, row], memories.matrix_exp[words, row].astype(np.int64)
+        places, scale = self.tiles.places(rows), np.ldexp(np.float32(1.0), exp)
+        self.matrix.values[places] = (mant * scale[..., None]).reshape(len(rows), -1, 1)
+        self.matrix.scale[places] = scale.max(axis=1, keepdims=True)
+        self.matrix.grain[places] = np.where(mant.any(axis=2), scale, np.inf).min(axis=1, keepdims=True)
+
+    def store(self, memories: Memories, mem: Memory, at: Index) -> None:
+        """Copy the words at some addresses, or rows of tiles that were written, back from the first lane."""
+        if not at.size:
+            return
+        if mem is MATRIX:
+            places, place = self.tiles.places(at), self.tiles.words(at)
+            scale = self.matrix.scale[places, :1]
+            mant = (self.matrix.values[places, :, 0] / scale).astype(np.int16)
+            memories.matrix_mant[place] = mant.reshape(*place[0].shape, -1)
+            memories.matrix_exp[place] = np.frexp(scale)[1] - 1
+        elif mem is Mem.WIDE:
             memories.wide[at] = encode(self.wide[at, :, 0])
         else:
             mant, exp = self.get_narrow(at, 1)

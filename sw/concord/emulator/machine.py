@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
 from concord.emulator.kernels import decode
-from concord.emulator.lanes import Lanes
+from concord.emulator.lanes import COPIED, MATRIX, Lanes, Memory
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import ChainSlice, chain_slices
 from concord.emulator.run import Run, report
+from concord.emulator.tiles import Tiles
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
 from concord.image import Memories
@@ -115,9 +116,12 @@ class Emulator:
 
     def changed(self) -> None:
         """Forget what was prepared: to be called after program, weights or tables were changed in place."""
-        self._plans: dict[tuple[int, int, bool], _Plan] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._tiles_of: dict[tuple[int, ...], Tiles] = {}
+        #: Tiles of the memories that runs have written.
+        self._written: frozenset[int] = frozenset()
         self._traces: dict[int, Trace] = {}
-        self._footprints: dict[int, Footprint] = {}
+        self._footprints: dict[tuple[Any, ...], Footprint] = {}
         self._whole: dict[tuple[Any, ...], Footprint] = {}
         self._divisions: dict[tuple[int, ...], tuple[int, int]] = {}
         self._values: dict[int, int] = {}
@@ -145,16 +149,21 @@ class Emulator:
     def run(self, pc: int = 0) -> Run:
         """One run on the memories, as started over the link."""
         fast = self._load_rule.fast(1, self._count(pc))
-        lanes, plan, touched = self._single, self._plan(1, pc, fast), self._footprint(pc)
+        tiles = self._tiles([pc])
+        lanes, plan, touched = self._single, self._plan(1, pc, fast, tiles), self._footprint(pc, tiles)
+        lanes.hold(tiles)
         self._load(lanes, touched.live)
         steps: list[Index] = []
         self.memories.flags |= self._execute(plan, lanes, 1, steps)
-        for mem in Mem:
+        for mem in COPIED:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
+        if not tiles.written <= self._written:
+            self._written |= tiles.written
+            self._tiles_of.clear()
         return report(plan.trace, self.config, steps) if steps else plan.run
 
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
-        """Whether such a run may see what an earlier one left in the vector memories."""
+        """Whether such a run may see what an earlier one left in the memories."""
         return any(self._touched(phases).overwritten.values())
 
     # Batches -----------------------------------------------------------------------------------
@@ -212,9 +221,10 @@ class Emulator:
         size, workers = self._division(batch, [phase.pc for phase in phases])
         chunks = range(0, batch, size)
         fast = self._load_rule.fast(batch, sum(self._count(phase.pc) for phase in phases))
-        plans = [self._plan(size, phase.pc, fast) for phase in phases]
+        tiles = self._tiles([phase.pc for phase in phases])
+        plans = [self._plan(size, phase.pc, fast, tiles) for phase in phases]
         touched = self._touched(phases)
-        lanes = self._take_lanes(size, min(workers, len(chunks)))
+        lanes = self._take_lanes(size, min(workers, len(chunks)), tiles)
 
         def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], NDArray[np.uint8]]:
             worker_lanes, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
@@ -256,12 +266,14 @@ class Emulator:
             return size, self._workers
         return chunk(batch, self._most, 1), 1
 
-    def _take_lanes(self, size: int, workers: int) -> list[Lanes]:
+    def _take_lanes(self, size: int, workers: int, tiles: Tiles) -> list[Lanes]:
         """Memories of the workers; those of the last batch if they are as large."""
         if self._shared and self._shared[0].batch != size:
             self._shared = []
         while len(self._shared) < workers:
             self._shared.append(Lanes(self.config, size))
+        for lanes in self._shared:
+            lanes.hold(tiles)
         return self._shared
 
     def _count(self, pc: int) -> int:
@@ -270,41 +282,55 @@ class Emulator:
             self._values[pc] = self.config.native * sum(chain.vectors for chain in self._trace(pc).chains)
         return self._values[pc]
 
-    def _plan(self, size: int, pc: int, fast: bool) -> _Plan:
-        if (size, pc, fast) not in self._plans:
-            self._plans[size, pc, fast] = self._make_plan(size, pc, fast)
-        return self._plans[size, pc, fast]
+    def _tiles(self, pcs: Sequence[int]) -> Tiles:
+        """What is different from lane to lane in the matrix memory while these programs run."""
+        key = tuple(pcs)
+        if key not in self._tiles_of:
+            chains = [chain for pc in pcs for chain in self._trace(pc).chains]
+            self._tiles_of[key] = Tiles(self.config, chains, self._written)
+        return self._tiles_of[key]
 
-    def _make_plan(self, size: int, pc: int, fast: bool) -> _Plan:
+    def _plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:
+        key = (size, pc, fast, tiles.key)
+        if key not in self._plans:
+            self._plans[key] = self._make_plan(size, pc, fast, tiles)
+        return self._plans[key]
+
+    def _make_plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:
         run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
         known: dict[Chain, list[ChainSlice]] = {}
         steps: list[tuple[ChainSlice, NDArray[np.uint16] | None]] = []
         for chain in run.chains:
             if chain not in known:
-                known[chain] = chain_slices(self._access(chain), self._fetch(chain), size, fast)
+                known[chain] = chain_slices(self._access(chain), self._fetch(chain, tiles), tiles, size, fast)
             taken = None
-            if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
+            if chain.quant.rounding is Rounding.STOCHASTIC and chain.converts:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(chain.vectors, self.config.native)
             steps += [(part, taken) for part in known[chain]]
         return _Plan(run, report(run, self.config), tuple(steps))
 
     def _touched(self, phases: Sequence[BatchPhase]) -> Footprint:
-        key = tuple(phase.key for phase in phases)
+        tiles = self._tiles([phase.pc for phase in phases])
+        key = (tiles.key, *(phase.key for phase in phases))
         if key not in self._whole:
-            self._whole[key] = footprint((phase, self._footprint(phase.pc)) for phase in phases)
+            self._whole[key] = footprint((phase, self._footprint(phase.pc, tiles)) for phase in phases)
         return self._whole[key]
 
-    def _footprint(self, pc: int) -> Footprint:
-        if pc not in self._footprints:
+    def _footprint(self, pc: int, tiles: Tiles) -> Footprint:
+        if (pc, tiles.key) not in self._footprints:
             footprint = Footprint()
             for access in map(self._access, dict.fromkeys(self._trace(pc).chains)):
                 for mem in Mem:
                     footprint.read(mem, access.read(mem))
+                if tiles.own(access.chain):
+                    footprint.read(MATRIX, tiles.rows_read(access.chain))
                 for mem in access.targets:
                     footprint.write(mem, access.written(mem))
-            self._footprints[pc] = footprint
-        return self._footprints[pc]
+                if access.rows is not None:
+                    footprint.write(MATRIX, set(access.rows.ravel().tolist()))
+            self._footprints[pc, tiles.key] = footprint
+        return self._footprints[pc, tiles.key]
 
     def _trace(self, pc: int) -> Trace:
         if pc not in self._traces:
@@ -316,13 +342,14 @@ class Emulator:
             self._accesses[chain] = Access(chain, self.config)
         return self._accesses[chain]
 
-    def _fetch(self, chain: Chain) -> Weights | None:
-        if not (chain.dense or chain.depthwise):
+    def _fetch(self, chain: Chain, tiles: Tiles) -> Weights | None:
+        """Weights of a product that are the same in all lanes."""
+        if not (chain.dense or chain.depthwise) or tiles.own(chain):
             return None
         return self._weights.of(chain)
 
-    def _load(self, lanes: Lanes, addresses: Mapping[Mem, Set[int]]) -> None:
-        for mem in Mem:
+    def _load(self, lanes: Lanes, addresses: Mapping[Memory, Set[int]]) -> None:
+        for mem in COPIED:
             lanes.load(self.memories, mem, _sorted(addresses[mem]))
 
     def _execute(self, plan: _Plan, lanes: Lanes, count: int, steps: list[Index] | None = None) -> NDArray[np.uint8]:

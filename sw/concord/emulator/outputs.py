@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.emulator.lanes import Lanes
+from concord.emulator.lanes import Lanes, Memory
 from concord.program import Span
 from concord.program.access import VECTORS, depth
 from concord.spec.config import NpuConfig
@@ -29,7 +29,7 @@ class Outputs:
         """Memory, first address and number of the vectors of every span."""
         return tuple((VECTORS[span.region], span.addr, span.count) for span in self._spans)
 
-    def addresses(self, mem: Mem) -> set[int]:
+    def addresses(self, mem: Memory) -> set[int]:
         """Words of a memory that are returned."""
         return {word for region, at, count in self.places if region is mem for word in range(at, at + count)}
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from concord.emulator.inputs import Inputs
+from concord.emulator.lanes import COPIED, Memory
 from concord.emulator.outputs import Outputs
-from concord.spec.isa import Mem
 
-#: Addresses by vector memory.
-Words = dict[Mem, set[int]]
+#: Addresses by memory; of the matrix memory rows of tiles.
+Words = dict[Memory, set[int]]
 
 
 @dataclass(frozen=True)
@@ -42,36 +42,36 @@ class BatchPhase:
 class Footprint:
     """Words that are written, and those that are read before that."""
 
-    written: Words = field(default_factory=lambda: {mem: set() for mem in Mem})
-    live: Words = field(default_factory=lambda: {mem: set() for mem in Mem})
+    written: Words = field(default_factory=lambda: {mem: set() for mem in COPIED})
+    live: Words = field(default_factory=lambda: {mem: set() for mem in COPIED})
 
-    def read(self, mem: Mem, words: Set[int]) -> None:
+    def read(self, mem: Memory, words: Set[int]) -> None:
         """Note what is read."""
         self.live[mem] |= words - self.written[mem]
 
-    def write(self, mem: Mem, words: Set[int]) -> None:
+    def write(self, mem: Memory, words: Set[int]) -> None:
         """Note what is written."""
         self.written[mem] |= words
 
     def merge(self, other: Footprint) -> None:
         """Note everything that another one has noted."""
-        for mem in Mem:
+        for mem in COPIED:
             self.read(mem, other.live[mem])
             self.write(mem, other.written[mem])
 
     @property
     def overwritten(self) -> Words:
         """Words that the next sample needs as they were."""
-        return {mem: self.live[mem] & self.written[mem] for mem in Mem}
+        return {mem: self.live[mem] & self.written[mem] for mem in COPIED}
 
 
 def footprint(phases: Iterable[tuple[BatchPhase, Footprint]]) -> Footprint:
     """That of a whole run, from those of its programs: inputs are written, outputs read."""
     whole = Footprint()
     for phase, program in phases:
-        for mem in Mem:
+        for mem in COPIED:
             whole.write(mem, phase.inputs.addresses(mem) if phase.inputs is not None else set())
         whole.merge(program)
-        for mem in Mem:
+        for mem in COPIED:
             whole.read(mem, phase.outputs.addresses(mem))
     return whole

@@ -10,8 +10,10 @@ from concord.emulator import kernels
 from concord.emulator.fused import FusedPass, compiled, possible
 from concord.emulator.kernels import DECODED, round_singles
 from concord.emulator.lanes import Lanes, WordAccess
-from concord.emulator.product import Product
+from concord.emulator.product import BlockProduct, Product
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
+from concord.emulator.tiles import Tiles
+from concord.emulator.written import WrittenProduct
 from concord.golden import binary16
 from concord.golden.scale import scaled
 from concord.operations.float32 import F32, from_keys, to_keys
@@ -31,12 +33,16 @@ class NumpyPass:
     ----------
     access : Access
     positions, rows : slice
+    tiles : Tiles
+        Where rows of tiles are that it writes.
     """
 
-    def __init__(self, access: Access, positions: slice, rows: slice):
+    def __init__(self, access: Access, positions: slice, rows: slice, tiles: Tiles):
         self.chain, self.positions, self.rows = access.chain, positions, rows
         self.operands = [None if index is None else WordAccess(index[positions, rows]) for index in access.operands]
         self.targets = {mem: WordAccess(index[positions, rows]) for mem, index in access.targets.items()}
+        written = None if access.rows is None else tiles.places(access.rows[positions, rows])
+        self.matrix = None if written is None else WordAccess(written)
         self.scale_operands = [WordAccess(index[positions, rows]) for index in access.scale]
 
     def scale(self, lanes: Lanes, units: NDArray[np.int64], out: F32) -> None:
@@ -72,22 +78,24 @@ class NumpyPass:
         if Mem.WIDE in self.targets:
             self.targets[Mem.WIDE].write(lanes.wide, x)
         if Mem.NARROW in self.targets:
-            flags |= self._convert(lanes, x, noise)
+            flags |= self._convert(lanes, x, noise, self.targets[Mem.NARROW])
+        if self.matrix is not None:
+            flags |= self._convert(lanes, x, noise, self.matrix)
         return flags
 
-    def _convert(self, lanes: Lanes, x: F32, noise: NDArray[np.uint16] | None) -> int:
-        """Write the narrow destination."""
-        pool, place = lanes.pool, self.targets[Mem.NARROW]
-        direct = place.writable(lanes.narrow)
+    def _convert(self, lanes: Lanes, x: F32, noise: NDArray[np.uint16] | None, place: WordAccess) -> int:
+        """Write the narrow destination, or rows of tiles."""
+        pool, (blocks, fmt) = lanes.pool, lanes.blocks(place is self.matrix)
+        direct = place.writable(blocks.values)
         out = x if direct is None else direct
         scale, grain = (pool.take(name, (*x.shape[:2], lanes.batch)) for name in ("scale", "grain"))
         if noise is not None:
             noise = noise.reshape(-1, self.chain.rows, noise.shape[-1])[self.positions, self.rows]
-        flags = kernels.quantize(x, lanes.config.act, self.chain.quant, noise, out, scale, pool, grain)
+        flags = kernels.quantize(x, fmt, self.chain.quant.within(fmt), noise, out, scale, pool, grain)
         if direct is None:
-            place.write(lanes.narrow, x)
-        place.write(lanes.scale, scale)
-        place.write(lanes.grain, grain)
+            place.write(blocks.values, x)
+        place.write(blocks.scale, scale)
+        place.write(blocks.grain, grain)
         return flags
 
 
@@ -101,7 +109,9 @@ class ChainSlice:
         Of those of the segment.
     segment : Segment
     weights : Weights or None
-        Of the whole chain, if it is a product.
+        Of the whole chain, if it is a product whose weights are the same in all lanes.
+    tiles : Tiles
+        What is different in the matrix memory.
     fast : bool
         Whether compiled kernels are used, where they have what the chain does.
 
@@ -111,23 +121,29 @@ class ChainSlice:
         Whether it is the last piece of its chain.
     """
 
-    def __init__(self, access: Access, positions: slice, segment: Segment, weights: Weights | None, fast: bool):
+    def __init__(
+        self, access: Access, positions: slice, segment: Segment, weights: Weights | None, tiles: Tiles, fast: bool
+    ):
         self.last = False
-        self.access, self.positions = access, positions
+        self.access, self.positions, self.tiles = access, positions, tiles
         chain, self.rows = access.chain, segment.rows
         self.chain = chain
         source = access.source[positions, self.rows]
         self.shape = (*source.shape[:2], access.config.native)
-        self.product: Product | None = None
+        self.product: BlockProduct | None = None
         self.taps: list[WordAccess] = []
-        if weights is not None:
+        if chain.reduce is Op.MV_MUL:
             shared = chain.dense and bool((source == source[:, :1]).all())
-            few = len(weights.mant) != self.shape[1]
-            own_weights = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
-            self.product = Product(chain, source[:, :1] if shared else source, own_weights, access.config, fast)
+            index = source[:, :1] if shared else source
+            if weights is None:
+                self.product = WrittenProduct(chain, index, self.rows, tiles, fast)
+            else:
+                few = len(weights.mant) != self.shape[1]
+                own_weights = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
+                self.product = Product(chain, index, own_weights, access.config, fast)
         else:
             self.taps = [WordAccess(source[:, :, t]) for t in range(source.shape[2])]
-        self.passes = [NumpyPass(access, positions, rows) for rows in segment.passes]
+        self.passes = [NumpyPass(access, positions, rows, tiles) for rows in segment.passes]
         self.fused: list[FusedPass] = []
         if fast and possible(chain):
             self._fuse(source)
@@ -146,7 +162,8 @@ class ChainSlice:
             operands = [None if index is None else index[at] for index in self.access.operands]
             targets = {mem: index[at] for mem, index in self.access.targets.items()}
             pass_rows = rows[:, self._inner(rows_pass)]
-            self.fused.append(FusedPass(config, pass_rows, targets, chain.quant, chain, operands))
+            matrix = None if self.access.rows is None else self.tiles.places(self.access.rows[at])
+            self.fused.append(FusedPass(config, pass_rows, targets, chain.quant, chain, operands, matrix))
 
     def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
         """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
@@ -222,7 +239,7 @@ class ChainSlice:
         """One vector of a pass, with values that are not finite."""
         position, row = divmod(vector, rows_pass.rows.stop - rows_pass.rows.start)
         position, row = position + self.positions.start, row + rows_pass.rows.start
-        alone = NumpyPass(self.access, slice(position, position + 1), slice(row, row + 1))
+        alone = NumpyPass(self.access, slice(position, position + 1), slice(row, row + 1), self.tiles)
         other = lanes.pool.take("single 1", values.shape)
         return alone.run(lanes, values, [values, other], slots, table, None)
 
@@ -266,7 +283,7 @@ class ChainSlice:
         out[...] = kernels.decode(best)
 
 
-def chain_slices(access: Access, weights: Weights | None, batch: int, fast: bool) -> list[ChainSlice]:
+def chain_slices(access: Access, weights: Weights | None, tiles: Tiles, batch: int, fast: bool) -> list[ChainSlice]:
     """A chain cut into pieces that can be executed at once, by ``batch`` lanes; ``fast``: with compiled kernels."""
     chain, vector = access.chain, access.config.native * batch
     slices = []
@@ -277,6 +294,6 @@ def chain_slices(access: Access, weights: Weights | None, batch: int, fast: bool
         step = max(1, _PART_VALUES // per_position)
         for first in range(segment.positions.start, segment.positions.stop, step):
             some = slice(first, min(first + step, segment.positions.stop))
-            slices.append(ChainSlice(access, some, segment, weights, fast))
+            slices.append(ChainSlice(access, some, segment, weights, tiles, fast))
     slices[-1].last = True
     return slices

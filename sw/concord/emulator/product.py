@@ -12,6 +12,8 @@ term and no partial sum is beyond the sum of all magnitudes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,25 +43,67 @@ _FEW_LANES = 64
 _ELEMENTS = 1 << 22
 
 
-class Product:
-    """A dense or depthwise product for some positions and rows of a chain.
+@dataclass(frozen=True)
+class SumBounds:
+    """What weights contribute to the bounds of sums: numbers, or arrays ``[B]`` if they differ from lane to lane.
+
+    Parameters
+    ----------
+    factor : float or array
+        The greatest scale of a window times this is at least the sum of the magnitudes of its products.
+    ratio : float or array
+        How much greater than the least power of two of a window the greatest may be for float32.
+    """
+
+    factor: Any
+    ratio: Any
+
+    @cached_property
+    def greatest_factor(self) -> float:
+        """That of the lane that needs the most."""
+        return float(np.max(self.factor))
+
+    @cached_property
+    def least_ratio(self) -> float:
+        """That of the lane that allows the least."""
+        return float(np.min(self.ratio))
+
+    @cached_property
+    def greatest_ratio(self) -> float:
+        """That of the lane that allows the most."""
+        return float(np.max(self.ratio))
+
+    @staticmethod
+    def of(config: NpuConfig, norm: Any, spread: Any) -> SumBounds:
+        """SumBounds of weights.
+
+        ``norm``: sum of the magnitudes of a matrix row; ``spread``: the same in units that they are multiples of.
+        """
+        q_max = config.act.q_max
+        return SumBounds(q_max * norm, 2.0**_SINGLE_BITS / np.maximum(q_max * spread, 1.0))
+
+
+class BlockProduct:
+    """A dense or depthwise product for some positions and rows of a chain, wherever its weights come from.
 
     Parameters
     ----------
     index : Index
         Source addresses ``[positions, rows, blocks]`` with zeros outside the image pointing behind the memory; a dense
         product whose rows share their source has one row only.
-    weights : Weights
-        Of these rows.
+    rows : int
+        Rows of the product.
     fast : bool
         Whether compiled kernels are used.
     """
 
-    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig, fast: bool = False):
-        self.config, self.weights, self.index, self._fast = config, weights, index, fast
+    #: Weights that are the same in all lanes.
+    weights: Weights | None = None
+
+    def __init__(self, chain: Chain, index: Index, rows: int, config: NpuConfig, fast: bool):
+        self.config, self.index, self._fast = config, index, fast
         self.depthwise = chain.depthwise
         self.used = np.unique(index)
-        rows = len(weights.mant)
         self.shape = (len(index), rows, config.native)
         taps = [index[:, :, t] for t in range(index.shape[2])] if self.depthwise else [index]
         self.places = [WordAccess(tap) for tap in taps]
@@ -67,9 +111,6 @@ class Product:
         self.exact = 2.0 ** (_EXACT_BITS - config.acc_frac)
         #: Below this magnitude everything stays in the register.
         self.register = 2.0 ** (config.register_bits - 1 - config.acc_frac)
-        self.factor = config.act.q_max * weights.norm
-        #: How much greater than the least power of two of a window the greatest may be.
-        self.ratio = 2.0**_SINGLE_BITS / max(config.act.q_max * weights.spread, 1.0)
 
     def run(self, lanes: Lanes, out: F32) -> int:
         """Results as binary16 values, and flags."""
@@ -79,25 +120,29 @@ class Product:
     def add_up(self, lanes: Lanes, out: F32) -> tuple[int, bool]:
         """Flags, and whether the results are exact sums that are not rounded yet; binary16 values otherwise."""
         top, least = self._extremes(lanes)
-        if top * self.factor < min(self.limit, self.exact):
-            beyond = self._beyond_single(lanes, top, least)
+        bounds = self._bounds(lanes)
+        bound = top * bounds.greatest_factor
+        if bound < min(self.limit, self.exact):
+            beyond = self._beyond_single(lanes, top, least, bounds)
             if beyond is not None:
                 self._run_single(lanes, beyond, out)
                 return 0, True
-        return self._run_double(lanes, top * self.factor, out), False
+        return self._run_double(lanes, bound, bounds.factor, out), False
 
     def units(self, lanes: Lanes, out: NDArray[np.int64]) -> int:
         """Accumulators as ``vv_scale`` reads them, whole numbers of ``2**wgt_exp_min``; returns the flags."""
         top, least = self._extremes(lanes)
-        if top * self.factor < min(self.limit, self.exact):
-            beyond = self._beyond_single(lanes, top, least)
+        bounds = self._bounds(lanes)
+        bound = top * bounds.greatest_factor
+        if bound < min(self.limit, self.exact):
+            beyond = self._beyond_single(lanes, top, least, bounds)
             if beyond is not None and not len(beyond):
                 singles = lanes.pool.take("singles", out.shape)
                 self._run_single(lanes, beyond, singles)
                 self._whole(singles, out)
                 return 0
         sums = lanes.pool.take("sums", out.shape, np.float64)
-        flags, unsafe = self._doubles(lanes, top * self.factor, sums)
+        flags, unsafe = self._doubles(lanes, bound, bounds.factor, sums)
         self._whole(sums, out)
         for part in self._parts(len(unsafe)):
             position, lane = unsafe[part].T
@@ -118,33 +163,57 @@ class Product:
             return float(top), float(least)
         return float(lanes.scale[self.used].max()), float(lanes.grain[self.used].min())
 
+    # What depends on where the weights are ------------------------------------------------------
+
+    def _bounds(self, lanes: Lanes) -> SumBounds:
+        raise NotImplementedError
+
+    def _sum(self, lanes: Lanes, sums: NDArray[Any]) -> None:
+        """Sums ``[positions, rows, N, B]`` in the arithmetic of the array, where they are exact."""
+        raise NotImplementedError
+
+    def _column_sums(self, lanes: Lanes, lane: Index, x: FloatArray, sizes: bool) -> FloatArray:
+        """Sums ``[columns, rows, N]`` of sources ``[columns, rows, blocks, N]`` in some lanes; of magnitudes if wanted.
+
+        With fewer rows of sources than of the product the last one counts for all that follow.
+        """
+        raise NotImplementedError
+
+    def _codes(self, lanes: Lanes, lane: Index, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mantissas ``[..., N, blocks, elements]`` and exponents of a row of tiles, by lane or for all lanes."""
+        raise NotImplementedError
+
+    def _source(self, row: int) -> int:
+        """Row of the sources for a row of the product."""
+        return min(row, int(self.index.shape[1]) - 1)
+
+    def _column_size(self) -> int:
+        """Values that are in work for every column."""
+        return int(self.index[0].size) * self.config.native * self.shape[1]
+
     # In float32 --------------------------------------------------------------------------------
 
-    def _beyond_single(self, lanes: Lanes, top: float, least: float) -> Columns | None:
+    def _beyond_single(self, lanes: Lanes, top: float, least: float, bounds: SumBounds) -> Columns | None:
         """Positions and lanes ``[count, 2]`` whose sums may be no float32 numbers; nothing if there are many.
 
         ``top`` and ``least``: greatest scale and least grain of all sources.
         """
-        if self.ratio < 1.0:
+        if bounds.greatest_ratio < 1.0:
             return None
-        if top <= least * self.ratio:
+        if top <= least * bounds.least_ratio:
             return np.empty((0, 2), dtype=np.int64)
         window = self.index.reshape(len(self.index), -1)
-        if self._fast:
+        if self._fast and np.ndim(bounds.ratio) == 0:
             beyond = np.empty((len(window), lanes.batch), dtype=np.bool_)
-            compiled().beyond(lanes.scale, lanes.grain, np.ascontiguousarray(window), self.ratio, beyond)
+            compiled().beyond(lanes.scale, lanes.grain, np.ascontiguousarray(window), bounds.ratio, beyond)
         else:
-            beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * self.ratio
+            beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * bounds.ratio
         return np.argwhere(beyond) if np.count_nonzero(beyond) * _RARE <= beyond.size else None
 
     def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> None:
-        if self._fast and self.depthwise:
-            rows, weights = self.index * self.config.native, self.weights.singles
-            compiled().depthwise(lanes.narrow_rows, rows, weights, out.reshape(-1, lanes.batch))
-        else:
-            self._sum(lanes, self.weights.singles, out)
-        if len(beyond):
-            position, lane = beyond.T
+        self._sum(lanes, out)
+        for part in self._parts(len(beyond)):
+            position, lane = beyond[part].T
             sums = self._columns(lanes, position, lane)
             columns = np.empty(sums.shape, dtype=np.float32)
             np.add(sums, 0.0, out=sums)
@@ -154,28 +223,22 @@ class Product:
     def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> FloatArray:
         """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""
         x = lanes.narrow[self.index[position], :, lane[:, None, None]].astype(np.float64)  # [columns, rows, blocks, N]
-        weights = self.weights.values
-        if sizes:
-            x, weights = np.abs(x), np.abs(weights)
-        if self.depthwise:
-            return np.asarray((x.swapaxes(2, 3) * weights).sum(axis=-1))
-        x = x.reshape(*x.shape[:2], 1, -1)
-        return np.asarray((x @ weights.swapaxes(1, 2))[:, :, 0])
+        return self._column_sums(lanes, lane, np.abs(x) if sizes else x, sizes)
 
     # In float64 --------------------------------------------------------------------------------
 
-    def _run_double(self, lanes: Lanes, bound: float, out: F32) -> int:
+    def _run_double(self, lanes: Lanes, bound: float, factor: Any, out: F32) -> int:
         sums = lanes.pool.take("sums", out.shape, np.float64)
-        flags, unsafe = self._doubles(lanes, bound, sums)
+        flags, unsafe = self._doubles(lanes, bound, factor, sums)
         flags |= round_sums(sums, out, lanes.pool)
         return flags | (self._golden(lanes, out, unsafe) if len(unsafe) else 0)
 
-    def _doubles(self, lanes: Lanes, bound: float, sums: FloatArray) -> tuple[int, Columns]:
+    def _doubles(self, lanes: Lanes, bound: float, factor: Any, sums: FloatArray) -> tuple[int, Columns]:
         """Saturated sums; flags, and positions and lanes ``[count, 2]`` that are left to the definition."""
-        self._sum(lanes, self.weights.values, sums)
+        self._sum(lanes, sums)
         unsafe = np.empty((0, 2), dtype=np.int64)
         if bound >= min(self.exact, self.register):
-            tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1) * self.factor
+            tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1) * factor
             unsafe = np.argwhere(tops >= min(self.exact, self.register))
             inexact = tops[unsafe[:, 0], unsafe[:, 1]] >= self.exact
             unsafe = unsafe[inexact | self._may_leave(lanes, unsafe)]
@@ -204,13 +267,89 @@ class Product:
 
     def _parts(self, count: int) -> Iterator[slice]:
         """Columns that are worked on together."""
-        step = max(1, _ELEMENTS // (self.index[0].size * self.config.native * self.shape[1]))
+        step = max(1, _ELEMENTS // self._column_size())
         return (slice(first, first + step) for first in range(0, count, step))
 
-    # In either, as the weights are -------------------------------------------------------------
+    # The exact way -----------------------------------------------------------------------------
 
-    def _sum(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+    def _golden(self, lanes: Lanes, out: F32, columns: Columns) -> int:
+        """Compute some (position, lane) pairs by the definition."""
+        flags = 0
+        for part in self._parts(len(columns)):
+            position, lane = columns[part].T
+            sums = self._golden_sums(lanes, columns[part])
+            bits, acc_over, half_over = accumulate.acc_to_binary16(sums, self.config)
+            out[position, :, :, lane] = decode(bits)
+            flags |= bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
+        return flags
+
+    def _golden_sums(self, lanes: Lanes, columns: Columns) -> accumulate.GridIntegers:
+        """Accumulators ``[columns, rows, N]``."""
+        position, lane = columns.T
+        index = self.index[position]  # [columns, rows, blocks]
+        scale = lanes.scale[index, lane[:, None, None]]
+        mant = (lanes.narrow[index, :, lane[:, None, None]] / scale[..., None]).astype(np.int64)
+        exp = np.frexp(scale)[1].astype(np.int64) - 1
+        sums = [
+            self._golden_row(mant[:, self._source(row)], exp[:, self._source(row)], *self._codes(lanes, lane, row))
+            for row in range(self.shape[1])
+        ]
+        return np.stack(sums, axis=1)
+
+    def _golden_row(self, mant: Columns, exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
+        """Sums ``[columns, N]`` of one row of tiles."""
+        config = self.config
+        if not self.depthwise:
+            parts = mant.reshape(len(mant), -1, config.lanes)
+            return self._accumulate(parts, np.repeat(exp, config.steps, axis=1), w_mant, w_exp)
+        sums = [
+            self._accumulate(mant[:, :, n, None], exp, w_mant[..., n, None, :, :], w_exp[..., n, None, :])[:, 0]
+            for n in range(config.native)
+        ]
+        return np.stack(sums, axis=1)
+
+    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
+        return accumulate.accumulate(x_mant, x_exp, w_mant, w_exp, self.config.acc_frac, self.config.acc_register)
+
+
+class Product(BlockProduct):
+    """A product with the same weights in all lanes.
+
+    Parameters
+    ----------
+    index : Index
+        As of :class:`BlockProduct`.
+    weights : Weights
+        Of the rows.
+    fast : bool
+        Whether compiled kernels are used.
+    """
+
+    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig, fast: bool = False):
+        super().__init__(chain, index, len(weights.mant), config, fast)
+        self.weights: Weights = weights
+        self._constant = SumBounds.of(config, weights.norm, weights.spread)
+
+    def _bounds(self, lanes: Lanes) -> SumBounds:
+        return self._constant
+
+    def _codes(self, lanes: Lanes, lane: Index, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        return self.weights.mant[row], self.weights.exp[row]
+
+    def _column_sums(self, lanes: Lanes, lane: Index, x: FloatArray, sizes: bool) -> FloatArray:
+        weights = np.abs(self.weights.values) if sizes else self.weights.values
         if self.depthwise:
+            return np.asarray((x.swapaxes(2, 3) * weights).sum(axis=-1))
+        x = x.reshape(*x.shape[:2], 1, -1)
+        return np.asarray((x @ weights.swapaxes(1, 2))[:, :, 0])
+
+    def _sum(self, lanes: Lanes, sums: NDArray[Any]) -> None:
+        single = sums.dtype == np.float32
+        weights = self.weights.singles if single else self.weights.values
+        if single and self._fast and self.depthwise:
+            rows = self.index * self.config.native
+            compiled().depthwise(lanes.narrow_rows, rows, weights, sums.reshape(-1, lanes.batch))
+        elif self.depthwise:
             self._depthwise(lanes, weights, sums)
         else:
             self._dense(lanes, weights, sums)
@@ -241,44 +380,3 @@ class Product:
             np.multiply(x, weights[:, :, tap, None], out=term if tap else sums)
             if tap:
                 np.add(sums, term, out=sums)
-
-    # The exact way -----------------------------------------------------------------------------
-
-    def _golden(self, lanes: Lanes, out: F32, columns: Columns) -> int:
-        """Compute some (position, lane) pairs by the definition."""
-        flags = 0
-        for part in self._parts(len(columns)):
-            position, lane = columns[part].T
-            sums = self._golden_sums(lanes, columns[part])
-            bits, acc_over, half_over = accumulate.acc_to_binary16(sums, self.config)
-            out[position, :, :, lane] = decode(bits)
-            flags |= bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
-        return flags
-
-    def _golden_sums(self, lanes: Lanes, columns: Columns) -> accumulate.GridIntegers:
-        """Accumulators ``[columns, rows, N]``."""
-        position, lane = columns.T
-        index = self.index[position]  # [columns, rows, blocks]
-        scale = lanes.scale[index, lane[:, None, None]]
-        mant = (lanes.narrow[index, :, lane[:, None, None]] / scale[..., None]).astype(np.int64)
-        exp = np.frexp(scale)[1].astype(np.int64) - 1
-        sums = [
-            self._golden_row(mant[:, min(row, index.shape[1] - 1)], exp[:, min(row, index.shape[1] - 1)], row)
-            for row in range(self.shape[1])
-        ]
-        return np.stack(sums, axis=1)
-
-    def _golden_row(self, mant: NDArray[np.int64], exp: NDArray[np.int64], row: int) -> accumulate.GridIntegers:
-        """Sums ``[columns, N]`` of one row of tiles."""
-        config, w_mant, w_exp = self.config, self.weights.mant[row], self.weights.exp[row]
-        if not self.depthwise:
-            parts = mant.reshape(len(mant), -1, config.lanes)
-            return self._accumulate(parts, np.repeat(exp, config.steps, axis=1), w_mant, w_exp)
-        sums = [
-            self._accumulate(mant[:, :, n, None], exp, w_mant[n, None], w_exp[n, None])[:, 0]
-            for n in range(config.native)
-        ]
-        return np.stack(sums, axis=1)
-
-    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
-        return accumulate.accumulate(x_mant, x_exp, w_mant, w_exp, self.config.acc_frac, self.config.acc_register)

@@ -18,8 +18,9 @@ from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
+from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
-from concord.spec.formats import BINARY16_INF, Flag, Rounding
+from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
 from concord.spec.isa import Mem, Op
 
 Bits = NDArray[np.uint16]
@@ -59,11 +60,14 @@ class ReferenceMachine:
     def _chain(self, chain: Chain) -> None:
         for message in broken_rules(chain, self.config):
             raise ValueError(f"a sliding product at pc {chain.pc} {message}")
+        for message in broken_write_rules(chain, self.config):
+            raise ValueError(f"a chain at pc {chain.pc} {message}")
         sources = chain.sources(self.config)
         inside = chain.inside()
         operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.mfu_ops]
         scale = [] if chain.scale is None else [chain.addresses(address) for address in chain.scale.operands]
         targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
+        written = None if chain.into_matrix is None else chain.written_rows(self.config)
         matrix = chain.matrix_words(self.config) if chain.reduce is Op.MV_MUL else None
         group = chain.group(self.config)
         together: list[Any] = []  # vectors, or accumulators that become codes
@@ -80,6 +84,8 @@ class ReferenceMachine:
                 self.memories.wide[self._within(Mem.WIDE, int(targets[Mem.WIDE][o, i, r]))] = x
             if Mem.NARROW in targets:
                 self._write_narrow(chain, self._within(Mem.NARROW, int(targets[Mem.NARROW][o, i, r])), x)
+            if written is not None:
+                self._write_row(chain, int(written[o, i, r]), x)
 
     def _window_steps(self, chain: Chain) -> Index:
         """Steps of the windows of a sliding product."""
@@ -200,12 +206,25 @@ class ReferenceMachine:
         self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
         return bits
 
+    def _write_row(self, chain: Chain, row: int, x: Bits) -> None:
+        """A vector as a row of a tile, N/L words with the same exponent."""
+        config = self.config
+        block = self._quantize(chain, config.wgt, chain.quant.within(config.wgt).exp, x)
+        words, row = row_words(np.asarray(row), config), int(row) % config.rows
+        self.memories.matrix_mant[words, row] = block.mant.reshape(config.steps, config.lanes)
+        self.memories.matrix_exp[words, row] = block.exp
+
     def _write_narrow(self, chain: Chain, address: int, x: Bits) -> None:
+        block = self._quantize(chain, self.config.act, chain.quant.exp, x)
+        self.memories.narrow_mant[address] = block.mant
+        self.memories.narrow_exp[address] = block.exp
+
+    def _quantize(self, chain: Chain, fmt: BlockFormat, exp: int, x: Bits) -> blocks.Quantized:
+        """A vector as a block; ``exp`` is the static exponent."""
         quant, noise = chain.quant, None
         if quant.rounding is Rounding.STOCHASTIC:
             noise = self._noise.take(self.config.beats).ravel()
-        block = blocks.quantize(x, self.config.act, quant.mode, quant.exp, quant.rounding, noise)
+        block = blocks.quantize(x, fmt, quant.mode, exp, quant.rounding, noise)
         self._flag(chain, Flag.NONFINITE, block.nonfinite)
         self._flag(chain, Flag.SATURATED, block.saturated)
-        self.memories.narrow_mant[address] = block.mant
-        self.memories.narrow_exp[address] = block.exp
+        return block

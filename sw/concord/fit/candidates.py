@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph, expecting
 from concord.fit.bounds import is_depthwise, least_cycles
 from concord.fit.evidence import Judge, Verdict, numbers

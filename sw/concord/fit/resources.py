@@ -25,9 +25,10 @@ from concord.spec.multipliers import paired
 #: in a row; of a lane of the multifunction units; of a write under way, in trackers and gates; of a bit of a wide word,
 #: in queues; of the rest.
 ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320, 134, 16.2, 8400
-#: LUTs of 16 words of 4 bits in logic, and of what makes codes in a lane: the multifunction unit with it, less the one
-#: without. They were not fitted.
-LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE = 6, 16, 4, 450
+#: LUTs of 16 words of 4 bits in logic; of what makes codes in a lane: the multifunction unit with it, less the one
+#: without; and of what lets programs write the matrix memory, 375 of ``ecp5-85f`` and 293 of ``ecp5-85f-256`` after
+#: synthesis. They were not fitted.
+LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 335
 #: LUTs and MHz of builds, by preset.
 BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (40_836, 72.44), "ecp5-85f-256": (53_752, 81.54)}
 #: Greatest errors of the estimates at these builds.
@@ -79,6 +80,7 @@ def use_of(config: NpuConfig) -> Use:
         + MFU_LANE * config.mfu_lanes + WRITE * config.inflight + WIDE_BIT * config.wide_word.width + REST
         + config.rows * _logic_luts(config.matrix_row.width, config.matrix_depth)
         + (SCALE_LANE * config.mfu_lanes if config.code_scaling else 0)
+        + (MATRIX_WRITE if config.writable_matrix else 0)
     )  # fmt: skip
     return Use(luts, _clock_of(luts), blocks)
 

@@ -39,7 +39,7 @@ def accumulate(
     ----------
     x_mant, x_exp : integer arrays ``[..., K, N]`` and ``[..., K]``
         Activation blocks.
-    w_mant, w_exp : integer arrays ``[R, K, N]`` and ``[R, K]``
+    w_mant, w_exp : integer arrays ``[..., R, K, N]`` and ``[..., R, K]``
         Weight blocks.
     frac : int
         F; ``ValueError`` if a product would have bits below ``2**-F``.
@@ -48,7 +48,7 @@ def accumulate(
     """
     xm, wm = (np.asarray(m).astype(np.int64) for m in (x_mant, w_mant))
     xe, we = (np.asarray(e).astype(np.int64) for e in (x_exp, w_exp))
-    dot = np.einsum("...kn,rkn->...rk", xm, wm)
+    dot = np.einsum("...kn,...rkn->...rk", xm, wm)
     shift = xe[..., None, :] + we + frac
     if shift.size and shift.min() < 0:
         raise ValueError(f"exponents must not be below the grid 2**-{frac}, not {-int(shift.min())} too small")

@@ -65,7 +65,7 @@ def channels(graph: Graph) -> Channels:
                 walk.channels.of[name] = np.asarray(ids)
                 if name in graph.quantization:
                     walk.fix(walk.channels.of[name])
-    for name in graph.outputs:
+    for name in (*graph.outputs, *graph.states):  # which are outputs of the run before, as they are
         walk.fix(walk.channels.of[name])
     return walk.done()
 

@@ -111,6 +111,8 @@ class Graph:
         Names of the nodes that the NPU computes, and the host all others; ``None`` if their operators decide.
     from_host : frozenset of str
         Inputs that the host has at hand and need not have back.
+    states : dict
+        Inputs that the NPU keeps from a run to the next one, and the output that each of them is then.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Graph:
     partition: str = "ends"
     npu_nodes: frozenset[str] | None = None
     from_host: frozenset[str] = frozenset()
+    states: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> Graph:
         """A copy whose nodes and shapes can be changed."""

@@ -257,6 +257,11 @@ class Device(ABC):
             raise DeviceError("an image must be loaded first")
         return self.image
 
+    def reset_states(self) -> None:
+        """Begin a new sequence: states of the network have their first values again, as behind :meth:`load`."""
+        for state in self._loaded().states:
+            self.write(state.port.region, state.port.address, state.first_words(self.config))
+
     # State -------------------------------------------------------------------------------------
 
     @abstractmethod

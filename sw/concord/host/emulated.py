@@ -35,9 +35,9 @@ class EmulatedDevice(Device):
     """Executes whole batches at once, bit for bit as the hardware.
 
     Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks; behind a batch of a
-    program with sliding products, its last sample is executed again for them. A program whose
-    runs depend on each other (which the verifier refuses) starts every sample of a batch from the same memories here,
-    and from what the sample before left on other back ends.
+    program with sliding products, its last sample is executed again for them. Runs of an image with states follow each
+    other, as on other back ends. A program whose runs depend on each other otherwise (which the verifier refuses)
+    starts every sample of a batch from the same memories here, and from what the sample before left on other back ends.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class EmulatedDevice(Device):
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
-        if not schedule[0].inputs or not size:
+        if not schedule[0].inputs or not size or image.states:  # a run begins with what the one before has left
             return super()._run_batch(image, schedule, batch, size, timeout)
         emulator = self._open()
         ports = {port.name: port for port in image.outputs}

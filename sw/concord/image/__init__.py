@@ -8,7 +8,7 @@ from concord.image.image import LOADABLE, Image, MemorySegment, hex_files
 from concord.image.memories import Memories
 from concord.image.packing import pack_depthwise, pack_matrix, pack_vectors
 from concord.image.phases import Phase, PortRange
-from concord.image.ports import Port
+from concord.image.ports import Port, State
 
 __all__ = [
     "LOADABLE",
@@ -19,6 +19,7 @@ __all__ = [
     "Phase",
     "Port",
     "PortRange",
+    "State",
     "hex_files",
     "pack_depthwise",
     "pack_matrix",

@@ -52,7 +52,7 @@ class FileKind:
 #: Bytes of the arrays of a file, far more than any NPU or table has.
 _MOST = 1 << 30
 
-IMAGE = FileKind("image", "an image", 4, ImageError)
+IMAGE = FileKind("image", "an image", 5, ImageError)
 
 
 def digest(header: dict[str, Any], arrays: Arrays) -> str:

@@ -7,7 +7,7 @@ described in :mod:`concord.image.container`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from concord.image.container import ImageError, read_file, write_file
 from concord.image.feeder_layout import Feeding
 from concord.image.phases import Phase, PortRange, full_ranges
-from concord.image.ports import Port
+from concord.image.ports import Port, State
 from concord.image.validation import WordError, check_words
 from concord.image.words import to_bytes, to_integers
 from concord.spec.config import SPEC_VERSION, NpuConfig
@@ -86,6 +86,8 @@ class Image:
         Contents of the other memories; later ones win.
     inputs, outputs : tuple of Port
         Where the driver places and fetches tensors.
+    states : tuple of State
+        Tensors that stay in the memories from a run to the next one. Their first values are among the segments.
     phases : tuple of Phase
         The starts of the program that a run is made of, in order. None: one start, with all of the ports.
     feeding : Feeding
@@ -102,6 +104,16 @@ class Image:
     phases: tuple[Phase, ...] = ()
     feeding: Feeding = field(default_factory=Feeding)
     metadata: dict[str, Any] = field(default_factory=dict)
+    states: tuple[State, ...] = ()
+
+    @property
+    def carried(self) -> Image:
+        """The same with states that the host carries: each is an input and an output of a run."""
+        if not self.states:
+            return self
+        inputs = *self.inputs, *(state.port for state in self.states)
+        outputs = *self.outputs, *(state.output for state in self.states)
+        return replace(self, inputs=inputs, outputs=outputs, states=(), feeding=Feeding())
 
     def port(self, name: str) -> Port:
         """An input or output by name."""
@@ -153,12 +165,24 @@ class Image:
         for phase in self.schedule():
             if not 0 <= phase.pc < self.config.program_depth:
                 raise ImageError(f"phases must begin in 0..{self.config.program_depth - 1}, not at {phase.pc}")
+        self._check_states()
         self._check_parts(self.inputs, [part for phase in self.schedule() for part in phase.inputs], "written")
         self._check_parts(self.outputs, [part for phase in self.schedule() for part in phase.outputs], "read")
         try:
             self.feeding.check(self.inputs, self.outputs, self.config)
         except ValueError as error:
             raise ImageError(str(error)) from error
+
+    def _check_states(self) -> None:
+        """Whether states lie inside their memories, and are begun and ended by the same run."""
+        if self.states and self.phases:
+            raise ImageError("an image with states must not have phases")
+        for state in self.states:
+            count = state.port.vectors(self.config)
+            self._in_range(state.port.name, state.port.address, count, regions(self.config)[state.port.region].depth)
+        names = [port.name for port in (*self.carried.inputs, *self.carried.outputs)]
+        if self.states and len(names) != len(set(names)):
+            raise ImageError(f"inputs, outputs and states must have names of their own, not {names}")
 
     def _check_parts(self, ports: tuple[Port, ...], parts: list[PortRange], done: str) -> None:
         """Whether parts lie inside their memories and cover the ports."""
@@ -219,6 +243,7 @@ class Image:
             "phases": [asdict(phase) for phase in self.phases],
             "feeding": asdict(self.feeding),
             "metadata": self.metadata,
+            "states": [_port_header(state.port) | {"result": state.result} for state in self.states],
         }
         arrays: dict[str, NDArray[Any]] = {f"segment_{k}": part.array() for k, part in enumerate(self.segments)}
         write_file(path, header, {"program": np.array(self.program, dtype="<u8"), **arrays})
@@ -250,6 +275,7 @@ class Image:
                 phases=tuple(_phase(fields) for fields in header["phases"]),
                 feeding=Feeding.from_dict(header["feeding"]),
                 metadata=header["metadata"],
+                states=tuple(_state(fields) for fields in header["states"]),
             )
             stored = int(header["fingerprint"], 16)
         except (TypeError, AttributeError, ArithmeticError) as error:
@@ -274,6 +300,12 @@ def _port_header(port: Port) -> dict[str, Any]:
 
 def _port(fields: dict[str, Any]) -> Port:
     return Port(**fields | {"region": RegionId[fields["region"]], "shape": tuple(fields["shape"])})
+
+
+def _state(fields: dict[str, Any]) -> State:
+    port = dict(fields)
+    result = port.pop("result")
+    return State(_port(port), result)
 
 
 def _phase(fields: dict[str, Any]) -> Phase:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
-from concord.golden.blocks import Quantized, dequantize, quantize_float
+from concord.golden.blocks import Quantized, dequantize, quantize, quantize_float
 from concord.image.words import pack_words, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, Rounding
@@ -203,6 +203,12 @@ def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
     array = np.asarray(values)
     patterns = array if array.dtype == np.uint16 else binary16.encode(array)
     return to_integers(pack_words(config.wide_word, elem=to_vectors(patterns, config)))
+
+
+def pack_narrow(values: ArrayLike, config: NpuConfig) -> list[int]:
+    """Floats ``[vectors, native]`` as narrow words, rounded to binary16 and then with dynamic exponents."""
+    block = quantize(binary16.encode(np.asarray(values, dtype=np.float64)), config.act)
+    return to_integers(pack_words(config.narrow_word, mant=block.mant, exp=block.exp))
 
 
 def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,3 +78,28 @@ class Port:
         values = unpack_words(layout, to_bytes(words, layout.nbytes))
         bits = values["elem"].astype(np.uint16) if "elem" in values else to_binary16(values["mant"], values["exp"])
         return binary16.decode(from_vectors(bits, self.shape, config)).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class State:
+    """A tensor that stays in a vector memory between runs: what a run leaves there is what the next one reads.
+
+    Parameters
+    ----------
+    port : Port
+        Where it lies; its name is that of the input that it would be if the host carried it.
+    result : str
+        Name of the output that it would be then.
+    """
+
+    port: Port
+    result: str
+
+    @property
+    def output(self) -> Port:
+        """The same place, as an output."""
+        return replace(self.port, name=self.result)
+
+    def first_words(self, config: NpuConfig) -> list[int]:
+        """What it begins with: zeros."""
+        return self.port.encode(np.zeros(self.port.shape), config)

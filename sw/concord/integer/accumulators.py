@@ -17,9 +17,9 @@ from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import Accumulators
-from concord.integer.operations import IntegerConvolution, IntegerMatMul
 from concord.integer.reading import Reading
 from concord.integer.requantise import FloatRequantisation
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.integer.wide import Dequantisation
 from concord.integer.windows import window_settings
 

@@ -14,9 +14,10 @@ from concord.integer.composing import composed
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import import_integer_graph
-from concord.integer.operations import CodePairTable, TableOperation, WeightedSums
+from concord.integer.operations import CodePairTable, TableOperation
 from concord.integer.pairs import OF_PAIRS, PAIR_BYTES, with_pair_tables
 from concord.integer.requantise import codes_of_floats
+from concord.integer.weighted_sums import RequantisedSums, WeightedSums
 from concord.integer.wide import integers_of, numbers_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import TransferSet, UniformAffine
@@ -73,7 +74,7 @@ class IntegerNetwork:
         TypeError
             If an input has neither floats nor integers.
         OverflowError
-            If an accumulator does not fit 32 bits.
+            If an accumulator does not fit 32 bits, or those that an NPU holds where the network has its factors.
         """
         graph = self.graph
         start = {graph.inputs[name]: codes for name, codes in self.codes(inputs).items()}
@@ -116,13 +117,14 @@ class IntegerNetwork:
 
     @property
     def wide_sums(self) -> dict[str, int]:
-        """Products with sums that might not fit an accumulator, and the largest magnitude that one might have."""
-        return {product.name: product.largest_sum for product in self._wide_products}
+        """Operations with sums that might not fit an accumulator, and the largest magnitude that one might have."""
+        return {operation.name: operation.largest_sum for operation in self.with_wide_sums}
 
     @property
-    def _wide_products(self) -> list[WeightedSums]:
-        products = [operation for operation in self.graph.operations if isinstance(operation, WeightedSums)]
-        return [product for product in products if product.largest_sum > product.requantisation.largest_sum]
+    def with_wide_sums(self) -> list[RequantisedSums]:
+        """These operations."""
+        sums = [operation for operation in self.graph.operations if isinstance(operation, RequantisedSums)]
+        return [operation for operation in sums if operation.largest_sum > operation.requantisation.largest_sum]
 
     def report(self) -> str:
         """Operations, tables, and what might overflow."""
@@ -134,9 +136,9 @@ class IntegerNetwork:
         if pairs or computed:
             total = f"{len(pairs)} of {len(pairs) + computed} operations of two tensors are tables"
             lines.append(f"{total}, which pay up to {PAIR_BYTES} bytes more than those that they take the place of")
-        for product in self._wide_products:
-            bits = product.requantisation.largest_sum.bit_length() + 1
-            lines.append(f"{product.name}: accumulators may reach {product.largest_sum}, beyond {bits} bits")
+        for operation in self.with_wide_sums:
+            bits = operation.requantisation.bits
+            lines.append(f"{operation.name}: accumulators may reach {operation.largest_sum}, beyond {bits} bits")
         return "\n".join(lines)
 
 

@@ -1,168 +1,26 @@
-"""Operations from codes to codes: products, pools, sums of two tensors, look-ups, and what only moves codes."""
+"""Operations from codes to codes without weights: pools, sums and products of two tensors, look-ups, and movement."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser, codes_of_steps
-from concord.integer.wide import Dequantisation
+from concord.integer.requantise import Requantisation, codes_of_steps
+from concord.integer.weighted_sums import windows_of
 from concord.transfer import TransferTable
 
 #: Largest magnitude of a code of 16 bits.
 _LARGEST_CODE = 65535
 #: Bits of the integers that sums of two tensors are made of, and by which they may be moved down.
 _GRID_BITS = 62
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedSums(IntegerOperation):
-    """Sums of products of codes and constant integers, requantised.
-
-    Parameters
-    ----------
-    weight : array of int64
-        Codes of the weights less their zero points.
-    bias : array of int64
-        One integer for each channel, in the scale of the sums.
-    zero_point : int
-        Of the codes read.
-    reach : int
-        Largest magnitude of a code read, less its zero point.
-    requantisation : Requantiser
-        From sums to codes.
-    """
-
-    weight: Integers
-    bias: Integers
-    zero_point: int
-    reach: int
-    requantisation: Requantiser
-
-    @abstractmethod
-    def _channels(self) -> Integers:
-        """Weights in rows, those of one channel in each."""
-
-    @property
-    def largest_sums(self) -> Integers:
-        """Bounds on the magnitude of the accumulator of each channel, whatever the codes are."""
-        return np.asarray(np.abs(self._channels()).sum(axis=1) * self.reach + np.abs(self.bias))
-
-    @property
-    def largest_sum(self) -> int:
-        """The largest of these bounds."""
-        return int(self.largest_sums.max())
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerProduct(WeightedSums):
-    """Sums of products, of which binary32 makes codes, or numbers."""
-
-    requantisation: Requantisation | FloatRequantisation | Dequantisation
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedRows(WeightedSums):
-    """Rows ``[..., inputs]`` times the weight ``[inputs, channels]``."""
-
-    def _channels(self) -> Integers:
-        return self.weight.T
-
-    def _made(self, codes: Integers) -> Integers:
-        """The codes of the result."""
-        return self.requantisation.apply(_matmul(codes - self.zero_point, self.weight, self.reach) + self.bias, -1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerMatMul(WeightedRows, IntegerProduct):
-    """Rows times a matrix, with a requantisation in binary32."""
-
-    def run(self, *codes: Integers) -> Integers:
-        return self._made(codes[0])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedWindows(WeightedSums):
-    """A convolution in any number of dimensions, of codes ``[samples, channels, *sizes]``.
-
-    The weight is ``[channels, inputs of a group, *kernel]``.
-
-    Parameters
-    ----------
-    strides, dilations : tuple of int
-        By dimension.
-    pads : tuple of int
-        In front by dimension, then those at the end; padding has the number 0.
-    groups : int
-        The inputs and the channels are divided into.
-    """
-
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[int, ...]
-    groups: int
-
-    def _channels(self) -> Integers:
-        return self.weight.reshape(len(self.weight), -1)
-
-    def _made(self, codes: Integers) -> Integers:
-        """The codes of the result."""
-        kernel = self.weight.shape[2:]
-        rows = (codes - self.zero_point).astype(exact_type(sum_bound(self._channels(), 1, self.reach)))
-        windows = windows_of(rows, kernel, self.strides, self.dilations, self.pads, 0)
-        samples, channels, *places = windows.shape[: windows.ndim - self.weight.ndim + 2]
-        rank = len(places)
-        # [samples, groups, *places, inputs of a group, *kernel]
-        grouped = windows.reshape(samples, self.groups, channels // self.groups, *windows.shape[2:])
-        rows = np.moveaxis(grouped, 2, 2 + rank).reshape(samples, self.groups, prod(places), -1)
-        weights = self._channels().reshape(self.groups, len(self.weight) // self.groups, -1)
-        sums = _matmul(rows, np.swapaxes(weights, 1, 2), self.reach)  # [samples, groups, places, channels of a group]
-        sums = np.swapaxes(sums, 2, 3).reshape(samples, len(self.weight), *places)
-        return self.requantisation.apply(sums + self.bias.reshape(-1, *[1] * rank), 1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerConvolution(WeightedWindows, IntegerProduct):
-    """A convolution with a requantisation in binary32."""
-
-    def run(self, *codes: Integers) -> Integers:
-        return self._made(codes[0])
-
-
-def _matmul(rows: NDArray[Any], weights: Integers, reach: int) -> Integers:
-    """The exact product of whole numbers."""
-    kind = exact_type(sum_bound(weights, -2, reach))
-    return np.asarray(np.matmul(rows.astype(kind, copy=False), weights.astype(kind)).astype(np.int64, copy=False))
-
-
-def windows_of(
-    codes: Integers,
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    pads: tuple[int, ...],
-    padding: int,
-) -> Integers:
-    """Windows ``[samples, channels, *places, *kernel]`` of codes ``[samples, channels, *sizes]``."""
-    rank = len(kernel)
-    around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
-    padded = np.pad(codes, around, constant_values=padding)
-    extents = tuple(dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True))
-    windows = sliding_window_view(padded, extents, axis=tuple(range(2, 2 + rank)))
-    steps = [slice(None, None, step) for step in (*strides, *dilations)]
-    return np.asarray(windows[(slice(None), slice(None), *steps)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

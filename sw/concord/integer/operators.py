@@ -34,11 +34,10 @@ from concord.integer.operations import (
     CodeProduct,
     CodeSoftmax,
     CodeSum,
-    IntegerConvolution,
-    IntegerMatMul,
 )
 from concord.integer.reading import PAIR, Reading
 from concord.integer.requantise import Requantisation
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.integer.wide import WIDE, Dequantisation, WideDifference, WidePair, WideProduct, WideSum, limit_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.integer.windows import window_settings

@@ -19,8 +19,15 @@ from concord.spec.formats import Rounding
 from concord.transfer import UniformAffine
 from concord.transfer.scheme import round_floats
 
-#: Ends of the accumulator.
-ACCUMULATOR = (-(1 << 31), (1 << 31) - 1)
+
+def limits_of(bits: int) -> tuple[int, int]:
+    """Least and greatest integer of so many bits, sign included."""
+    return -(1 << bits - 1), (1 << bits - 1) - 1
+
+
+#: Bits of the accumulator, sign included, and its ends.
+ACCUMULATOR_BITS = 32
+ACCUMULATOR = limits_of(ACCUMULATOR_BITS)
 
 
 class Requantiser(ABC):
@@ -28,12 +35,22 @@ class Requantiser(ABC):
 
     @abstractmethod
     def apply(self, sums: Integers, axis: int) -> Integers:
-        """Codes of accumulators, with the channels along ``axis``; ``OverflowError`` if one is beyond 32 bits."""
+        """Codes of accumulators, with the channels along ``axis``; ``OverflowError`` if one is beyond the limits."""
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Least and greatest accumulator: those of 32 bits, but for some."""
+        return ACCUMULATOR
 
     @property
     def largest_sum(self) -> int:
-        """Largest magnitude that an accumulator may have."""
-        return ACCUMULATOR[1]
+        """Largest magnitude that an accumulator of either sign may have."""
+        return self.limits[1]
+
+    @property
+    def bits(self) -> int:
+        """Bits of an accumulator, sign included."""
+        return self.largest_sum.bit_length() + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +122,11 @@ def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.floa
     return numbers.reshape(shape)
 
 
-def check_sums(sums: Integers) -> None:
-    """``OverflowError`` if an accumulator does not fit 32 bits."""
-    if sums.size and not (ACCUMULATOR[0] <= sums.min() and sums.max() <= ACCUMULATOR[1]):
-        raise OverflowError(f"accumulators must fit 32 bits, not be in {sums.min()}..{sums.max()}")
+def check_sums(sums: Integers, bits: int = ACCUMULATOR_BITS) -> None:
+    """``OverflowError`` if an accumulator does not fit so many bits."""
+    low, high = limits_of(bits)
+    if sums.size and not (low <= sums.min() and sums.max() <= high):
+        raise OverflowError(f"accumulators must fit {bits} bits, not be in {sums.min()}..{sums.max()}")
 
 
 def codes_of_floats(values: ArrayLike, scheme: UniformAffine) -> Integers:

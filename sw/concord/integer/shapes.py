@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from concord.integer.graph import IntegerGraph
-from concord.integer.operations import WeightedSums
 from concord.integer.tflite.operations import FixedPointSoftmax, InterpolatedSoftmax
+from concord.integer.weighted_sums import WeightedSums
 
 
 def shapes_behind(graph: IntegerGraph, inputs: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy.typing as npt
 
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.graph.ir import Graph
 from concord.host.rates import Rates, rates, spoken

@@ -21,10 +21,14 @@ from concord.utils.parallel import Engine
 def observe(
     compiled: Compiled, inputs: Inputs, engine: Engine | None = None
 ) -> tuple[dict[str, FloatArray], list[FlagDiagnostic]]:
-    """Results of a batch on the emulator, and the flags that it raises; the workers of an engine share it."""
+    """Results of a batch on the emulator, and the flags that it raises; the workers of an engine share it.
+
+    States are part of the inputs and of the results.
+    """
+    package = compiled.package.carried
     with emulator(compiled.image.config, engine) as device:
-        device.load(compiled.image)
-        return compiled.run(device, inputs), compiled.package.flags(device)
+        device.load(package.image)
+        return package.run(device, inputs), package.flags(device)
 
 
 def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, FloatArray]:

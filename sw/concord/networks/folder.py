@@ -40,7 +40,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 10, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 11, PackageError)
 NETWORK_FOLDER = FolderKind(
     "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
     "compile the network again", PackageError,
@@ -105,13 +105,14 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     stay = tuple(header.get("stay", ())) if quantised is None else quantised.stay
     graph = _graph(data[MODEL], stay, header["partition"], None if nodes is None else frozenset(nodes))
     image, parts = Image.load(folder / IMAGE, data=data[IMAGE]), without_front(graph)
-    arrangement = replace(arrangement, beside=frozenset(parts.rest.inputs) - frozenset(arrangement.inputs))
+    arrangement = replace(arrangement, beside=frozenset(parts.rest.inputs) - {*arrangement.inputs, *arrangement.states})
     if not arrangement.fits(image):
         raise LookupError("ports")
     records = {name: InputRecord.from_dict(values) for name, values in header["input_records"].items()}
     if not set(records) <= set(arrangement.inputs):
         raise LookupError("input records")
     expected = header.get("expected_error")  # of a network whose errors were measured
+    parts = replace(parts, rest=replace(parts.rest, states=arrangement.state_results))
     return Package(
         image,
         arrangement,
@@ -145,7 +146,7 @@ def recompile(folder: Path) -> Compiled:
     data = NETWORK_FOLDER.read(folder)
     package = package_of(folder, data)
     graph = _graph(data[MODEL], package.stay, package.partition, package.npu_nodes)
-    parts = without_front(graph)
+    parts = without_front(replace(graph, states=package.arrangement.state_results))
     try:
         compiled = compile_graph(parts.rest, package.config, package.formats, batch=package.arrangement.batch)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:

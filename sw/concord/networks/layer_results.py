@@ -17,7 +17,7 @@ import numpy.typing as npt
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.layout import PAD, Storage
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.model import Compiled, in_one_piece
 from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
@@ -192,6 +192,7 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
         If a network in row tiles does not fit into the largest memories in one piece.
     """
     compiled = in_one_piece(compiled) if compiled.row_tiling is not None else compiled
+    compiled = compiled.carried
     image, batch = compiled.image, compiled.package.arrangement.batch
     samples = len(np.asarray(next(iter(inputs.values()))))
     run = trace(image.program, image.config)

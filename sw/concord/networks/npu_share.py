@@ -17,7 +17,7 @@ import numpy as np
 
 from concord.compiler.lowering.host_partition import MOST_MACS, Parts, split, without_front
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.memory.footprint import distinct_weights
 from concord.graph.cost import macs, node_macs
 from concord.graph.host_evaluation import run_on_host

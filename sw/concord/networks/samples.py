@@ -12,6 +12,7 @@ from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.graph.ir import Graph
+from concord.graph.states import with_state_inputs
 from concord.utils.arrays import FloatArray
 
 
@@ -42,6 +43,13 @@ def inputs_of(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> 
         if not np.ndim(values):
             raise ValueError(f"array {name!r} must have samples along its first axis, not be {values!r}")
     return arrays
+
+
+def samples_of(graph: Graph, data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:
+    """Arrays by input as :func:`inputs_of` has them; states that are not there are those of a sequence."""
+    known = set(data) if isinstance(data, Mapping) else set()
+    names = [name for name in graph.inputs if name not in graph.states or name in known]
+    return with_state_inputs(graph, inputs_of(names, data))
 
 
 def arrays_by_name(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def measured_steps(compiled: Compiled, inputs: Inputs) -> list[WindowSteps] | No
         if part.last and part.chain.sliding:
             counted.append(part.window_steps(lanes))
 
+    compiled = compiled.carried
     few = {name: np.asarray(values)[: compiled.package.arrangement.batch] for name, values in inputs.items()}
     with EmulatedDevice(image.config, workers=1, after=after) as device:
         device.load(image)

@@ -59,6 +59,7 @@ def analyse_machine(
     ValueError
         For inputs, ranges or widths that are not possible, or a network without a product.
     """
+    package = package.carried
     inputs, package = package.npu_inputs(inputs), package.of_npu
     config = package.config
     register = config.acc_register or config.acc_width

@@ -21,7 +21,7 @@ _CHUNK = 1 << 17
 
 
 @dataclass
-class Sums:
+class SumHistograms:
     """Histograms of one layer."""
 
     product: Histogram = field(default_factory=Histogram)
@@ -53,18 +53,18 @@ class ProductBlock:
     bias: NDArray[Any] | None = None
 
 
-def total_of(parts: Iterable[Sums]) -> Sums:
+def total_of(parts: Iterable[SumHistograms]) -> SumHistograms:
     """What is counted in several parts of the products."""
-    whole = Sums()
+    whole = SumHistograms()
     for part in parts:
         for stage, histogram in part.stages.items():
             whole.stages[stage].add(histogram)
     return whole
 
 
-def count(blocks: Iterable[ProductBlock]) -> Sums:
+def count(blocks: Iterable[ProductBlock]) -> SumHistograms:
     """Count all products, partial sums and outputs."""
-    sums, counter = Sums(), StageCounter()
+    sums, counter = SumHistograms(), StageCounter()
     for block in blocks:
         _products(block, sums.product)
         _additions(block, counter)

@@ -17,7 +17,7 @@ from concord.golden import binary16
 from concord.golden.scale import scaled
 from concord.image import Image, Memories
 from concord.operations import OPERATIONS, Ends
-from concord.overflow.machine import SumStage
+from concord.overflow.machine import WRITTEN, SumStage
 from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
 from concord.program.chains import Quant
@@ -131,6 +131,8 @@ class Bounds:
     # Chains ------------------------------------------------------------------------------------
 
     def _chain(self, chain: Chain) -> None:
+        if chain.into_matrix is not None:
+            raise ValueError(WRITTEN)
         if chain not in self._accesses:
             self._accesses[chain] = Access(chain, self.config)
         access = self._accesses[chain]

@@ -37,6 +37,8 @@ class SumStage(Enum):
     OUTPUT = "output"  # accumulator behind the last step
 
 
+#: What is wrong with a program that writes weights.
+WRITTEN = "weights must be constants for sums to be counted or bounded, and not written by m_wr"
 #: Stages on the grid of the accumulator, whose width they decide.
 ON_GRID = (SumStage.TERM, SumStage.SUM, SumStage.OUTPUT)
 
@@ -63,15 +65,14 @@ class ProductPiece(Protocol):
     -------
     index : Index
         Addresses of the sources ``[positions, rows, blocks]``; one row where all of them share their sources.
-    weights : Weights
-        Of the rows.
-    factor : float
-        The greatest magnitude of a sum, in units of the greatest power of two of its sources.
+    weights : Weights or None
+        Of the rows, if they are constants.
     """
 
-    index: Index
-    weights: Weights
-    factor: float
+    @property
+    def index(self) -> Index: ...
+    @property
+    def weights(self) -> Weights | None: ...
 
 
 class ChainPiece(Protocol):
@@ -125,6 +126,8 @@ class Watcher:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
         if part.product is None:
             return
+        if part.product.weights is None:
+            raise ValueError(WRITTEN)
         name = self._layer_of(part.chain.pc)
         if not hasattr(self._local, "counter"):
             self._local.counter = _Counter(self.config, self._raw, not self._joint)
@@ -134,7 +137,7 @@ class Watcher:
         if counter.layer != name:
             self._take(counter)
             counter.layer = name
-        self._product(name, part.chain.depthwise, part.product, lanes, count, counter)
+        self._product(name, part.chain.depthwise, part.product.index, part.product.weights, lanes, count, counter)
 
     def _take(self, counter: _Counter) -> None:
         """Add what a thread has counted for its last layer."""
@@ -154,17 +157,24 @@ class Watcher:
         return whole
 
     def _product(
-        self, name: str, depthwise: bool, product: ProductPiece, lanes: NarrowLanes, count: int, counter: _Counter
+        self,
+        name: str,
+        depthwise: bool,
+        index: Index,
+        constants: Weights,
+        lanes: NarrowLanes,
+        count: int,
+        counter: _Counter,
     ) -> None:
-        weights = self._prepared(product.weights)
-        positions, groups, _ = product.index.shape
+        weights, factor = self._prepared(constants), self.config.act.q_max * constants.norm
+        positions, groups, _ = index.shape
         for group in range(groups):
-            rows = slice(group, group + 1) if groups > 1 else slice(0, len(product.weights.mant))
+            rows = slice(group, group + 1) if groups > 1 else slice(0, len(constants.mant))
             mant, scale = weights.mant[:, :, rows], weights.scale[:, rows]
-            pairs = self._pairs_of(name, depthwise, product.weights, rows) if self._joint else None
+            pairs = self._pairs_of(name, depthwise, constants, rows) if self._joint else None
             step = max(1, _CHUNK // (mant[0].size * count))
             for first in range(0, positions, step):
-                at = product.index[first : first + step, group]
+                at = index[first : first + step, group]
                 powers = lanes.scale[at][..., :count]  # [positions, blocks, lanes]
                 x = lanes.narrow[at][..., :count] / powers[:, :, None]  # [positions, blocks, N, lanes]
                 x = x.transpose(1, 2, 0, 3).reshape(at.shape[1], self.config.native, -1)
@@ -172,7 +182,7 @@ class Watcher:
                     elements = x.reshape(-1, x.shape[-1])
                     with self._lock:
                         pairs.add(elements)
-                exact = (powers.max(axis=1) * product.factor < self._exact).reshape(-1)
+                exact = (powers.max(axis=1) * factor < self._exact).reshape(-1)
                 powers = powers.transpose(1, 0, 2).reshape(at.shape[1], -1).astype(np.float64)
                 for columns, whole in ((exact, False), (~exact, True)):
                     if columns.any():

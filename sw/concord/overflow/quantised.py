@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.overflow.counting import Sums, bound, count, total_of
+from concord.overflow.counting import SumHistograms, bound, count, total_of
 from concord.overflow.histogram import Histogram
 from concord.overflow.kinds import IntegerSettings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
@@ -106,7 +106,7 @@ def _layer(
         [] if engine is None else [engine.broadcast(product.part(s)) for s in task_slices(len(product.x), LEAST, MOST)]
     )
 
-    def counted(factors: Factors) -> Sums:
+    def counted(factors: Factors) -> SumHistograms:
         numbers = mapped(factors)
         if engine is None:
             return _counted(product, *numbers)
@@ -125,7 +125,7 @@ def _layer(
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
-def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Sums:
+def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> SumHistograms:
     """What a product makes with some mappings."""
     return count(product.arrange(x(product.x), w(product.w), bias))
 

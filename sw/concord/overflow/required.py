@@ -56,7 +56,7 @@ class CountedWidths:
         samples = len(np.asarray(next(iter(self._inputs.values())))) // batch * batch
         some = {name: np.asarray(values)[:samples] for name, values in self._inputs.items()}
         results, flags = [], []
-        for network in (compiled, chosen):
+        for network in (compiled.carried, chosen.carried):
             with emulator(network.image.config, self._engine) as device:
                 device.load(network.image)
                 results.append(device.run(network.package.arrangement.pack(some)))

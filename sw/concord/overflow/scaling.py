@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from concord.overflow.counting import Sums
+from concord.overflow.counting import SumHistograms
 from concord.overflow.kinds import IntegerSettings
 
 
@@ -28,7 +28,7 @@ class Excess:
     bits: int
 
     @classmethod
-    def of(cls, sums: Sums, settings: IntegerSettings) -> Excess:
+    def of(cls, sums: SumHistograms, settings: IntegerSettings) -> Excess:
         """Of products and sums beyond the intermediate width, and of outputs beyond theirs."""
         widths = {"product": settings.width, "sum": settings.width, "output": settings.output_width}
         stages = sums.stages
@@ -78,12 +78,12 @@ class Scaled:
     """How it ended: factors, what they give, and how often it was counted."""
 
     factors: Factors
-    sums: Sums
+    sums: SumHistograms
     rounds: int
     within: bool
 
 
-def scale(count: Callable[[Factors], Sums], settings: IntegerSettings, floor: Factors) -> Scaled:
+def scale(count: Callable[[Factors], SumHistograms], settings: IntegerSettings, floor: Factors) -> Scaled:
     """Find factors with which a layer stays within the threshold and uses the width.
 
     Parameters

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from concord.program.chains import Address, Chain, Index
+from concord.program.matrix_writes import broken_write_rules
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
@@ -57,12 +58,16 @@ class Access:
         Factors and fractions of ``vv_scale``, if there is one.
     targets : dict of Index
         By memory.
+    rows : Index ``[positions, rows]`` or None
+        Rows of tiles that ``m_wr`` writes (:meth:`Chain.written_rows`).
     """
 
     def __init__(self, chain: Chain, config: NpuConfig):
         self.chain, self.config = chain, config
         for message in broken_rules(chain, config):
             raise ValueError(f"a sliding product at pc {chain.pc} {message}")
+        for message in broken_write_rules(chain, config):
+            raise ValueError(f"a chain at pc {chain.pc} {message}")
         self.positions = chain.outer * chain.inner
         outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
         inside = chain.inside()[:, :, None, :, None]
@@ -74,6 +79,7 @@ class Access:
         self.targets = {d.mem: self._flat(chain.addresses(d.address))[..., 0] for d in chain.destinations}
         for mem, index in self.targets.items():
             self._check(index, mem)
+        self.rows = None if chain.into_matrix is None else self._flat(chain.written_rows(config))[..., 0]
 
     def _operand(self, address: Address) -> Index:
         index = self._flat(self.chain.addresses(address))

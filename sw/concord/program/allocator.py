@@ -15,8 +15,8 @@ from typing import Any
 import numpy.typing as npt
 
 from concord.functions.tables import Table, TableSet, standard_table
-from concord.image import Image, MemorySegment, Phase, Port, PortRange
-from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
+from concord.image import Image, MemorySegment, Phase, Port, PortRange, State
+from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_narrow, pack_vectors
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
@@ -70,6 +70,7 @@ class Allocator:
     allocations: dict[str, Allocation] = field(default_factory=dict)
     inputs: list[Port] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     segments: list[Callable[[], MemorySegment]] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
@@ -108,6 +109,13 @@ class Allocator:
         words = pack_vectors(values, self.config)
         addr = self.wide(name, len(words), doc)
         self._load(name, RegionId.WIDE, addr, lambda: words)
+        return addr
+
+    def narrow_constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
+        """Allocate narrow vectors that hold ``values``, rounded with dynamic exponents and padded with zeros."""
+        words = pack_narrow(values, self.config)
+        addr = self.narrow(name, len(words), doc)
+        self._load(name, RegionId.NARROW, addr, lambda: words)
         return addr
 
     def input(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
@@ -223,12 +231,22 @@ class Allocator:
         return Image(
             config=self.config,
             program=tuple(words),
-            segments=(*(make() for make in self.segments), *(part for part in tables if part.count)),
+            segments=(
+                *(make() for make in self.segments),
+                *(part for part in tables if part.count),
+                *(self._first(state) for state in self.states),
+            ),
             inputs=tuple(self.inputs),
             outputs=tuple(self.outputs),
             phases=tuple(self.phases),
+            states=tuple(self.states),
             metadata={"map": self.map()} | (metadata or {}),
         )
+
+    def _first(self, state: State) -> MemorySegment:
+        """What a state begins with."""
+        port, words = state.port, state.first_words(self.config)
+        return MemorySegment.from_words(port.region, port.address, words, self.config)
 
     def verify(self, image: Image) -> None:
         """Prove that the program of an image on this allocator is sound.
@@ -238,12 +256,13 @@ class Allocator:
         ValueError
             With everything that :func:`concord.program.verify` finds.
         """
+        carried = image.carried
         problems = verify_phases(
             image.program,
             self.config,
             [
-                (phase.pc, _spans(phase.inputs, self.inputs), _spans(phase.outputs, self.outputs))
-                for phase in image.schedule()
+                (phase.pc, _spans(phase.inputs, carried.inputs), _spans(phase.outputs, carried.outputs))
+                for phase in carried.schedule()
             ],
             constants=[self.allocations[name].span for name in sorted(self.constants)],
         )

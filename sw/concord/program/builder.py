@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Instruction, Mem, MvMode, Op, PipelineStage
+from concord.spec.operations import WRITE_OPS
 
 #: Fields of chain instructions that are only given by name.
 NAMED_ONLY = frozenset({"last", "unit", "mode", "sliding", "reg", "row", "inner", "outer"})
@@ -111,10 +112,12 @@ class ProgramBuilder:
             raise ValueError("mv_mul must follow a narrow v_rd, not a wide one")
         if form.op is Op.VV_SCALE and isa.decode(self._words[-1])[0].op is not Op.MV_MUL:
             raise ValueError("vv_scale must follow mv_mul")
-        if form.op is Op.V_WR:
-            if values["mem"] in self._written:
-                raise ValueError(f"a chain must write {Mem(values['mem']).name.lower()} at most once")
-            self._written.add(values["mem"])
+        if form.op in WRITE_OPS:
+            mem = values.get("mem", Mem.NARROW)
+            if mem in self._written:
+                what = "narrow vectors or rows of matrices" if mem == Mem.NARROW else "wide vectors"
+                raise ValueError(f"a chain must write {what} at most once")
+            self._written.add(mem)
             self.stage = PipelineStage.WRITE
             return
         chosen = form.stages if values.get("unit") is None else (form.stages[_one_bit(values["unit"])],)
@@ -133,7 +136,7 @@ class ProgramBuilder:
         if self.stage is None:
             return
         if self.stage is not PipelineStage.WRITE:
-            raise ValueError(f"a chain must end with v_wr, not with {what}")
+            raise ValueError(f"a chain must end with v_wr or m_wr, not with {what}")
         form, values = isa.decode(self._words[-1])
         self._words[-1] = isa.encode(form.op, **(values | {"last": 1}))
         self.stage = None

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
+from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.isa import MATRIX_ADDR_BITS, MATRIX_ROW_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
 from concord.spec.operations import OPERANDS
 from concord.spec.windows import tap_lanes
 
@@ -22,6 +22,7 @@ Mask = NDArray[np.bool_]
 
 VECTOR_MASK = (1 << VECTOR_ADDR_BITS) - 1
 MATRIX_MASK = (1 << MATRIX_ADDR_BITS) - 1
+ROW_MASK = (1 << MATRIX_ROW_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Address:
     row: int = 0
     inner: int = 0
     outer: int = 0
+
+
+@dataclass(frozen=True)
+class MatrixWrite:
+    """Rows of tiles that vectors are written to: the first word of a tile, and rows counted from its first one."""
+
+    matrix: int
+    rows: Address
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,10 @@ class Quant:
     mode: ExponentMode = ExponentMode.DYNAMIC
     exp: int = 0
     rounding: Rounding = Rounding.NEAREST_EVEN
+
+    def within(self, fmt: BlockFormat) -> Quant:
+        """The same with the nearest static exponent that a format has."""
+        return replace(self, exp=min(max(self.exp, fmt.exp_min), fmt.exp_max))
 
 
 @dataclass(frozen=True)
@@ -132,13 +145,15 @@ class Chain:
     mfu_ops : tuple of MfuOp
         Operations of the multifunction units, in order.
     destinations : tuple of Destination
-        One or two, of different memories.
+        Up to two, of different memories.
     quant : Quant
-        Conversion of a narrow destination.
+        Conversion of a narrow destination, or of rows of the matrix memory.
     scale : CodeScale or None
         How accumulators become codes, if they do.
     fresh : int
         Window columns of a sliding product that the window before had not; otherwise 0.
+    into_matrix : MatrixWrite or None
+        Rows of the matrix memory that it writes, if it does; there is no narrow destination then.
     """
 
     pc: int
@@ -158,6 +173,7 @@ class Chain:
     quant: Quant
     scale: CodeScale | None = None
     fresh: int = 0
+    into_matrix: MatrixWrite | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -200,6 +216,11 @@ class Chain:
     def destination(self, mem: Mem) -> Address | None:
         """Address of the destination in one memory, if there is one."""
         return next((d.address for d in self.destinations if d.mem is mem), None)
+
+    @property
+    def converts(self) -> bool:
+        """Whether its vectors become blocks: for the narrow memory, or for the matrix memory."""
+        return self.into_matrix is not None or self.destination(Mem.NARROW) is not None
 
     @property
     def operands(self) -> list[OperandRead]:
@@ -267,6 +288,12 @@ class Chain:
         else:
             shape = (-(-self.rows // config.engines), taps, self.cols, config.steps)
         return np.asarray((self.matrix + np.arange(np.prod(shape)).reshape(shape)) & MATRIX_MASK)
+
+    def written_rows(self, config: NpuConfig) -> Index:
+        """Numbers ``[outer, inner, rows]`` of the rows of tiles that ``m_wr`` writes, counted from the first tile."""
+        assert self.into_matrix is not None
+        first = self.into_matrix.matrix // config.steps * config.rows
+        return np.asarray((first + self._linear(self.into_matrix.rows)) & ROW_MASK)
 
     def tap_places(self, config: NpuConfig) -> tuple[Index, Index]:
         """For every tap of a depthwise product the number of its word in a row's, and the lane of its weights."""

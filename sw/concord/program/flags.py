@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ldexp
 from typing import Any
@@ -108,6 +108,12 @@ def diagnose_flags(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[Fl
         layer, instruction = layer_of(image, address), describe(image.program[address])
         for flag in names:
             meaning, advice = _TEXTS[flag]
+            if flag is Flag.SATURATED and any(op is Op.M_WR for op, _ in _chain(image.program, address)):
+                most = image.config.wgt.limit
+                meaning = (
+                    f"rows of a matrix have values of {most:g} or more, which weights cannot hold, and were cut off"
+                )
+                advice = f"a tensor that stays below {most:g}, or an NPU with a greater wgt_exp_max"
             if flag is Flag.TABLE_CLAMPED:
                 meaning = "values were cut off: " + "; ".join(_tables_of(image, address))
             diagnostics.append(FlagDiagnostic(layer, address, instruction, flag.name, meaning, advice))
@@ -160,16 +166,19 @@ def _tables_of(image: Image, address: int) -> list[str]:
     return texts
 
 
-def _tables(program: Sequence[int], address: int) -> list[int]:
-    """Slots of the tables in the chain at an address, in order, each once."""
-    slots: dict[int, None] = {}
+def _chain(program: Sequence[int], address: int) -> Iterator[tuple[Op, dict[str, int]]]:
+    """Instructions of the chain at an address, with their fields."""
     for word in program[address:]:
         form, values = isa.decode(word)
-        if form.op is Op.V_TBL:
-            slots[values["table"]] = None
+        yield form.op, values
         if values.get("last"):
-            break
-    return list(slots)
+            return
+
+
+def _tables(program: Sequence[int], address: int) -> list[int]:
+    """Slots of the tables in the chain at an address, in order, each once."""
+    chain = _chain(program, address)
+    return list(dict.fromkeys(values["table"] for op, values in chain if op is Op.V_TBL))
 
 
 def flag_table(records: Sequence[FlagDiagnostic], title: str = "Flags that were raised") -> Table:

@@ -18,6 +18,7 @@ from concord.program.chains import (
     Chain,
     CodeScale,
     Destination,
+    MatrixWrite,
     MfuOp,
     Pad,
     Quant,
@@ -26,8 +27,8 @@ from concord.program.chains import (
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
-from concord.spec.operations import SCALING_OPS
+from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
+from concord.spec.operations import MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
 
 
 @dataclass(frozen=True)
@@ -195,15 +196,17 @@ class _Sequencer:
     def _misplaced(self, op: Op, stage: PipelineStage, values: dict[str, Any]) -> str:
         """Why a chain instruction cannot stand here, or nothing."""
         name = op.name.lower()
-        if op is not Op.V_WR and values["last"]:
+        if op not in WRITE_OPS and values["last"]:
             return f"last must not be set in {name}"
         if not self.collected:
             return "" if op is Op.V_RD else f"{name} must stand inside a chain"
         if op is Op.V_RD:
             return "v_rd must not stand inside a chain"
-        if op is Op.V_WR:
-            same = any(f.op is op and v["mem"] == values["mem"] for f, v, _ in self.collected)
-            return "a chain must write each memory at most once" if same else ""
+        if op in WRITE_OPS:
+            mem = values.get("mem", Mem.NARROW)  # rows of matrices take the place of narrow vectors
+            same = any(f.op in WRITE_OPS and v.get("mem", Mem.NARROW) == mem for f, v, _ in self.collected)
+            what = "narrow vectors or rows of matrices" if mem == Mem.NARROW else "wide vectors"
+            return f"a chain must write {what} at most once" if same else ""
         if stage <= self.collected[-1][2]:
             return f"{name} must occupy a stage behind {self.collected[-1][2].name}, not {stage.name}"
         if op is Op.MV_MUL and self.collected[0][1]["mem"] != Mem.NARROW:
@@ -240,10 +243,11 @@ class _Sequencer:
             ),
             destinations=tuple(
                 Destination(Mem(values["mem"]), self._address(values))
-                for _, values, stage in self.collected
-                if stage is PipelineStage.WRITE
+                for form, values, _ in self.collected
+                if form.op is Op.V_WR
             ),
             quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
+            into_matrix=next((self._rows(values) for form, values, _ in self.collected if form.op is Op.M_WR), None),
         )
 
     def _step(self, op: Op, values: dict[str, Any], stage: PipelineStage) -> MfuOp:
@@ -252,6 +256,12 @@ class _Sequencer:
 
     def _scale(self, values: dict[str, Any]) -> CodeScale:
         return CodeScale(self._address(values), self.state[Op.SET_SCALE]["shift"])
+
+    def _rows(self, values: dict[str, Any]) -> MatrixWrite:
+        count = self.aregs[values["reg"]]
+        count -= (count >> MATRIX_ADDR_BITS - 1) << MATRIX_ADDR_BITS
+        address = Address(count, values["row"], values["inner"], values["outer"])
+        return MatrixWrite(values["matrix"], address)
 
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
@@ -267,6 +277,12 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
     if op in SCALING_OPS and not config.code_scaling:
         raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with code_scaling")
+    if op in MATRIX_WRITE_OPS and not config.writable_matrix:
+        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with writable_matrix")
+    if op is Op.M_WR and values["matrix"] % config.steps:
+        raise IllegalInstruction(
+            Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"
+        )
     if op is Op.MV_MUL and values["sliding"] and not config.window_taps:
         raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
     if op is Op.V_TBL and values["table"] >= config.table_slots:

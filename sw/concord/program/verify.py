@@ -1,6 +1,7 @@
 """Proof that a program is sound: no trap, no address outside the memories, nothing read before it was written.
 
-A program that passes gives results that depend on its constants and inputs alone, not on earlier runs.
+A program that passes gives results that depend on its constants and inputs alone, not on earlier runs. States that stay
+in the memories are inputs here, and outputs of the run before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from concord.program.access import REGIONS
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
+from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.program.trace import trace
 from concord.spec.config import NpuConfig
@@ -110,6 +112,8 @@ class _Checker:
             RegionId.SLOTS: config.table_slots,
         }
         self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
+        #: Of the matrix memory each row of a word by itself.
+        self.written[RegionId.MATRIX] = np.zeros((config.matrix_depth, config.rows), dtype=np.bool_)
         self.constant = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
 
     def report(self, pc: int, message: str) -> None:
@@ -165,6 +169,8 @@ class _Checker:
             self._matrix(chain)
         for mem, index in targets.items():
             self._write(chain.pc, mem, index)
+        if chain.into_matrix is not None:
+            self._write_rows(chain)
 
     def _numbers(self, chain: Chain) -> None:
         terms = chain.window.taps * chain.cols
@@ -174,6 +180,8 @@ class _Checker:
             self.report(chain.pc, "takes the maximum of a window that lies outside the image")
         for message in broken_rules(chain, self.config):
             self.report(chain.pc, f"as a sliding product {message}")
+        for message in broken_write_rules(chain, self.config):
+            self.report(chain.pc, message)
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
         """For each address the number of the first vector of the chain that writes it."""
@@ -210,8 +218,24 @@ class _Checker:
         if (outside := index[index >= depth]).size:
             self.report(chain.pc, f"reads matrix {_some(outside)}, beyond its {depth} words")
         index = index[index < depth]
-        if (unknown := index[~self.written[RegionId.MATRIX][index]]).size:
-            self.report(chain.pc, f"reads matrix {_some(unknown)}, which is not loaded")
+        written = self.written[RegionId.MATRIX][index, : self._rows_read(chain)]
+        if (unknown := index[~written.all(axis=1)]).size:
+            programs = " or written as a whole" if self.config.writable_matrix else ""
+            self.report(chain.pc, f"reads matrix {_some(unknown)}, which is not loaded{programs}")
+
+    def _rows_read(self, chain: Chain) -> int:
+        """Rows of a word that a product looks at: a depthwise one those of engine 0."""
+        return self.config.native if chain.depthwise else self.config.rows
+
+    def _write_rows(self, chain: Chain) -> None:
+        """Rows of tiles."""
+        config, rows = self.config, chain.written_rows(self.config).ravel()
+        rows = rows[rows < config.matrix_rows]
+        words, places = row_words(rows, config), np.repeat(rows[:, None] % config.rows, config.steps, axis=1)
+        if self.constant[RegionId.MATRIX][words].any():
+            constant = words[self.constant[RegionId.MATRIX][words]]
+            self.report(chain.pc, f"overwrites the constant matrix {_some(constant)}")
+        self.written[RegionId.MATRIX][words, places] = True
 
 
 def _some(addresses: NDArray[np.int64]) -> str:

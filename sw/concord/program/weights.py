@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.image import Memories
-from concord.program.chains import Chain
+from concord.program.chains import Chain, Index
+from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
 
@@ -47,12 +48,18 @@ class Weights:
         return float((np.abs(self.values).sum(axis=-1) / unit).max())
 
 
-def fetch(chain: Chain, memories: Memories) -> Weights:
-    """Read the weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
-    config = memories.config
+def product_words(chain: Chain, config: NpuConfig) -> Index:
+    """Words of a product as :meth:`Chain.matrix_words`; ``ValueError`` if they lie beyond the matrix memory."""
     words = chain.matrix_words(config)
     if words.max() >= config.matrix_depth:
         raise ValueError(f"matrix addresses must be below {config.matrix_depth}, not {words.max()}")
+    return words
+
+
+def fetch(chain: Chain, memories: Memories) -> Weights:
+    """Read the weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
+    config = memories.config
+    words = product_words(chain, config)
     mant, exp = memories.matrix_mant[words].astype(np.int64), memories.matrix_exp[words].astype(np.int64)
     n, lanes, rows = config.native, config.lanes, chain.rows
     if chain.depthwise:
@@ -75,7 +82,7 @@ class ProductWeights:
     Parameters
     ----------
     memories : Memories
-        Whose matrix memory must stay as it is.
+        Whose matrix memory must stay as it is in the words of these products.
     """
 
     def __init__(self, memories: Memories):

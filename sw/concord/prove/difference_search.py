@@ -53,9 +53,15 @@ def single_chain_program(chain: Chain) -> list[int]:
         if mfu_op.table is not None:
             fields["table"] = mfu_op.table
         words.append(isa.encode(mfu_op.op, unit=isa.FORMS[mfu_op.op].stages.index(mfu_op.stage), **fields))
-    for number, destination in enumerate(chain.destinations, 1):
-        last = int(number == len(chain.destinations))
-        words.append(isa.encode(Op.V_WR, mem=int(destination.mem), last=last, **_fields(destination.address)))
+    writes: list[tuple[Op, dict[str, int]]] = [
+        (Op.V_WR, {"mem": int(destination.mem), **_fields(destination.address)}) for destination in chain.destinations
+    ]
+    if chain.into_matrix is not None:
+        steps = _fields(chain.into_matrix.rows)
+        words.insert(len(state), isa.encode(Op.SET_ADDR, reg=1, value=steps.pop("addr") % (1 << isa.MATRIX_ADDR_BITS)))
+        writes.append((Op.M_WR, {"matrix": chain.into_matrix.matrix, "reg": 1, **steps}))
+    for number, (op, fields) in enumerate(writes, 1):
+        words.append(isa.encode(op, last=int(number == len(writes)), **fields))
     return [*words, isa.encode(Op.HALT)]
 
 

@@ -152,6 +152,8 @@ def version_of(name: str) -> str:
 def run_cost(subject: Subject) -> int:
     """Vectors and dense tile steps of a run."""
     return sum(
-        chain.positions * chain.shape[2] * (chain.source.shape[2] if chain.weight is not None else 1)
+        chain.positions
+        * chain.shape[2]
+        * (1 if chain.weight is None and chain.matrix is None else chain.source.shape[2])
         for chain in subject.observed.flow.instances
     )

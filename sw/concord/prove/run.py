@@ -101,7 +101,8 @@ def prove(
 
 def _subject(path: Path) -> Subject:
     image, package = load(path)
-    return Subject(path.stem if package is None else path.resolve().name, image, package)
+    name = path.stem if package is None else path.resolve().name
+    return Subject(name, image.carried, None if package is None else package.carried)
 
 
 def _empty(subject: Subject, samples: int, source: str) -> Proof:

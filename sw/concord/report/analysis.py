@@ -13,6 +13,7 @@ from concord.compiler.memory.dataflow import elements
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
+from concord.graph.states import with_state_inputs
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates_by_link
@@ -49,7 +50,9 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
         If inputs are missing, unknown, of another shape, or without samples.
     """
     inputs, lines = compiled.package.arranged_inputs(inputs), tuple(host_lines(compiled))
-    compiled = replace(compiled, package=compiled.package.of_npu)
+    inputs = with_state_inputs(compiled.graph, inputs)
+    resident = replace(compiled, package=compiled.package.of_npu)
+    compiled = resident.carried
     graph, config = compiled.graph, compiled.image.config
     want = reference(compiled, inputs)
     samples = len(want[graph.outputs[0]])
@@ -63,7 +66,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
     types = rows(compiled.types, elements(compiled.lowered), config)
     traffic = total(graph.name, types)
     steps = measured_steps(compiled, inputs)
-    board_rates, *other_rates = rates_by_link(expecting(compiled, inputs).image, batch, steps, link)
+    board_rates, *other_rates = rates_by_link(expecting(resident, inputs).image, batch, steps, link)
     return NetworkFacts(
         name=graph.name,
         npu=config.name,
@@ -76,7 +79,13 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None, li
         agreement=float(np.mean(best == right)) if decides(graph) else None,
         same_on_rtl=same,
         inputs=tuple(
-            InputFacts(port.name, _shape(graph, port.name), port.region.name.lower(), port.elements)
+            InputFacts(
+                port.name,
+                _shape(graph, port.name),
+                port.region.name.lower(),
+                port.elements,
+                graph.states.get(port.name, ""),
+            )
             for port in compiled.image.inputs
         ),
         outputs=tuple(OutputFacts(name, _shape(graph, name), error(got[name], want[name])) for name in graph.outputs),

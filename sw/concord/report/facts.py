@@ -29,12 +29,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class InputFacts:
-    """An input of the network: shape of a sample, memory, and elements that the host writes for a run."""
+    """An input of the network: shape of a sample, memory, and elements that the host writes for a run.
+
+    Of a state that the NPU keeps, ``becomes`` is the output that it is in the next run; the host writes nothing then.
+    """
 
     name: str
     shape: tuple[int, ...]
     memory: str
     elements: int
+    becomes: str = ""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,15 @@ REQUEST_BUFFER_BITS = 16
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz", "board")
 #: Parameters that came later, and the values with which everything means what it did before.
-LATER = {"acc_register": 0, "window_taps": 0, "code_scaling": False, "code_pages": 1, "request_buffer": 0, "outbox": 0}
+LATER = {
+    "acc_register": 0,
+    "window_taps": 0,
+    "code_scaling": False,
+    "writable_matrix": False,
+    "code_pages": 1,
+    "request_buffer": 0,
+    "outbox": 0,
+}
 
 
 def clog2(n: int) -> int:
@@ -99,6 +107,10 @@ class NpuConfig:
     code_scaling : bool
         Whether accumulators can be made codes by factors of 16 bits (``vv_scale``): networks on codes. Needs ``serial``
         False and ``acc_width + act_exp_min`` in 2..35.
+    writable_matrix : bool
+        Whether programs write vectors into the matrix memory (``m_wr``): products of two tensors. Needs ``serial``
+        False, ``wgt_mant`` as ``act_mant``, ``wgt_exp_min`` within the exponents that activations can have, and
+        ``mfu_lanes`` at most ``lanes``.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -147,6 +159,7 @@ class NpuConfig:
     serial: bool = False
     window_taps: int = 0
     code_scaling: bool = False
+    writable_matrix: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -228,6 +241,16 @@ class NpuConfig:
     def rows(self) -> int:
         """Matrix rows worked on in parallel: T * N."""
         return self.engines * self.native
+
+    @property
+    def matrix_rows(self) -> int:
+        """Rows of all tiles of the matrix memory: a row of a tile has N weights."""
+        return self.matrix_depth // self.steps * self.rows
+
+    @property
+    def matrix_row_bits(self) -> int:
+        """Bits of the number of a row, counted tile by tile."""
+        return clog2(self.matrix_depth // self.steps) + clog2(self.rows)
 
     @property
     def macs(self) -> int:
@@ -376,10 +399,17 @@ def _check_shape(config: NpuConfig) -> None:
         least, most = 2 - config.act_exp_min, SCALED_BITS_MAX - config.act_exp_min
         _require(config, "acc_width", f"in {least}..{most} with code_scaling", least <= config.acc_width <= most)
     if config.serial:
+        _require(config, "writable_matrix", "False in an element-serial configuration", not config.writable_matrix)
         _require(config, "code_scaling", "False in an element-serial configuration", not config.code_scaling)
         _require(config, "window_taps", "0 in an element-serial configuration", not config.window_taps)
         for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
+    if config.writable_matrix:
+        _require(
+            config, "wgt_mant", f"act_mant={config.act_mant} with writable_matrix", config.wgt_mant == config.act_mant
+        )
+        most = config.lanes
+        _require(config, "mfu_lanes", f"at most lanes={most} with writable_matrix", config.mfu_lanes <= most)
 
 
 def _check_numbers(config: NpuConfig) -> None:
@@ -395,6 +425,10 @@ def _check_numbers(config: NpuConfig) -> None:
     )
     _require(config, "wgt_exp_min", "at least -31", config.wgt_exp_min >= -31)
     _require(config, "wgt_exp_max", "at most 8", config.wgt_exp_max <= 8)
+    if config.writable_matrix:
+        most = config.act.exp_max
+        rule = f"in {low}..{most} with writable_matrix"
+        _require(config, "wgt_exp_min", rule, low <= config.wgt_exp_min <= most)
     _require(config, "acc_width", f"in {ACC_WIDTH_MIN}..{config.full_bits}",
              ACC_WIDTH_MIN <= config.acc_width <= config.full_bits)  # fmt: skip
     if config.acc_register:

@@ -37,6 +37,16 @@ Matrix addresses (words of T*N rows by L columns), g = r // T::
 ``mv_mul`` directly, and takes the multiplication and the addition of unit 0. Configurations without ``code_scaling``
 have neither it nor ``set_scale``.
 
+``m_wr`` writes vectors into the matrix memory, each as a row of a tile: an output row of a dense product that reads the
+tile is then the dot product with that vector. Vectors are converted as for the narrow memory, to the format of weights.
+``reg``, ``row``, ``inner`` and ``outer`` count rows from the first one of the tile at ``matrix``::
+
+    q = areg[reg] + r*row + i*inner + o*outer                        (areg signed; the row is modulo 2**24)
+    row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L)
+
+A product waits for the rows that chains before it have written, and must not read words that its own chain writes.
+Configurations without ``writable_matrix`` have no ``m_wr``.
+
 In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used, unless
 windows slide: then it is the number of columns of a window that the one before in the inner loop had not.
 """
@@ -59,6 +69,8 @@ OPCODE_BITS = 6
 VECTOR_ADDR_BITS = 14
 MATRIX_ADDR_BITS = 18
 ADDR_REG_BITS = 3
+#: Bits of the number of a row of the matrix memory, counted tile by tile.
+MATRIX_ROW_BITS = 24
 #: Address registers; register 0 reads as zero and cannot be written.
 ADDR_REGS = 1 << ADDR_REG_BITS
 
@@ -246,6 +258,19 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         Op.V_WR,
         _VECTOR,
         "Write vectors; a chain may have one wide and one narrow destination.",
+        (PipelineStage.WRITE,),
+    ),
+    Instruction(
+        Op.M_WR,
+        _lay(
+            _LAST,
+            Field("reg", ADDR_REG_BITS, doc="address register added to the number of the row"),
+            Field("matrix", MATRIX_ADDR_BITS, doc="first word of a tile in the matrix memory, a multiple of N/L"),
+            Field("row", 12, True, doc="rows of tiles per row"),
+            Field("inner", 12, True, doc="rows of tiles per inner iteration"),
+            Field("outer", 12, True, doc="rows of tiles per outer iteration"),
+        ),
+        "Write vectors as rows of tiles of the matrix memory; it takes the place of a narrow destination.",
         (PipelineStage.WRITE,),
     ),
 )

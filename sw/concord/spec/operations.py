@@ -35,10 +35,15 @@ class Op(IntEnum):
     V_RELU = 0x20
     V_TBL = 0x21
     V_WR = 0x28
+    M_WR = 0x29
 
 
 #: Operations of configurations with ``code_scaling`` alone.
 SCALING_OPS = (Op.SET_SCALE, Op.VV_SCALE)
+#: Operations of configurations with ``writable_matrix`` alone.
+MATRIX_WRITE_OPS = (Op.M_WR,)
+#: Operations that may end a chain.
+WRITE_OPS = (Op.V_WR, Op.M_WR)
 
 
 class Mem(IntEnum):

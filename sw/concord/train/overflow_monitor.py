@@ -18,7 +18,7 @@ import numpy as np
 
 from concord.compiler.calibration.trained import TrainedLayer
 from concord.golden.rounding import round_shift
-from concord.overflow.counting import ProductBlock, Sums, count
+from concord.overflow.counting import ProductBlock, SumHistograms, count
 from concord.overflow.scaling import Excess, growth
 from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
@@ -43,7 +43,7 @@ class OverflowCounts(AddedCounts):
     Parameters
     ----------
     sums, ended : int
-        Sums that were made, and those that left the register.
+        SumHistograms that were made, and those that left the register.
     counted, beyond : int
         Products, partial sums and outputs that the predictor has counted, and those that do not fit.
     clipped : int
@@ -86,7 +86,7 @@ class ProductSite:
     tensor: str
     positive: bool
     fixed: bool = False
-    sums: Sums = field(default_factory=Sums)
+    sums: SumHistograms = field(default_factory=SumHistograms)
 
 
 @dataclass
@@ -192,7 +192,7 @@ class OverflowMonitor:
         return Tensor(np.clip(steps, -most, most).astype(carrier(most)), exp, most)
 
     def sums(self, name: str, sums: Array, of: ProductOperands) -> Array:
-        """Sums ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
+        """SumHistograms ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
         if self._ranging:
             return sums
         if self.counted_samples:
@@ -207,7 +207,7 @@ class OverflowMonitor:
         return limited_sums
 
     def binary16(self, mant: Array, exp: int, bias: Tensor | None) -> Tensor:
-        """Sums in binary16, and a bias that is broadcast to them added in binary16."""
+        """SumHistograms in binary16, and a bias that is broadcast to them added in binary16."""
         values = _half(np.ldexp(mant.astype(np.float64), exp))
         if bias is not None:
             values = _half(values + bias_values(bias, exp))
@@ -252,7 +252,7 @@ class OverflowMonitor:
         """Count the next pass, of a batch of so many samples."""
         self.counted_samples, self._batch = self.settings.samples, batch
         for site in self.sites.values():
-            site.sums = Sums()
+            site.sums = SumHistograms()
 
     @contextmanager
     def separate_counts(self, bits: int | None = None, whole: int = 0) -> Iterator[OverflowCounts]:

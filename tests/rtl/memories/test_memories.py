@@ -9,6 +9,7 @@ from amaranth import unsigned
 from amaranth.back import verilog
 from amaranth.lib import data
 
+from concord.spec import multipliers
 from concord.spec.config import SERIAL_ROWS
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY
 from concord.spec.presets import UP5K as UP5K_CONFIG
@@ -21,6 +22,7 @@ from concord_rtl.memories.row_memory import RowMemory
 from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
 from support.bench import simulate
 from support.netlist import run_netlist
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
 
 ECP5, UP5K = families.ECP5.target, families.ICE40.target
 
@@ -115,8 +117,8 @@ def matrix_rows(config, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
-    [TINY, TINY.replace(matrix_depth=600, engines=8)],
-    ids=["tiny", "eight"],
+    [TINY, TINY.replace(matrix_depth=600, engines=8), WRITABLE],
+    ids=["tiny", "eight", "writable"],
 )
 def test_matrix_memory(config):
     """The host writes some rows and reads others back; the engines read whole words. Latencies are exact."""
@@ -152,11 +154,12 @@ def test_matrix_memory(config):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("writable", [False, True], ids=["", "writable"])
 @pytest.mark.parametrize("width", [8, 5], ids=["parts of one size", "a shorter part"])
-def test_rows_of_pairs_go_to_and_from_the_host_in_parts(width):
+def test_rows_of_pairs_go_to_and_from_the_host_in_parts(width, writable):
     """As above; an access of the host takes as long as its parts do, and no longer."""
     rng = random.Random(4)
-    config = ECP5_85F_256.replace(matrix_depth=48, wgt_mant=width)
+    config = ECP5_85F_256.replace(matrix_depth=48, wgt_mant=width, act_mant=width, writable_matrix=writable)
     init = matrix_rows(config, 1)
     dut = MatrixMemory(config, init)
     rows = config.rows
@@ -186,6 +189,96 @@ def test_rows_of_pairs_go_to_and_from_the_host_in_parts(width):
             await ctx.tick().repeat(dut.LATENCY)
             whole = sum(init[addr * rows + k] << k * config.matrix_row.width for k in range(rows))
             assert ctx.get(dut.read.data.as_value()) == whole
+
+    simulate(dut, bench)
+
+
+#: A part is all mantissas of a word of the first of these, and those of one, two and four cycles of the others.
+IN_PAIRS = [
+    TINY.replace(native=32, lanes=8, mfu_lanes=8, matrix_depth=24, max_payload=256),
+    WRITABLE_PAIRS.replace(mfu_lanes=8),
+    WRITABLE_PAIRS,
+    WRITABLE_PAIRS.replace(mfu_lanes=1, wgt_exp_max=WRITABLE_PAIRS.wgt_exp_min),
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WRITABLE,
+        WRITABLE_ENGINES,
+        WRITABLE.replace(lanes=4, mfu_lanes=1, matrix_depth=600),
+        WRITABLE.replace(native=8, lanes=1, mfu_lanes=1, max_payload=256),
+        *(config.replace(writable_matrix=True) for config in IN_PAIRS),
+    ],
+    ids=lambda config: f"{config.native}x{config.lanes}x{config.mfu_lanes}x{config.engines}",
+)
+def test_rows_of_the_pipe(config):
+    """Rows come back to back and with gaps, and every word is read in every cycle: old rows up to that of the write.
+
+    The host reads some of them afterwards.
+    """
+    assert multipliers.paired(config) == (config.native > 8)
+    rng = random.Random(config.mfu_lanes)
+    words = matrix_rows(config, 1)
+    dut = MatrixMemory(config, words)
+    rows, width, beats = config.rows, config.matrix_row.width, config.beats
+    used = [rng.randrange(config.matrix_depth // config.steps) for _ in range(3)]  # tiles
+    used.append(config.matrix_depth // config.steps - 1)
+
+    def place(addr, row):
+        return addr * rows + row
+
+    async def bench(ctx):
+        due, pending, latest = {}, {}, []
+        left, seen = 0, 0
+        for now in range(400):
+            if left == 0 and rng.random() < 0.7:
+                left, tile, row = beats, rng.choice(used), rng.randrange(rows)
+                exp = rng.randrange(config.wgt_exp_max - config.wgt_exp_min + 1)
+                ctx.set(dut.row.exp, exp)
+                ctx.set(dut.row.row, tile * rows + row)
+            ctx.set(dut.row.valid, left != 0)
+            ctx.set(dut.row.beat, beats - left if left else rng.randrange(beats))
+            latest += [rng.randint(-config.wgt.q_max, config.wgt.q_max) for _ in range(config.mfu_lanes)]
+            latest = latest[-config.lanes :]
+            ctx.set(dut.row.mant, [0] * (config.lanes - len(latest)) + latest)
+            if left:
+                left -= 1
+                done = beats - left
+                if done * config.mfu_lanes % config.lanes == 0:
+                    addr = tile * config.steps + done * config.mfu_lanes // config.lanes - 1
+                    pending[now + dut.ROW_LATENCY] = addr, row, config.matrix_row.pack(mant=latest, exp=exp)
+            if now in pending:
+                addr, row_now, word = pending.pop(now)
+                words[place(addr, row_now)] = word
+            addr = rng.choice(used) * config.steps + rng.randrange(config.steps)
+            ctx.set(dut.read.addr, addr)
+            written = pending.get(now + 1)  # in the cycle of the read, which gives anything
+            skip = written[1] if written and written[0] == addr else None
+            due[now + dut.LATENCY] = skip, [words[place(addr, k)] for k in range(rows)]
+            *_, wide = await ctx.tick().sample(dut.read.data.as_value())
+            skip, want = due.pop(now, (None, None))
+            if want is not None:
+                seen += 1
+                for k in range(rows):
+                    assert k == skip or wide >> k * width & (1 << width) - 1 == want[k]
+        ctx.set(dut.row.valid, 0)
+        await ctx.tick().repeat(4)
+        for _, (addr, row_now, word) in sorted(pending.items()):
+            words[place(addr, row_now)] = word
+        if left:
+            used.remove(tile)
+        for _ in range(20):
+            addr, row = rng.choice(used) * config.steps, rng.randrange(rows)
+            ctx.set(dut.host.sel, 1)
+            ctx.set(dut.host.addr, addr)
+            ctx.set(dut.host.row, row)
+            await ctx.tick().repeat(dut.HOST_LATENCY)
+            assert ctx.get(dut.host.data) == words[place(addr, row)]
+            ctx.set(dut.host.sel, 0)
+            await ctx.tick()
+        assert seen > 350
 
     simulate(dut, bench)
 

@@ -1,6 +1,8 @@
 """The sequencer dispatches the chains, and takes the traps, that the software expansion says."""
 
 import random
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from amaranth.hdl import Module
@@ -13,10 +15,11 @@ from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, MvMode, Op, Trap
 from concord.spec.presets import TINY
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.pipe.layouts import block_addr_bits, vector_addr_bits
 from concord_rtl.sequencer.sequencer import Sequencer
 from support.bench import simulate
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES
 
-MASK = (1 << 6) - 1  # TINY has 64 vectors in each memory
 ADD = {Op.VV_ADD: 1, Op.VV_SUB: 2, Op.VV_RSUB: 3, Op.VV_MAX: 4, Op.VV_MIN: 5}
 
 
@@ -73,21 +76,36 @@ def simulate_and_trap(words, *, stall=0.0, seed=0, pc=0, before=None, config=TIN
     return chains, state
 
 
-def address(view, want):
-    assert view.addr == want.base & MASK
-    assert (view.row, view.inner, view.outer) == (want.row & MASK, want.inner & MASK, want.outer & MASK)
+def address(view, want, bits):
+    mask = (1 << bits) - 1
+    assert view.addr == want.base & mask
+    assert (view.row, view.inner, view.outer) == (want.row & mask, want.inner & mask, want.outer & mask)
 
 
-def compare(got, want):
+def rows(got, want, config):
+    """The rows of the matrix memory that a chain writes: in place of the narrow destination."""
+    if not config.writable_matrix:
+        return
+    assert got.to_matrix == (want.into_matrix is not None)
+    if want.into_matrix is not None:
+        first = want.into_matrix.matrix // config.steps * config.rows
+        whole = replace(want.into_matrix.rows, base=first + want.into_matrix.rows.base)
+        address(got.narrow, whole, block_addr_bits(config))
+        assert 1 << block_addr_bits(config) >= config.matrix_rows
+
+
+def compare(got, want, config=TINY):
     """One descriptor against one chain of the expansion."""
+    bits = vector_addr_bits(config)
+    mask = (1 << bits) - 1
     assert got.pc == want.pc
     assert got.wide_source == want.mem
-    address(got.source, want.source)
+    address(got.source, want.source, bits)
     reduction = {None: 0, Op.MV_MUL: 1, Op.V_MAX: 2, Op.V_REDMAX: 3}[want.reduce]
     assert got.reduction.value == reduction
     if want.reduce is Op.MV_MUL:
         assert got.depthwise == want.mode
-        assert got.matrix == want.matrix & 0xFF
+        assert got.matrix == want.matrix & config.matrix_depth - 1
         if "sliding" in got.shape().members:
             assert got.sliding == want.sliding
             assert not want.sliding or got.window.cols == want.fresh
@@ -96,7 +114,7 @@ def compare(got, want):
         number, stage = int(mfu_op.stage.name[-1]), mfu_op.stage.name[:-1].lower()
         units[number][stage] = {Op.VV_MUL: 1, Op.V_RELU: 1, Op.V_TBL: 2, **ADD}[mfu_op.op]
         if mfu_op.operand is not None:
-            address(got[f"{stage}{number}"], mfu_op.operand)
+            address(got[f"{stage}{number}"], mfu_op.operand, bits)
         if mfu_op.table is not None:
             assert got[f"unit{number}"].slot == mfu_op.table
     for number, unit in enumerate(units):
@@ -104,15 +122,17 @@ def compare(got, want):
         assert (control.mul, control.add.value, control.act.value) == (unit["mul"], unit["add"], unit["act"])
     for mem, name in ((Mem.WIDE, "wide"), (Mem.NARROW, "narrow")):
         destination = want.destination(mem)
-        assert got[f"to_{name}"] == (destination is not None)
+        into_matrix = mem is Mem.NARROW and want.into_matrix is not None
+        assert got[f"to_{name}"] == (into_matrix or destination is not None)
         if destination is not None:
-            address(got[name], destination)
+            address(got[name], destination, block_addr_bits(config) if mem is Mem.NARROW else bits)
+    rows(got, want, config)
     assert (got.rows, got.inner, got.outer) == (want.rows, want.inner, want.outer)
     assert (got.quant.mode, got.quant.exp, got.quant.rounding) == (want.quant.mode, want.quant.exp, want.quant.rounding)
     if want.reduce is not None:
         window, pad = got.window, want.pad
         assert (window.kh, window.kw) == (want.window.kh, want.window.kw)
-        assert (window.stride_y, window.stride_x) == (want.window.stride_y & MASK, want.window.stride_x & MASK)
+        assert (window.stride_y, window.stride_x) == (want.window.stride_y & mask, want.window.stride_x & mask)
         assert (window.dil_y, window.dil_x) == (want.window.dil_y, want.window.dil_x)
         assert (window.height, window.width) == (pad.height, pad.width)
         assert (got.y0, got.x0, got.step_y, got.step_x) == (pad.y0, pad.x0, pad.step_y, pad.step_x)
@@ -123,7 +143,7 @@ def check(words, **kwargs):
     chains, state = simulate_and_trap(words, **kwargs)
     assert len(chains) == len(want.chains)
     for got, chain in zip(chains, want.chains, strict=True):
-        compare(got, chain)
+        compare(got, chain, kwargs.get("config", TINY))
     assert state["trap"] == want.trap
     assert state["trapped"] == (want.trap != Trap.NONE)
     assert state["done"] == (want.trap == Trap.NONE)
@@ -154,7 +174,7 @@ def random_fields(rng, form):
     return values
 
 
-def random_chain(rng):
+def random_chain(rng, config=TINY):
     """A legal chain."""
     words = []
     mem = rng.choice(list(Mem))
@@ -171,12 +191,17 @@ def random_chain(rng):
                 values["unit"] = (index - 1) // 3
             words.append((op, values))
     for target in rng.sample(list(Mem), rng.randint(1, 2)):
+        if config.writable_matrix and target is Mem.NARROW and rng.random() < 0.6:
+            fields = random_fields(rng, isa.FORMS[Op.M_WR])
+            fields["matrix"] -= fields["matrix"] % config.steps
+            words.append((Op.M_WR, fields))
+            continue
         words.append((Op.V_WR, {**random_fields(rng, isa.FORMS[Op.V_WR]), "mem": target}))
     words[-1][1]["last"] = 1
     return [isa.encode(op, **values) for op, values in words]
 
 
-def random_program(rng):
+def random_program(rng, config=TINY):
     """Legal code with loops, nested as deep as TINY allows."""
     control = [
         Op.NOP,
@@ -193,7 +218,7 @@ def random_program(rng):
     while len(words) < 90:
         choice = rng.random()
         if choice < 0.5:
-            words += random_chain(rng)
+            words += random_chain(rng, config)
         elif choice < 0.6 and depth < TINY.loop_levels:
             words.append(isa.encode(Op.LOOP, count=rng.randint(1, 3)))
             depth += 1
@@ -213,10 +238,42 @@ def test_legal_programs(seed, stall):
     check(random_program(random.Random(seed)), stall=stall, seed=seed)
 
 
-def damaged(rng):
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [WRITABLE, WRITABLE_ENGINES], ids=lambda config: config.name)
+def test_programs_that_write_rows(config):
+    traps, written = Counter(), 0
+    for seed in range(8):
+        want = check(random_program(random.Random(seed), config), config=config, seed=seed)
+        traps[want.trap] += 1
+        written += sum(chain.into_matrix is not None for chain in want.chains)
+    for seed in range(20):
+        want = check(damaged(random.Random(seed), config), config=config, seed=seed)
+        traps[want.trap] += 1
+    assert written > 50 and {Trap.NONE, Trap.CHAIN_ORDER} <= traps.keys()
+
+
+@pytest.mark.parametrize("config", [TINY, WRITABLE, WRITABLE_ENGINES], ids=lambda config: config.name)
+@pytest.mark.parametrize("targets", ["m", "wm", "mw", "mm", "mn", "nm", "wmw", "mwm", "nmw", "mr", "o", "r"])
+def test_where_rows_can_be_written(targets, config):
+    """Once, in place of a narrow destination, at the end, from the first word of a tile on."""
+    ends = {
+        "w": (Op.V_WR, {"mem": Mem.WIDE, "addr": 3}),
+        "n": (Op.V_WR, {"mem": Mem.NARROW, "addr": 5}),
+        "m": (Op.M_WR, {"matrix": 2 * config.steps, "reg": 1, "row": -1, "inner": 9, "outer": -2048}),
+        "o": (Op.M_WR, {"matrix": 2 * config.steps + 1}),
+        "r": (Op.V_RELU, {}),
+    }
+    words = [isa.encode(op, **fields, last=int(k == len(targets))) for k, (op, fields) in
+             enumerate((ends[name] for name in targets), 1)]  # fmt: skip
+    before = [isa.encode(Op.SET_ADDR, reg=1, value=(1 << 18) - 3), isa.encode(Op.V_RD, mem=Mem.WIDE)]
+    want = check([*before, *words, isa.encode(Op.HALT)], config=config)
+    assert bool(want.chains) == (config.writable_matrix and targets in ("m", "wm", "mw"))
+
+
+def damaged(rng, config=TINY):
     """A program with one to three damaged words that ends in reasonable time."""
     while True:
-        words = random_program(rng)
+        words = random_program(rng, config)
         for _ in range(rng.randint(1, 3)):
             at = rng.randrange(len(words))
             words[at] = rng.choice(
@@ -230,7 +287,7 @@ def damaged(rng):
                 ]
             )
         try:
-            trace(words, TINY, limit=2000)
+            trace(words, config, limit=2000)
         except ValueError:  # a damaged loop count
             continue
         return words

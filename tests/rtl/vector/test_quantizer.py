@@ -10,6 +10,7 @@ from concord_rtl.parts.noise import Noise
 from concord_rtl.vector.quantizer import Quantizer
 from support.bench import simulate
 from support.halves import halves
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES
 
 CONFIGS = {
     "ecp5-85f": ECP5_85F,
@@ -19,6 +20,8 @@ CONFIGS = {
     "twelve bits": TINY.replace(act_mant=12, act_exp_min=-24),
     "many lanes": ECP5_85F.replace(mfu_lanes=8),
     "coarse": TINY.replace(act_exp_min=-2),
+    "weights, too": WRITABLE_ENGINES,
+    "finer weights": WRITABLE.replace(act_exp_min=-6, wgt_exp_min=-20, wgt_exp_max=8, max_terms=1),
 }
 
 
@@ -47,6 +50,7 @@ def controls(rng, config, count):
             "mode": int(rng.integers(0, 2)),
             "exp": int(rng.integers(fmt.exp_min, fmt.exp_max + 1)),
             "rounding": int(rng.integers(0, roundings)),
+            "to_matrix": int(config.writable_matrix and rng.integers(0, 2)),
         }
         for _ in range(count)
     ]
@@ -59,7 +63,9 @@ def expected(config, xs, ctrls):
         random = None
         if ctrl["rounding"] == Rounding.STOCHASTIC:
             random = noise.take(config.beats).reshape(-1)
-        q = blocks.quantize(x, config.act, ExponentMode(ctrl["mode"]), ctrl["exp"], Rounding(ctrl["rounding"]), random)
+        fmt = config.wgt if ctrl.get("to_matrix") else config.act
+        exp = min(max(ctrl["exp"], fmt.exp_min), fmt.exp_max)
+        q = blocks.quantize(x, fmt, ExponentMode(ctrl["mode"]), exp, Rounding(ctrl["rounding"]), random)
         yield q.mant.tolist(), int(q.exp), bool(q.nonfinite), bool(q.saturated)
 
 
@@ -89,7 +95,9 @@ def run(config, xs, ctrls, gap=0.0, seed=0):
                 ctx.set(dut.valid, 0)
                 ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
                 await tick()
-            ctx.set(dut.ctrl, QUANT_CTRL.const(ctrl))
+            ctx.set(dut.ctrl, QUANT_CTRL.const({name: value for name, value in ctrl.items() if name != "to_matrix"}))
+            if config.writable_matrix:
+                ctx.set(dut.to_matrix, ctrl["to_matrix"])
             for k in range(beats):
                 ctx.set(dut.i, x[k * lanes : (k + 1) * lanes].tolist())
                 ctx.set(dut.valid, 1)
@@ -114,6 +122,19 @@ def test_quantizer(config, gap):
     got = run(config, xs, ctrls, gap)
     for n, (a, b) in enumerate(zip(got, expected(config, xs, ctrls), strict=True)):
         assert a == b, f"vector {n}: {[hex(v) for v in xs[n]]} {ctrls[n]}"
+
+
+@pytest.mark.parametrize("static", [0, 1])
+def test_exponents_of_rows_are_those_of_weights(static):
+    """At both ends of -9 .. -5, and in between; a greater one is limited, and the flag says so."""
+    config, wanted = WRITABLE_ENGINES, [-14, -10, -9, -8, -6, -5, -4, 0, 9]
+    xs = np.array([[np.float16(2.0 ** (exp + config.wgt.headroom)).view(np.uint16)] * 8 for exp in wanted])
+    exps = wanted if not static else [min(max(exp, config.act.exp_min), config.act.exp_max) for exp in wanted]
+    ctrls = [{"mode": static, "exp": exp, "rounding": 0, "to_matrix": 1} for exp in exps]
+    got = run(config, xs, ctrls)
+    assert [exp for _, exp, _, _ in got] == [min(max(exp, -9), -5) for exp in wanted]
+    assert [saturated for *_, saturated in got] == [exp > -5 for exp in wanted]
+    assert got == list(expected(config, xs, ctrls))
 
 
 def test_every_rounding_of_ties():

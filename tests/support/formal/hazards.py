@@ -1,4 +1,7 @@
-"""No read passes an older write to its address, none is lost, and none waits for anything else."""
+"""No read passes an older write to its address, none is lost, and none waits for anything else.
+
+Nor does a product begin before the rows of the matrix memory that it may read are written.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from functools import partial
 from amaranth import *
 from amaranth.lib import data
 
+from concord.spec.config import clog2
 from concord.spec.presets import TINY
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
+from concord_rtl.pipe.row_gate import RowGate
 
 from .bench import Bench, Insides
 from .mutant import Change
@@ -17,6 +22,8 @@ from .streams import Line, offer, stays
 
 #: The smallest queues and memories; nothing in the units depends on more than the number of places.
 SMALL = TINY.replace(inflight=4, narrow_depth=16, wide_depth=16)
+#: The same with rows that programs write.
+ROWS = SMALL.replace(writable_matrix=True, matrix_depth=16)
 #: Bits of running counts, more than the units have.
 COUNT_BITS = 6
 PAYLOAD_BITS = 2
@@ -218,7 +225,53 @@ def _inside(queue: _Queue) -> None:
     bench.must(inside["clear"] == ~inside["third_match"].any(), given=there[2])
 
 
+def row_gate() -> Bench:
+    """Chains, and rows of any tile; one tile is watched."""
+    bench = Bench()
+    m, dut = bench.m, RowGate(ROWS)
+    inside = bench.unit(dut, "dut")
+    for name in ("start", "issued", "row", "written", "load", "product", "matrix"):
+        port = getattr(dut, name)
+        m.d.comb += port.eq(bench.free(port.shape(), name))
+    tile, first = dut.row[clog2(ROWS.rows) :], dut.matrix[clog2(ROWS.steps) :]
+    watched = bench.constant(len(tile), "watched")
+    count = Signal(range(4 * ROWS.inflight + 1))  # rows under way
+    bench.assume(count < 4 * ROWS.inflight, given=dut.issued)
+    bench.assume(count != 0, given=dut.written)
+    bench.assume((count == 0) & ~dut.issued, given=dut.start)
+    m.d.sync += count.eq(count + dut.issued - dut.written)
+    # In this run: a row of the watched tile was issued; one of a later tile was.
+    hit, beyond = Signal(), Signal()
+    hit_now, beyond_now = hit | dut.issued & (tile == watched), beyond | dut.issued & (tile > watched)
+    m.d.sync += [hit.eq(hit_now & ~dut.start), beyond.eq(beyond_now & ~dut.start)]
+    # Of the chain that was taken: it may read the watched tile after a row of it; it reads later tiles than all rows.
+    reads, behind, product = Signal(), Signal(), Signal()
+    older = Signal.like(count)  # rows under way of chains before it
+    with m.If(dut.load):
+        m.d.sync += [
+            reads.eq(dut.product & (first <= watched) & hit_now),
+            behind.eq((first > watched) & ~beyond_now),
+            product.eq(dut.product),
+            older.eq(count + dut.issued - dut.written),
+        ]
+    with m.Elif(dut.written & (older != 0)):
+        m.d.sync += older.eq(older - 1)
+    bench.must(dut.waits, given=reads & (older != 0))
+    bench.must(~dut.waits, given=~product | behind)
+    bench.must(bench.past(count != 0, "count") | bench.past(dut.issued, "issued"), given=dut.waits)
+    # For the induction.
+    bench.must(inside["left"] == count)
+    bench.must(older <= count)
+    bench.must(inside["last"] >= watched, given=hit)
+    bench.must(inside["last"] <= watched, given=~beyond)
+    bench.reach(dut.waits & (older == 2) & (watched == 2))
+    bench.reach(~dut.waits & bench.past(dut.waits, "waits") & reads)
+    bench.reach(behind & product & (older != 0) & (watched == 3))
+    return bench
+
+
 _HAZARD = "concord_rtl.pipe.hazard"
+_ROW_GATE = "concord_rtl.pipe.row_gate"
 _GATE_CHANGES = (
     Change(_HAZARD, "Cat(k < older for k", "Cat(k + 1 < older for k"),
     Change(_HAZARD, "match >> 1, match", "match, match"),
@@ -247,6 +300,18 @@ PROOFS = (
             *_GATE_CHANGES,
             Change(_HAZARD, "self.pop.bit_select(request.memory, 1)", "self.pop[0]"),
             Change(_HAZARD, "self.head[self.i.p.memory]", "self.head[0]"),
+        ),
+    ),
+    Sequential(
+        "row gate", "no product before older rows that it may read; products behind all rows wait for nothing",
+        row_gate, depth=6, steps=1, fast=True, reach=10,
+        changes=(
+            Change(_ROW_GATE, "tile > last", "tile < last"),
+            Change(_ROW_GATE, "first > last", "first >= last"),
+            Change(_ROW_GATE, "& ~(self.issued & (first <= tile))", ""),
+            Change(_ROW_GATE, "(self.issued | (left != 0))", "(left != 0)"),
+            Change(_ROW_GATE, "self.waits & (left != 0)", "self.waits & (left > 1)"),
+            Change(_ROW_GATE, "self.product & ~above", "~above"),
         ),
     ),
 )  # fmt: skip

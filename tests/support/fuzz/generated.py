@@ -17,7 +17,7 @@ import onnxruntime
 
 import concord
 from concord.compiler.lowering.host_partition import without_front
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph, with_front
 from concord.frontend import UnsupportedModel, import_model
 from concord.host import connect

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph import execute

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli.main import main
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run

@@ -8,7 +8,7 @@ from onnxruntime.quantization import quantize_static
 from concord import integer
 from concord.frontend import import_model
 from concord.graph.passes.dtypes import assign, factors_of_codes
-from concord.integer.operations import IntegerMatMul
+from concord.integer.weighted_sums import IntegerMatMul
 from concord.integer.wide import CodesOfNumbers, WideSum
 from support.commands import run
 from support.derived_backends import needs_c

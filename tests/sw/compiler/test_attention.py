@@ -14,7 +14,7 @@ from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.report import analyse
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, attention, check, graph_of, integers
+from support.compiled_nets import ROOMY, attention, check, graph_of, integers, random_product
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
 EXACT = [(name, seed) for name in CONFIGS for seed in range(40)]
@@ -28,19 +28,7 @@ def ops(compiled):
 def test_products_of_two_tensors(name, seed):
     """With and without batch axes, broadcast or not, either factor transposed: small integers stay exact."""
     rng = np.random.default_rng(seed)
-    batch = tuple(int(n) for n in rng.integers(1, 4, rng.integers(0, 3)))
-    rows, columns, inner = (int(n) for n in rng.integers(1, 10, 3))
-    swap = (*range(len(batch)), len(batch) + 1, len(batch))
-    shapes = [(*batch, rows, inner), (*batch, inner, columns)]
-    if batch and rng.random() < 0.3:
-        shapes[1] = (1,) * len(batch) + shapes[1][-2:]
-    nodes, names = [], ["x", "z"]
-    for k in range(2):
-        if rng.random() < 0.4:
-            nodes.append(Node("Transpose", f"turn{k}", (names[k],), (f"t{k}",), {"perm": swap}))
-            names[k], shapes[k] = f"t{k}", tuple(shapes[k][axis] for axis in swap)
-    nodes.append(Node("MatMul", "product", tuple(names), ("y",)))
-    graph = graph_of(nodes, x=shapes[0], z=shapes[1])
+    graph, inner = random_product(rng, 9)
     compiled = check(graph, rng, CONFIGS[name])
     assert macs(graph) == macs(compiled.graph) == math.prod(graph.shapes["y"]) * inner
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from concord.compiler.calibration.calibration import relative_error
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model, masks
 from concord.frontend.errors import UnsupportedModel

@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 import concord
 from concord.compiler.lowering import host_partition
 from concord.compiler.lowering.host_partition import without_front
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.frontend import import_model
 from concord.graph import host_evaluation, host_rules
 from concord.graph.host_evaluation import run_on_host

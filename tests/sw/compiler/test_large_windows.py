@@ -6,7 +6,7 @@ import pytest
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.lowering.large_windows import divisor
 from concord.compiler.lowering.legality import TAPS
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.calibrated import emulate

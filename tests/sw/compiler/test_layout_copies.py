@@ -7,7 +7,7 @@ import pytest
 
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.lowering.layout_copies import copies_text
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node

@@ -9,7 +9,7 @@ import pytest
 from concord.compiler.calibration.formats import choose_formats
 from concord.compiler.lowering import host_partition, rules
 from concord.compiler.lowering.bounds import bounds
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.model import compile_graph
 from concord.graph import execute, host_rules

@@ -5,7 +5,7 @@ import pytest
 
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.lowering.lowered import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import passes

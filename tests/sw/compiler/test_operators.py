@@ -11,7 +11,7 @@ from concord.compiler.calibration.weights import ROUNDED
 from concord.compiler.ir.cells import CELLS
 from concord.compiler.lowering import host_partition, rules
 from concord.compiler.lowering.bounds import bounds
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.graph import execute, host_rules, passes
 from concord.graph.cost import macs, node_macs

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from concord.compiler.calibration.weights import units
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.ir.layout import LayoutError
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.lowering.position_products import folded, runs
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model

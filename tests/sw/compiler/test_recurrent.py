@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.functions import by_recurrent_name
 from concord.graph.execute import run

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto
 
 import concord
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.program.allocator import CapacityError
 from support.host_stage_nets import chooser, too_large
 from support.onnx_models import model, node, onnxruntime_results

@@ -16,12 +16,13 @@ from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove, PadMove
-from concord.integer.operations import CodeMovement, CodePairTable, CodeSum, IntegerMatMul
+from concord.integer.operations import CodeMovement, CodePairTable, CodeSum
 from concord.integer.pairs import with_pair_tables
 from concord.integer.requantise import Requantisation, codes_of_floats
+from concord.integer.weighted_sums import IntegerMatMul
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
-from support.c_compilers import IN_32_BITS, every_way, words, zig
+from support.c_compilers import IN_32_BITS, cortex_m4, every_way, words, zig
 from support.commands import run
 from support.derived_backends import needs_c
 from support.exact_graphs import GRAPHS, GraphDraw
@@ -193,7 +194,12 @@ def test_every_tensor_of_few_bits(kind, bits, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command, options",
-    [*(pytest.param(None, (level,), id=level) for level in ("-O0", "-O3")), zig("-O3"), zig(*IN_32_BITS)],
+    [
+        *(pytest.param(None, (level,), id=level) for level in ("-O0", "-O3")),
+        zig("-O3"),
+        zig(*IN_32_BITS),
+        cortex_m4("-Os"),
+    ],
 )
 @pytest.mark.parametrize("kind, form", [(QuantType.QUInt8, QuantFormat.QDQ), (QuantType.QInt8, QuantFormat.QOperator)])
 @pytest.mark.parametrize("name, file", TRAINED, ids=[name for name, _ in TRAINED])

@@ -29,6 +29,7 @@ from support.link_model import ModelTransport
 from support.rtl_configs import FED, FED_AHEAD
 from support.small_examples import SMALL
 from support.spi_bus import ModelBus
+from support.stateful_nets import integrator
 
 pytestmark = needs_compiler
 
@@ -64,6 +65,13 @@ def test_a_perceptron(tmp_path):
 
 def test_several_samples_in_a_run(tmp_path):
     compared(perceptron(batch=2), tmp_path, ModelTransport(FedModel(TINY)))
+
+
+def test_states_stay_on_the_device(tmp_path):
+    """The host writes their first values, and neither reads nor writes them then."""
+    package = compile_graph(integrator(), TINY).package
+    run = compared(package, tmp_path, ModelTransport(FedModel(TINY)))
+    assert package.image.states and [flags for *_, flags in run.calls] == ["0"] * 6
 
 
 @pytest.mark.slow

@@ -129,6 +129,26 @@ def test_conversion(mant, rounding, mode):
 
 
 @pytest.mark.parametrize("rounding", Rounding, ids=lambda rounding: rounding.name.lower())
+@pytest.mark.parametrize(
+    "value, limited", [(4.0, True), (np.nextafter(np.float16(4), np.float16(0)), False), (6e4, True)]
+)
+def test_dynamic_exponents_are_limited(value, limited, rounding):
+    """As with weights: mantissas of a format whose greatest number is below those that come."""
+    fmt, pool = TINY.replace(wgt_exp_min=-9, wgt_exp_max=-5).wgt, Pool()
+    bits = np.zeros((2, 4, 3), dtype=np.uint16)
+    bits[1, 2, 0], bits[1, 1, 0], bits[1, 3, 1] = binary16.encode([-value, 1.0, 2.0**-12])
+    noise = np.full((2, 4), 1 << 15, dtype=np.uint16)
+    x, scale, grain = decode(bits), np.empty((2, 3), dtype=np.float32), np.empty((2, 3), dtype=np.float32)
+    out = np.empty_like(x)
+    flags = quantize(x, fmt, Quant(rounding=rounding), noise, out, scale, pool, grain)
+    want = blocks.quantize(bits.swapaxes(1, 2), fmt, rounding=rounding, noise=noise[:, None])
+    assert np.array_equal(scale, np.ldexp(1.0, want.exp))
+    assert np.array_equal((out / scale[:, None]).swapaxes(1, 2), want.mant)
+    assert np.array_equal(grain, np.where((decode(bits) == 0).all(axis=1), np.inf, scale))
+    assert flags == want.saturated.any() << Flag.SATURATED == limited << Flag.SATURATED
+
+
+@pytest.mark.parametrize("rounding", Rounding, ids=lambda rounding: rounding.name.lower())
 @pytest.mark.parametrize("sign", [1, -1])
 def test_saturation_at_either_end(sign, rounding):
     """One element beyond the greatest mantissa, of one sign alone, raises the flag; the greatest itself does not."""

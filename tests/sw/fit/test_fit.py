@@ -8,7 +8,7 @@ import pytest
 
 import concord
 from concord.compiler.calibration.mantissas import Budget
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.cycles import count
 from concord.fit import Judge, candidates, search

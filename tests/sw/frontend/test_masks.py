@@ -7,7 +7,7 @@ from onnx import TensorProto
 import concord
 from concord.compiler.calibration.calibration import function_ranges
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run

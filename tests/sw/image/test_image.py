@@ -160,7 +160,7 @@ def test_one_changed_bit_is_found(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda header, arrays: header.update(version=99), "must have image version 4, not 99"),
+        (lambda header, arrays: header.update(version=99), "must have image version 5, not 99"),
         (lambda header, arrays: header.update(format="cat"), "is not an image"),
         (lambda header, arrays: header.update(spec=99), "must be for specification version 5, not 99"),
         (lambda header, arrays: header.update(spec=1), "must be for specification version 5, not 1; make it again"),

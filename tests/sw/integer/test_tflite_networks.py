@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from concord import integer
-from concord.integer.operations import WeightedSums
 from concord.integer.requantise import Requantisation, codes_of_floats
+from concord.integer.weighted_sums import WeightedSums
 from support.frameworks import missing
 from support.trained import DATA, needs_data
 

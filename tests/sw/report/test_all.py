@@ -15,6 +15,7 @@ from support import compiled_nets, product_nets
 from support.compiled_nets import ROOMY
 from support.quantised_nets import network as quantised
 from support.row_tiled_nets import random_net, separable
+from support.stateful_nets import ROUNDED, integrator
 from support.trained import DATA, needs_data
 
 MODELS = sorted((DATA / "models").glob("*.onnx"))
@@ -33,6 +34,8 @@ SMALL = {
     "quantised": lambda: import_model(quantised()),
     "steps": product_nets.steps,
     "twice": product_nets.twice,
+    "decoder": ROUNDED["decoder"],
+    "cell": ROUNDED["LSTM"],
     **{f"random {seed}": lambda seed=seed: random_net(seed) for seed in range(6)},
 }
 
@@ -71,3 +74,14 @@ def test_what_overlaps_belongs_to_the_layer_that_has_begun():
     assert without_overlap([30, 10, 25], [5, 20, 20]) == [20, 20, 25]
     assert without_overlap([30, 30, 25], [5, 20, 20]) == [30, 30, 25]
     assert without_overlap([40, 12, 6], [5, 10, 10]) == [38, 10, 10]
+
+
+def test_states_are_told_apart():
+    """The host does not write them; every sample meets those of a sequence in double precision."""
+    graph = integrator()
+    compiled = compile_graph(graph, ROOMY)
+    analysis = analyse(compiled, {"x": np.ones((4, 6))})
+    assert {port.name: port.becomes for port in analysis.inputs} == {"x": "", "sum": "next"}
+    assert max(output.error.relative for output in analysis.outputs) < 0.02
+    page = render(analysis)
+    assert "stays on the NPU, next of the run before" in page and page.count("the host writes") == 1

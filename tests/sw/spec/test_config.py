@@ -26,10 +26,11 @@ CHANGES = {
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
     "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
     "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
-    "request_buffer": 256, "outbox": 64, "code_pages": 4, "window_taps": 2, "code_scaling": True, "clock_hz": 1,
-    "board": "icebreaker",
+    "request_buffer": 256, "outbox": 64, "code_pages": 4, "window_taps": 2, "code_scaling": True,
+    "writable_matrix": True, "clock_hz": 1, "board": "icebreaker",
 }  # fmt: skip
 
+FLAGS = {"code_scaling", "writable_matrix"}
 WRONG = [
     ("native", 6, "a power of two in 4..64"),
     ("native", 128, "a power of two in 4..64"),
@@ -77,8 +78,23 @@ def test_wrong_values_are_named(name, value, rule):
         TINY.replace(**{name: value})
 
 
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("wgt_mant", 9, "act_mant=8 with writable_matrix"),
+        ("mfu_lanes", 2, "at most lanes=1 with writable_matrix"),
+        ("wgt_exp_min", -21, r"in -20\.\.9 with writable_matrix"),
+    ],
+)
+def test_what_rows_that_programs_write_need(name, value, rule):
+    config = TINY.replace(writable_matrix=True, **({"lanes": 1, "mfu_lanes": 1} if name == "mfu_lanes" else {}))
+    with pytest.raises(ValueError, match=f"{name} must be {rule}, not {value}"):
+        config.replace(**{name: value})
+
+
 SERIAL_WRONG = [
     ("code_scaling", True, "False in an element-serial configuration"),
+    ("writable_matrix", True, "False in an element-serial configuration"),
     ("engines", 2, "1 in an element-serial configuration"),
     ("mfu_lanes", 2, "1 in an element-serial configuration"),
     ("stochastic", True, "False in an element-serial configuration"),
@@ -147,7 +163,7 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 def test_every_parameter_is_covered_here():
     assert set(CHANGES) | {"serial"} == {field.name for field in dataclasses.fields(NpuConfig)}
-    assert {name for name, _, _ in WRONG} | {"name", "stochastic", "code_scaling", "clock_hz", "board"} == set(CHANGES)
+    assert {name for name, _, _ in WRONG} | {"name", "stochastic", *FLAGS, "clock_hz", "board"} == set(CHANGES)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -236,4 +252,4 @@ def test_other_definitions_have_another_version():
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
     change that only configurations with a new parameter know has that parameter in the fingerprint instead.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "83144e481805f789")
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "95401b7bf4434459")

@@ -214,5 +214,5 @@ def test_builder_rejects_misplaced_instructions():
     builder.v_rd("wide", 3)
     with pytest.raises(ValueError, match="mv_mul must follow a narrow v_rd"):
         builder.mv_mul(0)
-    with pytest.raises(ValueError, match="a chain must end with v_wr, not with halt"):
+    with pytest.raises(ValueError, match="a chain must end with v_wr or m_wr, not with halt"):
         builder.halt()

@@ -94,7 +94,7 @@ def for_samples(
     count = len(next(iter(inputs.values())))
     some = {name: x[:: max(1, count // _SAMPLES)][:_SAMPLES] for name, x in inputs.items()}
     as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODE_PAGE}
-    offsets = {name: _offsets(graph, name, some[name]) for name in graph.inputs}
+    offsets = {name: _offsets(graph, name, some[name]) for name in _of_host(graph)}
     choice = _chosen(graph, config, offsets, [some], mantissas or {})
     if choice.left > most:
         return {}
@@ -116,7 +116,7 @@ def for_weights(
     ranges : mapping of str to pair of floats
         Ranges of inputs that are known.
     """
-    offsets = {name: _network_offsets(graph, name) for name in graph.inputs}
+    offsets = {name: _network_offsets(graph, name) for name in _of_host(graph)}
     cases, widths = _hypotheses(graph, ranges), mantissas or {}
     choice = _chosen(graph, config, offsets, cases, widths, free=set(graph.inputs))
     everywhere = _chosen(graph, config, offsets, cases, widths)
@@ -178,6 +178,11 @@ def _by_element(graph: Graph, name: str, input_fronts: Sequence[Front], what: st
     for front in reversed(input_fronts):
         values[front.elements] = front.spread(getattr(front, what))
     return values.reshape(graph.shapes[name])
+
+
+def _of_host(graph: Graph) -> list[str]:
+    """The inputs that the host writes, and may prepare."""
+    return [name for name in graph.inputs if name not in graph.states]
 
 
 def _network_offsets(graph: Graph, name: str) -> FloatArray | None:

@@ -38,8 +38,8 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     Returns
     -------
     list of str
-        Presets that it fits into, the file of an NPU of its own, and what its board lacks for it; what narrower
-        mantissas mean.
+        Presets that it fits into, the file of an NPU whose matrix memory programs write or of one with larger memories,
+        and what its board lacks for it; what narrower mantissas mean.
     """
 
     def fits(other: NpuConfig) -> bool:
@@ -54,14 +54,26 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
         lines.append("fewer samples per run need less: --batch")
     names = [name for name, other in _other_presets(config) if fits(other)]
     lines.append(f"it fits into {_places(names)}" if names else "it fits into no other preset")
+    base = PRESETS.get(preset_of(config.name), PRESETS[board_spec(config.board or DEFAULT_BOARD).preset])
+    if (writable := _writable(graph, config)) is not None and fits(writable):
+        lines.append("it fits where programs write the matrix memory; in a file for --config that is")
+        lines += [f"  {line}" for line in config_lines(writable, base)]
     if (larger := _larger(graph, config, formats, batch, error)) is not None:
-        base = PRESETS.get(preset_of(config.name), PRESETS[board_spec(config.board or DEFAULT_BOARD).preset])
         lines.append(f"it fits into an NPU of its own{_narrower(config, larger)}; in a file for --config that is")
         lines += [f"  {line}" for line in config_lines(larger, base)]
         lines += [f"  {text}" for text in shortages(larger)]
     if RegionId.MATRIX in error.short or RegionId.NARROW in error.short:
         lines.append("--mantissa alone does not help: narrower mantissas make words smaller, not more")
     return lines
+
+
+def _writable(graph: Graph, config: NpuConfig) -> NpuConfig | None:
+    """The configuration on whose tile engines tensors are multiplied; ``None`` if it is that, or nothing multiplies."""
+    if config.writable_matrix or not any(node.op == "MatMul" for node in graph.nodes):
+        return None
+    with suppress(ValueError):  # an element-serial one has no such matrix memory
+        return config.replace(writable_matrix=True)
+    return None
 
 
 def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:

@@ -75,7 +75,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
     }
     by_node = {}
     for layer, places in zip(compiled.lowered.layers, _places(compiled, set(sizes)), strict=True):
-        if not isinstance(layer, Layer) or layer.weight is None or layer.nodes[0] not in sizes:
+        if not isinstance(layer, Layer) or layer.weight is None or not layer.nodes or layer.nodes[0] not in sizes:
             continue
         shape, mant = sizes[layer.nodes[0]], formats.mantissa(layer, config)
         count, taken = int(np.prod(shape)), places > 0

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.layout import BORDER, PAD
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.golden import binary16
 from concord.graph.equalised import Scales
 from concord.graph.ir import Shape
@@ -30,23 +30,30 @@ def arranged(
 ) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
-    inputs, outputs = {}, {}
+    of_host = {*(grids or {}), *(input_offsets or {}), *(channel_scales or {})}
+    if prepared := sorted(of_host.intersection(lowered.states)):
+        raise ValueError(f"states must be as the NPU leaves them, and {prepared[0]} would be prepared by the host")
+    inputs, outputs, states = {}, {}, {}
     for name, (storage, order) in lowered.inputs.items():
         full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
         full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.offsettable else order
+        if name in lowered.states:
+            states[name] = lowered.states[name], full.reshape(-1, storage.native)
+            continue
         full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # padding lanes hold copies
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = storage.in_span(lowered.views[name]).reshape(-1)
     offsets, scales = dict(input_offsets or {}), dict(channel_scales or {})
-    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), offsets, scales)
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), offsets, scales, states=states)
 
 
 def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:
     """How a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
     feeds, config = [], image.config
-    for name, (_, order) in lowered.inputs.items():
+    for name in arrangement.inputs:
+        order = lowered.inputs[name][1]
         feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
         border = (
             int(binary16.encode(np.array(-arrangement.input_offsets[name]))) if name in arrangement.input_offsets else 0

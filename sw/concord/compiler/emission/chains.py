@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from concord.compiler.emission.data_section import DataSection
+from concord.compiler.emission.data_section import WRITTEN_MATRIX, DataSection
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+
+#: Address register of rows that fill up a tile.
+_ROW_REGISTER = 1
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Chains:
         self.builder = ProgramBuilder()
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
+        self._matrix: Hashable = None  # what the matrix that programs write holds
         self.restart()
 
     def restart(self) -> None:
@@ -137,12 +141,14 @@ class Chains:
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         stride = walk.stride
+        if layer.rows is not None:
+            self._write_matrix(index)
         below, row_stride = self.oriented(storage, source, walk.row_stride)
         dropped = self.dropped_rows.get(storage, 0)
         start = walk.start + below + (y * window.stride[0] - dropped) * row_stride
         slide = self.data_section.slide(index)
         down = slide is not None and slide.down
-        cols = walk.tiles if dense else 1
+        cols = layer.cols if dense else 1
         self.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
         self.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
         if layer.reduction is not Reduction.NONE:
@@ -154,12 +160,14 @@ class Chains:
             if step.shift is not None:
                 self.set(Op.SET_SCALE, shift=step.shift)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
-        row = 0 if dense else walk.row
+        row = 0 if dense and layer.stack == 1 else walk.row * cols
         steps = window.stride[1] * stride, window.stride[0] * row_stride
 
         def chain(tile: _Tile | None = None) -> None:
             self.builder.v_rd(int(source), **_vector(tile, addr, row, *steps))
-            if layer.weight is not None:
+            if layer.rows is not None:
+                self.builder.mv_mul(self.allocator[WRITTEN_MATRIX])
+            elif layer.weight is not None:
                 matrix = self.allocator[f"weight.{layer.name}"]
                 if tile is not None:
                     at = tile.place(matrix, 1, bits=MATRIX_ADDR_BITS)
@@ -178,6 +186,38 @@ class Chains:
             self._tiles(out[2], down, chain)
         else:
             chain()
+
+    def _write_matrix(self, index: int) -> None:
+        """Write the rows of the matrix of a product of two tensors: the last row again where no row is left."""
+        layer, mem, config = self.plan.layer(index), self.plan.rows[index], self.config
+        assert layer.rows is not None
+        if self._matrix == layer.rows.key:
+            return
+        self._matrix = layer.rows.key
+        walk, height, cols = layer.rows.walk.in_root(), config.rows, layer.rows.walk.tiles
+        first, matrix = self.plan.addr(walk.storage, mem, 0) + walk.start, self.allocator[WRITTEN_MATRIX]
+        whole, rest = divmod(layer.rows.count, height)
+        used = layer.rows.used
+        mask = None if used is None else self.data_section.constant(used)
+        self.set(Op.SET_SHAPE, rows=cols, cols=1)
+        self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
+
+        def write(start: int, rows: int, groups: int, stride: int, reg: int = 0) -> None:
+            """Groups of rows from the vectors of a position on; a register moves them within their tile."""
+            self.set(Op.SET_ITERS, inner=rows, outer=groups)
+            addr = first + start * walk.stride
+            self.builder.v_rd(int(mem), addr, row=1, inner=stride, outer=height * stride)
+            if mask is not None:
+                self.builder.vv_mul(mask, row=1)
+            tile = matrix + start // height * cols * config.steps
+            self.builder.m_wr(tile, reg=reg, row=height, inner=1, outer=cols * height)
+
+        if whole:
+            write(0, height, whole, walk.stride)
+        if rest:
+            self.builder.set_addr(_ROW_REGISTER, rest)
+            write(layer.rows.count - 1, height - rest, 1, 0, _ROW_REGISTER)
+            write(whole * height, rest, 1, walk.stride)
 
     def _tiles(self, count: int, down: bool, chain: Callable[[_Tile], None]) -> None:
         """The same chain for every native vector of a position: in a loop, where registers are free for it."""

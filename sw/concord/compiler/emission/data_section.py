@@ -16,9 +16,14 @@ from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
 from concord.functions import Table
+from concord.image.packing import matrix_words
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
+
+#: Name of the allocation in the matrix memory that programs write.
+WRITTEN_MATRIX = "written matrix"
 
 
 @dataclass
@@ -57,6 +62,10 @@ class DataSection:
                 stored[unnamed] = self.allocator.table(f"table.{len(stored)}.{name}", table)
             slots[spec] = stored[unnamed]
         self._tables = {spec: slots[stored_spec] for spec, stored_spec in held.items()}
+        self._written_matrix()
+        for storage, values in self.plan.lowered.constants.items():
+            name = f"vectors.{storage.name}"
+            self.plan.constants[storage].addr = self.allocator.narrow_constant(name, values)
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
         for index, layer in enumerate(layers):
@@ -65,9 +74,23 @@ class DataSection:
                 continue
             if layer.weight is not None:
                 self._weight(layer, self.slide(index))
+            if layer.rows is not None and layer.rows.used is not None:
+                self._constant(f"constant.{layer.name}.rows", layer.rows.used)
             for k, mfu_op in enumerate(layer.mfu_ops):
                 if mfu_op.operand is not None and mfu_op.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)
+
+    def _written_matrix(self) -> None:
+        """Room for the largest matrix that the program writes: each takes the place of the one before.
+
+        It lies in front of all weights, as products with what lies behind it never wait for rows that are written.
+        """
+        layers = [layer for layer in self.plan.lowered.layers if isinstance(layer, Layer)]
+        matrices = [layer.rows for layer in layers if layer.rows is not None]
+        if matrices:
+            native = self.config.native
+            words = max(matrix_words(self.config, rows.count, rows.walk.tiles * native) for rows in matrices)
+            self.allocator.allocate(WRITTEN_MATRIX, RegionId.MATRIX, words, "products of two tensors")
 
     def _weight(self, layer: Layer, slide: Slide | None) -> None:
         """Weights of a layer; equal ones are stored once."""

@@ -13,7 +13,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, output_memory, share, stream_residual
 from concord.compiler.memory.row_tiling import RowTiling
-from concord.image import Port
+from concord.image import Port, State
 from concord.program.access import REGIONS
 from concord.program.allocator import Allocator
 from concord.program.builder import ProgramBuilder
@@ -110,8 +110,11 @@ class Emitter:
         for name, (storage, _) in lowered.inputs.items():
             copy = self.plan.copy(storage, Mem.WIDE) or self.plan.copy(storage, Mem.NARROW)
             if copy is not None:
-                shape = (storage.vectors, self.config.native)
-                self.allocator.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
+                port = Port(name, REGIONS[copy.mem], copy.addr, (storage.vectors, self.config.native))
+                if name in lowered.states:
+                    self.allocator.states.append(State(port, lowered.states[name]))
+                else:
+                    self.allocator.inputs.append(port)
         for name in lowered.graph.outputs:
             (storage,) = lowered.storages.of(lowered.views[name])
             mem = output_memory(lowered, name)

@@ -58,8 +58,9 @@ def image_problems(image: Image) -> Iterator[str]:
         yield str(error)
         return
     table = regions(image.config)
+    states = {(state.port.region, state.port.address) for state in image.states}  # in which outputs may lie
     for region in {part.region for part in image.segments}:
-        parts = [part for part in image.segments if part.region is region]
+        parts = [part for part in image.segments if part.region is region and (region, part.start) not in states]
         yield from _spans([(part.start, part.count, f"the segment from {part.start} on") for part in parts],
                           region.name.lower())  # fmt: skip
         loaded = [(part.start, part.count, "a segment") for part in parts]

@@ -121,6 +121,14 @@ class Package:
         return replace(self, front=None, element_types={}, texts={})
 
     @property
+    def carried(self) -> Package:
+        """The same with states that the host carries: inputs of a run, and outputs that are inputs of the next one."""
+        results, host = [state.result for state in self.image.states], self.host_graph
+        if host is not None:
+            host = replace(host, inputs=[*host.inputs, *results], outputs=[*host.outputs, *results])
+        return replace(self, image=self.image.carried, arrangement=self.arrangement.carried, host_graph=host)
+
+    @property
     def input_shapes(self) -> dict[str, Shape]:
         """Shape of a sample of every input of the network."""
         arranged = {name: self.arrangement.shapes[name] for name in self.arrangement.inputs}

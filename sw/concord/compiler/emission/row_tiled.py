@@ -10,7 +10,7 @@ from concord.compiler.emission.emit import Emitter, all_tensors
 from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.copies import peak, place_within
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, prefixes, row_vectors
@@ -210,6 +210,8 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
     CapacityError
         If none do.
     """
+    if lowered.states:
+        raise CapacityError("row tiling does not help, as states are needed as a whole")
     if (count := len(lowered.layers)) > config.program_depth:
         short = {RegionId.PROGRAM: (config.program_depth, count)}
         raise CapacityError(f"row tiling does not help, as each of {count} layers has an instruction or more", short)

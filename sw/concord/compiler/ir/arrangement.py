@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -52,6 +52,12 @@ def _singles(values: FloatArray) -> npt.NDArray[np.float32]:
         return np.ascontiguousarray(values.T).astype(np.float16).astype(np.float32)
 
 
+def _places(order: Ids) -> Ids:
+    """Where every element lies in an order that has each of them once."""
+    there = np.flatnonzero(order.reshape(-1) >= 0)
+    return there[np.argsort(order.reshape(-1)[there])]
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """How tensors of samples become ports of the image, and back.
@@ -75,6 +81,9 @@ class Arrangement:
         What is subtracted from the elements of inputs, and which powers of two they are divided by, before that.
     beside : frozenset of str
         Inputs that the host alone reads, which have no port.
+    states : dict
+        Of every input that the NPU keeps: the output that it is in the next run, and the order of its elements as
+        those of inputs.
     """
 
     inputs: dict[str, Ids]
@@ -85,9 +94,27 @@ class Arrangement:
     input_offsets: dict[str, float] = field(default_factory=dict)
     channel_scales: dict[str, ChannelScale] = field(default_factory=dict)
     beside: frozenset[str] = frozenset()
+    states: dict[str, tuple[str, Ids]] = field(default_factory=dict)
+
+    @property
+    def state_results(self) -> dict[str, str]:
+        """By input that the NPU keeps, the output that it is in the next run."""
+        return {name: result for name, (result, _) in self.states.items()}
+
+    @property
+    def carried(self) -> Arrangement:
+        """The same with states that the host carries, as inputs and outputs."""
+        inputs = self.inputs | {name: order for name, (_, order) in self.states.items()}
+        outputs = self.outputs | {result: _places(order) for result, order in self.states.values()}
+        return replace(self, inputs=inputs, outputs=outputs, states={})
 
     def fits(self, image: Image) -> bool:
         """Whether it goes with the ports of an image."""
+        kept = {state.port.name: state.result for state in image.states}
+        if self.state_results != kept:
+            return False
+        if self.states:
+            return self.carried.fits(image.carried)
         inputs, outputs = ({port.name: port for port in ports} for ports in (image.inputs, image.outputs))
         if set(inputs) != set(self.inputs) or set(outputs) != set(self.outputs) or not _is_size(self.batch):
             return False
@@ -105,9 +132,11 @@ class Arrangement:
         """What files hold: plain JSON values, and arrays by the names ``input_0``, ``output_0`` and so on."""
         arrays = {f"input_{k}": order for k, order in enumerate(self.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.outputs.values())}
+        arrays |= {f"state_{k}": order for k, (_, order) in enumerate(self.states.values())}
         return {
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
+            "states": [list(pair) for pair in self.state_results.items()],
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "batch": self.batch,
             "grids": {name: asdict(grid) for name, grid in self.grids.items()},
@@ -126,6 +155,7 @@ class Arrangement:
             {name: InputGrid(**values) for name, values in header["grids"].items()},
             header["centres"],
             {name: ChannelScale.from_dict(values) for name, values in header["channel scales"].items()},
+            states={pair[0]: (pair[1], arrays[f"state_{k}"]) for k, pair in enumerate(header["states"])},
         )
 
     def rounded(self, name: str, values: npt.ArrayLike) -> FloatArray:

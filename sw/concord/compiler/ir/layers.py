@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -83,9 +84,39 @@ class MfuStep:
         return FORMS[self.op].stages
 
 
+@dataclass(frozen=True)
+class MatrixRows:
+    """Vectors of a tensor that are written as rows of a matrix, in front of the product that reads it.
+
+    Parameters
+    ----------
+    walk : Walk
+        Positions are outputs of the product, and the vectors of a position lie as those of its source do.
+    tensor : str
+        Its name.
+    used : FloatArray or None
+        ``[vectors, native]``: ones in lanes that count, zeros in others; nothing if all of them do.
+    """
+
+    walk: Walk
+    tensor: str
+    used: FloatArray | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows of the matrix that are used."""
+        return self.walk.height * self.walk.width
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for the same matrix."""
+        walk = self.walk
+        return walk.storage, walk.start, walk.loops, None if self.used is None else self.used.tobytes()
+
+
 @dataclass
 class Layer:
-    """One chain.
+    """One chain, behind the chains that write the matrix of a product of two tensors.
 
     Parameters
     ----------
@@ -113,6 +144,10 @@ class Layer:
         Name of the tensor that is read.
     nodes : list of str
         Nodes of the graph that it covers.
+    rows : MatrixRows or None
+        Of a dense product without constant weights: the vectors that it multiplies those of ``source`` with.
+    stack : int
+        Products of matrices beside each other: each has as many vectors of a position of ``source``.
     """
 
     name: str
@@ -127,6 +162,8 @@ class Layer:
     source_tensor: str
     mfu_ops: list[MfuStep] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    rows: MatrixRows | None = None
+    stack: int = 1
 
     def fits(self, more: list[MfuStep]) -> bool:
         """Whether the multifunction units can do ``more`` behind what they do already."""
@@ -143,6 +180,7 @@ class Layer:
         self.mfu_ops += more
         operands = [mfu_op.operand.storage for mfu_op in more if mfu_op.operand is not None]
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
+        self.target.filled &= all(storage is None or storage.uniform or storage.filled for storage in operands)
 
     @property
     def operands(self) -> list[tuple[Operand, Storage]]:
@@ -154,7 +192,18 @@ class Layer:
     def reads(self) -> list[tuple[Storage, int, Loops]]:
         """Storages that it reads, each with the first vector and the loops."""
         operands = [(storage, operand.start, operand.loops(self.out)) for operand, storage in self.operands]
-        return [(self.source.storage, self.source.start, self.source.loops), *operands]
+        rows = [] if self.rows is None else [(self.rows.walk.storage, self.rows.walk.start, self.rows.walk.loops)]
+        return [(self.source.storage, self.source.start, self.source.loops), *operands, *rows]
+
+    @property
+    def cols(self) -> int:
+        """Native vectors that a dense product adds up."""
+        return self.source.tiles // self.stack
+
+    @property
+    def product(self) -> bool:
+        """Whether tile engines compute it."""
+        return self.weight is not None or self.rows is not None
 
     @property
     def table_specs(self) -> list[TableSpec]:
@@ -169,6 +218,8 @@ class Layer:
     @property
     def macs(self) -> int:
         """Slots for multiply-accumulates, padding included, without rows of other engines."""
+        if self.rows is not None:
+            return self.out[0] * self.out[1] * self.out[2] * self.cols * self.target.native**2
         return 0 if self.weight is None else int(self.out[0] * self.out[1] * self.weight.size)
 
 

@@ -94,14 +94,16 @@ def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
 
 
 def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
-    """What the host rounds inputs to, where their scales are powers of two.
+    """What the host rounds inputs that it writes to, where their scales are powers of two.
 
     The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
     elements of its block a bit.
     """
     grids = {}
     for name, quantization in graph.quantization.items():
-        if name in graph.inputs and quantization.axis is None and powers_of_two(quantization.scale):
+        if name not in graph.inputs or name in graph.states:
+            continue
+        if quantization.axis is None and powers_of_two(quantization.scale):
             least, greatest = _offsets(quantization)
             if -least == greatest and _bits(greatest + 1) <= config.act_mant:
                 least -= 1

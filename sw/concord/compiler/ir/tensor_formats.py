@@ -44,7 +44,7 @@ class Formats:
         them: one table is good enough for what they read.
     input_offsets : mapping of str to float
         The number that the host subtracts from all elements of an input, by name, where the convolution that reads it
-        can make up for it (:attr:`concord.compiler.lowering.lower.Lowered.offsettable`).
+        can make up for it (:attr:`concord.compiler.lowering.lowered.Lowered.offsettable`).
     narrow : tuple of str
         Outputs that leave the NPU as mantissas with an exponent per native vector, as activations do; all others as
         binary16.

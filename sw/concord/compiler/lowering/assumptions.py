@@ -11,7 +11,7 @@ from concord.compiler.ir.activations import depends, domain_of
 from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, TableSpec, WholeEntries
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.input_assumptions import assumed
-from concord.compiler.lowering.lower import Lowered, VarianceRange
+from concord.compiler.lowering.lowered import Lowered, VarianceRange
 from concord.compiler.lowering.normalisations import assumed_variances
 from concord.display.tables import text_table
 from concord.functions import function

@@ -1,7 +1,7 @@
 """Products of two tensors, and softmax.
 
-The matrix memory holds constants, so a product of two tensors is made of element-wise products and a sum. There are
-three ways; the layouts of the factors decide between them:
+Where the matrix memory holds constants alone, a product of two tensors is made of element-wise products and a sum.
+There are three ways; the layouts of the factors decide between them:
 
 * The elements of both factors are in the same lanes already: one chain multiplies every pair of vectors.
 * A product with a matrix of zeros and ones moves the first factor to the lanes of the second one, and the
@@ -19,7 +19,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
-from concord.compiler.lowering import legality
+from concord.compiler.lowering import legality, tensor_products
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.reductions import choose_form, groups_apart, masked
@@ -62,14 +62,38 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     layer = lowering.add(
         node, walk, Reduction.NONE, None, LayerWindow(), pairing.size, lambda target: _placed(pairing.places, target)
     )
-    layer.target.uniform = a.storage.uniform
+    layer.target.uniform, layer.target.filled = a.storage.uniform, a.storage.filled
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
     layer.append([MfuStep(op, operand)])
     legality.check_reads(layer)
     return layer
 
 
-def matmul(lowering: Lowering, node: Node) -> list[Node]:
+def matmul(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A product of two tensors: on the tile engines, if programs can write the matrix and that takes fewer cycles.
+
+    Else element-wise products and their sums.
+    """
+    graph, config = lowering.graph, lowering.config
+    if not config.writable_matrix:
+        return _products(lowering, node)
+    elements = math.prod(graph.shapes[node.outputs[0]]) * graph.shapes[node.inputs[0]][-1]
+    apart = 2 * (elements // config.native * config.beats + tensor_products.CHAIN)
+    by_rows = tensor_products.cycles(lowering, node)
+    if tensor_products.cycles_by_columns(lowering, node) < min(apart, by_rows):
+        made = tensor_products.by_columns(lowering, node)
+        if made is not None:
+            return made
+    if apart < by_rows:
+        try:
+            return _products(lowering, node)
+        except LayoutError:
+            pass
+    alone = len(graph.shapes[node.outputs[0]]) == 2 or tensor_products.is_stacked(lowering, node)
+    return None if alone else tensor_products.separated(lowering, node)
+
+
+def _products(lowering: Lowering, node: Node) -> list[Node]:
     """Element-wise products ``[..., I, J, K]`` and their sum over K, in the way that moves least."""
     graph = lowering.graph
     (first, second), y = node.inputs, node.outputs[0]
@@ -135,7 +159,8 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
     form = choose_form(lowering, x, (axis,))
     build = NodeBuilder(lowering, node)
     # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
-    compared = masked(build, x) if form.inside and not form.walk.full else x
+    whole = form.walk.full or form.walk.storage.filled
+    compared = masked(build, x) if form.inside and not whole else x
     least = -_NEGLIGIBLE - math.log(size)
     top = build.add("ReduceMax", "maximum", compared, **reduced, masked=True)
     below = difference = build.add("Sub", "difference", x, top)

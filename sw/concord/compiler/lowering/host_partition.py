@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy.typing as npt
 
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.graph.cost import node_macs
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
@@ -113,9 +113,14 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
     outputs = [name for name in outputs if name not in known]
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
-    npu = Graph(graph.name, npu_nodes, inputs, outputs, graph.shapes, batched)
+    npu = Graph(graph.name, npu_nodes, inputs, outputs, graph.shapes, batched, states=graph.states)
+    kept = set(graph.states.values())
+    if read_by_host := sorted(kept.intersection(crossing)):
+        raise Unsupported(graph.name, [f"state {name}: the host computes from it" for name in read_by_host])
     title = f"{graph.name} on the host"
-    return npu, Graph(title, theirs, [*known, *outputs], list(graph.outputs), graph.shapes, batched)
+    theirs_in = [name for name in (*known, *outputs) if name not in kept]
+    theirs_out = [name for name in graph.outputs if name not in kept]
+    return npu, Graph(title, theirs, theirs_in, theirs_out, graph.shapes, batched)
 
 
 def _title(node: Node) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent
 from concord.compiler.ir.layout import PAD, Storage, Walk
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.utils.arrays import Ids
 
 
@@ -85,7 +85,7 @@ def _order(lowered: Lowered) -> Iterator[str]:
     def fill(storage: Storage) -> None:
         there(storage)[storage.vector(np.arange(storage.vectors))] = True
 
-    for storage, _ in lowered.inputs.values():
+    for storage in (*(storage for storage, _ in lowered.inputs.values()), *lowered.constants):
         fill(storage)
     for layer in lowered.layers:
         for what, storage, vectors in _reads(layer):
@@ -106,6 +106,8 @@ def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
         return
     for operand, storage in layer.operands:
         yield operand.tensor or "an operand", storage, _loops(operand.start, *operand.loops(layer.out))
+    if layer.rows is not None:
+        yield layer.rows.tensor, layer.rows.walk.storage, _walked(layer.rows.walk)
 
 
 def _walked(walk: Walk) -> Ids:

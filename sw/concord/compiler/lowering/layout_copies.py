@@ -18,7 +18,8 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk, even
 from concord.compiler.lowering import legality
-from concord.compiler.lowering.lower import Lowered, Lowering
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.lowering.padding import padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
@@ -211,6 +212,29 @@ def _plain(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids:
         legality.check(layer, lowering.config)
     lowering.done.layers += layers
     return result
+
+
+def is_together(storages: Storages, view: Ids) -> bool:
+    """Whether the channels ``[height, width, channel]`` of every position lie in one storage."""
+    return len(_groups(storages, view)) == 1
+
+
+def chains_into(lowering: Lowering, node: Node, view: Ids, parent: Storage) -> list[Layer]:
+    """Chains that write a view ``[height, width, channel]`` into a storage of this size; the caller appends them.
+
+    Raises
+    ------
+    LayoutError
+        As for :func:`copy`.
+    """
+    channels = np.arange(view.shape[2])
+    layers = [
+        _layer(lowering, node, parent, channels, len(channels), box, k)
+        for k, box in enumerate(_boxes(lowering, view), len(lowering.done.layers))
+    ]
+    for layer in layers:
+        legality.check(layer, lowering.config)
+    return layers
 
 
 def _check_room(lowering: Lowering, node: Node, boxes: list[_Box]) -> None:

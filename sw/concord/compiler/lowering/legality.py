@@ -36,7 +36,7 @@ def check(layer: Layer, config: NpuConfig) -> None:
         With every size that is too large.
     """
     window, (height, width, tiles) = layer.window, layer.out
-    cols = layer.source.tiles if layer.reduction is Reduction.DENSE else 1
+    cols = layer.cols if layer.reduction is Reduction.DENSE else 1
     sizes = [
         ("native vectors per position", max(tiles, cols), TILES),
         ("positions", max(height, width), greatest(Op.SET_ITERS, "inner")),
@@ -50,7 +50,7 @@ def check(layer: Layer, config: NpuConfig) -> None:
             ("size of a padded image", max(window.size), greatest(Op.SET_PAD, "width")),
         ]
     _refuse(sizes)
-    if layer.weight is not None:
+    if layer.product:
         check_sum(window.taps * cols, config)
     check_reads(layer)
 
@@ -61,7 +61,8 @@ def check_reads(layer: AnyLayer) -> None:
         storage.in_root(start, loops)
     source = layer.source.in_root()
     dense = isinstance(layer, Recurrent) or layer.reduction is Reduction.DENSE
-    if dense and source.tiles > 1 and source.row != 1:
+    summed = layer.cols if isinstance(layer, Layer) else source.tiles
+    if dense and summed > 1 and source.row != 1:
         raise LayoutError(f"vectors of {source.storage.name} that are added up must lie one behind the other")
 
 

@@ -6,11 +6,10 @@ multifunction units have a stage left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, legality, operands
 from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.lowered import Lowered, Unsupported, VarianceRange
 from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import operator_of
-from concord.image.feeder_layout import Feed
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray, Ids
 
@@ -29,77 +28,14 @@ _Joined = TypeVar("_Joined")
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 
 
-class Unsupported(ValueError):
-    """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for.
+class StateWriter(Protocol):
+    """Writes the states of a network into the places of their inputs."""
 
-    ``advice`` are lines behind the reasons.
-    """
+    def computed(self, node: Node) -> None:
+        """Write those whose results a node has computed, if that may be."""
 
-    def __init__(self, name: str, reasons: list[str], target: str = "", advice: Sequence[str] = ()):
-        self.name, self.reasons, self.target = name, reasons, target
-        place = f" for {target}" if target else ""
-        lines = "".join(f"\n  {line}" for line in (*reasons, *advice))
-        super().__init__(f"{name} cannot be compiled{place}:{lines}")
-
-
-class VarianceRange(Enum):
-    """Variances that a normalisation covers where no samples tell them."""
-
-    #: For any numbers: scaled by the largest one of each group.
-    ANY = "any"
-    #: For variances around what is to be expected, the greatest 768 times the least, by two look-ups.
-    TWO_LOOKUPS = "twice"
-    #: The greatest 6 times the least, by one look-up.
-    ONE_LOOKUP = "once"
-
-
-@dataclass
-class Lowered:
-    """Layers of a graph in execution order, with the views of all tensors.
-
-    Parameters
-    ----------
-    graph : Graph
-        What was lowered.
-    storages : Storages
-        All storages.
-    unfold : Unfold
-        How much of a first window the host may unfold.
-    layers : list of Layer
-        In execution order.
-    views : dict
-        Where the elements of every tensor lie.
-    inputs : dict
-        By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
-    unfolded : Unfold
-        How much it has unfolded indeed: with any limit that is not below it would be the same.
-    variance_range : VarianceRange
-        How normalisations are computed of which no samples tell the variance.
-    feeds : dict
-        By input whose windows are unfolded: how.
-    narrow : tuple of str
-        Outputs that leave from narrow memory, as mantissas and exponents.
-    offsettable : set of str
-        Inputs that may have an offset: only a convolution reads them, and its bias can make up for the offset.
-    copied : dict
-        By name of a layer that copies: where the elements lay that it copies, in the order of its own ``ids``.
-    gathered : dict
-        By tensor that was brought together in one storage: where its elements were computed.
-    """
-
-    graph: Graph
-    storages: Storages
-    unfold: Unfold
-    layers: list[AnyLayer] = field(default_factory=list)
-    views: dict[str, Ids] = field(default_factory=dict)
-    inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
-    feeds: dict[str, Feed] = field(default_factory=dict)
-    narrow: tuple[str, ...] = ()
-    offsettable: set[str] = field(default_factory=set)
-    copied: dict[str, Ids] = field(default_factory=dict)
-    gathered: dict[str, Ids] = field(default_factory=dict)
-    variance_range: VarianceRange = VarianceRange.ANY
-    unfolded: Unfold = Unfold.NONE
+    def left(self) -> list[str]:
+        """Write all others when all else is done, and return why one of them cannot be."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +53,15 @@ class LoweringRules:
         The nodes in the place of one that does not find elements where it needs them, or ``None``.
     output_copy : callable
         The node that copies a tensor to an output: lowering, name of the tensor, name of the output.
+    states : callable
+        What writes states into their places (:mod:`concord.compiler.lowering.states`).
     """
 
     expansions: Mapping[str, Expansion]
     handlers: Mapping[str, Handler]
     fallback: Expansion
     output_copy: Callable[[Lowering, str, str], Node]
+    states: Callable[[Lowering], StateWriter]
 
     def knows(self, node: Node) -> bool:
         """Whether there is a way to lower an operator."""
@@ -159,6 +98,9 @@ class Lowering:
             self.graph, Storages(config.native), unfold, variance_range=variance_range, narrow=formats.narrow
         )
         self.readers = _readers(self.graph, rules)
+        # In the order of the inputs: chains are the same in whatever order states are named.
+        self.done.states = {name: graph.states[name] for name in graph.inputs if name in graph.states}
+        self._states = rules.states(self)
 
     def run(self) -> Lowered:
         """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
@@ -179,6 +121,7 @@ class Lowering:
                 expanded = self.rules.expand(self, node)
                 if expanded is None:
                     self._node(node)
+                    self._states.computed(node)
             except LayoutError as error:
                 expanded = self.rules.fallback(self, node) if self.rules.knows(node) else None
                 if expanded is None:
@@ -193,11 +136,15 @@ class Lowering:
                 index -= 1
                 self.graph.nodes[index : index + 1] = expanded
                 self.readers = _readers(self.graph, self.rules)
+        results = set(self.done.states.values())
+        self.graph.outputs = [name for name in self.graph.outputs if name not in results]
         for name in filter(lambda name: name not in failed, self.graph.outputs):
             try:
                 self._output(name)
             except LayoutError as error:
-                reasons += self._copied_output(name, error)
+                reasons += self.copied_output(name, error)
+        if not reasons:
+            reasons += self._states.left()
         if reasons:
             raise Unsupported(self.graph.name, reasons)
         self._leave_out_unread()
@@ -207,6 +154,7 @@ class Lowering:
         """Leave out layers, and inputs, of which nothing is read: a view behind a node may take some of its parts."""
         done = self.done
         read = {storage.root for name in self.graph.outputs for storage in done.storages.of(done.views[name])}
+        read.update(done.inputs[name][0] for name in done.states)
         layers: list[AnyLayer] = []
         for layer in reversed(done.layers):
             if layer.target.root in read or isinstance(layer, Recurrent):  # which reads its own states
@@ -244,7 +192,7 @@ class Lowering:
             stacked = self._together(ids, lambda parts: storages.stack(parts, "elements", self._readable(parts)))
             self.done.gathered[name], self.done.views[name] = ids, stacked
 
-    def _copied_output(self, name: str, error: LayoutError) -> list[str]:
+    def copied_output(self, name: str, error: LayoutError) -> list[str]:
         """Copy an output that does not lie in one storage, and return why that cannot be."""
         reasons = [f"output '{name}': {error}"]
         producer = self.graph.producer(name)
@@ -376,7 +324,7 @@ class Lowering:
     # Layers ------------------------------------------------------------------------------------
 
     def add(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
-            out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
+            out: tuple[int, int, int], view: Callable[[Storage], Ids], stack: int = 1) -> Layer:  # fmt: skip
         """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
 
         Raises
@@ -384,18 +332,19 @@ class Lowering:
         LayoutError
             If it is larger than a chain can be.
         """
-        layer = self._layer(node, source, reduction, weight, window, out, view)
+        layer = self._layer(node, source, reduction, weight, window, out, view, stack)
         self._append(layer)
         return layer
 
     def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
-               out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
+               out: tuple[int, int, int], view: Callable[[Storage], Ids], stack: int = 1) -> Layer:  # fmt: skip
         """As :meth:`add`, but the layer is not yet one of those that are done."""
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
         layer = Layer(
-            node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0], [], [node.name]
-        )
+            node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0],
+            nodes=[node.name], stack=stack,
+        )  # fmt: skip
         legality.check(layer, self.config)
         legality.check_storage(target)
         layer.ids = view(target).reshape(self.graph.shapes[tensor])
@@ -441,7 +390,7 @@ class Lowering:
         layer = self._layer(
             node, walk, Reduction.NONE, None, LayerWindow(), out, lambda target: operands.shifted(ids, walk, target)
         )
-        layer.target.uniform = walk.storage.uniform
+        layer.target.uniform, layer.target.filled = walk.storage.uniform, walk.storage.filled
         more = make(layer.ids, layer.target)
         if not layer.fits(more):
             raise LayoutError("needs more stages than the multifunction units have")

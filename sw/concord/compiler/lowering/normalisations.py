@@ -17,7 +17,8 @@ from concord.compiler.ir.layout import LayoutError
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.group_means import GroupLayout, group_layout
-from concord.compiler.lowering.lower import Lowering, NodeBuilder, VarianceRange
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
+from concord.compiler.lowering.lowered import VarianceRange
 from concord.compiler.lowering.reductions import Form, choose_form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node

@@ -13,6 +13,7 @@ from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import groups_of_reader, places_apart, power_below
+from concord.compiler.lowering.tensor_products import channels_of_stack
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
@@ -157,6 +158,12 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
         before, after = -(-count // native), int(where.max()) // native + 1
         if (after - before) * math.prod(weight.shape[1:]) <= after * before * native:
             return where, _placed_rows(weight, where)
+    stack = channels_of_stack(lowering, node.outputs[0], axis)
+    if stack is not None:
+        where = np.empty(count, np.int64)
+        size = -(-stack.shape[1] // native) * native
+        where[stack] = np.arange(len(stack))[:, None] * size + np.arange(stack.shape[1])
+        return where, _placed_rows(weight, where)
     cuts = {0, count}
     for reader in lowering.graph.consumers(node.outputs[0]):
         if reader.op != "Slice":

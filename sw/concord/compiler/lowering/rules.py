@@ -15,11 +15,14 @@ from concord.compiler.lowering import (
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
 from concord.compiler.lowering.layout_copies import copy, output_copy, with_copies
-from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, LoweringRules, VarianceRange
+from concord.compiler.lowering.lower import Expansion, Handler, Lowering, LoweringRules
+from concord.compiler.lowering.lowered import Lowered, VarianceRange
 from concord.compiler.lowering.normalisations import normalise
 from concord.compiler.lowering.padding import pad, pad_copy
 from concord.compiler.lowering.position_products import product_along_positions
 from concord.compiler.lowering.recurrent import recurrent
+from concord.compiler.lowering.states import StateKeeper
+from concord.compiler.lowering.tensor_products import tensor_product
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 
@@ -55,6 +58,7 @@ HANDLERS: dict[str, Handler] = {
     "GRU": recurrent,
     "GroupMean": group_means.group_mean,
     "LSTM": recurrent,
+    "MatMul": tensor_product,
     "MaxPool": products.max_pool,
     "PadCopy": pad_copy,
     "RNN": recurrent,
@@ -67,7 +71,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(pointwise.UNARY, pointwise.unary),
     **dict.fromkeys(pointwise.BINARY, pointwise.binary),
 }
-RULES = LoweringRules(EXPANSIONS, HANDLERS, with_copies, output_copy)
+RULES = LoweringRules(EXPANSIONS, HANDLERS, with_copies, output_copy, StateKeeper)
 
 
 def lowered(

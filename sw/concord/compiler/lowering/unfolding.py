@@ -18,12 +18,14 @@ from concord.utils.arrays import FloatArray, Ids
 def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, Ids, FloatArray, LayerWindow] | None:
     """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
 
-    ``None`` where the input is computed, is read by others, or nothing would be gained.
+    ``None`` where the input is computed, is a state, is read by others, or nothing would be gained.
     """
     source = graph_input(lowering, node)
     if source is None or lowering.unfold is Unfold.NONE:
         return None
     tensor, order = source
+    if tensor in lowering.done.states:
+        return None
     native = lowering.config.native
     height, _, channels = order.shape
     kh, kw = weight.shape[2:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concord.compiler.ir.layers import AnyLayer, MfuStep, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.graph.ops import OperatorKind
 from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, Types, assign
 from concord.operations import OPERATIONS
@@ -50,7 +50,8 @@ def tensors(lowered: Lowered) -> dict[Storage, str]:
 def dataflow(lowered: Lowered) -> Dataflow:
     """The layers as operations: what they read first is their source, behind it are their operands."""
     names = tensors(lowered)
-    inputs = dict.fromkeys(names[storage.root] for storage, _ in lowered.inputs.values())
+    written = [*(storage for storage, _ in lowered.inputs.values()), *lowered.constants]
+    inputs = dict.fromkeys(names[storage.root] for storage in written)
     outputs = (
         (names[storage.root], _FACTORS[Dtype.NARROW if name in lowered.narrow else Dtype.WIDE])
         for name in lowered.graph.outputs
@@ -66,6 +67,7 @@ def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Datafl
         keeps = tuple((names[storage.root], _FACTORS[kind]) for storage, kind in kept(layer))
     else:
         read, keeps = [layer.source.storage, *(storage for _, storage in layer.operands)], ()
+        read += [] if layer.rows is None else [layer.rows.walk.storage]
     kind = kind_of(layer)
     states = frozenset(range(1, len(read))) if kind is OperatorKind.QUANTISED else frozenset[int]()
     made = dict.fromkeys([names[layer.target.root], *(name for name, _ in keeps)])

@@ -84,6 +84,8 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
     streamed = plan.streamed[index].operand if index in plan.streamed else None
     for operand, storage in layer.operands:
         yield storage, Mem.NARROW if operand is streamed else Mem.WIDE
+    if layer.rows is not None:
+        yield layer.rows.walk.storage, plan.rows[index]
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from concord.compiler.ir.layers import Layer, Operand, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.dataflow import kept, operation
 from concord.graph.passes.dtypes import Dtype, Types
@@ -44,6 +44,10 @@ class Plan:
         Memory that every layer reads, by the index of the layer.
     streamed : dict
         Buffers, by the index of the layer, of operands that lie in narrow memory only and are widened chunk by chunk.
+    rows : dict
+        Memory that the rows of a matrix come from, by the index of the layer.
+    constants : dict
+        By storage in narrow memory that is loaded before the first run; the data section gives the addresses.
     temporaries : dict
         What recurrent blocks use in between, by the index of the layer.
     """
@@ -52,12 +56,16 @@ class Plan:
     copies: dict[tuple[Storage, Mem], Copy] = field(default_factory=dict)
     sources: dict[int, Mem] = field(default_factory=dict)
     streamed: dict[int, StreamedResidual] = field(default_factory=dict)
+    rows: dict[int, Mem] = field(default_factory=dict)
+    constants: dict[Storage, Copy] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
     #: Layers at the beginning whose results take no other tensor's place.
     unshared: int = 0
 
     def copy(self, storage: Storage, mem: Mem) -> Copy | None:
         """The copy of a tensor in a memory."""
+        if mem is Mem.NARROW and storage.root in self.constants:
+            return self.constants[storage.root]
         return self.copies.get((storage.root, mem))
 
     def copies_of(self, storage: Storage) -> list[Copy]:
@@ -82,7 +90,9 @@ class Plan:
 
     def addr(self, storage: Storage, mem: Mem, vector: int) -> int:
         """Address of a vector of a tensor."""
-        copy = self.copies[storage.root, mem]
+        copy = self.copy(storage, mem)
+        if copy is None:
+            raise KeyError(f"{storage.name} must have a copy in {mem.name.lower()} memory")
         return copy.addr + storage.vector(vector)
 
 
@@ -115,8 +125,8 @@ def make_plan(lowered: Lowered, types: Types) -> Plan:
     types : Types
         What the data-type pass has decided for them (:func:`concord.compiler.memory.dataflow.data_types`).
     """
-    plan = Plan(lowered)
     last = len(lowered.layers)
+    plan = Plan(lowered, constants={storage: Copy(storage, Mem.NARROW, -1, last) for storage in lowered.constants})
     for name in lowered.graph.outputs:
         for storage in lowered.storages.of(lowered.views[name]):
             _need(plan, storage, output_memory(lowered, name), last)
@@ -130,12 +140,19 @@ def make_plan(lowered: Lowered, types: Types) -> Plan:
         _need(plan, layer.source.storage, mem, index)
         for k, (_, storage) in enumerate(layer.operands, 1):
             _need(plan, storage, MEMORIES[types.reads[name, k]], index, operand=True)
+        if layer.rows is not None:
+            k = len(layer.operands) + 1
+            plan.rows[index] = mem = MEMORIES[types.reads[name, k]]
+            _need(plan, layer.rows.walk.storage, mem, index)
     for index, layer in enumerate(lowered.layers):
         for copy in plan.copies_of(layer.target):  # of a larger tensor, of which others may be read earlier
             copy.first_use, copy.last_use = min(copy.first_use, index), max(copy.last_use, index)
     for storage, _ in lowered.inputs.values():
         for copy in plan.copies_of(storage):
             copy.first_use = -1
+    for name in lowered.states:
+        for copy in plan.copies_of(lowered.inputs[name][0]):
+            copy.last_use = last
     return plan
 
 
@@ -159,6 +176,8 @@ def _plan_block(plan: Plan, block: Recurrent, index: int, types: Types) -> None:
 
 def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = False) -> Copy:
     root = storage.root
+    if root in plan.constants:
+        return plan.constants[root]
     copy = plan.copies.setdefault((root, mem), Copy(root, mem, len(plan.lowered.layers), index))
     copy.last_use = max(copy.last_use, index)
     if not operand:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.layout import Storage
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.spec.config import NpuConfig
 
@@ -186,6 +186,8 @@ def _obstacle(layer: AnyLayer) -> str | None:
     aligned = walk.row_stride == row_vectors(storage) and walk.start < row_vectors(storage)
     if storage.parent is not None or layer.target.parent is not None:
         return "reads or computes a part of another tensor"
+    if layer.rows is not None:
+        return "is a product of two tensors"
     if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:
         return "does not read whole rows"
     if layer.target.height != layer.out[0] or (layer.reduction is Reduction.NONE and layer.out[0] != storage.height):

@@ -20,7 +20,7 @@ from concord.compiler.lowering.bounds import with_bounds
 from concord.compiler.lowering.decomposition import decompose
 from concord.compiler.lowering.fake_quantization import spread
 from concord.compiler.lowering.host_partition import split
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
@@ -51,7 +51,8 @@ from concord.compiler.pipeline.states import (
 )
 from concord.graph.equalised import equalised
 from concord.graph.passes import order
-from concord.graph.passes.batch import with_batch
+from concord.graph.passes.batch import BatchError, with_batch
+from concord.graph.states import check_states
 from concord.pipeline.manager import Pipeline, advance, pass_called
 from concord.spec.isa import Mem
 
@@ -118,6 +119,8 @@ def _rounded(state: Decomposed) -> Rounded:
 @pass_called("batch")
 def _batched(state: Rounded) -> Batched:
     """Let the graph compute several samples side by side."""
+    if state.npu.states and state.batch > 1:
+        raise BatchError(f"batch must be 1 for a network with states, not {state.batch}")
     batched = state.npu if state.batch == 1 else with_batch(state.npu, state.batch)
     return advance(state, Batched, batched=batched)
 
@@ -125,6 +128,10 @@ def _batched(state: Rounded) -> Batched:
 @pass_called("lowering")
 def _lowered(state: Decided) -> LoweredState:
     """Make layers of nodes, and fuse element-wise operations into them."""
+    try:
+        check_states(state.npu)
+    except ValueError as error:  # the host would compute a state, or compute from it
+        raise Unsupported(state.npu.name, [str(error)]) from error
     layers = lower(state.batched, state.config, state.unfold, state.formats, state.variance_range)
     return advance(state, LoweredState, lowered=layers)
 

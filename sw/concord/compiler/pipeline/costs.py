@@ -9,7 +9,7 @@ from functools import lru_cache
 from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.pipeline.states import Typed
 from concord.cycles import count

@@ -9,7 +9,7 @@ from concord.compiler.emission.emit import Emitter, all_tensors
 from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, Operand, Recurrent, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering import invariants as lowering
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory import invariants as memory
 from concord.compiler.memory.plan import Plan
 from concord.compiler.pipeline.states import Filled, Planned

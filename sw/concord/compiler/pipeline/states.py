@@ -14,7 +14,7 @@ from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.quantized import Inexact
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Lowered, VarianceRange
+from concord.compiler.lowering.lowered import Lowered, VarianceRange
 from concord.compiler.memory.plan import Plan
 from concord.graph.ir import Graph
 from concord.graph.passes.dtypes import Types

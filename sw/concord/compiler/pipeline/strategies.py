@@ -37,7 +37,7 @@ from rich.table import Table
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Unsupported, VarianceRange
+from concord.compiler.lowering.lowered import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate, period_of
 from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.node_facts import least_units
-from concord.derive.backends.products import ProductPlan, plan, steps
+from concord.derive.backends.products import ProductPlan, plan, steps, steps_of
 from concord.derive.flags import accumulator_limit
 from concord.derive.primitives import PRIMITIVES
-from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.formats import BINARY16_MAX, ExponentMode, Flag, Rounding
 from concord.utils.arrays import FloatArray
 
 
@@ -75,12 +75,20 @@ class NodeWalk(ABC):
         """Sums within limits."""
 
     @abstractmethod
+    def clipped(self, x: str, most: float) -> str:
+        """Halves between ``-most`` and ``most``; a NaN stays one."""
+
+    @abstractmethod
     def wide(self, x: str) -> str:
         """Halves as what a product of float64 reads."""
 
     @abstractmethod
     def product(self, node: ir.MatMul | ir.Depthwise, x: str, dtype: Any) -> str:
         """Sums of products of ``x`` in a type, without the offset."""
+
+    @abstractmethod
+    def product_of(self, node: ir.ProductOf, x: str, matrix: str, dtype: Any) -> str:
+        """Sums of products of two values in a type; ``x`` and ``matrix`` have samples."""
 
     @abstractmethod
     def ended(self, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPlan) -> str:
@@ -158,7 +166,7 @@ class NodeWalk(ABC):
                 self.call("half_to_real", [self.name(node.x)], out)
             case ir.Quantise():
                 self._quantise(node)
-            case ir.MatMul() | ir.Depthwise():
+            case ir.MatMul() | ir.Depthwise() | ir.ProductOf():
                 self._products(node)
             case ir.Elementwise():
                 operands = [self.aligned(x, len(node.output.shape)) for x in node.xs]
@@ -194,7 +202,7 @@ class NodeWalk(ABC):
         """Where a node raises a flag; ``operands`` are those of its primitive, or the exact sums of a product."""
         x, result = operands[0], self.name(node.output)
         match node:
-            case ir.Products():
+            case ir.ExactSums():
                 if name == "infinite":
                     return self.call(name, [result])
                 return self.call(name, operands, limit=accumulator_limit(node))
@@ -203,6 +211,8 @@ class NodeWalk(ABC):
             case ir.TableLookup() if name == "table_clamped":
                 low, high = (np.inf if end else 0.0 for end in node.constant_ends)
                 return self.call(name, [x], factor=2.0**node.scale, low=node.low - low, high=node.high + high)
+            case ir.Quantise() if name == "saturated" and node.mode is ExponentMode.DYNAMIC:
+                return self.call(name, [x], unit=2.0 * node.form.limit, codes=1.0)  # half a unit is the limit
             case ir.Quantise() if name == "saturated":
                 rounding = Rounding.NEAREST_EVEN if node.noise is None else Rounding.STOCHASTIC
                 return self.call(name, operands, rounding=rounding, unit=2.0**node.exp, codes=node.form.q_max + 1.0)
@@ -224,6 +234,9 @@ class NodeWalk(ABC):
             self.call("static_quantize", operands, out, node.rounding, unit=2.0**node.exp, greatest_code=code)
             self._note(node, "static_quantize", operands)
             return
+        read = x
+        if node.form.limit <= BINARY16_MAX:  # the exponent has an end
+            x = self.clipped(x, code * 2.0**node.form.exp_max)
         parts, start, least = [], 0, least_units(node)
         runs = [(size, len(list(same))) for size, same in groupby(node.blocks)]
         for size, count in runs:
@@ -245,12 +258,12 @@ class NodeWalk(ABC):
             start = stop
         if len(parts) > 1:
             self.concat(parts, len(node.x.shape) - 1 + node.x.batched, out)
-        self._note(node, "block_quantize", [x])
+        self._note(node, "block_quantize", [read])
 
     def _noise(self, node: ir.Quantise, noise: npt.NDArray[Any] | None) -> list[str]:
         return [] if noise is None else [self.constant(noise, self.NOISE, f"{node.output.name}_noise")]
 
-    def _products(self, node: ir.MatMul | ir.Depthwise) -> None:
+    def _products(self, node: ir.MatMul | ir.Depthwise | ir.ProductOf) -> None:
         how = plan(node)
         single = self.SINGLE_SUM if how.single else None
         sums = self.sums(node, how)
@@ -261,9 +274,11 @@ class NodeWalk(ABC):
         self.call(rounding, [total, *rest], self.name(node.output))
         self._note(node, rounding, sums)
 
-    def sums(self, node: ir.MatMul | ir.Depthwise, how: ProductPlan) -> list[str]:
+    def sums(self, node: ir.MatMul | ir.Depthwise | ir.ProductOf, how: ProductPlan) -> list[str]:
         """Exact sums with the offset: a tensor, or two as for round_sum_to_half."""
         dtype = np.float32 if how.single and self.SINGLE_SUM else np.float64
+        if isinstance(node, ir.ProductOf):
+            return self._sums_of(node, how, dtype)
         x = self.name(node.x) if dtype is np.float32 else self.wide(self.name(node.x))
         if how.register is not None:
             return [self.named(self.ended(node, x, how))]
@@ -273,6 +288,19 @@ class NodeWalk(ABC):
             total = self.product(node, x, dtype)
             return [self.named(self.arithmetic(total, "+", *offset) if offset else total)]
         terms = [*(self.product(node, part, dtype) for part in self.parts(x, divisors)), *offset]
+        return self.sum_of({2: "sum_of_two", 3: "sum_of_three"}[len(terms)], terms)
+
+    def _sums_of(self, node: ir.ProductOf, how: ProductPlan, dtype: Any) -> list[str]:
+        """The same of a product of two values."""
+        x, matrix = self.together(node.inputs)
+        if dtype is np.float64:
+            x, matrix = self.wide(x), self.wide(matrix)
+        if not how.several:
+            return [self.named(self.product_of(node, x, matrix, dtype))]
+        divided, divisors = steps_of(node)
+        parts = self.parts(matrix if divided else x, divisors)
+        pairs = [(x, part) if divided else (part, matrix) for part in parts]
+        terms = [self.product_of(node, *pair, dtype) for pair in pairs]
         return self.sum_of({2: "sum_of_two", 3: "sum_of_three"}[len(terms)], terms)
 
     # Data movement ------------------------------------------------------------------------------

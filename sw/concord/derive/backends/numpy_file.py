@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -134,9 +135,17 @@ class _Nodes(PythonNodes):
     def halves(self, bits: npt.NDArray[np.uint16], hint: str, real: bool = False) -> str:
         return self.keep(bits.view(np.float16), hint)
 
-    def sums(self, node: ir.MatMul | ir.Depthwise, how: ProductPlan) -> list[str]:
+    def product_of(self, node: ir.ProductOf, x: str, matrix: str, dtype: Any) -> str:
+        return super().product_of(node, f"{x}.astype(np.float64)" if dtype is np.float64 else x, matrix, dtype)
+
+    def sums(self, node: ir.MatMul | ir.Depthwise | ir.ProductOf, how: ProductPlan) -> list[str]:
         """Rows that float64 may not hold are added up in integers."""
         (total,) = super().sums(node, replace(how, several=False))
+        if isinstance(node, ir.ProductOf):
+            if how.several:
+                operands = [total, *self.together(node.inputs)]
+                self.call("exact_sums_of", operands, total, groups=len(node.groups), unit=2.0**node.unit)
+            return [total]
         if how.several:
             offset = (
                 [] if node.offset is None else [self.constant(node.offset, np.float64, f"{node.output.name}_offset")]

@@ -95,6 +95,12 @@ def product(x, weight):
     return x @ weight if weight.ndim == 2 else (x[..., None, :] @ weight)[..., 0, :]
 
 
+def product_of(x, matrix, groups):
+    """Sums ``[batch, *g, ..., m]`` of products of ``x[batch, *g, ..., k]`` and ``matrix[batch, *g, m, k]``."""
+    rows = x.reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
+    return (rows @ matrix.swapaxes(-1, -2)).reshape(*x.shape[:-1], matrix.shape[-2])
+
+
 def depthwise(x, weight):
     """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     total = x[..., 0, :] * weight[0]
@@ -133,6 +139,16 @@ def exact_sums(total, x, weight, offset=None, *, norm, most, unit):
         beside = None if offset is None else offset[group]
         total[place] = sums_of_integers(x[place] if channels else x[place][:, None], weight[group], beside)
     return total
+
+
+def exact_sums_of(total, x, matrix, *, groups, unit):
+    """The same for a product of two arrays: as in ``product_of``, where 52 bits of units may be too few."""
+    rows = x.reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
+    sums = total.reshape(*rows.shape[:-1], -1)
+    norm = np.abs(matrix.astype(np.float64)).sum(-1).max(-1)
+    for place in map(tuple, np.argwhere(np.abs(rows).max(-1) * norm[..., None] > 2.0**52 * unit)):
+        sums[place] = sums_of_integers(rows[place][:, None], matrix[place[:-1]].T, None)
+    return sums.reshape(total.shape)
 
 
 def integers(x):

@@ -65,6 +65,11 @@ class OnnxNodes(NodeWalk):
     def limited(self, total: str, low: float, high: float) -> str:
         return self.writer.node("Clip", [total, *(self.writer.constant(end, np.float64) for end in (low, high))])
 
+    def clipped(self, x: str, most: float) -> str:
+        w = self.writer
+        limited = w.node("Clip", [x, *(w.constant(end, np.float32) for end in (-most, most))])
+        return w.node("Where", [w.node("IsNaN", [x]), x, limited])
+
     def wide(self, x: str) -> str:
         return self.writer.node("Cast", [x], to=TensorProto.DOUBLE)
 
@@ -78,6 +83,14 @@ class OnnxNodes(NodeWalk):
         by_group = w.node("Transpose", [w.node("Reshape", [x, w.ints([-1, groups, depth])])], perm=[1, 0, 2])
         back = w.node("Transpose", [w.node("MatMul", [by_group, weight])], perm=[1, 0, 2])
         return w.node("Reshape", [back, w.ints([*[-1] * node.x.batched, *node.output.shape])])
+
+    def product_of(self, node: ir.ProductOf, x: str, matrix: str, dtype: Any) -> str:
+        w, axes, rank = self.writer, int(node.output.batched), len(node.matrix.shape)
+        count = int(np.prod(node.positions, dtype=np.int64))
+        rows = w.node("Reshape", [x, w.ints([*[0] * axes, *node.groups, count, node.x.shape[-1]])])
+        perm = [*range(axes + rank - 2), axes + rank - 1, axes + rank - 2]
+        sums = w.node("MatMul", [rows, w.node("Transpose", [matrix], perm=perm)])
+        return w.node("Reshape", [sums, w.ints([*[0] * axes, *node.output.shape])])
 
     def ended(self, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPlan) -> str:
         return ended(self.writer, node, x, how)

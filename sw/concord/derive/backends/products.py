@@ -35,11 +35,11 @@ class ProductPlan:
     register: float | None = None
 
 
-def plan(node: ir.MatMul | ir.Depthwise) -> ProductPlan:
+def plan(node: ir.ExactSums) -> ProductPlan:
     """The plan of a product; ``ValueError`` if its register has too many bits."""
     top = 2.0 ** (node.width - 1 - node.frac)
     limits = None if node.bound < top else (-top, top - 2.0**-node.frac)
-    if node.register:
+    if isinstance(node, ir.Products) and node.register:
         if node.register > DOUBLE_BITS:
             raise ValueError(
                 f"accumulator of {node.layer or node.output.name} must have at most {DOUBLE_BITS} bits, or as many as "
@@ -79,6 +79,28 @@ def steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
             f"more than {MOST_SUMS} sums would have to be rounded together"
         )
     return tuple(2.0**exponent for exponent in exponents)
+
+
+def steps_of(node: ir.ProductOf) -> tuple[bool, tuple[float, ...]]:
+    """The same for a product of two values: whether it is the matrix that is divided, and the powers of two.
+
+    ``ValueError`` if the values span too many bits.
+    """
+    ways = []
+    for divided in (False, True):
+        (most, fine), (other, other_fine) = reversed(node.limits) if divided else node.limits
+        size = min(other, float(BINARY16_MAX)) * node.matrix.shape[-1]
+        room = DOUBLE_BITS - 2 - int(np.frexp(size)[1]) + other_fine
+        if room > 0:
+            whole = int(np.frexp(min(most, float(BINARY16_MAX)))[1])
+            ways.append((divided, tuple(2.0**exponent for exponent in range(whole - room, fine, -room))))
+    divided, divisors = min(ways, key=lambda way: len(way[1]), default=(False, (1.0,) * MOST_SUMS))
+    if len(divisors) >= MOST_SUMS:
+        raise ValueError(
+            f"products of {node.layer or node.output.name} with rows of m_wr must span fewer bits: more than "
+            f"{MOST_SUMS} sums would have to be rounded together"
+        )
+    return divided, divisors
 
 
 def _lowest(values: FloatArray) -> int:

@@ -145,11 +145,17 @@ class PythonNodes(NodeWalk):
     def limited(self, total: str, low: float, high: float) -> str:
         return f"{total}.clip({low!r}, {high!r})"
 
+    def clipped(self, x: str, most: float) -> str:
+        return f"{x}.clip({-most!r}, {most!r})"
+
     def wide(self, x: str) -> str:
         return x
 
     def product(self, node: ir.MatMul | ir.Depthwise, x: str, dtype: Any) -> str:
         return self.call(product_name(node), [x, self.weight(node, dtype)])
+
+    def product_of(self, node: ir.ProductOf, x: str, matrix: str, dtype: Any) -> str:
+        return self.call("product_of", [x, matrix], groups=len(node.groups))
 
     def weight(self, node: ir.MatMul | ir.Depthwise, dtype: Any) -> str:
         """The text of the weights of a product."""

@@ -143,6 +143,13 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     return (x.movedim(-2, 0).flatten(1, -2) @ weight).movedim(0, -2).unflatten(0, x.shape[:-2])
 
 
+def product_of(x: Tensor, matrix: Tensor, groups: int) -> Tensor:
+    """Sums ``[batch, *g, ..., m]`` of products of ``x[batch, *g, ..., k]`` and ``matrix[batch, *g, m, k]``."""
+    rows = x.to(torch.float64).reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
+    sums = rows @ matrix.to(torch.float64).transpose(-1, -2)
+    return sums.reshape(*x.shape[:-1], matrix.shape[-2])
+
+
 def depthwise(x: Tensor, weight: Tensor) -> Tensor:
     """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     return (x.to(weight.dtype) * weight).sum(-2)

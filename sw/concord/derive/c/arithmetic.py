@@ -11,7 +11,7 @@ from concord.derive import ir
 from concord.derive.c.movement import Movement
 from concord.derive.c.places import ElementPlaces
 from concord.derive.c.plan import FusedNodes, GroupNode
-from concord.derive.c.products import constant_codes
+from concord.derive.c.products import constant_codes, sum_plan
 from concord.derive.c.storage import CArray, NumberForm
 from concord.derive.c.sums import (
     ProductCode,
@@ -31,7 +31,7 @@ _ROUNDING = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Round
 #: Sums from which on it pays to widen the mantissas that they read.
 _WIDENED = 4
 #: Nodes that are computed element by element, several in one loop.
-_COLUMN = (ir.Elementwise, ir.TableLookup, ir.ToReal, ir.MatMul)
+_COLUMN = (ir.Elementwise, ir.TableLookup, ir.ToReal, ir.MatMul, ir.ProductOf)
 
 
 class Arithmetic:
@@ -100,6 +100,7 @@ class Arithmetic:
         places, lines, width = self.places, self.places.lines, self._row(nodes[0].target)
         scalars: dict[CArray, str] = {}
         products = {some: self._sum_call(some, some.node) for some in nodes if isinstance(some.node, ir.MatMul)}
+        products |= {some: self._sum_of(some, some.node) for some in nodes if isinstance(some.node, ir.ProductOf)}
         texts = {some: self._operand_texts(some, width) for some in nodes if some not in products}
         with lines.loop("c", width):
             mark = len(lines.lines)
@@ -114,7 +115,7 @@ class Arithmetic:
                         output = places.element(some.target, places.half(some.target), width, "c")
                         lines.add(f"{output} = {operands[0]};")
                         continue
-                    case ir.MatMul():
+                    case ir.MatMul() | ir.ProductOf():
                         self._sum(some.node, name, *products[some])
                     case ir.Elementwise():
                         lines.add(f"const uint16_t {name} = {some.node.operation.primitive}({', '.join(operands)});")
@@ -160,16 +161,17 @@ class Arithmetic:
         times = row // size
         codes, exponents = places.codes(target) if NumberForm.CODES in target.forms else (None, None)
         half = places.half(target) if NumberForm.HALF in target.forms else None
-        silent = codes is None and half is None and Flag.SATURATED not in node.may
+        saturates = Flag.SATURATED in node.may
+        rounded = codes is not None or half is not None or (saturates and node.mode is ExponentMode.STATIC)
         noise = None
-        if node.noise is not None and not silent:
+        if node.noise is not None and rounded:
             noise = places.unit.constant(node.noise, "uint16", TABLES, target.name, "noise")
         block = start = 0
         with lines.block(""):
             lines.add(f"const uint16_t *const x = {self.movement.half_row(some.operands[0])};")
             if Flag.NONFINITE in node.may:
                 self._raise(_only(node, Flag.NONFINITE), {Flag.NONFINITE: f"any_not_finite(x, {row})"})
-            if silent:
+            if not rounded and not saturates:
                 return
             for (count, peak), same in groupby(zip(node.blocks, node.peaks, strict=True)):
                 number = len(list(same))
@@ -179,21 +181,31 @@ class Arithmetic:
                 first = Affine(start, tuple(step for _, _, step, _ in loops)).text(variables)
                 which = Affine(block, tuple(step for _, _, _, step in loops)).text(variables)
                 with lines.loops(variables, [number for _, number, _, _ in loops]):
-                    self._exponent(node, target, count, peak, first)
-                    if exponents is not None:
+                    self._exponent(node, target, count, peak, first, rounded)
+                    if rounded and exponents is not None:
                         stored = places.element(target, exponents, times * len(node.blocks), which)
                         lines.add(f"{stored} = (int8_t)e;")
-                    with lines.loop("k", count):
-                        self._code(node, target, first, row, codes, half, noise)
+                    if rounded:
+                        with lines.loop("k", count):
+                            self._code(node, target, first, row, codes, half, noise)
                 block, start = block + number, start + count * number
 
-    def _exponent(self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str) -> None:
-        """Declare the exponent of a block."""
+    def _exponent(
+        self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str, rounded: bool
+    ) -> None:  # fmt: skip
+        """Declare the exponent of a block, unless it is there for its flag alone."""
         assert target.block is not None
         text = str(node.exp)
         if node.mode is not ExponentMode.STATIC:
             start = "x" if first == "0" else f"x + {first}"
             greatest = f"block_peak({start}, {count}, {int(binary16.encode(abs(peak)))})"
+            if Flag.SATURATED in node.may:
+                self.places.lines.add(f"const uint16_t peak = {greatest};")
+                greatest = "peak"
+                beyond = f"peak >= {int(binary16.encode(node.form.limit))}"
+                self._raise(_only(node, Flag.SATURATED), {Flag.SATURATED: beyond})
+            if not rounded:
+                return
             text = f"block_exponent({greatest}, {node.form.headroom}, {target.block.least}, {target.block.greatest})"
         self.places.lines.add(f"const int32_t e = {text};")
 
@@ -214,7 +226,7 @@ class Arithmetic:
             lines.add(f"{places.element(target, codes, row, at)} = ({target.block.kind}_t)code;")
         if half is not None:
             lines.add(f"{places.element(target, half, row, at)} = half_of_code(code, e);")
-        if Flag.SATURATED in node.may:
+        if Flag.SATURATED in node.may and node.mode is ExponentMode.STATIC:
             condition = f"saturated_{word}({', '.join(arguments)})"
             self._raise(_only(node, Flag.SATURATED), {Flag.SATURATED: condition})
 
@@ -256,7 +268,21 @@ class Arithmetic:
         arguments += [] if product.how.register is None else [f"&{word}_end"]
         return product, f"{name}({', '.join(arguments)})"
 
-    def _sum(self, node: ir.MatMul, name: str, product: ProductCode, call: str) -> None:
+    def _sum_of(self, some: GroupNode, node: ir.ProductOf) -> tuple[ProductCode, str]:
+        """The same of a product of two values."""
+        assert some.matrix is not None and some.runs is not None
+        outputs, inputs = node.matrix.shape
+        source = self._source_row(some, outputs)
+        codes, exponents = self.places.codes(some.matrix)
+        runs = some.runs
+        how = sum_plan(node, runs, source.layout)
+        blocks = inputs if source.blocks is None else len(source.blocks.sizes)
+        product = ProductCode(how, runs, blocks, codes, exponents, None)
+        name = sum_function(node, product, source, self.places.unit, some.target.name)
+        weights = [f"{codes} + c * {inputs}", f"{exponents} + c * {len(runs.sizes)}"]
+        return product, f"{name}({', '.join([source.codes, source.exponents, *weights])})"
+
+    def _sum(self, node: ir.MatMul | ir.ProductOf, name: str, product: ProductCode, call: str) -> None:
         lines = self.places.lines
         if product.how.register is not None:
             lines.add(f"int32_t {name}_end = 0;")
@@ -294,7 +320,7 @@ def _joins(some: GroupNode, others: list[GroupNode]) -> bool:
         return False
     made = {other.target for other in others}
     return all(
-        operand.own not in made or (operand.view.identity and not isinstance(some.node, ir.MatMul))
+        operand.own not in made or (operand.view.identity and not isinstance(some.node, ir.ExactSums))
         for operand in some.operands
     )
 

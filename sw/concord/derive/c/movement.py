@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from concord.derive.c.places import ElementPlaces
-from concord.derive.c.plan import ReadValue
+from concord.derive.c.plan import MatrixCopy, ReadValue
 from concord.derive.c.products import BlockView, block_view
 from concord.derive.c.storage import CArray, View
 from concord.derive.c.unit import TABLES
@@ -159,6 +159,20 @@ class Movement:
         kind, least = blocks.layout.kind, blocks.layout.least
         self._copied(blocks.codes, _plus(codes, at), kind, lambda storage: self.places.codes(storage)[0], 0)
         self._copied(blocks.exponents, _plus(exponents, exponents_at), "int8", self._exponents_of(view), least)
+
+    def copy_matrix(self, copy: MatrixCopy) -> None:
+        """Copy a view into the mantissas and exponents of the matrix of a product."""
+        places, target = self.places, copy.target
+        codes, exponents = places.codes(target)
+        if copy.blocks is not None:
+            kind, least = copy.blocks.layout.kind, copy.blocks.layout.least
+            self._copied(copy.view, codes, kind, lambda storage: places.codes(storage)[0], 0)
+            self._copied(copy.blocks.exponents, exponents, "int8", self._exponents_of(copy.view), least)
+            return
+        halves = places.scratch("uint16", target.size, target.name, "halves")
+        self._copied(copy.view, halves, "uint16", places.half, None)
+        with places.lines.loop("k", target.size):
+            places.lines.add(f"{codes}[k] = half_code({halves}[k]);", f"{exponents}[k] = half_exponent({halves}[k]);")
 
     def copy_slice(self, target: CArray, view: View, count: int) -> None:
         """Copy halves of entry ``t`` of a view with ``count`` entries."""

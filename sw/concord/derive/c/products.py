@@ -102,6 +102,29 @@ def _divided(view: View) -> tuple[View, tuple[int, ...]] | None:
 
 
 @dataclass(frozen=True)
+class ProductRuns:
+    """Products of a sum, in runs with one exponent in both factors.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Products of each run.
+    block : tuple of int
+        Of every run, which block of the source it belongs to.
+    kind : str
+        Type of the mantissas of weights.
+    least, greatest : int
+        Range of their exponents.
+    """
+
+    sizes: tuple[int, ...]
+    block: tuple[int, ...]
+    kind: str
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True)
 class WeightArrays:
     """Weights as mantissas with an exponent for every run of products.
 
@@ -109,21 +132,29 @@ class WeightArrays:
     ----------
     codes : array ``[sums, products]``
     exponents : array ``[sums, runs]``
-    sizes : tuple of int
-        Products of each run.
-    block : tuple of int
-        Of every run, which block of the source it belongs to.
+    runs : ProductRuns
     """
 
     codes: Ids
     exponents: Ids
-    sizes: tuple[int, ...]
-    block: tuple[int, ...]
+    runs: ProductRuns
 
-    @property
-    def kind(self) -> str:
-        """Type of a mantissa."""
-        return "int8" if not self.codes.size or np.abs(self.codes).max() < 1 << 7 else "int16"
+
+def matrix_runs(sizes: tuple[int, ...], matrix: BlockView | None) -> tuple[ProductRuns, Ids]:
+    """Runs of products with a matrix that is computed, by the blocks of the source and of its own, and the latter.
+
+    Without blocks every element of it has an exponent.
+    """
+    layout = HALF_LAYOUT if matrix is None else matrix.layout
+    own = (1,) * sum(sizes) if matrix is None else matrix.sizes
+    starts, own_starts = (np.cumsum([0, *lengths[:-1]]) for lengths in (sizes, own))
+    begins = np.union1d(starts, own_starts)
+    block, which = (np.searchsorted(some, begins, side="right") - 1 for some in (starts, own_starts))
+    lengths = np.diff(np.append(begins, sum(sizes)))
+    runs = ProductRuns(
+        tuple(lengths.tolist()), tuple(block.tolist()), layout.kind, layout.least, layout.greatest
+    )  # fmt: skip
+    return runs, which
 
 
 def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike = ()) -> WeightArrays:
@@ -142,7 +173,9 @@ def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike =
     codes, exponents = made
     block = np.searchsorted(starts, begins, side="right") - 1
     lengths = np.diff(np.append(begins, weight.shape[1]))
-    return WeightArrays(codes, exponents, tuple(lengths.tolist()), tuple(block.tolist()))
+    kind = "int8" if not codes.size or np.abs(codes).max() < 1 << 7 else "int16"
+    ends = int(exponents.min(initial=0)), int(exponents.max(initial=0))
+    return WeightArrays(codes, exponents, ProductRuns(tuple(lengths.tolist()), tuple(block.tolist()), kind, *ends))
 
 
 def _mantissas(weight: FloatArray, begins: Ids, bits: int) -> tuple[Ids, Ids] | None:
@@ -204,27 +237,29 @@ class SumPlan:
     offset_shift: int
 
 
-def sum_plan(node: ir.Products, weights: WeightArrays, layout: StoredBlocks) -> SumPlan:
+def sum_plan(node: ir.ExactSums, runs: ProductRuns, layout: StoredBlocks) -> SumPlan:
     """The plan of a product; ``ValueError`` if it takes more than two words, or its offset more than one."""
     name = node.layer or node.output.name
-    unit = layout.least + int(weights.exponents.min(initial=0))
-    constant = node.offset if node.offset is not None and node.offset.any() else None
+    unit = layout.least + runs.least
+    offset_of = node.offset if isinstance(node, ir.Products) else None
+    constant = offset_of if offset_of is not None and offset_of.any() else None
+    ended = node.register if isinstance(node, ir.Products) else 0
     if constant is not None:
         unit = min(unit, least(constant))
-    unit = min(unit, -node.frac) if node.register else unit
+    unit = min(unit, -node.frac) if ended else unit
     bits = int(np.ceil(np.log2(max(node.bound, 2.0**-60)))) - unit + 1
-    shift = layout.greatest + int(weights.exponents.max(initial=0)) - unit
+    shift = layout.greatest + runs.greatest - unit
     limit = node.width - 1 - node.frac - unit
     cut = node.bound >= accumulator_limit(node)
-    register = node.register - 1 - node.frac - unit if node.register else None
+    register = ended - 1 - node.frac - unit if ended else None
     need = max(bits, *([limit] if cut else []), *([register + 1] if register is not None else []), 0)
     wide = need > _NARROW or shift > 63
     if need > _WIDE or shift > 127 or (cut and limit < 0):
         raise ValueError(f"sums of {name} must have at most {_WIDE} bits in C, not {need}")
     ends = tuple(_rounded(sign << node.width, node) for sign in (1, -1))
     register_ends = ((0, False), (0, False))
-    if node.register:
-        top = 1 << node.register - 1
+    if ended:
+        top = 1 << ended - 1
         register_ends = (_rounded(top, node), _rounded(-top - 1, node))
     offset, offset_shift = None, 0
     if constant is not None:
@@ -237,7 +272,7 @@ def sum_plan(node: ir.Products, weights: WeightArrays, layout: StoredBlocks) -> 
     )
 
 
-def _rounded(total: int, node: ir.Products) -> tuple[int, bool]:
+def _rounded(total: int, node: ir.ExactSums) -> tuple[int, bool]:
     """The pattern of a sum on the grid, and whether it is cut off."""
     bits, over, _ = accumulate.acc_to_binary16(np.array([total], dtype=object), (node.width, node.frac))
     return int(bits[0]), bool(over[0])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive import ir
-from concord.derive.c.plan import port_names
+from concord.derive.c.planner import port_names
 from concord.derive.c.source import file_names
 from concord.derive.evaluate import grouped
 from concord.derive.flags import Words, by_layer

@@ -12,7 +12,8 @@ from concord.derive.c.header import header, run_arguments
 from concord.derive.c.library import called, functions
 from concord.derive.c.memory import place
 from concord.derive.c.places import Scope
-from concord.derive.c.plan import LayerSteps, local_values, plan
+from concord.derive.c.plan import LayerSteps, local_values
+from concord.derive.c.planner import plan
 from concord.derive.c.ports import input_functions, output_functions
 from concord.derive.c.steps import StepWriter
 from concord.derive.c.texts import C_WORDS, CPP_WORDS, array, comment, literal

@@ -8,7 +8,7 @@ from concord.derive.c.arithmetic import Arithmetic, mentions
 from concord.derive.c.memory import Buffer
 from concord.derive.c.movement import Movement
 from concord.derive.c.places import ElementPlaces, Position, Scope
-from concord.derive.c.plan import FusedNodes, LayerStep, LayerSteps, LoopSteps, SliceCopy, ValueCopy
+from concord.derive.c.plan import FusedNodes, LayerStep, LayerSteps, LoopSteps, MatrixCopy, SliceCopy, ValueCopy
 from concord.derive.c.storage import CArray, NumberForm
 from concord.derive.c.unit import Unit
 
@@ -47,6 +47,8 @@ class StepWriter:
                 self._copy(step)
             case SliceCopy():
                 self._slice(step)
+            case MatrixCopy():
+                self.movement.copy_matrix(step)
             case LoopSteps():
                 self._loop(step)
 

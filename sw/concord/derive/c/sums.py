@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from concord.derive import ir
-from concord.derive.c.products import HALF_LAYOUT, BlockView, SumPlan, WeightArrays, sum_plan, weights_of
+from concord.derive.c.products import HALF_LAYOUT, BlockView, ProductRuns, SumPlan, sum_plan, weights_of
+from concord.derive.c.storage import StoredBlocks
 from concord.derive.c.unit import WEIGHTS, CodeLines, Unit
 from concord.derive.c.views import Affine
 from concord.spec.formats import Flag
@@ -37,7 +38,12 @@ class SourceRow:
     blocks: BlockView | None
     wide: bool
 
-    def dot(self, weights: WeightArrays) -> str:
+    @property
+    def layout(self) -> StoredBlocks:
+        """Its blocks, with the range of exponents."""
+        return HALF_LAYOUT if self.blocks is None else self.blocks.layout
+
+    def dot(self, weights: ProductRuns) -> str:
         """The function that adds up products of mantissas."""
         return "dot_narrow" if self.wide and weights.kind == "int8" else f"dot_{self.stored[3:]}_{weights.kind[3:]}"
 
@@ -68,7 +74,7 @@ class RunLoops:
     block: Affine
 
 
-def run_loops(weights: WeightArrays) -> Iterable[RunLoops]:
+def run_loops(weights: ProductRuns) -> Iterable[RunLoops]:
     """All runs, those that go on by equal steps together."""
     sizes = list(zip(weights.sizes, weights.block, strict=True))
     product = run = 0
@@ -92,15 +98,15 @@ class ProductCode:
     Parameters
     ----------
     how : SumPlan
-    weights : WeightArrays
+    weights : ProductRuns
     blocks : int
         Exponents of a row of the source.
     codes, exponents, offset : str
-        Names of the constants.
+        Names of the constants, or of the arrays of a matrix.
     """
 
     how: SumPlan
-    weights: WeightArrays
+    weights: ProductRuns
     blocks: int
     codes: str
     exponents: str
@@ -165,26 +171,25 @@ def product_of(node: ir.MatMul | ir.Depthwise, source: SourceRow, unit: Unit, wo
     """The product of a node, with its constants in a unit."""
     inputs = node.weight.shape[-1]
     sizes = (1,) * inputs if source.blocks is None else source.blocks.sizes
-    layout = HALF_LAYOUT if source.blocks is None else source.blocks.layout
     cuts: Sequence[int] = node.starts if node.register and isinstance(node, ir.MatMul) else ()
     weights = weights_of(node.weight.reshape(-1, inputs), sizes, cuts)
-    how = sum_plan(node, weights, layout)
+    how = sum_plan(node, weights.runs, source.layout)
     return ProductCode(
         how,
-        weights,
+        weights.runs,
         len(sizes),
-        unit.constant(weights.codes, weights.kind, WEIGHTS, word, "weights"),
+        unit.constant(weights.codes, weights.runs.kind, WEIGHTS, word, "weights"),
         unit.constant(weights.exponents, "int8", WEIGHTS, word, "weight", "exponents"),
         None if how.offset is None else unit.constant(how.offset, "int64", WEIGHTS, word, "offset"),
     )
 
 
-def sum_function(node: ir.MatMul, product: ProductCode, source: SourceRow, unit: Unit, word: str) -> str:
+def sum_function(node: ir.MatMul | ir.ProductOf, product: ProductCode, source: SourceRow, unit: Unit, word: str) -> str:
     """The name of a function that adds up the products of a sum."""
     name, lines, weights, how = unit.names.new(word, "sum"), CodeLines(), product.weights, product.how
     dot = source.dot(weights)
     lines.add(f"{product.sum_type} total = {product.zero if how.offset is None else product.sum_of_offset('offset')};")
-    if how.register is not None:
+    if isinstance(node, ir.MatMul) and how.register is not None:
         _ended(node, product, dot, lines)
     else:
         for runs in run_loops(weights):

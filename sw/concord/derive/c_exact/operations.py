@@ -46,8 +46,6 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
-    IntegerConvolution,
-    IntegerMatMul,
 )
 from concord.integer.tflite.operations import (
     ChannelsLastAverage,
@@ -60,6 +58,7 @@ from concord.integer.tflite.operations import (
     FixedPointSum,
     InterpolatedSoftmax,
 )
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
 
 _Writer = Callable[[ExactFunction, Any], None]

@@ -143,10 +143,10 @@ def write_fixed_point_product(function: ExactFunction, operation: FixedPointProd
 def write_weighted_pair(function: ExactFunction, operation: WeightedPair) -> None:
     """The sum of two tensors times whole numbers, with a factor of an NPU."""
     loops = CommonLoops.through(function.sources, function.result)
-    reaches = [reach_of(source.scheme, zero) for source, zero in zip(function.sources, operation.zeros, strict=True)]
-    bound = sum(reach * abs(weight) for reach, weight in zip(reaches, operation.weights, strict=True))
-    codes = channel_codes(function, operation.requantisation, bound)
-    parts = [f"({code}) * {w}" for code, w in zip(loops.offsets(operation.zeros), operation.weights, strict=True)]
+    codes = channel_codes(function, operation.requantisation, operation.largest_sum)
+    kind = "(int64_t)" if codes.range.kind == "int64" else ""
+    operands = zip(loops.offsets(operation.zeros), operation.weights, strict=True)
+    parts = [f"{kind}({code}) * {weight}" for code, weight in operands]
     before, code = codes.of_sum(" + ".join(parts))
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(*before, f"{loops.element(2, 'y')} = {code};")

@@ -152,7 +152,8 @@ def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
         function.sources, function.result = [source.channels_first], function.result.channels_first
         (source,) = function.sources
     axes = window_axes(source, function.result, operation, operation.kernel)
-    known = SumRange(prod(operation.kernel) * reach_of(source.scheme, operation.zero_point))
+    known = SumRange(operation.largest_sum, how.limits)
+    function.overflows |= not known.fits
     rounding = function.rounding(how.zero_point, how.low, how.high)
     at = sum_text([times(f"i{k}", prod(counts[k + 1 :])) for k in range(len(counts))])
     factors = f"{function.table(how.factor, 'int32', 'factors')}[{at}]"
@@ -165,7 +166,7 @@ def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
                 _taps(function, axes, lines, inner)
                 code = f"from[{times('c', source.strides[1]) or '0'}]"
                 lines.add(f"sum += {minus(code, operation.zero_point)};")
-            number = f"{factor_number('sum', factors, str(fraction), how.shift)} + {whole}"
+            number = f"{factor_number(known.fitted('sum'), factors, str(fraction), how.shift)} + {whole}"
             code = rounding.of_number(number if whole else number.removesuffix(" + 0"))
             lines.add(f"y[{sum_text([place, times('c', function.result.strides[1])])}] = {code};")
 

@@ -17,7 +17,7 @@ from concord.derive.c_exact.places import minus, sum_text, times
 from concord.derive.c_exact.requantise import channel_codes
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.float32 import Integers
-from concord.integer.operations import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
 ROWS = 4

@@ -33,7 +33,7 @@ class ChannelCodes(ABC):
 
     def __init__(self, function: ExactFunction, how: Any, bound: int) -> None:
         self.function = function
-        self.range = SumRange(bound, how.largest_sum)
+        self.range = SumRange(bound, how.limits)
         self.rounding = function.rounding(how.zero_point, how.low, how.high)
 
     def of_sum(self, total: str) -> tuple[list[str], str]:
@@ -189,7 +189,7 @@ class _ChannelNumbers(ChannelCodes):
     """Wide numbers, in the steps of binary32."""
 
     def __init__(self, function: ExactFunction, how: Dequantisation, bound: int) -> None:
-        self.function, self.range = function, SumRange(bound, how.largest_sum)
+        self.function, self.range = function, SumRange(bound, how.limits)
         self._factor = function.of_channels(integers_of(how.factor), "int32", "factors")
         self._term = function.of_channels(integers_of(how.term), "int32", "terms")
 

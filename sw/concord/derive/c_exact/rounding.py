@@ -102,17 +102,17 @@ class SumRange:
     ----------
     bound : int
         On their magnitude.
-    most : int
-        Largest magnitude that they may have, that of 32 bits or a larger one.
+    limits : pair of int
+        Least and greatest one that is taken.
     """
 
     bound: int
-    most: int = ACCUMULATOR[1]
+    limits: tuple[int, int] = ACCUMULATOR
 
     @property
     def fits(self) -> bool:
         """Whether none is too large."""
-        return self.bound <= self.most
+        return self.bound <= self.limits[1]
 
     @property
     def kind(self) -> str:
@@ -122,15 +122,17 @@ class SumRange:
     @property
     def total_kind(self) -> str:
         """The type of those that are not too large, without ``_t``."""
-        return self.kind if self.most > ACCUMULATOR[1] else "int32"
+        return self.kind if self.limits[1] > ACCUMULATOR[1] else "int32"
 
     def fitted(self, total: str) -> str:
         """A sum that is not too large; ``raised`` is set if it was."""
         if self.fits:
             return total
-        if self.most > ACCUMULATOR[1]:
-            return f"fitted_wide({total}, INT64_C({self.most}), &raised)"
-        return f"fitted({total}, &raised)"
+        if self.limits == ACCUMULATOR:
+            return f"fitted({total}, &raised)"
+        least, most = self.limits
+        limited = f"fitted_between({total}, INT64_C({least}), INT64_C({most}), &raised)"
+        return limited if self.total_kind == "int64" else f"(int32_t){limited}"
 
     def in_binary32(self, total: str) -> str:
         """A sum of 32 bits as binary32 has it, in 64 bits."""

@@ -25,10 +25,10 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
-    IntegerConvolution,
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
+from concord.integer.weighted_sums import IntegerConvolution
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from concord.derive.c_exact.places import minus, sum_text
 from concord.derive.c_exact.tensors import CodeTensor
 from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import CodeAverage, CodeMaximum, WeightedWindows
+from concord.integer.operations import CodeAverage, CodeMaximum
 from concord.integer.tflite.operations import ChannelsLastMaximum
+from concord.integer.weighted_sums import WeightedWindows
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.integer.float32 import Integers
+from concord.integer.requantise import ACCUMULATOR_BITS
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class ArrayWriter(ABC):
         """Numbers as they are; an error as the file runs if one is beyond binary32, in files that can say so."""
 
     @abstractmethod
-    def in_32_bits(self, a: Array) -> Array:
-        """Accumulators as they are; an error as the file runs if one does not fit 32 bits.
+    def in_bits(self, a: Array, bits: int = ACCUMULATOR_BITS) -> Array:
+        """Accumulators as they are; an error as the file runs if one does not fit so many bits, sign included.
 
         Raises
         ------

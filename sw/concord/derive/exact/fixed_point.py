@@ -39,6 +39,7 @@ from concord.integer.tflite.operations import (
     InterpolatedSoftmax,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.weighted_sums import WeightedSums
 
 #: Bits by which an integer is moved down until only its sign is left.
 _SIGN = 62
@@ -70,7 +71,7 @@ def _times(writer: ArrayWriter, a: Array, scale: FixedPointMultiplier, bound: in
     if up.any():
         a = writer.multiply(a, writer.integers(np.int64(1) << up, "unit"))
     if bound << int(up.max()) > ACCUMULATOR[1]:
-        a = writer.in_32_bits(a)
+        a = writer.in_bits(a)
     product = _high_product(writer, a, writer.integers(scale.multiplier, "multiplier"))
     return _divided(writer, product, np.maximum(-scale.shift, 0))
 
@@ -80,14 +81,12 @@ def _requantised(writer: ArrayWriter, sums: Array, how: Requantiser, bound: int,
     if bound > how.largest_sum:
         if how.largest_sum > ACCUMULATOR[1]:
             raise ValueError(f"accumulators must be at most {how.largest_sum} in magnitude, and may reach {bound}")
-        sums = writer.in_32_bits(sums)
+        sums = writer.in_bits(sums)
         bound = how.largest_sum
     if isinstance(how, Binary64Requantisation):
         scale = np.ldexp(how.significand.astype(np.float64), how.exponent)
         scale = scale.reshape(channels if scale.size > 1 else ())
         return writer.to_codes_by_binary64(sums, scale, how.zero_point, how.low, how.high)
-    if isinstance(how, FactorRequantisation):
-        return codes_by_factors(writer, sums, how)
     assert isinstance(how, FixedPointRequantisation)
     scales = how.scale.reshaped(channels)
     if how.wide:
@@ -102,6 +101,13 @@ def _requantised(writer: ArrayWriter, sums: Array, how: Requantiser, bound: int,
     return writer.limited(made, how.low, how.high)
 
 
+def _codes_of_sums(writer: ArrayWriter, sums: Array, operation: WeightedSums, channels: tuple[int, ...]) -> Array:
+    """Codes of the sums of a product, with its scales or with factors of an NPU."""
+    if isinstance(operation.requantisation, FactorRequantisation):
+        return codes_by_factors(writer, sums, operation)
+    return _requantised(writer, sums, operation.requantisation, operation.largest_sum, channels)
+
+
 def _channels_first(lowering: LoweringParts, codes: Array, rank: int) -> Array:
     return lowering.transposed(codes, [0, rank - 1, *range(1, rank - 1)])
 
@@ -114,13 +120,12 @@ def _convolution(lowering: LoweringParts, operation: ChannelsLastConvolution, co
     rank = operation.weight.ndim
     sums = lowering.windows(operation, _channels_first(lowering, codes[0], rank))
     channels = (-1, *[1] * (rank - 2))
-    made = _requantised(lowering.writer, sums, operation.requantisation, operation.largest_sum, channels)
-    return _channels_last(lowering, made, rank)
+    return _channels_last(lowering, _codes_of_sums(lowering.writer, sums, operation, channels), rank)
 
 
 def _dense(lowering: LoweringParts, operation: DenseRows, codes: list[Array]) -> Array:
     sums = lowering.rows(operation, codes[0])
-    return _requantised(lowering.writer, sums, operation.requantisation, operation.largest_sum, (-1,))
+    return _codes_of_sums(lowering.writer, sums, operation, (-1,))
 
 
 def _window(operation: ChannelsLastMaximum) -> WindowPlaces:
@@ -183,7 +188,7 @@ def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[
     own = writer.look_up(operation.powers, index, 1 - len(operation.powers), "powers")
     sums = writer.total(_divided(writer, own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
     if size << 31 - SUM_BITS > MOST:
-        sums = writer.in_32_bits(sums)
+        sums = writer.in_bits(sums)
     bits = _bits(lowering, operation, sums)
     units = np.int64(1) << np.arange(33)
     mantissa = _reciprocal(writer, writer.multiply(sums, writer.look_up(units[::-1], bits, 0, "units")))
@@ -201,7 +206,7 @@ def _interpolated_softmax(lowering: LoweringParts, operation: InterpolatedSoftma
     own = writer.look_up(operation.powers(differences), index, int(differences[0]), "powers")
     sums = writer.total(own, [len(shape) - 1])
     if shape[-1] << 15 > MOST:
-        sums = writer.in_32_bits(sums)
+        sums = writer.in_bits(sums)
     bits = _bits(lowering, operation, sums)
     mantissa = writer.multiply(sums, writer.look_up((np.int64(1) << np.arange(32))[::-1], bits, 0, "units"))
     mantissa = writer.shifted_right(writer.add(mantissa, writer.integers(1 << 13, "half")), 14)

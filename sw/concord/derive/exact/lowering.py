@@ -29,14 +29,12 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
-    IntegerConvolution,
-    IntegerMatMul,
-    IntegerProduct,
     first_is_single,
     powers_of_softmax,
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, IntegerProduct
 from concord.integer.wide import (
     CodesOfNumbers,
     Dequantisation,
@@ -90,19 +88,18 @@ class ArrayLowering(LoweringParts):
 
     def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
         """Codes of accumulators; ``channels`` is the shape of what each channel has."""
-        if operation.largest_sums.max() > ACCUMULATOR[1]:
-            sums = self.writer.in_32_bits(sums)
+        if isinstance(operation.requantisation, FactorRequantisation):
+            return codes_by_factors(self.writer, sums, operation)
+        if operation.largest_sum > ACCUMULATOR[1]:
+            sums = self.writer.in_bits(sums)
         return self._requantised(sums, operation.requantisation, channels)
 
     def _requantised(
         self,
         sums: Array,
-        how: Requantisation | FloatRequantisation | Dequantisation | FactorRequantisation,
+        how: Requantisation | FloatRequantisation | Dequantisation,
         channels: tuple[int, ...],
     ) -> Array:
-        if isinstance(how, FactorRequantisation):
-            return codes_by_factors(self.writer, sums, how)
-
         def constant(values: NDArray[np.float32], hint: str) -> Array:
             return self.writer.numbers(values.reshape(channels if values.size > 1 else ()), hint)
 
@@ -136,7 +133,7 @@ class ArrayLowering(LoweringParts):
         sums = self.writer.total(self.offset(codes[0], operation.zero_point), range(2, len(shape)))
         bound = prod(shape[2:]) * self.reach(operation.inputs[0], operation.zero_point)
         if bound > ACCUMULATOR[1]:
-            sums = self.writer.in_32_bits(sums)
+            sums = self.writer.in_bits(sums)
         return self._requantised(sums, operation.requantisation(prod(shape[2:])), ())
 
     @_lowered.register

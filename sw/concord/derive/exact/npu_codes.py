@@ -10,13 +10,21 @@ from concord.derive.exact.parts import LoweringParts
 from concord.integer.graph import IntegerOperation
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.operations import WeightedPair, WindowSums
+from concord.integer.weighted_sums import RequantisedSums
 from concord.spec.formats import SCALE_FRACTION_BITS
 
 _HALF = 1 << SCALE_FRACTION_BITS - 1
 
 
-def codes_by_factors(writer: ArrayWriter, sums: Array, how: FactorRequantisation) -> Array:
-    """Codes of accumulators of 32 bits. What the NPU limits at 2047 is beyond the codes, and limited with them."""
+def codes_by_factors(writer: ArrayWriter, sums: Array, operation: RequantisedSums) -> Array:
+    """Codes of accumulators, an error where one is that the NPU does not hold.
+
+    What the NPU limits at 2047 is beyond the codes, and limited with them.
+    """
+    how = operation.requantisation
+    assert isinstance(how, FactorRequantisation)
+    if operation.largest_sum > how.largest_sum:
+        sums = writer.in_bits(sums, how.bits)
     moved = writer.shifted_right(writer.multiply(sums, writer.integers(how.factor, "factor")), how.shift)
     if how.fraction.any():
         moved = writer.add(moved, writer.integers(how.fraction, "fraction"))
@@ -38,7 +46,7 @@ def _window_sums(lowering: LoweringParts, operation: WindowSums, codes: list[Arr
     windows = writer.windows(rows, window, tuple(shape[k] for k in order[2:]))
     places = operation.requantisation.factor.shape[1:]
     sums = writer.reshape(writer.total(windows, [rank]), (shape[axis], *places))
-    made = codes_by_factors(writer, sums, operation.requantisation)
+    made = codes_by_factors(writer, sums, operation)
     if operation.last:
         made = lowering.transposed(made, [0, *range(2, rank), 1])
     return writer.reshape(made, operation.shape)
@@ -50,7 +58,7 @@ def _weighted_pair(lowering: LoweringParts, operation: WeightedPair, codes: list
         writer.multiply(lowering.offset(part, zero), writer.integers(weight, "weight"))
         for part, zero, weight in zip(codes, operation.zeros, operation.weights, strict=True)
     )
-    return codes_by_factors(writer, writer.add(a, b), operation.requantisation)
+    return codes_by_factors(writer, writer.add(a, b), operation)
 
 
 #: How each operation is written.

@@ -31,14 +31,13 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     Raises
     ------
     ValueError
-        If a size of an input is open, an operation mixes samples, or an accumulator might not fit 32 bits.
+        If a size of an input is open, an operation mixes samples, or an accumulator might not fit its bits.
     """
     graph, shapes = network.graph, shapes_of(network.graph)
-    if wide := network.wide_sums:
-        name, bound = next(iter(wide.items()))
+    for part in network.with_wide_sums:
         raise ValueError(
-            f"accumulators of {name} must fit 32 bits, and may reach {bound}: an ONNX graph cannot say so as it runs; "
-            "derive a file of Python or C"
+            f"accumulators of {part.name} must fit {part.requantisation.bits} bits, and may reach {part.largest_sum}: "
+            "an ONNX graph cannot say so as it runs; derive a file of Python or C"
         )
     writer = Writer({*graph.inputs, *graph.outputs})
     arrays = OnnxWriter(writer)

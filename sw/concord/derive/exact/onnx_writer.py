@@ -18,6 +18,7 @@ from concord.derive.backends.onnx_writer import Writer
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.integer.exact_sums import EXACT_UP_TO, sum_bound
 from concord.integer.float32 import MANTISSA_BITS, Integers
+from concord.integer.requantise import ACCUMULATOR_BITS
 
 #: Bits of a code of 16 bits less its zero point.
 _MOST_BITS = 17
@@ -100,8 +101,10 @@ class OnnxWriter(ArrayWriter):
     def finite(self, a: Array) -> Array:
         return a
 
-    def in_32_bits(self, a: Array) -> Array:
-        raise ValueError("accumulators must fit 32 bits whatever the codes are: an ONNX graph cannot say so as it runs")
+    def in_bits(self, a: Array, bits: int = ACCUMULATOR_BITS) -> Array:
+        raise ValueError(
+            f"accumulators must fit {bits} bits whatever the codes are: an ONNX graph cannot say so as it runs"
+        )
 
     def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:
         def part(x: str, digits: Integers) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
-from concord.integer.operations import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
 
 
 @dataclass(frozen=True)

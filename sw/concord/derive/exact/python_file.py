@@ -20,6 +20,7 @@ from concord.derive.names import Names, in_docstring
 from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Integers
 from concord.integer.network import IntegerNetwork
+from concord.integer.requantise import ACCUMULATOR_BITS
 from concord.spec.formats import Rounding
 
 _DOCSTRING = '''"""{name}, a quantised network, executed on its codes: sums of 32 bits, and tables.
@@ -130,8 +131,8 @@ class PythonWriter(ArrayWriter):
     def finite(self, a: Array) -> Array:
         return self._line(f"finite({a.text})", real=True)
 
-    def in_32_bits(self, a: Array) -> Array:
-        return self._line(f"in_32_bits({a.text})")
+    def in_bits(self, a: Array, bits: int = ACCUMULATOR_BITS) -> Array:
+        return self._line(f"in_bits({a.text}, {bits})")
 
     def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:
         weights = self._constant(weight.astype(exact_type(sum_bound(weight, 0, reach))), "weight")

@@ -85,10 +85,11 @@ def finite(x):
     return x
 
 
-def in_32_bits(sums):
-    """Accumulators, if they fit 32 bits."""
-    if sums.numel() and not (-(2**31) <= sums.min() and sums.max() < 2**31):
-        raise OverflowError(f"accumulators must fit 32 bits, not be in {sums.min()}..{sums.max()}")
+def in_bits(sums, bits):
+    """Accumulators, if they fit so many bits."""
+    end = 2 ** (bits - 1)
+    if sums.numel() and not (-end <= sums.min() and sums.max() < end):
+        raise OverflowError(f"accumulators must fit {bits} bits, not be in {sums.min()}..{sums.max()}")
     return sums
 
 

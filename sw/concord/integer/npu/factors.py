@@ -11,8 +11,9 @@ import numpy as np
 
 from concord.golden.scale import scaled
 from concord.integer.float32 import Integers
-from concord.integer.requantise import Requantiser
+from concord.integer.requantise import Requantiser, check_sums, limits_of
 from concord.spec.formats import SCALE_FACTOR_BITS, SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX
+from concord.spec.limits import SCALED_BITS_MAX
 
 #: One unit of a code in fractions.
 _ONE = 1 << SCALE_FRACTION_BITS
@@ -27,7 +28,8 @@ class ScaleError(ValueError):
 class FactorRequantisation(Requantiser):
     """``code = clamp(scaled(accumulator, factor, fraction, shift) + whole + zero_point)``.
 
-    ``scaled`` is :func:`concord.golden.scale.scaled`. Arrays are broadcast with the accumulators of a sample.
+    ``scaled`` is :func:`concord.golden.scale.scaled`. Arrays are broadcast with the accumulators of a sample. An
+    accumulator with too many bits is an ``OverflowError``: the NPU limits it, and raises ``ACC_OVERFLOW``.
 
     Parameters
     ----------
@@ -37,6 +39,8 @@ class FactorRequantisation(Requantiser):
         By which products are moved down.
     zero_point, low, high : int
         The code of 0; least and greatest code of the result.
+    bits : int
+        Of an accumulator that the NPU holds, sign included: ``scaled_bits`` of its configuration.
     """
 
     factor: Integers
@@ -46,6 +50,7 @@ class FactorRequantisation(Requantiser):
     zero_point: int
     low: int
     high: int
+    bits: int = SCALED_BITS_MAX
 
     @classmethod
     def of(
@@ -56,6 +61,7 @@ class FactorRequantisation(Requantiser):
         codes: tuple[int, int, int],
         *,
         up: bool = False,
+        bits: int = SCALED_BITS_MAX,
     ) -> FactorRequantisation:
         """With the nearest factors.
 
@@ -69,6 +75,8 @@ class FactorRequantisation(Requantiser):
             Zero point, least and greatest code.
         up : bool
             Halves are rounded up: what a table of fractions cannot tell from a half is one.
+        bits : int
+            Of an accumulator.
 
         Raises
         ------
@@ -84,7 +92,7 @@ class FactorRequantisation(Requantiser):
         rounded = np.array([round(term * _ONE) for term in terms], dtype=np.int64) + up
         whole = rounded + _ONE // 2 >> SCALE_FRACTION_BITS
         factor, fraction, whole = (array.reshape(shape) for array in (factor, rounded - whole * _ONE, whole))
-        made = cls(factor, fraction, whole, shift, *codes)
+        made = cls(factor, fraction, whole, shift, *codes, bits)
         reach = SCALED_MAX - int(np.abs(whole).max())
         if reach < max(abs(end - made.zero_point) for end in (made.low, made.high)):
             raise ScaleError(f"terms must leave codes below {SCALED_MAX}, not be {int(np.abs(whole).max())} codes")
@@ -106,6 +114,11 @@ class FactorRequantisation(Requantiser):
             errors = np.minimum(errors, reach / 2.0 ** (SCALE_FRACTION_BITS + self.shift + 1))
         return float(errors[factor > 0].max(initial=0.0))
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        return limits_of(self.bits)
+
     def apply(self, sums: Integers, axis: int) -> Integers:
+        check_sums(sums, self.bits)
         numbers = scaled(sums, self.factor, self.fraction, self.shift) + self.whole
         return np.asarray(np.clip(numbers, *self.ends)) + self.zero_point

@@ -15,8 +15,9 @@ from concord.integer.moves import ConcatMove, TransposeMove
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.rewriting import Split
-from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable, WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.tflite.operations import ChannelsLastConvolution, ChannelsLastMaximum
+from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
 from concord.transfer import UniformAffine

@@ -20,8 +20,8 @@ from concord.integer.network import Codes, IntegerNetwork
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.layers import graph_of
 from concord.integer.npu.rewriting import Split, split
-from concord.integer.operations import WeightedSums
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.weighted_sums import WeightedSums
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
@@ -57,8 +57,16 @@ class CodesOnNpu:
 
     @property
     def warnings(self) -> list[str]:
-        """Tensors whose codes may be further away than the next one because scales are rounded, a line each."""
-        lines = []
+        """Tensors whose accumulators the NPU may not hold, or whose codes may be further away than the next one because
+        scales are rounded, a line each.
+        """
+        held = self.image.config.scaled_bits
+        lines = [
+            f"{part.output}: accumulators may reach {part.largest_sum}, and the NPU holds {held} bits: one beyond is "
+            "limited there and raises ACC_OVERFLOW, and is an error or a flag of derived software; fewer inputs or "
+            "smaller weights keep them within"
+            for part in self.arithmetic.with_wide_sums
+        ]
         for part in self.split.npu.operations:
             requantisation = getattr(part, "requantisation", None)
             if not isinstance(requantisation, FactorRequantisation):

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from concord.integer.float32 import Integers
-from concord.integer.graph import IntegerOperation
 from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.operations import windows_of
+from concord.integer.weighted_sums import RequantisedSums, windows_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WindowSums(IntegerOperation):
+class WindowSums(RequantisedSums):
     """Sums of codes over windows of ``[samples, channels, *sizes]``, requantised: means.
 
     Parameters
     ----------
     kernel, strides, pads
-        As of :class:`concord.integer.operations.WeightedWindows`; padding has the number 0.
+        As of :class:`concord.integer.weighted_sums.WeightedWindows`; padding has the number 0.
     last : bool
         Whether channels are the last axis.
     shape : tuple of int
         That of the result, behind the samples.
     zero_point : int
         Of the codes read.
+    reach : int
+        Largest magnitude of a code read, less its zero point.
     requantisation : FactorRequantisation
         From sums to codes, in the layout ``[channels, *places]``.
     """
@@ -36,7 +38,12 @@ class WindowSums(IntegerOperation):
     last: bool
     shape: tuple[int, ...]
     zero_point: int
+    reach: int
     requantisation: FactorRequantisation
+
+    @property
+    def largest_sum(self) -> int:
+        return prod(self.kernel) * self.reach
 
     @property
     def dilations(self) -> tuple[int, ...]:
@@ -53,13 +60,13 @@ class WindowSums(IntegerOperation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedPair(IntegerOperation):
+class WeightedPair(RequantisedSums):
     """The sum of two tensors of one shape times whole numbers, requantised.
 
     Parameters
     ----------
-    weights, zeros : pairs of int
-        By operand.
+    weights, zeros, reaches : pairs of int
+        By operand; reaches are the largest magnitudes of codes less their zero points.
     last : bool
         Whether channels are the last axis; else they are the first one behind the samples.
     requantisation : FactorRequantisation
@@ -68,8 +75,13 @@ class WeightedPair(IntegerOperation):
 
     weights: tuple[int, int]
     zeros: tuple[int, int]
+    reaches: tuple[int, int]
     last: bool
     requantisation: FactorRequantisation
+
+    @property
+    def largest_sum(self) -> int:
+        return sum(abs(weight) * reach for weight, reach in zip(self.weights, self.reaches, strict=True))
 
     def run(self, *codes: Integers) -> Integers:
         parts = zip(codes, self.zeros, self.weights, strict=True)

@@ -25,9 +25,6 @@ from concord.integer.operations import (
     CodePairTable,
     CodeSum,
     CodeTable,
-    WeightedRows,
-    WeightedSums,
-    WeightedWindows,
 )
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
@@ -38,6 +35,7 @@ from concord.integer.tflite.operations import (
     FixedPointSum,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
 from concord.spec.config import NpuConfig
 
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
@@ -152,7 +150,7 @@ class _Rewriter:
         scales, terms, up = real_scales(operation.requantisation, operation.bias)
         shape = (-1, *[1] * (operation.weight.ndim - 2)) if isinstance(operation, WeightedWindows) else (-1,)
         codes = _codes(operation.requantisation)
-        made = FactorRequantisation.of(scales, terms, shape, codes, up=up)
+        made = FactorRequantisation.of(scales, terms, shape, codes, up=up, bits=self.config.scaled_bits)
         return replace(operation, bias=np.zeros_like(operation.bias), requantisation=made)
 
     def table(self, operation: CodeTable) -> IntegerOperation:
@@ -225,10 +223,13 @@ class _Rewriter:
         sizes = shape[:-1] if last else shape[1:]
         counts = _counts(sizes, kernel, strides, pads)
         scales = [ratio / int(count) for count in counts.ravel()]
-        made = FactorRequantisation.of(scales, [Fraction(0)] * len(scales), (1, *counts.shape), codes, up=up)
+        made = FactorRequantisation.of(
+            scales, [Fraction(0)] * len(scales), (1, *counts.shape), codes, up=up, bits=self.config.scaled_bits
+        )
         return WindowSums(
             name=operation.name, inputs=operation.inputs, output=operation.output, kernel=kernel, strides=strides,
-            pads=pads, last=last, shape=self.shapes[operation.output], zero_point=zero_point, requantisation=made,
+            pads=pads, last=last, shape=self.shapes[operation.output], zero_point=zero_point,
+            reach=reach_of(self.graph.schemes[operation.inputs[0]], zero_point), requantisation=made,
         )  # fmt: skip
 
     def sum_of_codes(self, operation: CodeSum) -> IntegerOperation:
@@ -257,11 +258,15 @@ class _Rewriter:
             raise NotOnNpu("a sum must be of two tensors of one shape")
         first, second = nearest_weights(abs(ratios[0]), abs(ratios[1]), largest_weight(self.config.wgt_mant))
         scale = abs(ratios[0]) / first if abs(ratios[0]) >= abs(ratios[1]) else abs(ratios[1]) / second
-        made = FactorRequantisation.of([scale], [Fraction(0)], (1,) * len(a), codes, up=up)
+        made = FactorRequantisation.of(
+            [scale], [Fraction(0)], (1,) * len(a), codes, up=up, bits=self.config.scaled_bits
+        )
+        schemes = [self.graph.schemes[name] for name in operation.inputs]
+        reaches = reach_of(schemes[0], zeros[0]), reach_of(schemes[1], zeros[1])
         weights = (-first if ratios[0] < 0 else first), (-second if ratios[1] < 0 else second)
         return WeightedPair(
             name=operation.name, inputs=operation.inputs, output=operation.output, weights=weights, zeros=zeros,
-            last=isinstance(operation, FixedPointSum), requantisation=made,
+            reaches=reaches, last=isinstance(operation, FixedPointSum), requantisation=made,
         )  # fmt: skip
 
 

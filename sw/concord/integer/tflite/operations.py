@@ -8,7 +8,6 @@ import numpy as np
 
 from concord.integer.float32 import Integers, bit_length
 from concord.integer.graph import IntegerOperation
-from concord.integer.operations import WeightedRows, WeightedWindows, windows_of
 from concord.integer.tflite.fixed_point import (
     FixedPointMultiplier,
     checked,
@@ -19,6 +18,7 @@ from concord.integer.tflite.fixed_point import (
     table_to_interpolate,
 )
 from concord.integer.tflite.requantise import FixedPointRequantisation
+from concord.integer.weighted_sums import WeightedRows, WeightedWindows, windows_of
 
 #: Bits in front of the point of a sum of powers.
 SUM_BITS = 12

@@ -40,8 +40,8 @@ class FixedPointRequantisation(Requantiser):
     wide: bool = False
 
     @property
-    def largest_sum(self) -> int:
-        return WIDE if self.wide else ACCUMULATOR[1]
+    def limits(self) -> tuple[int, int]:
+        return (-WIDE, WIDE) if self.wide else ACCUMULATOR
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         scale = self.scale.reshaped(_along(axis, sums.ndim))
@@ -82,8 +82,9 @@ class Binary64Requantisation(Requantiser):
         return cls(significand, exponent.astype(np.int64) - _BINARY64_BITS, zero_point, low, high, wide)
 
     @property
-    def largest_sum(self) -> int:
-        return (1 << _ROOM) - 1 if self.wide else ACCUMULATOR[1]
+    def limits(self) -> tuple[int, int]:
+        most = (1 << _ROOM) - 1
+        return (-most, most) if self.wide else ACCUMULATOR
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         if not self.wide:

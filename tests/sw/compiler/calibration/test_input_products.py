@@ -106,6 +106,8 @@ def test_every_image_and_every_place_gives_a_window():
     image, place = np.divmod(seen.astype(int) - 1, 64)
     assert len(set(seen)) == len(seen) and set(image) == set(range(6))
     assert set(place % 8) == set(range(8)) and set(place // 8) == set(range(8))
+    of = [set(place[image == k]) for k in range(5)]  # a step of 5
+    assert sum(map(len, of)) == 64 and set.union(*of) == set(range(64)), "other windows than of the images before"
     few = np.concatenate(list(input_products._columns(node, places, np.zeros(1), 1)), axis=2)
     assert few.size == 6, "at least one window of every image"
 

@@ -9,14 +9,14 @@ from click.testing import CliRunner
 from concord.cli.main import main
 from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
-from support.compiled_nets import ROOMY, check, graph_of, integers, perceptron
+from support.compiled_nets import ROOMY, check, graph_of, heads, integers, perceptron
 from support.onnx_models import floats, mlp, model, node
 from support.row_tiled_nets import conv, separable, window
 
@@ -117,6 +117,20 @@ def test_narrower_mantissas_pay_for_more_words():
     width = int(found[1])
     assert bits(with_mantissas(larger, width)) <= bits(config) < bits(with_mantissas(larger, width + 1))
     compile_graph(graph, with_mantissas(larger, width))
+
+
+def test_attention_is_told_of_matrices_that_programs_write():
+    """The lines are a configuration that the network fits into; without products of two tensors there are none."""
+    graph = heads(40, 2, 8)
+    error = refused(graph, ECP5_85F)
+    lines = suggestions(graph, ECP5_85F, DEFAULT, 1, error)
+    told = lines.index("it fits where programs write the matrix memory; in a file for --config that is")
+    assert lines[told + 1 : told + 3] == ['  preset = "ecp5-85f"', "  writable_matrix = true"]
+    compile_graph(graph, ECP5_85F.replace(writable_matrix=True))
+    writable = ECP5_85F.replace(writable_matrix=True, wide_depth=256)
+    for other, config in ((graph, writable), (perceptron(1024, 600, 10), ECP5_85F)):
+        lines = suggestions(other, config, DEFAULT, 1, refused(other, config))
+        assert not any("programs write" in line for line in lines)
 
 
 def test_samples_side_by_side_are_named():

@@ -9,7 +9,7 @@ import pytest
 from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Unsupported, VarianceRange
+from concord.compiler.lowering.lowered import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.compiler.pipeline.states import Decided, Requested, Submitted
 from concord.graph.ir import Quantization

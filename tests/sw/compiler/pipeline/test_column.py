@@ -8,7 +8,7 @@ import pytest
 
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.lowering.lowered import VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.levels import LEVELS
 from concord.compiler.pipeline.states import Decided, Requested, Submitted, Typed

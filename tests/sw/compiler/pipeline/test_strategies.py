@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.lowering.lowered import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.cycles import count

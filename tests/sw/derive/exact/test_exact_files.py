@@ -19,8 +19,9 @@ from concord.derive.exact.onnx_writer import _digits, _fits
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
-from concord.integer.operations import CodeDifference, CodeMovement, CodePairTable, IntegerMatMul
+from concord.integer.operations import CodeDifference, CodeMovement, CodePairTable
 from concord.integer.requantise import FloatRequantisation
+from concord.integer.weighted_sums import IntegerMatMul
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 from support.exact_files import LIBRARIES, different, run

@@ -10,13 +10,14 @@ from onnxruntime.quantization import QuantFormat, QuantType
 from concord import integer
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
+from concord.derive.exact.registry import EXACT_BACKENDS
 from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
 from concord.integer.npu import compile_codes
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.folder import save_codes
 from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.operations import IntegerMatMul, windows_of
+from concord.integer.weighted_sums import IntegerMatMul, windows_of
 from concord.prove.exact import prove_exact
 from concord.spec.presets import ECP5_85F_INT8
 from concord.transfer import UniformAffine
@@ -98,20 +99,26 @@ def equal_in_c(network, inputs, folder):
     return sum(array.size for array in want.values())
 
 
-BYTES = UniformAffine(8, 0.1, 3)
-
-
-def everywhere(operation, shapes, folder, seed=0, schemes=(BYTES, BYTES)):
-    """A graph of one operation has its codes in every form."""
+def graph_of(operation, shapes, schemes):
+    """A network of one operation."""
     names = [f"x{k}" for k in range(len(shapes))]
     graph = IntegerGraph("net", shapes={name: (None, *shape) for name, shape in zip(names, shapes, strict=True)})
     graph.inputs.update({name: name for name in names})
     graph.schemes.update(dict(zip(names, schemes, strict=False)) | {"y": BYTES})
     graph.operations.append(operation)
     graph.outputs["y"] = "y"
-    network, rng = IntegerNetwork.of(graph), np.random.default_rng(seed)
+    return IntegerNetwork.of(graph)
+
+
+BYTES = UniformAffine(8, 0.1, 3)
+
+
+def everywhere(operation, shapes, folder, seed=0, schemes=(BYTES, BYTES)):
+    """A graph of one operation has its codes in every form."""
+    network, rng = graph_of(operation, shapes, schemes), np.random.default_rng(seed)
     inputs = {
-        name: rng.integers(-128, 128, (50, *shape)).astype(np.int8) for name, shape in zip(names, shapes, strict=True)
+        name: rng.integers(-128, 128, (50, *shape)).astype(np.int8)
+        for name, shape in zip(network.graph.inputs, shapes, strict=True)
     }
     for library in LIBRARIES[::2]:
         assert different(network, library, folder, inputs) == 0
@@ -140,15 +147,15 @@ def test_means(size, kernel, strides, pads, last, up, tmp_path):
     if last:
         shape, result = (*size, 3), (*counts.shape, 3)
     operation = WindowSums(name="mean", inputs=("x0",), output="y", kernel=kernel, strides=strides, pads=pads,
-                           last=last, shape=result, zero_point=3, requantisation=how)  # fmt: skip
+                           last=last, shape=result, zero_point=3, reach=131, requantisation=how)  # fmt: skip
     everywhere(operation, [shape], tmp_path)
 
 
 @pytest.mark.parametrize("weights", [(64, 127), (-1, 100), (127, -127), (3, 0)])
 def test_sums_of_two_tensors(weights, tmp_path):
     how = FactorRequantisation.of([Fraction(1, 129)], [Fraction(0)], (1, 1, 1), (3, -128, 127))
-    operation = WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=weights, zeros=(3, -7), last=False,
-                             requantisation=how)  # fmt: skip
+    operation = WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=weights, zeros=(3, -7),
+                             reaches=(131, 134), last=False, requantisation=how)  # fmt: skip
     everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, UniformAffine(8, 0.2, -7)))
 
 
@@ -164,3 +171,87 @@ def test_factors_of_all_sizes(shift, seed, tmp_path):
     operation = IntegerMatMul(name="product", inputs=("x0",), output="y", weight=weight, bias=bias, zero_point=3,
                               reach=131, requantisation=how)  # fmt: skip
     everywhere(operation, [(40,)], tmp_path, seed)
+
+
+def test_accumulators_of_more_than_32_bits(tmp_path):
+    """An NPU that holds them has their codes, and so has software."""
+    rng = np.random.default_rng(7)
+    weight = rng.integers(-(1 << 20), 1 << 20, (60, 4))
+    how = FactorRequantisation.of([Fraction(1, 1 << 25)], [Fraction(0)], (-1,), (3, -128, 127))
+    operation = IntegerMatMul(name="product", inputs=("x0",), output="y", weight=weight, bias=np.zeros(4, np.int64),
+                              zero_point=3, reach=131, requantisation=how)  # fmt: skip
+    assert 1 << 32 < operation.largest_sum < how.largest_sum
+    codes = np.sign(weight.T) * 127  # a sample for each of the greatest sums
+    assert np.abs((codes - 3) @ weight).max() > 1 << 31
+    everywhere(operation, [(60,)], tmp_path)
+    network = graph_of(operation, [(60,)], [BYTES])
+    assert different(network, "onnx", tmp_path, {"x0": codes.astype(np.int8)}) == 0
+    assert equal_in_c(network, {"x0": codes.astype(np.int8)}, tmp_path) > 0
+
+
+def test_sums_of_two_tensors_of_more_than_32_bits(tmp_path):
+    """Mantissas of 12 bits have weights of up to 22."""
+    how = FactorRequantisation.of([Fraction(1, 1 << 25)], [Fraction(0)], (1, 1, 1), (3, -128, 127))
+    operation = WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=(1 << 25, 3 - (1 << 25)),
+                             zeros=(3, -7), reaches=(131, 134), last=False, requantisation=how)  # fmt: skip
+    assert 1 << 32 < operation.largest_sum < how.largest_sum
+    everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, UniformAffine(8, 0.2, -7)))
+
+
+def operations_that_overflow(bits):
+    """Sums of several kinds of up to about 1,200, in few bits."""
+
+    def factors(*shape):
+        channels = int(np.prod(np.abs(shape)))
+        return FactorRequantisation.of(
+            [Fraction(1, 9)] * channels, [Fraction(0)] * channels, shape, (3, -128, 127), bits=bits
+        )
+
+    window = {"inputs": ("x0",), "output": "y", "kernel": (3, 3), "strides": (3, 3), "zero_point": 3, "reach": 131}
+    return [
+        (WindowSums(name="mean", pads=(0,) * 4, last=False, shape=(1, 1, 1), requantisation=factors(1, 1, 1), **window),
+         [(1, 3, 3)]),
+        (WindowSums(name="means", pads=(1,) * 4, last=True, shape=(2, 2, 1), requantisation=factors(1, 2, 2), **window),
+         [(4, 4, 1)]),
+        (WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=(-4, 5), zeros=(3, -7), reaches=(131, 134),
+                      last=False, requantisation=factors(1, 1, 1)), [(1, 1, 2)] * 2),
+        (IntegerMatMul(name="product", inputs=("x0",), output="y", weight=np.array([[3], [-6]]), bias=np.zeros(1, int),
+                       zero_point=3, reach=131, requantisation=factors(-1)), [(2,)]),
+    ]  # fmt: skip
+
+
+@needs_c
+@pytest.mark.parametrize("library", LIBRARIES[:2])
+@pytest.mark.parametrize("k", range(4), ids=["mean", "means", "sum", "product"])
+@pytest.mark.parametrize("bits", [9, 10])
+def test_what_does_not_fit_the_accumulator_is_said(k, bits, library, tmp_path):
+    """An error in Python, a flag in C, and no graph of ONNX; what fits has the same codes."""
+    operation, shapes = operations_that_overflow(bits)[k]
+    network = graph_of(operation, shapes, (BYTES, UniformAffine(8, 0.2, -7)))
+    assert network.wide_sums == {operation.name: operation.largest_sum}
+    message = rf"^accumulators of {operation.name} must fit {bits} bits, and may reach {operation.largest_sum}: "
+    with pytest.raises(ValueError, match=message):
+        EXACT_BACKENDS["onnx"].write(network, tmp_path / "net.onnx")
+    if library == "torch":
+        pytest.importorskip("torch")
+    EXACT_BACKENDS[library].write(network, tmp_path / "net.py")
+    file, program = module(tmp_path / "net.py"), ExactProgram(network.graph, tmp_path, [compiler()], ("-O1",))
+    rng, ports = np.random.default_rng(k), dict(zip(network.graph.inputs, shapes, strict=True))
+    fits = []
+    ends = [(-128, -127), (-8, 8), (-64, 64), (-128, 128), (127, 128)]
+    for _ in range(60):
+        spans = {name: ends[rng.integers(5)] for name in ports}
+        sample = {name: rng.integers(*spans[name], (1, *shape)).astype(np.int8) for name, shape in ports.items()}
+        made, flags = program.run(network.codes(sample))
+        try:
+            want = network.run(sample)["y"]
+        except OverflowError as error:
+            fits.append(False)
+            assert str(error).startswith(f"accumulators must fit {bits} bits, not be in ") and flags.any()
+            with pytest.raises(OverflowError, match=f"^accumulators must fit {bits} bits, not be in "):
+                file.run(sample)
+        else:
+            fits.append(True)
+            assert not flags.any() and np.array_equal(made["y"], want)
+            assert np.array_equal(file.run(sample)["y"], want)
+    assert any(fits) and not all(fits)

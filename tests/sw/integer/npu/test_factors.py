@@ -114,3 +114,14 @@ def test_weights_are_two_mantissas(mant):
 def test_equal_tensors_have_equal_weights():
     assert nearest_weights(Fraction(3, 7), Fraction(3, 7), 127) == (127, 127)
     assert nearest_weights(Fraction(1), Fraction(0), 127) == (127, 0)
+
+
+def test_an_accumulator_that_the_npu_does_not_hold_is_an_error():
+    """The NPU limits it and raises a flag; what it holds is exact, beyond 32 bits, too."""
+    for bits in (12, 32, 35):
+        requantisation, end = made([Fraction(1, 1 << bits - 4)], bits=bits), 1 << bits - 1
+        assert requantisation.apply(np.array([[-end], [end - 1]]), -1).tolist() == [[-128], [-120]]
+        for beyond in (-end - 1, end):
+            with pytest.raises(OverflowError, match=rf"^accumulators must fit {bits} bits, not be in .*{beyond}"):
+                requantisation.apply(np.array([[0], [beyond]]), -1)
+    assert made([Fraction(1, 2)]).limits == (-(1 << 34), (1 << 34) - 1)

@@ -140,6 +140,30 @@ def test_codes_that_may_be_further_away_are_named(network, monkeypatch):
     assert all(", and 16 bits hold the least with " in line for line in lines)
 
 
+def test_accumulators_that_the_npu_does_not_hold(network):
+    """They are named at once. Without a flag every code is that of the definition; with one, that is an error."""
+    assert not any("accumulators" in line for line in compile_codes(network, FED_SCALING).warnings)
+    config = FED_SCALING.replace(acc_width=FED_SCALING.acc_width - FED_SCALING.scaled_bits + 23)
+    codes = compile_codes(network, config)
+    (pair,) = (part for part in codes.split.npu.operations if isinstance(part, WeightedPair))
+    (line,) = (line for line in codes.warnings if "accumulators" in line)
+    assert line.startswith(f"{pair.output}: accumulators may reach {pair.largest_sum}, and the NPU holds 23 bits: ")
+    assert f"{pair.name}: accumulators may reach {pair.largest_sum}, beyond 23 bits" in codes.arithmetic.report()
+    scheme = network.graph.schemes[network.graph.inputs["x"]]
+    rng, fits = np.random.default_rng(3), 0
+    for k in range(24):
+        reach = max(1, (scheme.high - scheme.low) * (k + 1) // 48)
+        x = np.clip(scheme.zero + rng.integers(-reach, reach + 1, (1, *SHAPE)), scheme.low, scheme.high)
+        found, flags = results(codes, {"x": x}, config)
+        if flags:
+            with pytest.raises(OverflowError, match=r"^accumulators must fit 23 bits, not be in "):
+                codes.expected({"x": x})
+        else:
+            fits += 1
+            assert equal(found, codes.expected({"x": x}))
+    assert 0 < fits < 24
+
+
 # What is refused ------------------------------------------------------------------------------------------------
 
 

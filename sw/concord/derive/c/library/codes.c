@@ -33,3 +33,11 @@ static inline int32_t fitted(int64_t sum, unsigned *raised) /* A sum in 32 bits;
     *raised |= fits != sum;
     return fits;
 }
+
+
+/* A sum between two numbers; raised if it is not. */
+static inline int64_t fitted_between(int64_t sum, int64_t least, int64_t most, unsigned *raised)
+{
+    *raised |= sum < least || sum > most;
+    return sum < least ? least : sum > most ? most : sum;
+}

@@ -35,13 +35,6 @@ static inline int64_t rounded_product(int64_t sum, int32_t factor, int32_t down)
 }
 
 
-static inline int64_t fitted_wide(int64_t sum, int64_t most, unsigned *raised) /* A sum that is at most so large. */
-{
-    *raised |= sum < -most || sum > most;
-    return sum < -most ? -most : sum > most ? most : sum;
-}
-
-
 /* sum * significand * 2**exponent as a product of binary64, and then the nearest integer, halves away from zero. The sum
  * has 36 bits, the significand 53, and the exponent is negative unless the result is far beyond all codes. */
 static inline int64_t binary64_product(int64_t sum, int64_t significand, int32_t exponent)

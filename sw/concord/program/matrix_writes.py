@@ -1,0 +1,28 @@
+"""Rows of tiles that chains write into the matrix memory: where they are, and what a chain must not do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.program.chains import Chain, Index
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Op
+
+
+def row_words(rows: Index, config: NpuConfig) -> Index:
+    """Words ``[..., N/L]`` of the matrix memory that hold rows of tiles; row ``rows % (T*N)`` of each."""
+    return np.asarray(rows[..., None] // config.rows * config.steps + np.arange(config.steps))
+
+
+def broken_write_rules(chain: Chain, config: NpuConfig) -> list[str]:
+    """What is wrong with the rows that a chain writes, as ends of a sentence; nothing if it writes none."""
+    if chain.into_matrix is None:
+        return []
+    rows, broken = chain.written_rows(config), []
+    if (outside := rows[rows >= config.matrix_rows]).size:
+        broken.append(f"writes row {outside.min()} of the tiles, beyond the {config.matrix_rows} of the matrix memory")
+    if chain.reduce is Op.MV_MUL:
+        both = np.intersect1d(row_words(rows, config), chain.matrix_words(config))
+        if both.size:
+            broken.append(f"reads matrix {both[0]}, which it writes itself")
+    return broken

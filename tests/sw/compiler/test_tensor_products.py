@@ -1,0 +1,173 @@
+"""Products of two tensors on the tile engines: programs write the matrix."""
+
+import math
+
+import numpy as np
+import pytest
+
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
+from concord.graph.cost import macs
+from concord.graph.execute import run
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.networks.calibrated import emulate
+from concord.program import trace
+from concord.spec.isa import Op
+from concord.spec.presets import ECP5_85F
+from support.compiled_nets import ROOMY, attention, check, graph_of, heads, random_product
+
+WRITABLE = {
+    "tiny": ROOMY.replace(writable_matrix=True),
+    "two engines": ROOMY.replace(writable_matrix=True, engines=2),
+    "ecp5-85f": ECP5_85F.replace(writable_matrix=True, narrow_depth=4096, wide_depth=4096, matrix_depth=16384),
+}
+
+
+def rows_of(compiled):
+    """Layers whose matrix the program writes."""
+    return [layer for layer in compiled.lowered.layers if layer.rows is not None]
+
+
+def written(compiled):
+    """Vectors that the program writes as rows."""
+    chains = trace(compiled.image.program, compiled.image.config).chains
+    return sum(chain.vectors for chain in chains if chain.into_matrix is not None)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Let the compiler write matrices wherever it can."""
+    monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles", lambda lowering, node: 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("name", WRITABLE)
+def test_any_shapes(name, seed, always):
+    """With and without batch axes, broadcast or not, either factor transposed: small integers stay exact."""
+    rng = np.random.default_rng(seed)
+    graph, inner = random_product(rng, 21)
+    compiled = check(graph, rng, WRITABLE[name])
+    assert rows_of(compiled) and written(compiled)
+    assert macs(graph) == macs(compiled.graph) == math.prod(graph.shapes["y"]) * inner
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+@pytest.mark.parametrize("shape", [(5, 7), (3, 2), (1, 5), (9, 1), (20, 18)])
+def test_a_tensor_times_itself(name, shape, always):
+    turn = Node("Transpose", "turn", ("x",), ("t",), {"perm": (1, 0)})
+    for names in (("x", "t"), ("t", "x")):
+        graph = graph_of([turn, Node("MatMul", "product", names, ("y",))], x=shape)
+        assert rows_of(check(graph, np.random.default_rng(1), WRITABLE[name]))
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+@pytest.mark.parametrize("stack, width, columns", [(1, 4, 9), (2, 4, 7), (3, 3, 5), (4, 5, 20), (2, 16, 33), (1, 6, 2)])
+def test_a_row_for_each_of_a_stack(name, stack, width, columns, always, monkeypatch):
+    """Columns are read, and the rows are written side by side: small integers stay exact."""
+    monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles_by_columns", lambda lowering, node: -1)
+    size = stack * width
+    nodes = [
+        Node("Dense", "keys", ("z",), ("k",), {"weight": np.eye(size), "bias": np.zeros(size)}),
+        Node("Reshape", "rows", ("x",), ("r",), {"shape": (1, stack, 1, width)}),
+        Node("Reshape", "apart", ("k",), ("a",), {"shape": (1, columns, stack, width)}),
+        Node("Transpose", "heads", ("a",), ("h",), {"perm": (0, 2, 3, 1)}),
+        Node("MatMul", "product", ("r", "h"), ("y",)),
+    ]
+    graph, rng = graph_of(nodes, x=(1, size), z=(1, columns, size)), np.random.default_rng(2)
+    compiled = check(graph, rng, WRITABLE[name])
+    (layer,) = rows_of(compiled)
+    assert layer.rows.count == stack and layer.source.height * layer.source.width == columns
+
+
+def test_keys_that_do_not_lie_beside_each_other(always, monkeypatch):
+    """Then each product of a stack has its own columns as its matrix."""
+    monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles_by_columns", lambda lowering, node: -1)
+    nodes = [Node("MatMul", "product", ("x", "z"), ("y",))]
+    graph = graph_of(nodes, x=(1, 3, 1, 4), z=(1, 3, 4, 7))
+    compiled = check(graph, np.random.default_rng(3), WRITABLE["tiny"])
+    assert not any(layer.rows is not None and layer.out[1] == 7 for layer in compiled.lowered.layers)
+
+
+CASES = {
+    "one head": (20, 1, 32, 1), "four heads": (16, 4, 8, 1), "few tokens": (5, 4, 8, 1), "wide heads": (12, 2, 24, 1),
+    "many tokens": (35, 2, 16, 1), "shared keys": (16, 4, 8, 2), "the same keys for all": (9, 4, 8, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_attention(case, causal):
+    """As accurate as with vectors of eight bits, on an NPU with 128 multipliers."""
+    tokens, stack, width, shared = CASES[case]
+    mask = np.triu(np.full((tokens, tokens), -30000.0), 1) if causal else None
+    graph = heads(tokens, stack, width, shared, mask)
+    compiled = compile_graph(graph, WRITABLE["ecp5-85f"].replace(program_depth=1024))
+    x = {"x": np.random.default_rng(7).normal(0, 1, (5, tokens, stack * width))}
+    want, got = run(graph, x)["y"], emulate(compiled, x)["y"]
+    assert 0 < np.linalg.norm(got - want) < 0.03 * np.linalg.norm(want)
+    assert rows_of(compiled)
+
+
+def test_heads_are_one_product():
+    """Projections are written where each head has vectors of its own; what fills up a tile needs no mask."""
+    compiled = compile_graph(heads(8, 4, 8), WRITABLE["ecp5-85f"])
+    layers = {layer.name: layer for layer in compiled.lowered.layers}
+    assert [layer.stack for layer in rows_of(compiled)] == [4, 4, 4]
+    assert layers["q"].out == layers["scores"].out == layers["mix"].out == (1, 8, 4)
+    assert "softmax/masked" not in layers
+    chains = trace(compiled.image.program, compiled.image.config).chains
+    assert sum(chain.reduce is Op.MV_MUL and chain.matrix < 8 for chain in chains) == 3
+
+
+def test_keys_of_several_heads_are_written_once():
+    separate, shared = (compile_graph(heads(20, 4, 8, count), WRITABLE["ecp5-85f"]) for count in (1, 2))
+    assert written(separate) - written(shared) == 2 * 32  # rows of two tiles for each of two heads
+
+
+def test_the_fastest_way_is_taken():
+    """A few small products have fewer cycles element by element."""
+    graph = attention()
+    assert not rows_of(compile_graph(graph, ROOMY))
+    assert not rows_of(compile_graph(graph, WRITABLE["two engines"]))
+    assert rows_of(compile_graph(heads(20, 1, 32), WRITABLE["two engines"]))
+
+
+def test_rows_that_exponents_of_weights_do_not_hold_are_told():
+    """Keys above the range of weights are limited, with a flag."""
+    nodes = [
+        Node("Transpose", "turn", ("z",), ("t",), {"perm": (1, 0)}),
+        Node("MatMul", "product", ("x", "t"), ("y",)),
+    ]
+    graph = graph_of(nodes, x=(12, 16), z=(12, 16))
+    compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
+    assert rows_of(compiled)
+    values = {"x": np.ones((1, 12, 16)), "z": np.full((1, 12, 16), 500.0)}
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        np.testing.assert_array_equal(compiled.run(device, values)["y"], 16 * 127.0)
+        (told,) = compiled.package.flags(device)
+    assert (told.flag, told.layer) == ("SATURATED", "product/second transposed.0")
+    assert told.text.endswith(
+        "rows of a matrix have values of 128 or more, which weights cannot hold, and were cut off"
+    )
+
+
+def test_a_matrix_that_does_not_fit_is_told():
+    with pytest.raises(ValueError, match=r"matrix memory has 16 words, but .* are needed \(written matrix"):
+        compile_graph(heads(40, 1, 32), WRITABLE["ecp5-85f"].replace(matrix_depth=16), Formats())
+
+
+def test_integers_stay_exact_between_lanes_that_hold_others():
+    """Channels of another head lie in the same vectors: they do not count."""
+    parts = {"axes": (1,), "steps": (1,)}
+    nodes = [
+        Node("Slice", "first", ("x",), ("a",), parts | {"starts": (0,), "stops": (5,)}),
+        Node("Slice", "second", ("x",), ("b",), parts | {"starts": (5,), "stops": (10,)}),
+        Node("Transpose", "turn", ("b",), ("t",), {"perm": (1, 0)}),
+        Node("MatMul", "product", ("b", "t"), ("p",)),
+        Node("MatMul", "again", ("p", "a"), ("y",)),
+    ]
+    graph = graph_of(nodes, x=(20, 10))
+    compiled = check(graph, np.random.default_rng(2), WRITABLE["ecp5-85f"], limit=1)
+    assert len(rows_of(compiled)) == 3
