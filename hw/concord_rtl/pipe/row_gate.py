@@ -15,8 +15,9 @@ class RowGate(NpuUnit):
     """Holds a chain with a product back as long as rows that chains before it write are under way.
 
     It knows the last tile that was written to in this run, and how many rows are on their way. A chain whose first word
-    lies behind that tile does not wait, as its other words lie behind the first one. Reads come much later behind the
-    issue of their vector than a row comes to its memory behind ``written``.
+    lies behind that tile does not wait, as its other words lie behind the first one; where addresses wrap around to the
+    first word (:attr:`~concord.spec.config.NpuConfig.matrix_wraps`), every product waits. Reads come much later behind
+    the issue of their vector than a row comes to its memory behind ``written``.
 
     Nothing waits before a row is written: vectors leave the pipe in the order of their issue, and a product does so
     when all of its weights have been read.
@@ -45,7 +46,7 @@ class RowGate(NpuUnit):
             m.d.sync += last.eq(tile)
         with m.If(self.start):
             m.d.sync += last.eq(0)
-        above = (first > last) & ~(self.issued & (first <= tile))
+        above = (first > last) & ~(self.issued & (first <= tile)) & (not self.config.matrix_wraps)
         with m.If(self.load):
             m.d.sync += self.waits.eq(self.product & ~above & (self.issued | (left != 0)))
         with m.Else():

@@ -135,7 +135,8 @@ class Sources:
         """When the rows of the matrix memory are written that a product waits for."""
         times, config = self.times, self.times.config
         written = -2
-        if chain.reduce is Op.MV_MUL and chain.matrix // config.steps <= self._last_tile:
+        near = chain.matrix // config.steps <= self._last_tile or config.matrix_wraps
+        if chain.reduce is Op.MV_MUL and near and self._rows:
             while len(times.rows) < self._rows:
                 yield
             written = times.rows[-1]

@@ -11,11 +11,7 @@ import numpy as np
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import constant_of
-from concord.spec.formats import BINARY16_MAX
-
-#: Nothing is left of elements that are so low; added to another one it does not overflow.
-_LOWEST = -BINARY16_MAX / 2
-
+from concord.spec.formats import MASKED
 
 #: Operators whose results are whole numbers, whatever their operands are.
 _WHOLE = ("Sign", "Round", "Truncate", "Less", "Equal", "Not", "Wrap", "ArgMax")
@@ -42,10 +38,10 @@ def limit(graph: Graph) -> None:
     for k, node in enumerate(graph.nodes):
         constant = constant_of(node, "Add")
         if constant is not None and readers[node.outputs[0]] == {"Softmax"}:
-            graph.nodes[k] = node.with_attrs(constant=np.maximum(constant, _LOWEST))
+            graph.nodes[k] = node.with_attrs(constant=np.maximum(constant, MASKED))
         factor = constant_of(node, "Mul")
         if factor is not None and readers[node.outputs[0]] == {_ADDED} and _is_whole(graph, node.inputs[0]):
-            graph.nodes[k] = node.with_attrs(constant=np.maximum(factor, _LOWEST))
+            graph.nodes[k] = node.with_attrs(constant=np.maximum(factor, MASKED))
 
 
 def _is_whole(graph: Graph, name: str) -> bool:

@@ -151,6 +151,10 @@ class Graph:
                 readers.setdefault(name, []).append(node)
         return readers
 
+    def is_between(self, tensor: str) -> bool:
+        """Whether only nodes see a tensor: it is no output and no state, and no exporter chose codes for it."""
+        return tensor not in self.outputs and tensor not in self.quantization
+
     def sample_shape(self, tensor: str) -> Shape:
         """Shape of one sample in data files, without the batch axis."""
         shape = self.shapes[tensor]

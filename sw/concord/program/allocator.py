@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from concord.functions.tables import Table, TableSet, standard_table
@@ -73,7 +74,7 @@ class Allocator:
     states: list[State] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     segments: list[Callable[[], MemorySegment]] = field(default_factory=list)
-    constants: set[str] = field(default_factory=set)
+    constants: dict[str, Span] = field(default_factory=dict)
     _used: dict[RegionId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,6 +142,24 @@ class Allocator:
         self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
 
+    def written_matrix(self, name: str, words: int, zeros: Span | None = None, doc: str = "") -> int:
+        """Allocate words of the matrix memory that the program writes.
+
+        Parameters
+        ----------
+        name, words, doc
+            What it is called, how much it takes, and what it is for.
+        zeros : Span, optional
+            Rows of some of these words, counted from the first one, that are zero from the start and stay so.
+        """
+        addr = self.allocate(name, RegionId.MATRIX, words, doc)
+        if zeros is not None:
+            first, count = addr + zeros.addr, zeros.count
+            nothing = np.zeros((self.config.rows, count // self.config.steps * self.config.native))
+            self._load(name, RegionId.MATRIX, first * self.config.rows, lambda: pack_matrix(nothing, self.config))
+            self.constants[name] = replace(zeros, addr=first)
+        return addr
+
     def depthwise(
         self, name: str, weight: FloatArray, doc: str = "", mant: int | None = None, sliding: bool = False
     ) -> int:
@@ -166,7 +185,7 @@ class Allocator:
 
     def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:
         """Note what is loaded; packed only when an image is made, after the check that everything fits."""
-        self.constants.add(name)
+        self.constants[name] = self.allocations[name].span
         self.segments.append(lambda: MemorySegment.from_words(region, start, words(), self.config))
 
     def table(self, name: str, table: Table, doc: str = "") -> int:
@@ -177,10 +196,10 @@ class Allocator:
             slot = self.tables.add(table)
         except ValueError as error:
             raise CapacityError(f"does not fit into {self.config.name}: {error}") from error
-        self.constants.add(name)
         self.allocations[name] = Allocation(
             name, RegionId.SLOTS, slot, 1, doc or f"{name}, {len(table.entries)} entries"
         )
+        self.constants[name] = self.allocations[name].span
         return slot
 
     def entries(self, name: str, entries: tuple[int, ...]) -> None:
@@ -264,7 +283,7 @@ class Allocator:
                 (phase.pc, _spans(phase.inputs, carried.inputs), _spans(phase.outputs, carried.outputs))
                 for phase in carried.schedule()
             ],
-            constants=[self.allocations[name].span for name in sorted(self.constants)],
+            constants=[self.constants[name] for name in sorted(self.constants)],
         )
         if problems:
             raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))

@@ -27,11 +27,15 @@ _LISTED = 4
 
 @dataclass(frozen=True)
 class Span:
-    """``count`` words of a region from ``addr`` on; the matrix region is counted in words of T*N rows."""
+    """``count`` words of a region from ``addr`` on; the matrix region is counted in words of T*N rows.
+
+    ``row`` is the first row of each of these words that is meant; of other regions it is 0.
+    """
 
     region: RegionId
     addr: int
     count: int = 1
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class _Checker:
         self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
         #: Of the matrix memory each row of a word by itself.
         self.written[RegionId.MATRIX] = np.zeros((config.matrix_depth, config.rows), dtype=np.bool_)
-        self.constant = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
+        self.constant = {region: np.zeros_like(written) for region, written in self.written.items()}
 
     def report(self, pc: int, message: str) -> None:
         """Note a problem, each once."""
@@ -131,11 +135,14 @@ class _Checker:
             if constant:
                 self.constant[span.region][part] = True
 
-    def _part(self, span: Span) -> slice:
-        depth = len(self.written.get(span.region, ()))
-        if not 0 <= span.addr <= span.addr + span.count <= depth:
-            raise ValueError(f"span must lie in the {depth} words of {span.region.name.lower()}, not {span!r}")
-        return slice(span.addr, span.addr + span.count)
+    def _part(self, span: Span) -> slice | tuple[slice, slice]:
+        written = self.written.get(span.region, np.zeros(0))
+        if not 0 <= span.addr <= span.addr + span.count <= len(written):
+            raise ValueError(f"span must lie in the {len(written)} words of {span.region.name.lower()}, not {span!r}")
+        words = slice(span.addr, span.addr + span.count)
+        if written.ndim == 1 and span.row:
+            raise ValueError(f"row must be 0 in the {span.region.name.lower()} memory, not {span.row!r}")
+        return words if written.ndim == 1 else (words, slice(span.row, None))
 
     def finish(self, pc: int, outputs: Iterable[Span]) -> None:
         """Check the outputs at the end of the run."""
@@ -232,8 +239,8 @@ class _Checker:
         config, rows = self.config, chain.written_rows(self.config).ravel()
         rows = rows[rows < config.matrix_rows]
         words, places = row_words(rows, config), np.repeat(rows[:, None] % config.rows, config.steps, axis=1)
-        if self.constant[RegionId.MATRIX][words].any():
-            constant = words[self.constant[RegionId.MATRIX][words]]
+        constant = words[self.constant[RegionId.MATRIX][words, places]]
+        if constant.size:
             self.report(chain.pc, f"overwrites the constant matrix {_some(constant)}")
         self.written[RegionId.MATRIX][words, places] = True
 

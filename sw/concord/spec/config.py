@@ -248,6 +248,11 @@ class NpuConfig:
         return self.matrix_depth // self.steps * self.rows
 
     @property
+    def matrix_wraps(self) -> bool:
+        """Whether a product can go on with the first word of the matrix memory behind the last one."""
+        return self.matrix_depth == 1 << MATRIX_ADDR_BITS
+
+    @property
     def matrix_row_bits(self) -> int:
         """Bits of the number of a row, counted tile by tile."""
         return clog2(self.matrix_depth // self.steps) + clog2(self.rows)

@@ -24,6 +24,9 @@ BINARY16_NAN = 0x7E00
 BINARY16_INF = 0x7C00
 BINARY16_MAX = 65504
 BINARY16_MAX_BITS = 0x7BFF
+#: What is left out of a softmax: nothing is left of it less a maximum, and a number of up to 32,000 taken off it does
+#: not overflow.
+MASKED = -BINARY16_MAX / 2
 #: floor(log2(x)) of the largest finite and the least normal binary16 number
 BINARY16_EXP_MAX = 15
 BINARY16_EXP_MIN = -14

@@ -308,6 +308,7 @@ LISTING = {
     "compiler/lowering/decomposition.py",  # those that are made of tables
     "graph/host_rules.py", "overflow/layers.py", "train/export.py", "train/network.py",  # refuse others by name
     "compiler/lowering/reductions.py", "graph/passes/fake_quantize.py", "graph/passes/reshapes.py",  # patterns
+    "graph/passes/centring.py",  # what others compute keeps its mean
     "graph/channels.py", "graph/equalised.py", "networks/expected_error.py",  # others have the factor 1
     "train/torch/modules.py",  # the gates of PyTorch
 }  # fmt: skip

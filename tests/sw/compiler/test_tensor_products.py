@@ -1,6 +1,7 @@
 """Products of two tensors on the tile engines: programs write the matrix."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -109,6 +110,22 @@ def test_attention(case, causal):
     assert rows_of(compiled)
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("level", [-25.0, 12.0])
+def test_scores_far_from_zero(op, level, always):
+    """Lanes without a key hold zero, which must not be the maximum, nor part of the sum."""
+    nodes = [
+        Node("MatMul", "scores", ("x", "z"), ("s",)),
+        Node(op, "weights", ("s",), ("w",), {"axis": 1}),
+        Node("Dense", "same", ("w",), ("y",), {"weight": np.eye(5), "bias": np.zeros(5)}),
+    ]
+    graph, rng = graph_of(nodes, x=(6, 8), z=(8, 5)), np.random.default_rng(8)
+    compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
+    x = {"x": rng.uniform(0.5, 1.5, (5, 6, 8)), "z": rng.uniform(0.8, 1.2, (5, 8, 5)) * level / 8}
+    want, got = run(graph, x)["y"], emulate(compiled, x)["y"]
+    assert rows_of(compiled) and np.linalg.norm(got - want) < 0.05 * np.linalg.norm(want)
+
+
 def test_heads_are_one_product():
     """Projections are written where each head has vectors of its own; what fills up a tile needs no mask."""
     compiled = compile_graph(heads(8, 4, 8), WRITABLE["ecp5-85f"])
@@ -122,7 +139,58 @@ def test_heads_are_one_product():
 
 def test_keys_of_several_heads_are_written_once():
     separate, shared = (compile_graph(heads(20, 4, 8, count), WRITABLE["ecp5-85f"]) for count in (1, 2))
-    assert written(separate) - written(shared) == 2 * 32  # rows of two tiles for each of two heads
+    assert written(separate) - written(shared) == 2 * (20 + 20)  # of two heads: keys, and values to transpose
+
+
+def several_products(*shapes):
+    """Products of two inputs each, ``[rows, inner] @ [inner, columns]``."""
+    nodes = [Node("MatMul", f"product{k}", (f"x{k}", f"z{k}"), (f"y{k}",)) for k in range(len(shapes))]
+    factors = {f"x{k}": (rows, inner) for k, (rows, inner, _) in enumerate(shapes)}
+    graph = graph_of(nodes, **factors, **{f"z{k}": (inner, columns) for k, (_, inner, columns) in enumerate(shapes)})
+    graph.outputs = [f"y{k}" for k in range(len(shapes))]
+    return graph
+
+
+def places(compiled):
+    """First word, and words, of every part of the matrix memory that the program writes."""
+    listed = [each for each in compiled.image.metadata["map"] if each["name"].startswith("written matrix")]
+    return {each["name"]: (each["address"], each["words"]) for each in listed}
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+@pytest.mark.parametrize("large", [0, 1])
+def test_matrices_with_the_same_rows_left_zero_share_their_words(name, large, always):
+    """The one with the most vectors a row says how many, wherever it is."""
+    config = WRITABLE[name]
+    inner = [2 * config.native, 5 * config.native]
+    columns = config.rows + 1 if name == "tiny" else config.rows - 1
+    compiled = check(
+        several_products((3, inner[large], columns), (3, inner[1 - large], columns)), np.random.default_rng(1), config
+    )
+    by_words = {kind: words for kind, (_, words) in places(compiled).items()}
+    tall = max(math.ceil(columns / config.rows), 1) * 5 * config.steps
+    assert max(by_words.values()) >= tall
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_matrices_with_other_rows_left_zero_lie_apart(name, always):
+    config = WRITABLE[name]
+    sizes = [config.rows - 1, config.rows, config.rows - 2, config.rows - 1]
+    graph = several_products(*((2, config.native, columns) for columns in sizes))
+    compiled = check(graph, np.random.default_rng(2), config)
+    spans = sorted(places(compiled).values())
+    assert len(spans) >= 3
+    assert all(addr + words <= after for (addr, words), (after, _) in pairwise(spans))
+    assert spans[0][0] == 0  # in front of all weights
+
+
+def test_rows_that_no_vector_belongs_to_are_not_written(always):
+    """They are zero from the start: five keys are five rows, not sixteen."""
+    graph = several_products((3, 16, 5))
+    compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
+    (layer,) = (layer for layer in rows_of(compiled) if layer.name == "product0")
+    assert layer.rows.count == 5
+    assert written(compiled) <= 5 + 16  # and the second factor, as it is transposed
 
 
 def test_the_fastest_way_is_taken():

@@ -10,6 +10,7 @@ from concord.golden import blocks
 from concord.image import Memories
 from concord.program import Span, trace, verify
 from concord.program.access import Access
+from concord.program.allocator import Allocator
 from concord.program.assembler import assemble, disassemble
 from concord.program.matrix_writes import row_words
 from concord.spec import isa
@@ -167,6 +168,38 @@ def test_the_verifier(text, constants, message):
     problems = verify(assemble(text), WRITABLE, constants=constants, inputs=inputs)
     assert bool(problems) == bool(message)
     assert any(message in problem.message for problem in problems) or not message
+
+
+def test_rows_of_a_word_may_be_constant():
+    """The others must be written before a product reads the word, and only they may be."""
+    inputs = [Span(RegionId.WIDE, 0, 4), Span(RegionId.NARROW, 0)]
+    three = assemble(WHOLE.replace("inner=4", "inner=3") + PRODUCT)
+
+    def found(program, row, count=4):
+        constants = [Span(RegionId.MATRIX, 8, count, row)]
+        return [problem.message for problem in verify(program, WRITABLE, constants=constants, inputs=inputs)]
+
+    assert found(three, 3) == []
+    assert found(three, 3, 1) == ["reads matrix 9, which is not loaded or written as a whole"]
+    assert found(three, 2) == ["overwrites the constant matrix 8, 9"]
+    assert found(assemble(WHOLE + PRODUCT), 3) == ["overwrites the constant matrix 8, 9"]
+    with pytest.raises(ValueError, match="row must be 0 in the wide memory, not 1"):
+        verify(three, WRITABLE, constants=[Span(RegionId.WIDE, 0, 1, 1)])
+
+
+def test_rows_that_stay_zero_are_loaded():
+    """A matrix of five rows in tiles of four: its last three rows, in the words of the second tile."""
+    allocator, steps = Allocator(WRITABLE), WRITABLE.steps
+    allocator.matrix("weights", np.ones((4, 4)))
+    addr = allocator.written_matrix("written", 4 * steps, Span(RegionId.MATRIX, 2 * steps, 2 * steps, 1))
+    assert addr == allocator["written"] == steps
+    assert allocator.constants["written"] == Span(RegionId.MATRIX, 3 * steps, 2 * steps, 1)
+    image = allocator.linked(assemble("halt"))
+    (zeros,) = (part for part in image.segments if part.start == 3 * steps * WRITABLE.rows)
+    assert zeros.region is RegionId.MATRIX and zeros.count == 2 * steps * WRITABLE.rows
+    assert not Memories.of(image).matrix_mant[3 * steps : 5 * steps].any()
+    assert "plain" not in allocator.constants and allocator.written_matrix("plain", 3) == 5 * steps
+    assert "plain" not in allocator.constants
 
 
 def test_a_chain_does_not_read_what_it_writes():

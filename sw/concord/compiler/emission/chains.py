@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from concord.compiler.emission.data_section import WRITTEN_MATRIX, DataSection
+from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
-
-#: Address register of rows that fill up a tile.
-_ROW_REGISTER = 1
 
 
 @dataclass
@@ -77,7 +74,7 @@ class Chains:
         self.builder = ProgramBuilder()
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
-        self._matrix: Hashable = None  # what the matrix that programs write holds
+        self._matrices: dict[int, Hashable] = {}  # what those that programs write hold, by address
         self.restart()
 
     def restart(self) -> None:
@@ -166,7 +163,7 @@ class Chains:
         def chain(tile: _Tile | None = None) -> None:
             self.builder.v_rd(int(source), **_vector(tile, addr, row, *steps))
             if layer.rows is not None:
-                self.builder.mv_mul(self.allocator[WRITTEN_MATRIX])
+                self.builder.mv_mul(self.data_section.written_matrix(layer.rows))
             elif layer.weight is not None:
                 matrix = self.allocator[f"weight.{layer.name}"]
                 if tile is not None:
@@ -188,36 +185,35 @@ class Chains:
             chain()
 
     def _write_matrix(self, index: int) -> None:
-        """Write the rows of the matrix of a product of two tensors: the last row again where no row is left."""
+        """Write the rows of the matrix of a product of two tensors."""
         layer, mem, config = self.plan.layer(index), self.plan.rows[index], self.config
         assert layer.rows is not None
-        if self._matrix == layer.rows.key:
+        matrix = self.data_section.written_matrix(layer.rows)
+        if self._matrices.get(matrix) == layer.rows.key:
             return
-        self._matrix = layer.rows.key
+        self._matrices[matrix] = layer.rows.key
         walk, height, cols = layer.rows.walk.in_root(), config.rows, layer.rows.walk.tiles
-        first, matrix = self.plan.addr(walk.storage, mem, 0) + walk.start, self.allocator[WRITTEN_MATRIX]
+        first = self.plan.addr(walk.storage, mem, 0) + walk.start
         whole, rest = divmod(layer.rows.count, height)
         used = layer.rows.used
         mask = None if used is None else self.data_section.constant(used)
         self.set(Op.SET_SHAPE, rows=cols, cols=1)
         self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
 
-        def write(start: int, rows: int, groups: int, stride: int, reg: int = 0) -> None:
-            """Groups of rows from the vectors of a position on; a register moves them within their tile."""
+        def write(start: int, rows: int, groups: int) -> None:
+            """Groups of rows from the vectors of a position on."""
             self.set(Op.SET_ITERS, inner=rows, outer=groups)
             addr = first + start * walk.stride
-            self.builder.v_rd(int(mem), addr, row=1, inner=stride, outer=height * stride)
+            self.builder.v_rd(int(mem), addr, row=1, inner=walk.stride, outer=height * walk.stride)
             if mask is not None:
                 self.builder.vv_mul(mask, row=1)
             tile = matrix + start // height * cols * config.steps
-            self.builder.m_wr(tile, reg=reg, row=height, inner=1, outer=cols * height)
+            self.builder.m_wr(tile, row=height, inner=1, outer=cols * height)
 
         if whole:
-            write(0, height, whole, walk.stride)
+            write(0, height, whole)
         if rest:
-            self.builder.set_addr(_ROW_REGISTER, rest)
-            write(layer.rows.count - 1, height - rest, 1, 0, _ROW_REGISTER)
-            write(whole * height, rest, 1, walk.stride)
+            write(whole * height, rest, 1)
 
     def _tiles(self, count: int, down: bool, chain: Callable[[_Tile], None]) -> None:
         """The same chain for every native vector of a position: in a loop, where registers are free for it."""

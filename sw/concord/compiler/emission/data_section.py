@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, joined, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
-from concord.compiler.ir.layers import Layer, Patterns, Recurrent, Reduction
+from concord.compiler.ir.layers import Layer, MatrixRows, Patterns, Recurrent, Reduction
 from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -19,11 +19,10 @@ from concord.functions import Table
 from concord.image.packing import matrix_words
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 
-#: Name of the allocation in the matrix memory that programs write.
-WRITTEN_MATRIX = "written matrix"
+#: Which matrices that programs write lie in the same place: those with the same rows of the same words left zero.
+_ZeroRows = tuple[int, int] | None
 
 
 @dataclass
@@ -36,6 +35,7 @@ class DataSection:
     _constants: dict[bytes, str] = field(default_factory=dict)
     _weights: dict[Hashable, str] = field(default_factory=dict)
     _tables: dict[TableSpec, int] = field(default_factory=dict)
+    _written: dict[_ZeroRows, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.allocator = Allocator(self.config)
@@ -62,7 +62,7 @@ class DataSection:
                 stored[unnamed] = self.allocator.table(f"table.{len(stored)}.{name}", table)
             slots[spec] = stored[unnamed]
         self._tables = {spec: slots[stored_spec] for spec, stored_spec in held.items()}
-        self._written_matrix()
+        self._written_matrices()
         for storage, values in self.plan.lowered.constants.items():
             name = f"vectors.{storage.name}"
             self.plan.constants[storage].addr = self.allocator.narrow_constant(name, values)
@@ -80,17 +80,28 @@ class DataSection:
                 if mfu_op.operand is not None and mfu_op.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)
 
-    def _written_matrix(self) -> None:
-        """Room for the largest matrix that the program writes: each takes the place of the one before.
+    def _written_matrices(self) -> None:
+        """Room for the matrices that the program writes: each takes the place of the one before.
 
-        It lies in front of all weights, as products with what lies behind it never wait for rows that are written.
+        They lie in front of all weights, as products with what lies behind never wait for rows that are written. Rows
+        of their last tiles that they do not fill are zero from the start, so that matrices with other such rows lie
+        elsewhere.
         """
-        layers = [layer for layer in self.plan.lowered.layers if isinstance(layer, Layer)]
-        matrices = [layer.rows for layer in layers if layer.rows is not None]
-        if matrices:
-            native = self.config.native
+        native, kinds = self.config.native, dict[_ZeroRows, list[MatrixRows]]()
+        for layer in self.plan.lowered.layers:
+            if isinstance(layer, Layer) and layer.rows is not None:
+                kinds.setdefault(_zero_rows(layer.rows, self.config), []).append(layer.rows)
+        for number, (kind, matrices) in enumerate(kinds.items()):
             words = max(matrix_words(self.config, rows.count, rows.walk.tiles * native) for rows in matrices)
-            self.allocator.allocate(WRITTEN_MATRIX, RegionId.MATRIX, words, "products of two tensors")
+            zeros = [span for rows in matrices if (span := rows.zeros(self.config)) is not None]
+            self._written[kind] = f"written matrix {number}"
+            self.allocator.written_matrix(
+                self._written[kind], words, max(zeros, key=lambda span: span.count, default=None), "products of tensors"
+            )
+
+    def written_matrix(self, rows: MatrixRows) -> int:
+        """Address of the words into which the program writes a matrix."""
+        return self.allocator[self._written[_zero_rows(rows, self.config)]]
 
     def _weight(self, layer: Layer, slide: Slide | None) -> None:
         """Weights of a layer; equal ones are stored once."""
@@ -138,6 +149,12 @@ class DataSection:
     def constant(self, values: FloatArray | Patterns) -> int:
         """Address of a constant."""
         return self.allocator[self._constants[_key(values)]]
+
+
+def _zero_rows(rows: MatrixRows, config: NpuConfig) -> _ZeroRows:
+    """First word and first row of those that a matrix leaves zero."""
+    zeros = rows.zeros(config)
+    return None if zeros is None else (zeros.addr, zeros.row)
 
 
 def _key(values: FloatArray | Patterns) -> bytes:

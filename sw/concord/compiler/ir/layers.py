@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
+from concord.program import Span
+from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, Op, PipelineStage
+from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray, Ids
 
 #: binary16 patterns.
@@ -113,6 +116,12 @@ class MatrixRows:
         walk = self.walk
         return walk.storage, walk.start, walk.loops, None if self.used is None else self.used.tobytes()
 
+    def zeros(self, config: NpuConfig) -> Span | None:
+        """Rows of the last tiles that the matrix does not fill; nothing if it fills them."""
+        whole, rest = divmod(self.count, config.rows)
+        words = self.walk.tiles * config.steps
+        return Span(RegionId.MATRIX, whole * words, words, rest) if rest else None
+
 
 @dataclass
 class Layer:
@@ -180,7 +189,6 @@ class Layer:
         self.mfu_ops += more
         operands = [mfu_op.operand.storage for mfu_op in more if mfu_op.operand is not None]
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
-        self.target.filled &= all(storage is None or storage.uniform or storage.filled for storage in operands)
 
     @property
     def operands(self) -> list[tuple[Operand, Storage]]:

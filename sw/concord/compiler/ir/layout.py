@@ -69,8 +69,6 @@ class Storage:
     stride: int = 0
     #: Cannot become part of a larger storage: the host writes it as one piece.
     fixed: bool = False
-    #: Lanes in which no element lies hold copies of elements of the same vector.
-    filled: bool = False
     #: Every lane of a vector has the same value, so that it meets elements in any lane.
     uniform: bool = False
 
@@ -303,7 +301,6 @@ class Storages:
                 continue
             for part, place in zip(parts, places, strict=True):
                 part.place(parent, *place)
-            parent.filled = all(part.filled for part in parts)
             try:
                 readable()
             except LayoutError:

@@ -25,6 +25,7 @@ from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.reductions import choose_form, groups_apart, masked
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import ExpandAttributes, SoftmaxAttributes
+from concord.spec.formats import MASKED
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
 from concord.utils.arrays import Ids
 
@@ -62,7 +63,7 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     layer = lowering.add(
         node, walk, Reduction.NONE, None, LayerWindow(), pairing.size, lambda target: _placed(pairing.places, target)
     )
-    layer.target.uniform, layer.target.filled = a.storage.uniform, a.storage.filled
+    layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
     layer.append([MfuStep(op, operand)])
     legality.check_reads(layer)
@@ -158,9 +159,11 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
     size = lowering.graph.shapes[x][axis]
     form = choose_form(lowering, x, (axis,))
     build = NodeBuilder(lowering, node)
-    # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
-    whole = form.walk.full or form.walk.storage.filled
-    compared = masked(build, x) if form.inside and not whole else x
+    compared = x
+    if form.inside and not form.walk.full:
+        # A logarithm is no result to mask: lanes that nobody reads would share the exponent of its blocks.
+        compared = masked(build, x, MASKED)
+        x = compared if node.op == "Softmax" else x
     least = -_NEGLIGIBLE - math.log(size)
     top = build.add("ReduceMax", "maximum", compared, **reduced, masked=True)
     below = difference = build.add("Sub", "difference", x, top)

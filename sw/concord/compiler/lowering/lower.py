@@ -390,7 +390,7 @@ class Lowering:
         layer = self._layer(
             node, walk, Reduction.NONE, None, LayerWindow(), out, lambda target: operands.shifted(ids, walk, target)
         )
-        layer.target.uniform, layer.target.filled = walk.storage.uniform, walk.storage.filled
+        layer.target.uniform = walk.storage.uniform
         more = make(layer.ids, layer.target)
         if not layer.fits(more):
             raise LayoutError("needs more stages than the multifunction units have")

@@ -213,10 +213,9 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
     return layer
 
 
-def masked(build: NodeBuilder, tensor: str) -> str:
-    """The tensor with the least number there is in padding lanes."""
-    largest = float(BINARY16_MAX)
-    return build.add("Min", "masked", tensor, constant=np.asarray(largest), beyond=-largest)
+def masked(build: NodeBuilder, tensor: str, low: float = -float(BINARY16_MAX)) -> str:
+    """The tensor with a low number in padding lanes, the least one there is unless told otherwise."""
+    return build.add("Min", "masked", tensor, constant=np.asarray(float(BINARY16_MAX)), beyond=low)
 
 
 def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[Node] | None:

@@ -93,7 +93,7 @@ def cycles_by_columns(lowering: Lowering, node: Node) -> int:
     config, shapes = lowering.config, [lowering.graph.shapes[name] for name in node.inputs]
     stack, columns = prod(lowering.graph.shapes[node.outputs[0]][:-2]), shapes[1][-1]
     cols = -(-stack * shapes[0][-1] // config.native)
-    return config.rows * cols * config.beats + columns * max(config.beats, cols * config.steps) + 3 * CHAIN
+    return stack * cols * config.beats + columns * max(config.beats, cols * config.steps) + 3 * CHAIN
 
 
 def is_stacked(lowering: Lowering, node: Node) -> bool:
@@ -116,7 +116,7 @@ def cycles(lowering: Lowering, node: Node) -> int:
     def product(rows: int, inner: int, columns: int) -> int:
         """Of the matrix and of all rows; three chains."""
         cols, tiles = -(-inner // config.native), -(-columns // config.native)
-        written = -(-columns // config.rows) * config.rows * cols * config.beats
+        written = columns * cols * config.beats
         return stack * (written + rows * tiles * max(config.beats, cols * config.steps)) + 3 * chains * CHAIN
 
     _, second = _factors(lowering, node)
@@ -201,7 +201,6 @@ def tensor_product(lowering: Lowering, node: Node) -> None:
         node, source, Reduction.DENSE, None, LayerWindow(), (1, source.width, stack * tiles),
         lambda target: _matrices(target, stack, columns), stack,
     )  # fmt: skip
-    layer.target.filled = True  # the matrix is filled up with copies of its last row
     used = np.zeros(rows.tiles * native)
     used[rows.lanes] = 1.0
     layer.rows = MatrixRows(rows, node.inputs[1], None if used.all() else used.reshape(-1, native))

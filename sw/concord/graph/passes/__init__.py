@@ -11,6 +11,7 @@ from types import ModuleType
 from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
 from concord.graph.passes import (
+    centring,
     dead,
     fake_quantize,
     fold_affine,
@@ -19,6 +20,7 @@ from concord.graph.passes import (
     gelu,
     noops,
     normalisations,
+    offsets,
     order,
     piecewise,
     reshapes,
@@ -58,6 +60,8 @@ AFTER_IMPORT: tuple[Pass, ...] = (
     _rewrite("fold padding", fold_pad),
     _rewrite("join functions", functions),
     _rewrite("normalisations", normalisations),
+    _rewrite("sums of constants", offsets),
+    _rewrite("centring", centring),
     _rewrite("scales", scales),
     _rewrite("order", order),
 )

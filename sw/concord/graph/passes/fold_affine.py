@@ -30,7 +30,7 @@ def run(graph: Graph) -> None:
 
 def _may_fold(graph: Graph, layer: Node, node: Node) -> bool:
     between = layer.outputs[0]
-    read_once = between not in (*graph.outputs, *graph.quantization) and len(graph.consumers(between)) == 1
+    read_once = graph.is_between(between) and len(graph.consumers(between)) == 1
     scales = node.op == "Mul" or node.attributes(BinaryAttributes).constant_first
     return read_once and not (scales and layer.name in graph.weight_quantization)
 

@@ -21,7 +21,7 @@ def run(graph: Graph) -> None:
         if before is None or before.op != "Function":
             continue
         between = before.outputs[0]
-        if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
+        if not graph.is_between(between) or len(graph.consumers(between)) > 1:
             continue
         first, second = (each.attributes(FunctionAttributes) for each in (before, node))
         if first.domain is not None or second.domain is not None:

@@ -64,6 +64,4 @@ def _reader(graph: Graph, node: Node) -> Node | None:
     """The only node that reads what a node computes."""
     (output,) = node.outputs
     readers = graph.consumers(output)
-    return (
-        readers[0] if len(readers) == 1 and output not in graph.outputs and output not in graph.quantization else None
-    )
+    return readers[0] if len(readers) == 1 and graph.is_between(output) else None

@@ -78,9 +78,7 @@ def _alone(graph: Graph, nodes: tuple[Node, ...]) -> bool:
     """Whether nobody else sees what the nodes compute in between."""
     names = {node.name for node in nodes}
     return all(
-        between not in graph.outputs
-        and between not in graph.quantization
-        and all(reader.name in names for reader in graph.consumers(between))
+        graph.is_between(between) and all(reader.name in names for reader in graph.consumers(between))
         for between in (node.outputs[0] for node in nodes[:-1])
     )
 
@@ -105,7 +103,7 @@ def _scale(graph: Graph, product: Node) -> Node | None:
     """A product with a constant behind a normalisation, which nothing else reads."""
     (between,) = product.outputs
     readers = graph.consumers(between)
-    if between in graph.outputs or between in graph.quantization or len(readers) != 1:
+    if not graph.is_between(between) or len(readers) != 1:
         return None
     (reader,) = readers
     fits = constant_of(reader, "Mul") is not None
