@@ -21,7 +21,7 @@ from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "30"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "10"))
 CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS]
 
 

@@ -8,18 +8,16 @@ the last product. Gains are part of the weights that follow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from concord_bench.language_model.text import ALPHABET
+from concord_bench.onnx_nodes import NodeWriter, Weights
 
-Weights = Mapping[str, NDArray[np.float32]]
 #: Added to mean squares.
 EPSILON = 1e-3
 
@@ -68,31 +66,12 @@ class Sizes:
         return {f"{kind}{k}": f"{kind}{k}.next" for k in range(self.layers) for kind in ("keys", "values")}
 
 
-class _Step:
+class _Step(NodeWriter):
     """Collects the nodes of a step."""
 
     def __init__(self, sizes: Sizes, weights: Weights):
-        self.sizes, self.weights = sizes, weights
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, NDArray[Any]] = {}
-
-    def op(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node, and return its output, which has its name."""
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name, **attributes))
-        return name
-
-    def constant(self, name: str, values: NDArray[Any]) -> str:
-        """A constant, by name."""
-        self.constants[name] = values
-        return name
-
-    def shaped(self, name: str, x: str, *shape: int) -> str:
-        """The same elements in another shape."""
-        return self.op("Reshape", name, x, self.constant(f"{name}.shape", np.array(shape, np.int64)))
-
-    def product(self, name: str, x: str) -> str:
-        """A product with the weights of this name."""
-        return self.op("MatMul", name, x, self.constant(f"{name}.weight", self.weights[name].astype(np.float32)))
+        super().__init__(weights)
+        self.sizes = sizes
 
     def normalised(self, name: str, x: str) -> str:
         """Divided by its root mean square."""
@@ -147,7 +126,7 @@ def step_model(sizes: Sizes, weights: Weights) -> onnx.ModelProto:
          *(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, past) for name in sizes.states)],
         [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1, count]),
          *(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, past) for name in sizes.states.values())],
-        [numpy_helper.from_array(np.asarray(values), name) for name, values in step.constants.items()],
+        step.initializers(),
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 

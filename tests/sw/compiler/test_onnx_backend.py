@@ -201,10 +201,9 @@ def test_node(name):
     assert (result > TOLERANCE) == (beyond is not None), f"{result:.3g}, expected: {beyond or 'at most the tolerance'}"
 
 
-@pytest.mark.slow
 def test_most_cases_are_within_the_tolerance():
-    results = [outcome(name) for name in NAMES]
-    passing = sum(isinstance(result, float) and result <= TOLERANCE for result in results)
+    """Those that no table names, as ``test_node`` checks one by one."""
+    passing = sum(listed(REFUSED, name) is None and listed(BEYOND, name) is None for name in NAMES)
     assert passing >= PASSING and passing >= ENOUGH * len(NAMES)
 
 

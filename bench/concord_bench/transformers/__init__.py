@@ -1,0 +1,1 @@
+"""Small transformers for keywords and pictures: trained here, and measured on an NPU with a written matrix memory."""
