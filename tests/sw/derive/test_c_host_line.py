@@ -84,7 +84,7 @@ def test_a_bad_line_to_the_rtl(config, tmp_path):
     inputs, damage = samples_of(package, 20), noisy_line.damage_of(random.Random(5))
     run = c_hosts.run(
         made, tmp_path, inputs, RtlTransport(find_library(config)), mode="stream" if config.inbox else "run",
-        damage=lambda data, way: damage(data), timeout=100,
+        damage=lambda data, way: damage(data), timeout=500,
     )  # fmt: skip
     same(run, of_driver(package, inputs))
     assert run.repeated > 3
