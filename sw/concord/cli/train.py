@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,8 @@ def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine:
     if (evidence := trainer.evidence(model)) is not None:
         write_text(evidence_path(network), evidence.to_json())
     console.print(shown.summary(trainer.history))
-    for line in [*shown.updates_lost(trainer.history), *shown.saturated(trainer.history)]:
+    said = shown.convergence(trainer), shown.updates_lost(trainer.history), shown.saturated(trainer.history)
+    for line in chain.from_iterable(said):
         echo(line)
     if evidence is not None:
         for text in shown.accumulator_needs(evidence):

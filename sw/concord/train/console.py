@@ -51,6 +51,20 @@ def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bo
         trainer.fit(after)
 
 
+def convergence(trainer: Trainer) -> list[str]:
+    """Why a training has ended before its last epoch, and where it was best; nothing of others."""
+    stop, history = trainer.settings.stop, trainer.history
+    if stop is None or not trainer.converged:
+        return []
+    figures = [getattr(each, stop.metric) for each in history]
+    best, name = stop.best(figures), stop.metric.replace("_", " ")
+    text = (
+        f"converged in epoch {len(history)} of {trainer.settings.epochs}: {name} was best in epoch {best + 1} "
+        f"({figures[best]:.4f}) and not better since; weights are those of the last epoch"
+    )
+    return [text]
+
+
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.2f} %"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from math import isfinite
@@ -21,6 +21,41 @@ from concord.train.tensor import Dyadic
 #: Characters of a number, and the greatest power of ten in it: more than float64 needs, and quickly exact.
 _LONGEST, _LARGEST_EXPONENT = 100, 400
 _EXPONENT = re.compile(r"[eE]([+-]?\d+)$")
+
+
+#: What a training can be stopped by, and whether more of it is better.
+METRICS = {"loss": False, "accuracy": True, "test_loss": False, "test_accuracy": True}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a training has converged: a figure of its epochs has not become better for some of them.
+
+    Parameters
+    ----------
+    metric : str
+        One of :data:`METRICS`: of the samples of the epoch while they were learned, or of the test samples after it.
+    patience : int
+        Epochs, one after the other, of which none has a better figure than the best one before.
+    """
+
+    metric: str
+    patience: int
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"stop.metric must be one of {', '.join(METRICS)}, not {self.metric!r}")
+        if type(self.patience) is not int or self.patience < 1:
+            raise ValueError(f"stop.patience must be a whole number from 1 on, not {self.patience!r}")
+
+    def best(self, figures: Sequence[float]) -> int:
+        """The epoch with the best of some figures, the first one of several that are alike."""
+        sign = -1 if METRICS[self.metric] else 1
+        return min(range(len(figures)), key=lambda epoch: sign * figures[epoch])
+
+    def converged(self, figures: Sequence[float]) -> bool:
+        """Whether that is so behind the last of the epochs that have these figures."""
+        return len(figures) > self.patience and len(figures) - 1 - self.best(figures) >= self.patience
 
 
 @dataclass(frozen=True)
@@ -46,6 +81,8 @@ class Settings:
         Widths, blocks and roundings.
     overflow : OverflowSettings or None
         Of an accumulator of few bits; ``None``: sums are exact.
+    stop : Stop or None
+        When it ends before all epochs are over.
     """
 
     epochs: int = 10
@@ -59,6 +96,7 @@ class Settings:
     shards: int = 1
     formats: TrainingFormats = field(default_factory=TrainingFormats)
     overflow: OverflowSettings | None = None
+    stop: Stop | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("shards", 1)):
@@ -79,6 +117,14 @@ class Settings:
                 )
         if self.overflow is not None:
             self.overflow.check(self.formats)
+            if self.stop is not None:
+                raise ValueError(
+                    "stop must not be given with [overflow]: its ranges end with the last epoch, which must be known"
+                )
+        if self.stop is not None and "accuracy" in self.stop.metric and self.loss != "cross_entropy":
+            raise ValueError(
+                f"stop.metric must be a loss with {self.loss}, which has no accuracy, not {self.stop.metric!r}"
+            )
 
     def rate_of(self, epoch: int) -> Fraction:
         """The rate of an epoch, a number of 16 bits."""
@@ -91,8 +137,9 @@ class Settings:
     def facts(self) -> dict[str, Any]:
         """Everything as texts and numbers; for checkpoints."""
         facts = asdict(self)
-        if self.overflow is None:
-            del facts["overflow"]
+        for name in ("overflow", "stop"):
+            if facts[name] is None:
+                del facts[name]
         for name in ("rate", "momentum", "decay"):
             facts[name] = str(facts[name])
         facts["schedule"] = [[epoch, str(factor)] for epoch, factor in self.schedule]
@@ -243,6 +290,9 @@ def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
                 values[name] = exact(values[name])
         if "schedule" in values:
             values["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in values["schedule"])
+        if "stop" in values:
+            _known(stop := _table(values, "stop", path), ("metric", "patience"), f"{path} [train] stop")
+            values["stop"] = Stop(**stop)
         formats = read_formats(contents.get("formats", {}), f"{path} [formats]")
         overflow = OverflowSettings.read(contents["overflow"], "[overflow]") if "overflow" in contents else None
         return Settings(**values, formats=formats, overflow=overflow)

@@ -137,6 +137,11 @@ class Trainer:
         samples.check("training", self.network.graph, self.network.output, self.settings.loss)
         if test is not None:
             test.check("test", self.network.graph, self.network.output, self.settings.loss)
+        stop = self.settings.stop
+        if stop is not None and stop.metric.startswith("test") and test is None:
+            raise ValueError(
+                f"stop.metric must be of the samples that are learned without test samples, not {stop.metric!r}"
+            )
         self.passes = Passes(self.network, engine)
         self.samples, self.test, self.random = samples, test, random
         self.monitor: OverflowMonitor | None = None
@@ -169,8 +174,14 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are over."""
-        return self.epoch >= self.settings.epochs
+        """Whether all epochs are over, or it has converged."""
+        return self.epoch >= self.settings.epochs or self.converged
+
+    @property
+    def converged(self) -> bool:
+        """Whether the figure of ``settings.stop`` has not become better for as long as it says."""
+        stop = self.settings.stop
+        return stop is not None and stop.converged([getattr(figures, stop.metric) for figures in self.history])
 
     @property
     def running(self) -> str:
@@ -200,7 +211,8 @@ class Trainer:
     def step(self) -> None:
         """Learn from the next batch."""
         if self.finished:
-            raise ValueError(f"training must have epochs left, and all {self.settings.epochs} are over")
+            over = f"it has converged in epoch {self.epoch}" if self.converged else f"all {self.epoch} are over"
+            raise ValueError(f"training must have epochs left, and {over}")
         with saturations(self._counts):
             self._step()
 
@@ -269,7 +281,8 @@ class Trainer:
     def _facts(self) -> dict[str, Any]:
         marks = [_mark(np.asarray(a)) for a in (self.samples.x, self.samples.y)]
         facts = self.settings.facts | {"data": marks, "scale": self.samples.scale, "zero": self.samples.zero}
-        del facts["epochs"]  # a run may be made longer
+        for name in ("epochs", "stop"):  # a run may be made longer
+            facts.pop(name, None)
         return facts | {"random": self.random}
 
     def save(self, path: Path) -> None:
