@@ -28,7 +28,7 @@ METRICS = {"loss": False, "accuracy": True, "test_loss": False, "test_accuracy":
 
 
 @dataclass(frozen=True)
-class Stop:
+class Convergence:
     """When a training has converged: a figure of its epochs has not become better for some of them.
 
     Parameters
@@ -81,7 +81,7 @@ class Settings:
         Widths, blocks and roundings.
     overflow : OverflowSettings or None
         Of an accumulator of few bits; ``None``: sums are exact.
-    stop : Stop or None
+    stop : Convergence or None
         When it ends before all epochs are over.
     """
 
@@ -96,7 +96,7 @@ class Settings:
     shards: int = 1
     formats: TrainingFormats = field(default_factory=TrainingFormats)
     overflow: OverflowSettings | None = None
-    stop: Stop | None = None
+    stop: Convergence | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("shards", 1)):
@@ -292,7 +292,7 @@ def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
             values["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in values["schedule"])
         if "stop" in values:
             _known(stop := _table(values, "stop", path), ("metric", "patience"), f"{path} [train] stop")
-            values["stop"] = Stop(**stop)
+            values["stop"] = Convergence(**stop)
         formats = read_formats(contents.get("formats", {}), f"{path} [formats]")
         overflow = OverflowSettings.read(contents["overflow"], "[overflow]") if "overflow" in contents else None
         return Settings(**values, formats=formats, overflow=overflow)

@@ -11,7 +11,7 @@ from concord.cli.main import main
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.console import convergence
 from concord.train.overflow_settings import OverflowSettings
-from concord.train.settings import Stop, read_plan
+from concord.train.settings import Convergence, read_plan
 from support.train_digits import bits, digits, few
 
 LAYERS = [{"op": "flatten"}, {"op": "dense", "outputs": 10}]
@@ -39,7 +39,7 @@ def others():
 ])  # fmt: skip
 def test_when_it_has_converged(metric, figures, ends):
     """Behind two epochs that are not better than the best; as good is no better."""
-    stop = Stop(metric, 2)
+    stop = Convergence(metric, 2)
     over = [k for k in range(1, len(figures) + 1) if stop.converged(figures[:k])]
     assert (over[0] if over else None) == ends
 
@@ -47,7 +47,7 @@ def test_when_it_has_converged(metric, figures, ends):
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "test_loss", "test_accuracy"])
 def test_it_ends_where_a_longer_one_has_its_best_figure(metric):
     """The epochs before are those of a training that does not stop, bit for bit."""
-    stop, whole = Stop(metric, 1), trainer()
+    stop, whole = Convergence(metric, 1), trainer()
     short = trainer(stop)
     short.fit()
     whole.fit()
@@ -65,13 +65,13 @@ def test_it_ends_where_a_longer_one_has_its_best_figure(metric):
 
 
 def test_a_checkpoint_knows_what_was_best(tmp_path):
-    whole = trainer(Stop("test_loss", 1))
+    whole = trainer(Convergence("test_loss", 1))
     whole.fit()
-    first = trainer(Stop("test_loss", 1))
+    first = trainer(Convergence("test_loss", 1))
     first.fit(lambda current: current.epoch == whole.epoch - 1)
     assert not first.finished
     first.save(tmp_path / "checkpoint.npz")
-    second = trainer(Stop("test_loss", 1))
+    second = trainer(Convergence("test_loss", 1))
     second.restore(tmp_path / "checkpoint.npz")
     second.fit()
     assert second.epoch == whole.epoch and bits(second.network) == bits(whole.network)
@@ -79,10 +79,10 @@ def test_a_checkpoint_knows_what_was_best(tmp_path):
 
 def test_a_run_may_be_made_longer(tmp_path):
     """With more patience, or without an end."""
-    whole = trainer(Stop("test_loss", 1))
+    whole = trainer(Convergence("test_loss", 1))
     whole.fit()
     whole.save(tmp_path / "checkpoint.npz")
-    for stop in (None, Stop("test_loss", 11)):
+    for stop in (None, Convergence("test_loss", 11)):
         longer = trainer(stop, epochs=whole.epoch + 1)
         longer.restore(tmp_path / "checkpoint.npz")
         assert not longer.finished
@@ -91,12 +91,12 @@ def test_a_run_may_be_made_longer(tmp_path):
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: Stop("error", 2), "stop.metric must be one of loss, accuracy, test_loss, test_accuracy, not 'error'"),
-    (lambda: Stop("loss", 0), "stop.patience must be a whole number from 1 on, not 0"),
-    (lambda: Stop("loss", 1.5), "stop.patience must be a whole number from 1 on, not 1.5"),
-    (lambda: Settings(loss="mse", stop=Stop("accuracy", 1)), "stop.metric must be a loss with mse, .* not 'accuracy'"),
-    (lambda: trainer(Stop("test_loss", 1), test=False), "stop.metric must be of the samples that are learned without"),
-    (lambda: Settings(stop=Stop("loss", 1), overflow=OverflowSettings(accumulator_bits=16)), "stop must not be given"),
+    (lambda: Convergence("error", 2), "stop.metric must be one of loss, .* test_accuracy, not 'error'"),
+    (lambda: Convergence("loss", 0), "stop.patience must be a whole number from 1 on, not 0"),
+    (lambda: Convergence("loss", 1.5), "stop.patience must be a whole number from 1 on, not 1.5"),
+    (lambda: Settings(loss="mse", stop=Convergence("accuracy", 1)), "stop.metric must be a loss with mse"),
+    (lambda: trainer(Convergence("test_loss", 1), test=False), "stop.metric must be of the samples that are"),
+    (lambda: Settings(stop=Convergence("loss", 1), overflow=OverflowSettings(accumulator_bits=16)), "stop must not"),
 ])  # fmt: skip
 def test_what_cannot_be(make, message):
     with pytest.raises(ValueError, match=message):
@@ -122,7 +122,7 @@ def test_the_command_says_it(tmp_path):
     samples, test = few(24), others()
     np.savez(tmp_path / "x.npz", x_train=samples.x, y_train=samples.y, x=test.x, y=test.y)
     (tmp_path / "net.toml").write_text(CONFIG)
-    assert read_plan(tmp_path / "net.toml").settings.stop == Stop("test_loss", 1)
+    assert read_plan(tmp_path / "net.toml").settings.stop == Convergence("test_loss", 1)
     done = CliRunner().invoke(main, ["train", str(tmp_path / "net.toml"), "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "converged in epoch" in done.output and "weights are those of the last epoch" in done.output
