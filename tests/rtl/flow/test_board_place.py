@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("name", "link", "domains"),
-    [("orangecrab-85f", "uart", 2), ("icepi-zero", "usb", 4), ("colorlight-i5", "uart", 2),
-     ("colorlight-i9", "spi", 3), ("icesugar-pro", "spi", 3)],
+    [("orangecrab-25f", "usb", 4), ("orangecrab-85f", "uart", 2), ("icepi-zero", "usb", 4),
+     ("colorlight-i5", "uart", 2), ("colorlight-i9", "spi", 3), ("icesugar-pro", "spi", 3)],
 )  # fmt: skip
 def test_it_is_placed_and_packed(tmp_path, name, link, domains):
     board, spec = board_named(name), BOARD_SPECS[name]
