@@ -19,7 +19,7 @@ from concord.program.assembler import assemble
 from concord.spec import docs, link
 from concord.spec.fields import Layout
 from concord.spec.isa import PipelineStage
-from concord.spec.memmap import Reg, RegionId, regions
+from concord.spec.memmap import Reg, regions
 from concord.spec.presets import ECP5_85F_256, PRESETS
 from concord_bench.pictures import kit
 from concord_bench.pictures.__main__ import FOLDER, PICTURES, main
@@ -39,7 +39,7 @@ NAMES = {
     ],
     "layers": [*PACKAGES, *ROOMS],
     "memory": [
-        *(f"{int(key)} {key.name}" for key in (*RegionId, *Reg)),
+        *(f"{int(key)} {key.name}" for key in (*REGIONS, *Reg)),
         *(str(r.word.width) for r in REGIONS.values()),
     ],
     "passes": [

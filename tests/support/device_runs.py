@@ -1,7 +1,7 @@
 """Programs through the driver, compared with the reference machine."""
 
 from concord.emulator import ReferenceMachine
-from concord.spec.memmap import RegionId
+from concord.spec.memmap import INTEGER_REGIONS, RegionId
 from support.reference_runs import assert_machines_agree
 
 LOADED = (
@@ -13,21 +13,24 @@ LOADED = (
     RegionId.SLOTS,
     RegionId.FLAGS,
 )
+READABLE = (RegionId.TENSORS, RegionId.UPDATES)
 WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
 COUNTED = ("CYCLES", "DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS", "HAZARD_STALLS")
 
 
 def load(device, memories, regions=LOADED):
     """Fill memories of a device, all of them if not said otherwise."""
-    for region in regions:
+    more = INTEGER_REGIONS if memories.config.integer_chains and regions is LOADED else ()
+    for region in (*regions, *more):
         device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
 
 
 def after(device, memories):
     """Memories as the device left them."""
     found = memories.copy()
-    matrix = (RegionId.MATRIX,) if memories.config.writable_matrix else ()
-    for region in (*WRITTEN, *matrix):
+    config = memories.config
+    matrix = (RegionId.MATRIX,) if config.writable_matrix or config.integer_chains else ()
+    for region in (*WRITTEN, *matrix, *(READABLE if config.integer_chains else ())):
         found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
     return found
 

@@ -18,6 +18,7 @@ from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 from concord.spec.memmap import RegionId
+from concord.spec.operations import INTEGER_STATE_OPS
 
 _MIDDLE = 1 << VECTOR_ADDR_BITS - 1
 _MOST_VECTORS = 24
@@ -122,9 +123,8 @@ class _Generator:
     def __init__(self, config: NpuConfig, rng, whole_tiles: bool = False):
         self.config, self.rng, self.whole_tiles = config, rng, whole_tiles
         self.builder = ProgramBuilder()
-        self.state = {
-            op: dict(values) for op, values in INITIAL.items() if op is not Op.SET_SCALE or config.code_scaling
-        }
+        left_out = INTEGER_STATE_OPS if config.code_scaling else (Op.SET_SCALE, *INTEGER_STATE_OPS)
+        self.state = {op: dict(values) for op, values in INITIAL.items() if op not in left_out}
         self.latest = None  # first word and count of those that the latest ``m_wr`` writes
         self.registers = {0: (0, 0)}  # least and greatest value where it is used
 

@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import CORE_REGIONS, RegionId
+from concord.spec.memmap import RegionId, core_span
 from concord_rtl.core.flags import FlagMemory
 from concord_rtl.core.implementation import Contents, implementation_of
 from concord_rtl.host.bus import HostBus
@@ -113,7 +113,9 @@ class NpuCore(Component):
         sequencer, pipe, program, matrix = units.sequencer, units.pipe, units.program, units.matrix
         if self.config.writable_matrix:
             wiring.connect(m, pipe.row, matrix.row)
-        for region in CORE_REGIONS:
+        if self.config.integer_chains:
+            self._integers(m, host, units)
+        for region in range(core_span(self.config)):
             if region not in (RegionId.NARROW, RegionId.WIDE):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
         rows = self.config.rows
@@ -147,6 +149,19 @@ class NpuCore(Component):
             pipe.tables.addr.eq(host.addr),
         ]
 
+    def _integers(self, m, host, units):
+        """Integer chains: words from the sequencer, tiles for the matrix memory, registers for the host."""
+        pipe, registers = units.pipe, units.pipe.integer_host
+        wiring.connect(m, units.sequencer.integers, pipe.integers)
+        wiring.connect(m, pipe.tiles, units.matrix.tiles)
+        m.d.comb += [
+            registers.addr.eq(host.addr),
+            registers.data.eq(host.data),
+            registers.write_tensor.eq(host.write[RegionId.TENSORS]),
+            registers.write_factor.eq(host.write[RegionId.FACTORS]),
+            registers.write_count.eq(host.write[RegionId.UPDATES]),
+        ]
+
     def _answer(self, m, host, held, answers):
         """The word of the region that the host reads."""
         if not held:
@@ -162,6 +177,10 @@ class NpuCore(Component):
 
 def _answers(registers, flags, units) -> dict[RegionId, Any]:
     """Words for the host by region."""
+    integers = {}
+    if units.pipe.config.integer_chains:
+        words = units.pipe.integer_host
+        integers = {RegionId.TENSORS: words.tensor, RegionId.UPDATES: words.count}
     return {
         RegionId.REGS: registers.r_data,
         RegionId.PROGRAM: units.program.read.data,
@@ -170,4 +189,5 @@ def _answers(registers, flags, units) -> dict[RegionId, Any]:
         RegionId.WIDE: units.wide.read.data,
         RegionId.TABLE: units.pipe.tables.data,
         RegionId.FLAGS: flags.host_data,
+        **integers,
     }

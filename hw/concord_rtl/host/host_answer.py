@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib.wiring import In
 
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import CORE_REGIONS, RegionId, regions
+from concord.spec.memmap import FEEDER_REGIONS, RegionId, core_span, regions
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.host.bus import word_bits
 from concord_rtl.host.host_port import VECTOR_REGIONS
@@ -23,7 +23,7 @@ def answer_bits(config: NpuConfig) -> dict[RegionId, int]:
     return {
         region.id: 8 * region.nbytes
         for region in regions(config).values()
-        if region.id in CORE_REGIONS and region.readable
+        if region.id not in FEEDER_REGIONS and region.readable
     }
 
 
@@ -40,7 +40,7 @@ class HostAnswer(Component):
     config : NpuConfig
     """
 
-    region = Input(range(len(CORE_REGIONS)), "Region of the access that is going on.")
+    region = Input(lambda self: range(core_span(self.config)), "Region of the access that is going on.")
     o = Output(lambda self: word_bits(self.config), "The word of ``region``.")
 
     LATENCY = 1

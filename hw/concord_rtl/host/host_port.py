@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import CORE_REGIONS, RegionId, regions
+from concord.spec.memmap import RegionId, core_span, regions
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
 from concord_rtl.parts.component import Component, Input, Output
 
@@ -27,13 +27,13 @@ class HostPort(Component):
     """
 
     bus = Input(lambda self: HostBus(self.config), "From the message processor.")
-    region = Output(range(len(CORE_REGIONS)), "Region of the access that is going on.")
-    chosen = Output(len(CORE_REGIONS), "The same, one bit per region; none when there is no access.")
+    region = Output(lambda self: range(core_span(self.config)), "Region of the access that is going on.")
+    chosen = Output(lambda self: core_span(self.config), "The same, one bit per region; none when there is no access.")
     addr = Output(ADDR_BITS, "Address of the access, stable until it is over.")
     data = Output(lambda self: word_bits(self.config), "Word of a write, likewise.")
-    write = Output(len(CORE_REGIONS), "One bit per region: the write takes place in this cycle.")
-    write_free = Input(len(CORE_REGIONS), "One bit per region: a write may take place in this cycle.")
-    read_free = Input(len(CORE_REGIONS), "One bit per region: a read may take place in this cycle.")
+    write = Output(lambda self: core_span(self.config), "One bit per region: the write takes place in this cycle.")
+    write_free = Input(lambda self: core_span(self.config), "One bit per region: a write may take place in this cycle.")
+    read_free = Input(lambda self: core_span(self.config), "One bit per region: a read may take place in this cycle.")
     answer = Input(lambda self: word_bits(self.config), "The word, as chosen by ``region``.")
 
     def __init__(self, config: NpuConfig, *, latency: int, settle: int):
@@ -48,7 +48,7 @@ class HostPort(Component):
         m = Module()
         request, reply = self.bus.req, self.bus.rsp
         count = Signal(range(self.settle + 1))
-        strobe = Signal(len(CORE_REGIONS))  # like ``chosen``, while a write waits: regions are all over the device
+        strobe = Signal.like(self.chosen)  # like ``chosen``, while a write waits: regions are all over the device
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
@@ -73,7 +73,7 @@ class HostPort(Component):
                 m.next = "IDLE"
             with m.State("READ"):
                 with m.If(self.read_free.bit_select(request.p.region, 1)):
-                    vector = Const(exact, len(CORE_REGIONS)).bit_select(request.p.region, 1)
+                    vector = Const(exact, len(self.chosen)).bit_select(request.p.region, 1)
                     m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"
             with m.State("WAIT"):

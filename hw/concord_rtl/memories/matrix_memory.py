@@ -17,7 +17,9 @@ from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
 from concord_rtl.families import primitives_of
+from concord_rtl.memories.lane_memory import LaneMemory
 from concord_rtl.memories.row_access import RowAccess, RowPort
+from concord_rtl.memories.tile_port import TilePort
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.component import Component, Input
 from concord_rtl.parts.stages import delay, register
@@ -33,6 +35,9 @@ class MatrixMemory(Component):
 
     With ``writable_matrix`` the pipe writes rows of tiles while the tile engines read. A read that comes
     ``ROW_LATENCY`` cycles after the last mantissas of a row gives the new row.
+
+    With ``integer_chains`` integer chains write rows and lanes of words while nothing is read; a read that comes three
+    cycles later gives what they have written. Lanes are in memories of their own then.
 
     On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe
     writes; they cannot be initialised.
@@ -60,6 +65,12 @@ class MatrixMemory(Component):
         lambda self: RowPort(self.config),
         "Rows from the pipe, none while the host has the memory. Only with ``writable_matrix``.",
         when=lambda self: self.config.writable_matrix,
+    )
+
+    tiles = Input(
+        lambda self: TilePort(self.config),
+        "Rows and lanes from integer chains, none while the host has the memory. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
     )
 
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
@@ -104,12 +115,15 @@ class MatrixMemory(Component):
         return levels
 
     def elaborate(self, platform: Any) -> Module:
-        single = self.config.matrix_depth <= Spram.DEPTH and not self.config.writable_matrix
+        written = self.config.writable_matrix or self.config.integer_chains
+        single = self.config.matrix_depth <= Spram.DEPTH and not written
         spare = primitives_of(platform).single_port_rams if single else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
-        if paired(self.config):
+        if self.config.integer_chains:
+            self._lanes(m)
+        elif paired(self.config):
             self._pairs(m, spare)
         else:
             self._rows(m, spare)
@@ -166,6 +180,39 @@ class MatrixMemory(Component):
                 spare -= self._row(m, row, *access, spare)
                 words.append(self.read.data[row].as_value())
         m.d.comb += self.host.data.eq(self._merged(m, words))
+
+    def _lanes(self, m):
+        """Rows whose lanes are written by themselves: rows from the host and from integer chains, and columns."""
+        words: list[Value] = []
+        port, host, lanes, size = self.tiles, self.host, self.config.lanes, self.config.wgt_mant
+        m.d.comb += host.ready.eq(1)
+        addr = Mux(host.sel, host.addr, self.read.addr)
+        w_addr = Mux(host.sel, host.addr, port.addr)
+        word = Mux(host.sel, host.w_data, port.row_data.as_value())
+        number = Mux(host.sel, host.row, port.row)
+        common = Cat(addr, w_addr, port.lane_en, word)
+        for rows, to_read, to_write in self._groups(number, Mux(host.sel, host.en, port.row_en)):
+            columns = Cat(port.lane_data[row] for row in rows)
+            group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write, columns))
+            own = group[len(common) :]
+            for k, row in enumerate(rows):
+                column = own[2 * len(rows) :].word_select(k, size)
+                request = self._kept(m, f"request{row}", Cat(group[: len(common)], own[k], own[len(rows) + k], column))
+                r_en, whole, column = request[len(common)], request[len(common) + 1], request[len(common) + 2 :]
+                lane_en, written = request[2 * len(addr) :][:lanes], request[2 * len(addr) + lanes : len(common)]
+                init = self.init[row :: self.config.rows]
+                m.submodules[f"row{row}"] = memory = LaneMemory(self.config, init)
+                each = [Mux(whole, written[lane * size :][:size], column) for lane in range(lanes)]
+                m.d.comb += [
+                    memory.addr.eq(request[: len(addr)]),
+                    memory.r_en.eq(r_en),
+                    memory.w_addr.eq(request[len(addr) : 2 * len(addr)]),
+                    memory.w_en.eq(lane_en | whole.replicate(lanes)),
+                    memory.w_data.eq(Cat(*each, written[lanes * size :] & whole.replicate(self.config.wgt_exp_width))),
+                    self.read.data[row].as_value().eq(memory.data),
+                ]
+                words.append(memory.data)
+        m.d.comb += host.data.eq(self._merged(m, words))
 
     def _pairs(self, m, spare):
         """Rows that share their multipliers and are side by side: words in parts to and from the host.

@@ -87,6 +87,11 @@ class Mvm(Component):
         "``code_scaling``.",
         when=lambda self: self.config.code_scaling,
     )
+    acc = Output(
+        lambda self: data.ArrayLayout(signed(self.config.acc_bits), self.config.mfu_lanes),
+        "Accumulators of a beat, ``timing.RESULT_QUEUE + k`` cycles after ``launch``. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
     acc_overflow = Output(1, "An accumulator of this beat was saturated to W bits.")
     half_overflow = Output(1, "An element of this beat became an infinity.")
     free = Output(1, "A job has left the queue.")
@@ -148,6 +153,8 @@ class Mvm(Component):
             self.free.eq(results.free),
         ]
         self._convert(m, results)
+        if self.config.integer_chains:
+            m.d.comb += self.acc.eq(results.o)
         return m
 
     def _rows(self, m, results, selected, exp, clear):

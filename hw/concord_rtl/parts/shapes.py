@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Shape
+from amaranth import Shape, Value
 from amaranth.lib import data, stream
 
 from concord.spec.fields import Layout
+from concord.spec.isa import FORMS, Op
 
 
 def shape_of(layout: Layout) -> data.StructLayout:
@@ -17,6 +18,11 @@ def shape_of(layout: Layout) -> data.StructLayout:
         item = Shape(field.width, field.signed)
         members[field.name] = item if field.count is None else data.ArrayLayout(item, field.count)
     return data.StructLayout(members)
+
+
+def view(op: Op, word: Value) -> Any:
+    """The fields of an instruction in a word."""
+    return data.View(shape_of(FORMS[op].layout), word)
 
 
 def stream_of(shape: Any) -> stream.Signature:

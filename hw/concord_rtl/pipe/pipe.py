@@ -13,6 +13,7 @@ from concord.spec.config import NpuConfig
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.memories.row_access import RowPort
+from concord_rtl.memories.tile_port import TilePort
 from concord_rtl.mvm.mvm import Mvm
 from concord_rtl.mvm.window import WindowUnit
 from concord_rtl.parts.component import Input, Output
@@ -22,6 +23,8 @@ from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
+from concord_rtl.pipe.integers.engine import IntegerEngine
+from concord_rtl.pipe.integers.ports import IntegerHost, IntegerPort
 from concord_rtl.pipe.launch import Launcher
 from concord_rtl.pipe.layouts import matrix_addr_bits, scale_layout, vector_addr_bits
 from concord_rtl.pipe.operands import OperandFetch
@@ -61,6 +64,21 @@ class ChainPipe(PipePorts):
         "Rows of the matrix memory. Only with ``writable_matrix``.",
         when=lambda self: self.config.writable_matrix,
     )
+    tiles = Output(
+        lambda self: TilePort(self.config),
+        "Columns and rows of tiles of the matrix memory. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
+    integers = Input(
+        lambda self: IntegerPort(self.config),
+        "Words of integer chains, none while a chain is under way. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
+    integer_host = Input(
+        lambda self: IntegerHost(),
+        "Registers of integer chains for the host. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
     reset_noise = Input(1, "Start of a run.")
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
@@ -93,7 +111,47 @@ class ChainPipe(PipePorts):
             self.events.stalled.eq(gate.stalled | operands.stalled),
             writeback.reset_noise.eq(self.reset_noise),
         ]
+        if config.integer_chains:
+            self._integers(m, mvm, source)
         return m
+
+    def _integers(self, m, mvm, source):
+        """Integer chains, which have the memories and the tile engines for themselves: no other chain is under way."""
+        m.submodules.engine = engine = IntegerEngine(
+            self.config, product_latency=mvm.LATENCY, result_latency=timing.RESULT_QUEUE
+        )
+        reads, events = engine.reads, self.events
+        wiring.connect(m, wiring.flipped(self.integers), engine.words)
+        wiring.connect(m, wiring.flipped(self.integer_host), engine.host)
+        wiring.connect(m, engine.tiles, wiring.flipped(self.tiles))
+        m.d.comb += [
+            engine.narrow_data.eq(self.narrow.read.data),
+            engine.wide_data.eq(self.wide.read.data),
+            engine.acc.eq(mvm.acc),
+        ]
+        with m.If(engine.active):
+            m.d.sync += [
+                self.narrow.read.en.eq(reads.narrow_en),
+                self.narrow.read.addr.eq(reads.narrow_addr),
+                self.wide.read.en.eq(reads.wide_en),
+                self.wide.read.addr.eq(reads.wide_addr),
+                self.matrix_addr.eq(reads.matrix_addr),
+            ]
+            m.d.comb += [
+                source.free.eq(0),
+                mvm.step.eq(reads.step),
+                mvm.x.exp.eq(reads.exp + self.config.act_exp_min),
+                mvm.launch.eq(reads.launch),
+                *(
+                    getattr(getattr(self, memory).write, name).eq(getattr(getattr(engine, memory), name))
+                    for memory in ("narrow", "wide")
+                    for name in ("en", "addr", "data")
+                ),
+                events.dense_step.eq(engine.dense_step),
+                events.vector.eq(engine.vector),
+            ]
+        with m.If(engine.chain):
+            m.d.comb += events.chain.eq(1)
 
     def _source(self, m, walker, wide_tracker, narrow_tracker, mvm, launcher, writeback):
         """Jobs to taps, taps to reads, reads to tile engines and source queue."""

@@ -12,9 +12,9 @@ from concord.spec.isa import Op, PipelineStage
 from concord.spec.operations import SCALING_OPS
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import ACTS, Act, AddOp
-from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of, view
 from concord_rtl.pipe.layouts import Reduction, chain_layout
-from concord_rtl.sequencer.decode import decoded_layout, view
+from concord_rtl.sequencer.decode import decoded_layout
 
 #: Operation of the add stage that an instruction stands for.
 ADD_OPS = {
@@ -46,9 +46,14 @@ class ChainBuilder(NpuUnit):
         1,
         "It is a legal word. What an illegal one changes does not matter, as long as no chain is dispatched.",
     )
-    word = Input(decoded_layout(), "Instruction.")
+    word = Input(lambda self: decoded_layout(self.config), "Instruction.")
     misplaced = Output(1, "``word`` cannot stand here: trap ``CHAIN_ORDER``.")
     chains = Output(lambda self: stream_of(chain_layout(self.config)), "Finished descriptors.")
+    offset = Output(
+        isa.MATRIX_ADDR_BITS,
+        "The address register that ``word`` names. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -59,6 +64,8 @@ class ChainBuilder(NpuUnit):
             m.d.sync += self.chains.valid.eq(0)
         self._order(m, opcode, chain)
         register = self._address_registers(m, opcode)
+        if self.config.integer_chains:
+            m.d.comb += self.offset.eq(register)
         with m.If(self.execute):
             for op in self._state_ops:
                 with m.If(opcode == op):

@@ -11,35 +11,37 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
+from concord.spec.operations import INTEGER_OPS, MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
-from concord_rtl.parts.shapes import shape_of
+from concord_rtl.parts.shapes import view
 from concord_rtl.parts.stages import register
 
 #: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
 GROUPS = {
     "halt": (Op.HALT,),
-    "waits": (Op.HALT, Op.FENCE),
+    "waits": (Op.HALT, Op.FENCE, *INTEGER_OPS),
     "loop": (Op.LOOP,),
     "end": (Op.END_LOOP,),
     "read": (Op.V_RD,),
     "write": WRITE_OPS,
     "product": (Op.MV_MUL,),
 }
+#: Those of configurations with ``integer_chains``.
+INTEGER_GROUPS = {"integer": INTEGER_OPS}
 
 
-def view(op: Op, word: Value) -> data.View:
-    """The fields of an instruction in a word."""
-    return data.View(shape_of(isa.FORMS[op].layout), word)
+def groups_of(config: NpuConfig) -> dict[str, tuple[Op, ...]]:
+    """Groups that words of a configuration are told apart by."""
+    return {**GROUPS, **(INTEGER_GROUPS if config.integer_chains else {})}
 
 
-def decoded_layout() -> data.StructLayout:
+def decoded_layout(config: NpuConfig) -> data.StructLayout:
     """A word, its address and what follows from it alone.
 
     ``trap``: why the word is illegal wherever it stands, or ``NONE``. ``is_chain``: it belongs to a chain. ``stage``:
     stage it occupies, with the ``unit`` bit taken into account; meaningless for control instructions. ``reg``:
-    address register it names. One bit for each of :data:`GROUPS`.
+    address register it names. One bit for each of :func:`groups_of`.
     """
     return data.StructLayout(
         {
@@ -49,7 +51,7 @@ def decoded_layout() -> data.StructLayout:
             "is_chain": 1,
             "stage": range(max(PipelineStage) + 1),
             "reg": isa.ADDR_REG_BITS,
-            **dict.fromkeys(GROUPS, 1),
+            **dict.fromkeys(groups_of(config), 1),
         }
     )
 
@@ -68,7 +70,7 @@ class Decoder(Component):
 
     pc = Input(16, "Address of the instruction word, which may lie beyond the program memory.")
     word = Input(isa.WORD_BITS, "Instruction word.")
-    o = Output(decoded_layout(), "What follows.")
+    o = Output(lambda self: decoded_layout(self.config), "What follows.")
 
     LATENCY = timing.DECODER
 
@@ -87,7 +89,10 @@ class Decoder(Component):
         m.d.comb += [
             o.pc.eq(pc),
             o.word.eq(word),
-            *(o[name].eq(Cat(opcode == op for op in ops if self._has(op)).any()) for name, ops in GROUPS.items()),
+            *(
+                o[name].eq(Cat(opcode == op for op in ops if self._has(op)).any())
+                for name, ops in groups_of(self.config).items()
+            ),
         ]
         with m.If(beyond):
             m.d.comb += o.trap.eq(Trap.PC_RANGE)
@@ -110,10 +115,12 @@ class Decoder(Component):
 
     def _has(self, op: Op) -> bool:
         """Whether the configuration has an operation."""
-        missing = (() if self.config.code_scaling else SCALING_OPS) + (
-            () if self.config.writable_matrix else MATRIX_WRITE_OPS
-        )
-        return op not in missing
+        missing = {
+            **dict.fromkeys(SCALING_OPS, not self.config.code_scaling),
+            **dict.fromkeys(MATRIX_WRITE_OPS, not self.config.writable_matrix),
+            **dict.fromkeys(INTEGER_OPS, not self.config.integer_chains),
+        }
+        return not missing.get(op, False)
 
     def _all_faults(self, m):
         """For each form bits that say: the word has it; with reserved bits set; with fields out of range; with

@@ -32,7 +32,7 @@ class Fetch(NpuUnit):
     target = Input(16, "Instruction address.")
     addr = Output(lambda self: range(self.config.program_depth), "Address of the program memory.")
     data = Input(isa.WORD_BITS, "Its word, ``VectorMemory.LATENCY`` cycles later.")
-    o = Output(stream_of(decoded_layout()), "Decoded words in order, from a register.")
+    o = Output(lambda self: stream_of(decoded_layout(self.config)), "Decoded words in order, from a register.")
 
     JUMP_LATENCY = timing.FETCH_JUMP
 

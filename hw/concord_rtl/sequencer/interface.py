@@ -4,11 +4,11 @@ from amaranth import *
 
 from concord.spec.isa import WORD_BITS, Op, Trap
 from concord_rtl.parts.component import Input, NpuUnit, Output
-from concord_rtl.parts.shapes import stream_of
+from concord_rtl.parts.shapes import stream_of, view
 from concord_rtl.parts.stages import register
+from concord_rtl.pipe.integers.ports import IntegerPort
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
 from concord_rtl.pipe.ports import RunPort
-from concord_rtl.sequencer.decode import view
 
 
 class SequencerPorts(NpuUnit):
@@ -28,6 +28,11 @@ class SequencerPorts(NpuUnit):
     )
     chains = Output(lambda self: stream_of(chain_layout(self.config)), "Chain descriptors, held until they are taken.")
     drained = Input(1, "Everything that has been handed over has been written.")
+    integers = Output(
+        lambda self: IntegerPort(self.config),
+        "Words for the integer engine. Only with ``integer_chains``.",
+        when=lambda self: self.config.integer_chains,
+    )
 
 
 def connect_units(m, word, builder, loops, *, start, step, held=False) -> Signal:

@@ -36,11 +36,16 @@ class Sequencer(SequencerPorts):
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
 
         word = fetch.o.p
+        integers = self._integers(m, word, builder) if self.config.integer_chains else None
         running, stopped = Signal(), Signal()  # an illegal word takes no other effect than that it stops the program
         step, finish, jump = Signal(), Signal(), Signal()
         trap = connect_units(m, word, builder, loops, start=self.run.start, step=step)
+        ready = running & fetch.o.valid & ~builder.chains.valid & (~word.waits | self.drained)
+        if integers is not None:
+            ready = ready & ~integers.busy
+            m.d.comb += integers.execute.eq(step & word.integer & (trap == Trap.NONE))
         m.d.comb += [
-            step.eq(running & fetch.o.valid & ~builder.chains.valid & (~word.waits | self.drained)),
+            step.eq(ready),
             finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
             jump.eq(self.run.start | finish | (step & word.end & loops.again)),
             self.addr.eq(fetch.addr),
@@ -52,11 +57,27 @@ class Sequencer(SequencerPorts):
         self._state(m, step, running, stopped, finish, trap, word.pc)
         return m
 
+    def _integers(self, m, word, builder):
+        """Words for the integer engine, with the state that chains share."""
+        port, chain = self.integers, builder.chains.p
+        m.d.comb += [
+            port.word.eq(word.word),
+            port.offset.eq(builder.offset),
+            port.start.eq(self.run.start),
+            *(port.loops[name].eq(chain[name]) for name in port.loops.shape().members),
+        ]
+        return port
+
     def _state(self, m, step, running, stopped, finish, trap, pc):
         """A run that traps ends when all that was dispatched has drained."""
         cause, cause_pc = Signal.like(trap, name="last_cause"), Signal.like(pc, name="last_pc")  # of the last word
         with m.If(step):
             m.d.sync += [cause.eq(trap), cause_pc.eq(pc)]
+        stops: Value = step & (trap != Trap.NONE)
+        if self.config.integer_chains:
+            with m.If(self.integers.trap):
+                m.d.sync += cause.eq(Trap.INTEGER_RANGE)
+            stops = stops | self.integers.trap
         with m.If(stopped | self.run.trapped):
             m.d.comb += [self.run.trap.eq(cause), self.run.trap_pc.eq(cause_pc)]
         with m.If(self.run.start):
@@ -69,5 +90,5 @@ class Sequencer(SequencerPorts):
                 running.eq(0),
                 stopped.eq(0),
             ]
-        with m.Elif(step & (trap != Trap.NONE)):
+        with m.Elif(stops):
             m.d.sync += [running.eq(0), stopped.eq(1)]

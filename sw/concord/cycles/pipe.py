@@ -25,13 +25,16 @@ from concord.program.trace import Trace
 from concord.spec.config import NpuConfig
 
 
-def pipe_cycles(trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]]) -> tuple[int, int]:
+def pipe_cycles(
+    trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]], grown: Sequence[bool] = ()
+) -> tuple[int, int]:
     """Cycles of a run that executes this trace, and those in which a read waits for a write.
 
-    ``steps``: for every sliding product the steps of its windows.
+    ``steps``: for every sliding product the steps of its windows. ``grown``: for every update of an integer chain
+    whether an exponent has grown.
     """
     times = Times(config)
-    sources, operands, launch = Sources(trace, times, steps), Operands(times), Launch(times)
+    sources, operands, launch = Sources(trace, times, steps, grown), Operands(times), Launch(times)
     processes = sources.process(), launch.process()
 
     def known() -> tuple[int, ...]:

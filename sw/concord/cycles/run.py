@@ -11,6 +11,7 @@ from concord.cycles.counts import Counts
 from concord.cycles.pipe import pipe_cycles
 from concord.cycles.serial import serial_cycles
 from concord.cycles.windows import assumed_steps
+from concord.program.integers import IntegerChain
 from concord.program.trace import Trace, trace
 from concord.spec.config import NpuConfig
 
@@ -35,17 +36,24 @@ def count(
     return counts_of(trace(words, config, pc), config, steps)
 
 
-def counts_of(trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Counts:
-    """Counters after a run that executes this trace, as :func:`count` gives them."""
+def counts_of(
+    trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None, grown: Sequence[bool] = ()
+) -> Counts:
+    """Counters after a run that executes this trace, as :func:`count` gives them.
+
+    ``grown``: for every update of an integer chain whether an exponent has grown; those left out have not.
+    """
+    integers = [item for item in trace.integers if isinstance(item, IntegerChain)]
     if config.serial:
         cycles, stalls = serial_cycles(trace, config), 0
     else:
-        cycles, stalls = pipe_cycles(trace, config, assumed_steps(trace) if steps is None else steps)
+        cycles, stalls = pipe_cycles(trace, config, assumed_steps(trace) if steps is None else steps, grown)
     return Counts(
         cycles=cycles,
-        dense_steps=sum(chain.dense_steps(config) for chain in trace.chains),
+        dense_steps=sum(chain.dense_steps(config) for chain in trace.chains)
+        + sum(chain.vectors * chain.product_steps(config) for chain in integers),
         depthwise_steps=sum(chain.depthwise_steps() for chain in trace.chains),
-        chains=len(trace.chains),
-        vectors=sum(chain.vectors for chain in trace.chains),
+        chains=len(trace.chains) + len(integers),
+        vectors=sum(chain.vectors for chain in trace.chains) + sum(chain.vectors for chain in integers),
         hazard_stalls=stalls,
     )

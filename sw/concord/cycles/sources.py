@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles.gate import Gate
+from concord.cycles.integers import integer_cycles
 from concord.cycles.places import Places, entry
 from concord.cycles.times import Request, Times, Token
 from concord.cycles.windows import Windows
 from concord.program.chains import VECTOR_MASK, Chain
+from concord.program.integers import IntegerChain
 from concord.program.trace import Trace
 from concord.spec import timing
 from concord.spec.isa import Mem, Op
@@ -56,6 +58,8 @@ class Sources:
         What is known.
     steps : sequence of array
         For every sliding product the steps of its windows, ``[outer, inner]``.
+    grown : sequence of bool
+        For every update of an integer chain whether an exponent has grown; those that are left out have not.
 
     Attributes
     ----------
@@ -65,8 +69,8 @@ class Sources:
         Source reads so far.
     """
 
-    def __init__(self, trace: Trace, times: Times, steps: Sequence[Addresses]):
-        self.trace, self.times, self._window_steps = trace, times, iter(steps)
+    def __init__(self, trace: Trace, times: Times, steps: Sequence[Addresses], grown: Sequence[bool] = ()):
+        self.trace, self.times, self._window_steps, self._grown = trace, times, iter(steps), iter(grown)
         self.end = self.steps = 0
         self._gate = Gate(times.stalls)
         self._taps = Places(timing.TAPS)
@@ -91,6 +95,10 @@ class Sources:
             if event.waits:
                 yield from self._drain()
                 now = max(now, self.times.retired + 2)
+            if event.integer is not None:
+                updates = isinstance(event.integer, IntegerChain) and event.integer.steps.update
+                grown = bool(updates) and next(self._grown, False)
+                now += integer_cycles(event.integer, self.times.config, grown) - 1
             if event.chain:
                 now = max(now + 1, self._issued)
                 yield from self._chain(next(chains), now)

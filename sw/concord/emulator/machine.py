@@ -11,24 +11,29 @@ from numpy.typing import NDArray
 
 from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
+from concord.emulator.integers import IntegerUnit
 from concord.emulator.kernels import decode
 from concord.emulator.lanes import COPIED, MATRIX, Lanes, Memory
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import ChainSlice, chain_slices
-from concord.emulator.run import Run, report
+from concord.emulator.reference import ReferenceMachine
+from concord.emulator.run import Run, ended_by, report
 from concord.emulator.tiles import Tiles
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
+from concord.golden.integers import IntegerRangeError
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
 from concord.program.chains import Index
+from concord.program.integer_access import refuse_integers
+from concord.program.integers import TensorStep
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap
-from concord.spec.memmap import RegionId
+from concord.spec.memmap import INTEGER_REGIONS, RegionId
 
 #: Lanes that are worked on together: few enough to stay in the cache, many enough to hide the cost of a call.
 LANES = 512
@@ -127,6 +132,8 @@ class Emulator:
         self._values: dict[int, int] = {}
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
+        self._integers = IntegerUnit(self.memories) if self.config.integer_chains else None
+        self._chains = ReferenceMachine(self.memories)
         self._table = decode(self.memories.table)
         self._slots = [self.memories.slot(k) for k in range(self.config.table_slots)]
 
@@ -135,7 +142,7 @@ class Emulator:
     def write(self, region: RegionId, addr: int, words: Sequence[int]) -> None:
         """Store words of a region, as over the link."""
         self.memories.write(region, addr, words)
-        if region not in VECTORS and region is not RegionId.FLAGS:
+        if region not in (*VECTORS, *INTEGER_REGIONS, RegionId.FLAGS):
             self.changed()
 
     def read(self, region: RegionId, addr: int, count: int) -> list[int]:
@@ -147,7 +154,19 @@ class Emulator:
         self.memories.flags[:] = 0
 
     def run(self, pc: int = 0) -> Run:
-        """One run on the memories, as started over the link."""
+        """One run on the memories, as started over the link.
+
+        Chains of a program with integer chains are executed as the reference machine does.
+
+        Raises
+        ------
+        ValueError
+            If a program with integer chains is to be watched, or leaves the memories.
+        """
+        if self.has_integers(pc):
+            if self._watch is not None or self._after is not None:
+                refuse_integers(self._trace(pc), "be watched")
+            return self._run_in_order(self._trace(pc))
         fast = self._load_rule.fast(1, self._count(pc))
         tiles = self._tiles([pc])
         lanes, plan, touched = self._single, self._plan(1, pc, fast, tiles), self._footprint(pc, tiles)
@@ -161,6 +180,10 @@ class Emulator:
             self._written |= tiles.written
             self._tiles_of.clear()
         return report(plan.trace, self.config, steps) if steps else plan.run
+
+    def has_integers(self, pc: int) -> bool:
+        """Whether a program has integer chains or tensor steps, which are executed in single runs alone."""
+        return bool(self._trace(pc).integers)
 
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
         """Whether such a run may see what an earlier one left in the memories."""
@@ -211,7 +234,14 @@ class Emulator:
         -------
         list of Batch
             One per phase, up to one that traps.
+
+        Raises
+        ------
+        ValueError
+            If a program has integer chains, or the inputs are not of one batch.
         """
+        for phase in phases:
+            refuse_integers(self._trace(phase.pc), "be run in batches")
         trapped = [k for k, phase in enumerate(phases) if self._trace(phase.pc).trap is not Trap.NONE]
         phases = phases[: min(trapped, default=len(phases)) + 1]
         sizes = {phase.inputs.batch for phase in phases if phase.inputs is not None}
@@ -248,6 +278,33 @@ class Emulator:
             Batch(phase.outputs.join([pieces[start][k] for start in chunks]), plan.run)
             for k, (phase, plan) in enumerate(zip(phases, plans, strict=True))
         ]
+
+    # Integer chains ----------------------------------------------------------------------------
+
+    def _run_in_order(self, run: Trace) -> Run:
+        """Everything that a program executes, one after the other, on the memories themselves."""
+        assert self._integers is not None
+        self._integers.start()
+        self._chains.start()
+        self._forget_weights()
+        for number, item in enumerate(run.items):
+            try:
+                if isinstance(item, Chain):
+                    self._chains.chain(item)
+                elif isinstance(item, TensorStep):
+                    self._integers.step(item)
+                else:
+                    self._integers.chain(item)
+            except IntegerRangeError:
+                return report(ended_by(run, number), self.config, (), self._integers.grown)
+        return report(run, self.config, (), self._integers.grown)
+
+    def _forget_weights(self) -> None:
+        """What was prepared from weights, which are written now, is prepared once more by the next run."""
+        self._plans.clear()
+        self._tiles_of.clear()
+        self._written = frozenset()
+        self._weights = ProductWeights(self.memories)
 
     # Preparation -------------------------------------------------------------------------------
 

@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import window_steps
-from concord.emulator.run import Run, report
+from concord.emulator.reference_integers import ReferenceIntegers
+from concord.emulator.run import Run, ended_by, report
 from concord.golden import accumulate, binary16, blocks, table
+from concord.golden.integers import IntegerRangeError
 from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
+from concord.program.integers import TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
@@ -41,23 +44,39 @@ class ReferenceMachine:
     def __init__(self, memories: Memories):
         self.memories = memories
         self.config = memories.config
+        self._integers = ReferenceIntegers(memories) if self.config.integer_chains else None
+        self.start()
+
+    def start(self) -> None:
+        """A run begins: noise as at its start, and nothing is left of the integer chains of another."""
+        self._noise = blocks.Noise(self.config.mfu_lanes)
+        if self._integers is not None:
+            self._integers.start()
 
     def run(self, pc: int = 0) -> Run:
         """One run from ``pc`` to ``halt`` or to a trap."""
-        self._noise = blocks.Noise(self.config.mfu_lanes)
+        self.start()
         run = trace(self.memories.program.tolist(), self.config, pc)
         steps = []
-        for chain in run.chains:
-            if chain.sliding:
-                steps.append(self._window_steps(chain))
-            self._chain(chain)
-        return report(run, self.config, steps)
+        for number, item in enumerate(run.items):
+            if isinstance(item, Chain):
+                if item.sliding:
+                    steps.append(self._window_steps(item))
+                self.chain(item)
+                continue
+            assert self._integers is not None
+            try:
+                self._integers.step(item) if isinstance(item, TensorStep) else self._integers.chain(item)
+            except IntegerRangeError:
+                return report(ended_by(run, number), self.config, steps, self._integers.grown)
+        return report(run, self.config, steps, () if self._integers is None else self._integers.grown)
 
     def clear_flags(self) -> None:
         """Clear the sticky flags."""
         self.memories.flags[:] = 0
 
-    def _chain(self, chain: Chain) -> None:
+    def chain(self, chain: Chain) -> None:
+        """Execute a chain; ``ValueError`` if it breaks a rule of programs."""
         for message in broken_rules(chain, self.config):
             raise ValueError(f"a sliding product at pc {chain.pc} {message}")
         for message in broken_write_rules(chain, self.config):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import Counts, counts_of
-from concord.program import Trace
+from concord.program import Chain, Trace
+from concord.program.integers import IntegerChain
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 
@@ -30,7 +31,7 @@ class Run:
     depthwise_steps : int
         Depthwise taps, those outside the image included.
     chains : int
-        Chains dispatched.
+        Chains dispatched, integer chains among them.
     vectors : int
         Native vectors that left the pipe: one per result of a chain.
     executed : tuple of Trace and NpuConfig, or None
@@ -38,6 +39,8 @@ class Run:
     steps : tuple of array or None
         For every sliding product that was executed, the steps of its windows, if they are known: exponents decide
         about them, and those of the entries of a batch differ.
+    grown : tuple of bool
+        For every update of an integer chain whether the exponent of the weights has grown, which takes cycles.
     """
 
     trap: Trap
@@ -48,6 +51,7 @@ class Run:
     vectors: int
     executed: tuple[Trace, NpuConfig] | None = field(default=None, compare=False, repr=False)
     steps: tuple[NDArray[np.int64], ...] | None = field(default=None, compare=False, repr=False)
+    grown: tuple[bool, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -67,22 +71,44 @@ class Run:
     @cached_property
     def _counts(self) -> Counts | None:
         """Worked out when somebody asks: that takes longer than small runs."""
-        return counts_of(*self.executed, self.steps) if self.executed else None
+        return counts_of(*self.executed, self.steps, self.grown) if self.executed else None
 
 
-def report(trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Run:
+def report(
+    trace: Trace,
+    config: NpuConfig,
+    steps: Sequence[NDArray[np.int64]] | None = None,
+    grown: Sequence[bool] = (),
+) -> Run:
     """Counters of a run that executed this trace; they wrap at 32 bits as the registers do.
 
-    ``steps``: of the windows of all sliding products, if they are known.
+    ``steps``: of the windows of all sliding products, if they are known; ``grown``: see :class:`Run`.
     """
     chains = trace.chains
+    integers = [item for item in trace.integers if isinstance(item, IntegerChain)]
+    products = sum(chain.vectors * chain.product_steps(config) for chain in integers)
     counts = (
-        sum(chain.dense_steps(config) for chain in chains),
+        sum(chain.dense_steps(config) for chain in chains) + products,
         sum(chain.depthwise_steps() for chain in chains),
-        len(chains),
-        sum(chain.vectors for chain in chains),
+        len(chains) + len(integers),
+        sum(chain.vectors for chain in chains) + sum(chain.vectors for chain in integers),
     )
     pc = 0 if trace.trap is Trap.NONE else trace.pc
     dense, depthwise, chained, left = (count % (1 << 32) for count in counts)
     known = None if steps is None else tuple(steps)
-    return Run(trace.trap, pc, dense, depthwise, chained, left, executed=(trace, config), steps=known)
+    return Run(
+        trace.trap, pc, dense, depthwise, chained, left, executed=(trace, config), steps=known, grown=tuple(grown)
+    )
+
+
+def ended_by(trace: Trace, number: int) -> Trace:
+    """What was executed of a trace if its item of this number, an integer chain or a tensor step, traps."""
+    item = trace.items[number]
+    assert not isinstance(item, Chain)
+    executing = [k for k, event in enumerate(trace.events) if event.chain or event.integer is not None]
+    items = trace.items[: number + 1]
+    chains = tuple(each for each in items if isinstance(each, Chain))
+    return replace(
+        trace, chains=chains, trap=Trap.INTEGER_RANGE, pc=item.pc, items=items,
+        events=trace.events[: executing[number] + 1],
+    )  # fmt: skip

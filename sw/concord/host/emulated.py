@@ -26,7 +26,7 @@ from concord.program import Span
 from concord.program.access import VECTORS
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Mem, Trap
-from concord.spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
+from concord.spec.memmap import FEEDER_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
 
 _MASK = (1 << 32) - 1
 
@@ -100,7 +100,7 @@ class EmulatedDevice(Device):
     def _read(self, region: Region, addr: int, count: int) -> bytes:
         if region.id is not RegionId.FLAGS:
             self._catch_up()
-        if region.id not in CORE_REGIONS and self._feeder is not None:
+        if region.id in FEEDER_REGIONS and self._feeder is not None:
             words = self._feeder.read(addr, count)
         elif region.id is RegionId.REGS:
             words = [self._register(reg) for reg in Reg][addr : addr + count]
@@ -111,7 +111,7 @@ class EmulatedDevice(Device):
     def _write(self, region: Region, addr: int, data: bytes) -> None:
         self._catch_up()
         words = to_integers(np.frombuffer(data, dtype=np.uint8).reshape(-1, region.nbytes))
-        if region.id in CORE_REGIONS or self._feeder is None:
+        if region.id not in FEEDER_REGIONS or self._feeder is None:
             self._open().write(region.id, addr, words)
             return
         if region.id is RegionId.INBOX and len(words) > self._feeder.room:
@@ -136,6 +136,8 @@ class EmulatedDevice(Device):
         if not schedule[0].inputs or not size or image.states:  # a run begins with what the one before has left
             return super()._run_batch(image, schedule, batch, size, timeout)
         emulator = self._open()
+        if any(emulator.has_integers(phase.pc) for phase in schedule):
+            return super()._run_batch(image, schedule, batch, size, timeout)
         ports = {port.name: port for port in image.outputs}
         encoded = {
             port.name: (VECTORS[port.region], _to_vectors(batch[port.name], port, self.config)) for port in image.inputs

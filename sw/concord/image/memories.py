@@ -12,6 +12,7 @@ from concord.image.image import Image
 from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
+from concord.spec.integers import FACTORS, TENSORS, UPDATE_COUNTERS
 from concord.spec.memmap import Region, RegionId, regions
 
 
@@ -35,7 +36,20 @@ class Memories:
         Fields of the descriptors in the order of ``NpuConfig.table_slot``.
     flags : uint8 ``[program_depth]``
         Sticky flags, bit numbers as in :class:`Flag`.
+    tensor_top, tensor_exp : int64 ``[TENSORS]``
+        Tensor registers: greatest magnitudes and exponents. These and what follows are there with ``integer_chains``
+        alone.
+    factor_mant, factor_exp : int64 ``[FACTORS]``
+        Factor registers.
+    updates : int64 ``[3]``
+        Counters of updates, in the order of :data:`concord.spec.integers.UPDATE_COUNTERS`, modulo ``2**32``.
     """
+
+    tensor_top: NDArray[np.int64]
+    tensor_exp: NDArray[np.int64]
+    factor_mant: NDArray[np.int64]
+    factor_exp: NDArray[np.int64]
+    updates: NDArray[np.int64]
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -51,6 +65,10 @@ class Memories:
         self.table: NDArray[np.uint16] = np.zeros(config.table_depth, dtype=np.uint16)
         self.slots: NDArray[np.int64] = np.zeros((config.table_slots, len(config.table_slot.fields)), dtype=np.int64)
         self.flags: NDArray[np.uint8] = np.zeros(config.program_depth, dtype=np.uint8)
+        if config.integer_chains:
+            self.tensor_top, self.tensor_exp = (np.zeros(TENSORS, dtype=np.int64) for _ in range(2))
+            self.factor_mant, self.factor_exp = (np.zeros(FACTORS, dtype=np.int64) for _ in range(2))
+            self.updates = np.zeros(len(UPDATE_COUNTERS), dtype=np.int64)
         self._regions = regions(config)
 
     @classmethod
@@ -146,6 +164,12 @@ class Memories:
                 return tuple(self.slots.T)
             case RegionId.FLAGS:
                 return (self.flags,)
+            case RegionId.TENSORS:
+                return self.tensor_top, self.tensor_exp
+            case RegionId.FACTORS:
+                return self.factor_mant, self.factor_exp
+            case RegionId.UPDATES:
+                return (self.updates,)
         raise ValueError(f"region must be a memory, not {region.name}")
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from concord.image.words import unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
+from concord.spec.integers import SUM_BITS
 from concord.spec.memmap import Region, RegionId
 
 Data = NDArray[np.uint8]
@@ -42,9 +43,10 @@ def check_words(region: Region, start: int, data: Data, config: NpuConfig) -> No
     Raises
     ------
     ContentError
-        If unused bits are set, a mantissa is ``-2**(m-1)``, an exponent is out of the range of its format, or a table
-        descriptor has no codes or codes without an entry. The message names the region, the address of the first such
-        word, and what must hold. Binary16 words may hold any pattern, and every memory zeros, as it does at first.
+        If unused bits are set, a mantissa is ``-2**(m-1)``, an exponent is out of the range of its format, a table
+        descriptor has no codes or codes without an entry, or a greatest magnitude has 48 bits. The message names the
+        region, the address of the first such word, and what must hold. Binary16 words may hold any pattern, and every
+        memory zeros, as it does at first.
     """
     if not len(data):
         return
@@ -72,6 +74,10 @@ def _faults(region: Region, data: Data, config: NpuConfig) -> Iterator[_Fault]:
         yield from _blocks(region.word, data, config.act.q_max, (config.act.exp_min, config.act.exp_max), 0)
     elif region.id is RegionId.SLOTS:
         yield from _slots(region.word, data, config)
+    elif region.id is RegionId.TENSORS:
+        most = (1 << SUM_BITS - 1) - 1
+        top = unpack_words(region.word, data)["top"]
+        yield top > most, f"a greatest magnitude of at most {most}", top
 
 
 def _blocks(layout: Layout, data: Data, q_max: int, exps: tuple[int, int], bias: int) -> Iterator[_Fault]:

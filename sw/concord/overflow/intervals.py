@@ -22,6 +22,7 @@ from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
+from concord.program.integer_access import refuse_integers
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Rounding
@@ -119,7 +120,9 @@ class Bounds:
                 for part in phase.inputs:
                     port = image.port(part.port)
                     self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
-                for chain in trace(self.memories.program.tolist(), self.config, phase.pc).chains:
+                run = trace(self.memories.program.tolist(), self.config, phase.pc)
+                refuse_integers(run, "have their sums bounded")
+                for chain in run.chains:
                     self._chain(chain)
 
     def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import Instruction, Mem, MvMode, Op, PipelineStage
+from concord.spec.isa import Instruction, IntegerSource, Mem, MvMode, Op, PipelineStage
 from concord.spec.operations import WRITE_OPS
 
 #: Fields of chain instructions that are only given by name.
@@ -17,6 +17,9 @@ _MEMORIES = {mem.name.lower(): int(mem) for mem in Mem}
 VALUE_NAMES: dict[tuple[Op, str], dict[str, int]] = {
     (Op.V_RD, "mem"): _MEMORIES,
     (Op.V_WR, "mem"): _MEMORIES,
+    (Op.I_OPD, "mem"): _MEMORIES,
+    (Op.I_DST, "mem"): _MEMORIES,
+    (Op.I_SRC, "kind"): {kind.name.lower(): int(kind) for kind in IntegerSource},
     (Op.MV_MUL, "mode"): {mode.name.lower(): int(mode) for mode in MvMode},
     (Op.SET_QUANT, "mode"): {mode.name.lower(): int(mode) for mode in ExponentMode},
     (Op.SET_QUANT, "rounding"): {mode.name.lower(): int(mode) for mode in Rounding},

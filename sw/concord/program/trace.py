@@ -24,11 +24,29 @@ from concord.program.chains import (
     Quant,
     Window,
 )
+from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
-from concord.spec.operations import MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
+from concord.spec.operations import (
+    INTEGER_OPS,
+    INTEGER_STATE_OPS,
+    MATRIX_WRITE_OPS,
+    SCALING_OPS,
+    TENSOR_OPS,
+    WRITE_OPS,
+    IntegerSource,
+)
+
+#: Words that wait until everything before them has been written.
+_WAITING = frozenset({Op.HALT, Op.FENCE, *INTEGER_OPS})
+
+#: Fields of integer instructions that name an address register.
+_REGISTERS = frozenset({"reg"})
+
+#: What a run executes beside chains.
+IntegerItem = IntegerChain | TensorStep
 
 
 @dataclass(frozen=True)
@@ -43,12 +61,15 @@ class Event:
         The word waits until everything that was dispatched has been written.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
+    integer : IntegerChain, TensorStep or None
+        What the word executes by itself, before the next one.
     """
 
     chain: bool
     waits: bool
     words: int
     jumps: int
+    integer: IntegerItem | None = None
 
 
 @dataclass(frozen=True)
@@ -65,12 +86,20 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
+    items : tuple of Chain, IntegerChain and TensorStep
+        Everything that is executed, in order.
     """
 
     chains: tuple[Chain, ...]
     trap: Trap
     pc: int
     events: tuple[Event, ...] = ()
+    items: tuple[Chain | IntegerItem, ...] = ()
+
+    @property
+    def integers(self) -> tuple[IntegerItem, ...]:
+        """Integer chains and tensor steps, in order."""
+        return tuple(item for item in self.items if not isinstance(item, Chain))
 
     @property
     def slides(self) -> bool:
@@ -96,7 +125,7 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
         raise ValueError(f"program must have at most {config.program_depth} words, not {len(words)}")
     machine = _Sequencer(words, config, pc)
     events: list[Event] = []
-    counted = chains = jumps = 0
+    counted = chains = jumps = done = 0
     for count in range(1, limit + 1):
         waits = machine.waits()
         try:
@@ -105,10 +134,12 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
             ended, trap = True, error.trap
         chain = len(machine.chains) > chains
         if ended or chain or waits:
-            events.append(Event(chain, waits, count - counted, machine.jumps - jumps))
-            counted, chains, jumps = count, len(machine.chains), machine.jumps
+            last = machine.items[-1] if machine.items and len(machine.items) > done and not chain else None
+            integer = None if isinstance(last, Chain) else last
+            events.append(Event(chain, waits, count - counted, machine.jumps - jumps, integer))
+            counted, chains, jumps, done = count, len(machine.chains), machine.jumps, len(machine.items)
         if ended:
-            return Trace(tuple(machine.chains), trap, machine.pc, tuple(events))
+            return Trace(tuple(machine.chains), trap, machine.pc, tuple(events), tuple(machine.items))
     raise ValueError(f"program must end within {limit} instructions")
 
 
@@ -118,6 +149,7 @@ class _Sequencer:
     def __init__(self, words: Sequence[int], config: NpuConfig, pc: int):
         self.words, self.config, self.pc = words, config, pc
         self.chains: list[Chain] = []
+        self.items: list[Chain | IntegerItem] = []
         self.jumps = 0
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
@@ -145,7 +177,7 @@ class _Sequencer:
     def waits(self) -> bool:
         """Whether the next word waits until all chains have been written, be it legal or not."""
         pc = self.pc % (1 << clog2(self.config.program_depth))
-        return (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS) in (Op.HALT, Op.FENCE)
+        return (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS) in _WAITING
 
     def _fetch(self) -> tuple[Instruction, dict[str, Any]]:
         if not 0 <= self.pc < self.config.program_depth:
@@ -159,16 +191,49 @@ class _Sequencer:
     # Control -----------------------------------------------------------------------------------
 
     def _control(self, op: Op, values: dict[str, Any]) -> None:
-        if op in self.state:
+        if op in INTEGER_STATE_OPS:
+            self.state[op] = {
+                name: self._register(values[name]) if name in _REGISTERS else values[name] for name in values
+            }
+        elif op in self.state:
             self.state[op] = values
         elif op is Op.SET_ADDR:
             self.aregs[values["reg"]] = values["value"]
         elif op is Op.INC_ADDR:
             self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
+        elif op in TENSOR_OPS:
+            self.items.append(TensorStep(self.pc, op, **values))
+        elif op is Op.I_RUN:
+            self.items.append(self._integer_chain(values))
         elif op is Op.LOOP:
             if len(self.loops) == self.config.loop_levels:
                 raise IllegalInstruction(Trap.LOOP_STACK, f"loops must nest at most {len(self.loops)} deep")
             self.loops.append([self.pc + 1, values["count"]])
+
+    def _integer_chain(self, values: dict[str, Any]) -> IntegerChain:
+        state, kinds = self.state, {op: self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST)}
+        shape, taps, planes = state[Op.SET_SHAPE], dict(state[Op.I_TAPS]), dict(state[Op.I_PLANES])
+        tiles, written = taps.pop("reg"), planes.pop("reg")
+        return IntegerChain(
+            pc=self.pc,
+            rows=shape["rows"],
+            cols=shape["cols"],
+            **state[Op.SET_ITERS],
+            kind=IntegerSource(kinds[Op.I_SRC]["kind"]),
+            operand_mem=Mem(kinds[Op.I_OPD]["mem"]),
+            destination_mem=Mem(kinds[Op.I_DST]["mem"]),
+            source=_moved(kinds[Op.I_SRC], "addr", kinds[Op.I_SRC]["reg"]),
+            operand=_moved(kinds[Op.I_OPD], "addr", kinds[Op.I_OPD]["reg"]),
+            destination=_moved(kinds[Op.I_DST], "addr", kinds[Op.I_DST]["reg"]),
+            tiles=_moved(state[Op.I_MAT], "matrix", tiles),
+            taps=ProductTaps(**taps),
+            window=Window(**state[Op.SET_WINDOW]),
+            pad=Pad(**state[Op.SET_PAD]),
+            columns=_moved(state[Op.I_COL], "first", written),
+            tile_rows=_moved(state[Op.I_ROW], "first", written),
+            planes=Planes(**planes),
+            steps=ChainSteps(**values),
+        )
 
     def _end_loop(self) -> None:
         if not self.loops:
@@ -191,6 +256,7 @@ class _Sequencer:
         self.collected.append((form, values, stage))
         if values["last"]:
             self.chains.append(self._dispatch())
+            self.items.append(self.chains[-1])
             self.collected = []
 
     def _misplaced(self, op: Op, stage: PipelineStage, values: dict[str, Any]) -> str:
@@ -257,15 +323,23 @@ class _Sequencer:
     def _scale(self, values: dict[str, Any]) -> CodeScale:
         return CodeScale(self._address(values), self.state[Op.SET_SCALE]["shift"])
 
+    def _register(self, number: int) -> int:
+        """An address register as a signed number."""
+        value = self.aregs[number]
+        return value - (value >> MATRIX_ADDR_BITS - 1 << MATRIX_ADDR_BITS)
+
     def _rows(self, values: dict[str, Any]) -> MatrixWrite:
-        count = self.aregs[values["reg"]]
-        count -= (count >> MATRIX_ADDR_BITS - 1) << MATRIX_ADDR_BITS
-        address = Address(count, values["row"], values["inner"], values["outer"])
+        address = Address(self._register(values["reg"]), values["row"], values["inner"], values["outer"])
         return MatrixWrite(values["matrix"], address)
 
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
         return Address(base, values["row"], values["inner"], values["outer"])
+
+
+def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
+    """An address of an integer chain, whose base has the given name, with the value of its address register."""
+    return Address(values[base] + offset, values["row"], values["inner"], values["outer"])
 
 
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
@@ -279,6 +353,8 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with code_scaling")
     if op in MATRIX_WRITE_OPS and not config.writable_matrix:
         raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with writable_matrix")
+    if op in INTEGER_OPS and not config.integer_chains:
+        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with integer_chains")
     if op is Op.M_WR and values["matrix"] % config.steps:
         raise IllegalInstruction(
             Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"

@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from concord.program.access import REGIONS
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
+from concord.program.integer_access import broken_chain_rules, tile_row_words, words_read, words_written
+from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.program.trace import trace
 from concord.spec.config import NpuConfig
+from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 
@@ -94,8 +97,9 @@ def verify_phases(
     for pc, inputs, outputs in phases:
         checker.load(inputs, constant=False)
         run = trace(words, config, pc)
-        for chain in dict.fromkeys(run.chains):  # sound once is sound again: only more is written by then
-            checker.chain(chain)
+        checker.start()
+        for item in run.items:
+            checker.item(item)
         if run.trap is not Trap.NONE:
             checker.report(run.pc, f"traps with {run.trap.name}")
         checker.finish(run.pc, outputs)
@@ -115,10 +119,22 @@ class _Checker:
             RegionId.TABLE: config.table_depth,
             RegionId.SLOTS: config.table_slots,
         }
+        if config.integer_chains:
+            depths |= {RegionId.TENSORS: TENSORS, RegionId.FACTORS: FACTORS}
         self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
         #: Of the matrix memory each row of a word by itself.
         self.written[RegionId.MATRIX] = np.zeros((config.matrix_depth, config.rows), dtype=np.bool_)
         self.constant = {region: np.zeros_like(written) for region, written in self.written.items()}
+        #: Lanes of words of the matrix memory that columns were written to.
+        self.lanes = np.zeros((config.matrix_depth, config.lanes), dtype=np.bool_)
+        self.start()
+
+    def start(self) -> None:
+        """A run begins: nothing is known of the steps and chains of the one before."""
+        #: Items that were checked: sound once is sound again, as only more is written by then.
+        self._checked: set[tuple[Chain | IntegerChain | TensorStep, tuple[int, int, int]]] = set()
+        #: Registers of weights and of the update, and the distance of accumulators, as the latest ``t_upd`` says.
+        self._update = 0, 0, 0
 
     def report(self, pc: int, message: str) -> None:
         """Note a problem, each once."""
@@ -151,6 +167,91 @@ class _Checker:
             missing = np.flatnonzero(~self.written[span.region][part]) + span.addr
             if len(missing):
                 self.report(pc, f"never writes the output {span.region.name.lower()} {_some(missing)}")
+
+    def item(self, item: Chain | IntegerChain | TensorStep) -> None:
+        """Check what a run executes, and mark what it writes."""
+        if (item, self._update) not in self._checked:
+            self._checked.add((item, self._update))
+            match item:
+                case Chain():
+                    self.chain(item)
+                case IntegerChain():
+                    self._integer_chain(item)
+                case TensorStep():
+                    self._step(item)
+
+    # Integer chains ----------------------------------------------------------------------------
+
+    def _step(self, step: TensorStep) -> None:
+        """A step of the tensor registers: those that it reads must have a value."""
+        if step.op is Op.T_UPD:
+            self._update = step.z, step.x, step.accumulators
+            return
+        reads = {Op.T_SET: (), Op.T_FIT: (step.x,), Op.T_SCALE: (step.x,)}.get(step.op, (step.x, step.y))
+        self._registers(step.pc, RegionId.TENSORS, reads)
+        if step.op is Op.T_SCALE:
+            self._registers(step.pc, RegionId.FACTORS, (step.factor,))
+        self._write_words(step.pc, RegionId.TENSORS, np.array([step.z]))
+
+    def _registers(self, pc: int, region: RegionId, numbers: Iterable[int]) -> None:
+        unknown = [number for number in numbers if not self.written[region][number]]
+        if unknown:
+            self.report(pc, f"reads {region.name.lower()} {_some(np.array(unknown))} before it is written")
+
+    def _integer_chain(self, chain: IntegerChain) -> None:
+        config, steps, (weights, update, distance) = self.config, chain.steps, self._update
+        if broken := broken_chain_rules(chain, config, distance):
+            for message in broken:
+                self.report(chain.pc, message)
+            return
+        for region, words in words_read(chain, config, distance).items():
+            listed = words[words >= 0]
+            known = self._whole() if region is RegionId.MATRIX else self.written[region]
+            if not known[listed].all():
+                unknown = _some(listed[~known[listed]])
+                self.report(chain.pc, f"reads {region.name.lower()} {unknown} before it is written")
+        if steps.scale:
+            self._registers(chain.pc, RegionId.FACTORS, (steps.factor,))
+        if steps.update:
+            self._registers(chain.pc, RegionId.TENSORS, (weights, update))
+        if steps.peak:
+            self._registers(chain.pc, RegionId.TENSORS, (steps.tensor,))
+        registers = [steps.tensor] * steps.peak + [weights] * steps.update
+        self._write_words(chain.pc, RegionId.TENSORS, np.array(registers, dtype=np.int64))
+        for region, words in words_written(chain, config, distance).items():
+            if region is not RegionId.MATRIX:
+                self._write_words(chain.pc, region, words.ravel())
+        if steps.to_column:
+            self._write_columns(chain.pc, chain.written_columns().ravel())
+        if steps.to_row:
+            rows = chain.written_tile_rows()
+            self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native)
+
+    def _whole(self) -> NDArray[np.bool_]:
+        """Words of the matrix memory that were written as a whole."""
+        return np.asarray(self.written[RegionId.MATRIX].all(axis=1))
+
+    def _write_words(self, pc: int, region: RegionId, words: Index) -> None:
+        constant = words[self.constant[region][words]]
+        if constant.size:
+            self.report(pc, f"overwrites the constant {region.name.lower()} {_some(constant)}")
+        self.written[region][words] = True
+
+    def _write_columns(self, pc: int, columns: Index) -> None:
+        """Lanes of words; a word whose lanes were all written has a value in every row."""
+        words, lanes = np.divmod(columns, self.config.lanes)
+        self._constant_matrix(pc, words, np.any(self.constant[RegionId.MATRIX][words], axis=1))
+        self.lanes[words, lanes] = True
+        self.written[RegionId.MATRIX][words[self.lanes[words].all(axis=1)]] = True
+
+    def _write_matrix(self, pc: int, words: Index, rows: Index) -> None:
+        """Rows of words."""
+        self._constant_matrix(pc, words, self.constant[RegionId.MATRIX][words, rows])
+        self.written[RegionId.MATRIX][words, rows] = True
+
+    def _constant_matrix(self, pc: int, words: Index, constant: NDArray[np.bool_]) -> None:
+        if constant.any():
+            self.report(pc, f"overwrites the constant matrix {_some(words[constant])}")
 
     # One chain ---------------------------------------------------------------------------------
 
@@ -238,11 +339,7 @@ class _Checker:
         """Rows of tiles."""
         config, rows = self.config, chain.written_rows(self.config).ravel()
         rows = rows[rows < config.matrix_rows]
-        words, places = row_words(rows, config), np.repeat(rows[:, None] % config.rows, config.steps, axis=1)
-        constant = words[self.constant[RegionId.MATRIX][words, places]]
-        if constant.size:
-            self.report(chain.pc, f"overwrites the constant matrix {_some(constant)}")
-        self.written[RegionId.MATRIX][words, places] = True
+        self._write_matrix(chain.pc, row_words(rows, config), rows[:, None] % config.rows)
 
 
 def _some(addresses: NDArray[np.int64]) -> str:

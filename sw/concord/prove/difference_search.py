@@ -12,11 +12,13 @@ from concord.image import Image, Memories
 from concord.program import Address, Chain, trace
 from concord.program.access import REGIONS
 from concord.program.assembler import disassemble
+from concord.program.integer_access import refuse_integers
 from concord.prove.device_state import Sample, clear, lanes_of, run, show
 from concord.prove.facts import Difference
 from concord.spec import isa
 from concord.spec.isa import INITIAL, Mem, Op
 from concord.spec.memmap import RegionId
+from concord.spec.operations import INTEGER_STATE_OPS
 
 LayerOf = Callable[[int], str]
 
@@ -39,7 +41,7 @@ def single_chain_program(chain: Chain) -> list[int]:
         Op.SET_QUANT: {name: int(value) for name, value in vars(chain.quant).items()},
         **({} if chain.scale is None else {Op.SET_SCALE: {"shift": chain.scale.shift}}),
     }
-    assert state.keys() | {Op.SET_SCALE} == INITIAL.keys()
+    assert state.keys() | {Op.SET_SCALE, *INTEGER_STATE_OPS} == INITIAL.keys()
     words = [isa.encode(op, **values) for op, values in state.items()]
     words.append(isa.encode(Op.V_RD, mem=int(chain.mem), **_fields(chain.source)))
     if chain.reduce is Op.MV_MUL:
@@ -119,7 +121,9 @@ class DifferenceSearch:
                 words = encoded[part.port][part.first : part.first + part.count]
                 for device in self.devices:
                     device.write(ports[part.port].region, part.address, words)
-            for chain in trace(self.program, self.config, phase.pc).chains:
+            run = trace(self.program, self.config, phase.pc)
+            refuse_integers(run, "be searched for the chain that differs")
+            for chain in run.chains:
                 for device in self.devices:
                     device.write(RegionId.PROGRAM, 0, single_chain_program(chain))
                     device.start()

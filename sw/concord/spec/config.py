@@ -26,7 +26,15 @@ from concord.spec.formats import (
     BlockFormat,
 )
 from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
-from concord.spec.limits import ACC_WIDTH_MIN, PROGRAM_DEPTH_MAX, SCALED_BITS_MAX
+from concord.spec.limits import (
+    ACC_WIDTH_MIN,
+    INTEGER_MANT,
+    INTEGER_PRODUCTS_MAX,
+    INTEGER_SHIFT,
+    INTEGER_SUM_BITS,
+    PROGRAM_DEPTH_MAX,
+    SCALED_BITS_MAX,
+)
 from concord.spec.link import TARGET
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
@@ -46,6 +54,7 @@ LATER = {
     "window_taps": 0,
     "code_scaling": False,
     "writable_matrix": False,
+    "integer_chains": False,
     "code_pages": 1,
     "request_buffer": 0,
     "outbox": 0,
@@ -111,6 +120,10 @@ class NpuConfig:
         Whether programs write vectors into the matrix memory (``m_wr``): products of two tensors. Needs ``serial``
         False, ``wgt_mant`` as ``act_mant``, ``wgt_exp_min`` within the exponents that activations can have, and
         ``mfu_lanes`` at most ``lanes``.
+    integer_chains : bool
+        Whether there are integer chains (:mod:`concord.spec.integers`), for training on the NPU. Needs ``serial``,
+        ``writable_matrix``, ``code_scaling`` and ``window_taps`` to be off, one engine, ``native`` of at least 8,
+        mantissas of 8 bits, at most 128 products per cycle, no ``acc_register`` and sums of at least 48 bits.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -160,6 +173,7 @@ class NpuConfig:
     window_taps: int = 0
     code_scaling: bool = False
     writable_matrix: bool = False
+    integer_chains: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -409,12 +423,37 @@ def _check_shape(config: NpuConfig) -> None:
         _require(config, "window_taps", "0 in an element-serial configuration", not config.window_taps)
         for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
+    if config.integer_chains:
+        _check_integer_chains(config)
     if config.writable_matrix:
         _require(
             config, "wgt_mant", f"act_mant={config.act_mant} with writable_matrix", config.wgt_mant == config.act_mant
         )
         most = config.lanes
         _require(config, "mfu_lanes", f"at most lanes={most} with writable_matrix", config.mfu_lanes <= most)
+
+
+def _check_integer_chains(config: NpuConfig) -> None:
+    needed = {
+        "serial": False, "writable_matrix": False, "window_taps": 0, "code_scaling": False, "engines": 1,
+        "act_mant": INTEGER_MANT, "wgt_mant": INTEGER_MANT, "acc_register": 0,
+    }  # fmt: skip
+    for name, value in needed.items():
+        _require(config, name, f"{value} with integer_chains", getattr(config, name) == value)
+    _require(config, "native", "at least 8 with integer_chains", config.native >= 8)
+    bits = config.wgt_exp_width  # they lie beside the lanes
+    _require(config, "lanes", f"at least {bits}, the bits of an exponent, with integer_chains", config.lanes >= bits)
+    least = INTEGER_SHIFT - config.act.exp_max - config.acc_frac
+    _require(config, "wgt_exp_max", f"at least {least} with integer_chains", config.wgt_exp_max >= least)
+    _require(
+        config, "max_terms", f"such that sums have at least {INTEGER_SUM_BITS} bits with integer_chains",
+        config.full_bits >= INTEGER_SUM_BITS,
+    )  # fmt: skip
+    products = config.rows * config.lanes
+    _require(
+        config, "lanes", f"such that {products} products and the units take at most the multipliers of a device",
+        products <= INTEGER_PRODUCTS_MAX,
+    )  # fmt: skip
 
 
 def _check_numbers(config: NpuConfig) -> None:

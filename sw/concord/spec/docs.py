@@ -98,7 +98,8 @@ def stages() -> str:
 def encodings() -> str:
     """Names of field values."""
     uses: list[tuple[str, type[IntEnum]]] = [
-        ("`mem` of `v_rd`, `v_wr`", isa.Mem),
+        ("`mem` of `v_rd`, `v_wr`, `i_opd`, `i_dst`", isa.Mem),
+        ("`kind` of `i_src`", isa.IntegerSource),
         ("`mode` of `mv_mul`", isa.MvMode),
         ("`mode` of `set_quant`", ExponentMode),
         ("`rounding` of `set_quant`", Rounding),
@@ -123,11 +124,11 @@ def _layout(layout: Layout) -> str:
 
 
 def region_list() -> str:
-    """Regions, those of the feeder among them: what they are."""
+    """Regions, those of the feeder and of integer chains among them: what they are."""
     kinds = {(True, True): "read, write", (True, False): "read", (False, True): "write"}
     rows = [
         (int(r.id), f"`{r.id.name}`", kinds[r.readable, r.writable], "yes" if r.live else "no", r.doc)
-        for r in regions(ECP5_85F).values()
+        for r in regions(ECP5_85F.replace(integer_chains=True)).values()
     ]
     return _table(("region", "name", "access", "while running", "content"), rows)
 

@@ -47,6 +47,9 @@ tile is then the dot product with that vector. Vectors are converted as for the 
 A product waits for the rows that chains before it have written, and must not read words that its own chain writes.
 Configurations without ``writable_matrix`` have no ``m_wr``.
 
+Configurations with ``integer_chains`` have instructions ``t_`` and ``i_`` for training: :mod:`concord.spec.integers`
+says what they mean.
+
 In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used, unless
 windows slide: then it is the number of columns of a window that the one before in the inner loop had not.
 """
@@ -57,6 +60,7 @@ from dataclasses import dataclass
 
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
+from concord.spec.operations import IntegerSource as IntegerSource
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
 from concord.spec.operations import Op as Op
@@ -71,6 +75,10 @@ MATRIX_ADDR_BITS = 18
 ADDR_REG_BITS = 3
 #: Bits of the number of a row of the matrix memory, counted tile by tile.
 MATRIX_ROW_BITS = 24
+#: Bits of the number of a tensor register and of its exponent, and of the number of a factor register.
+TENSOR_BITS, TENSOR_EXP_BITS, FACTOR_BITS = 6, 10, 3
+#: Digits of base 128 that 32 bits have.
+DIGITS_MAX = 5
 #: Address registers; register 0 reads as zero and cannot be written.
 ADDR_REGS = 1 << ADDR_REG_BITS
 
@@ -134,6 +142,17 @@ _VECTOR = Layout((_LAST, _MEM, _REG, _ADDR, *_STRIDES))
 _OPERAND = Layout((_LAST, _UNIT, _REG, _ADDR, *_STRIDES))
 _VECTOR_PAIR = Layout((_LAST, _REG, _ADDR, *_STRIDES))
 _PLAIN = Layout((_LAST,))
+_RESULT = Field("z", TENSOR_BITS, doc="tensor register of the result")
+_X = Field("x", TENSOR_BITS, doc="tensor register")
+_Y = Field("y", TENSOR_BITS, doc="tensor register")
+_EXP = Field("exp", TENSOR_EXP_BITS, True, doc="exponent")
+_FACTOR = Field("factor", FACTOR_BITS, doc="factor register")
+_TILED = (
+    Field("first", 21, doc="number of the first column or row, counted from that of tile 0"),
+    Field("row", 12, True, doc="columns or rows per row of vectors"),
+    Field("inner", 12, True, doc="columns or rows per inner iteration"),
+    Field("outer", 13, True, doc="columns or rows per outer iteration"),
+)
 
 
 def _lay(*fields: Field) -> Layout:
@@ -273,6 +292,123 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "Write vectors as rows of tiles of the matrix memory; it takes the place of a narrow destination.",
         (PipelineStage.WRITE,),
     ),
+    Instruction(Op.T_SET, _lay(_RESULT, _EXP), "Set a tensor register: this exponent, no magnitude seen."),
+    Instruction(Op.T_MUL, _lay(_RESULT, _X, _Y), "Exponent of products of two tensors; no magnitude seen."),
+    Instruction(
+        Op.T_FIT,
+        _lay(
+            _RESULT,
+            _X,
+            Field("bits", 6, doc="bits that the integers are to have, sign included"),
+            Field("place", 1, doc="which rounding of the next chain: 0 the first, 1 the second"),
+        ),
+        "Exponent and greatest magnitude of a tensor rounded to so many bits, and by how much its integers move.",
+        least=(("bits", 2),),
+        most=(("bits", 32),),
+    ),
+    Instruction(
+        Op.T_SCALE,
+        _lay(_RESULT, _X, _FACTOR),
+        "Exponent and greatest magnitude of a tensor times a factor.",
+    ),
+    Instruction(
+        Op.T_ADD,
+        _lay(_RESULT, _X, _Y),
+        "Exponent of the sum of two tensors, and how their integers move to its grid; no magnitude seen.",
+    ),
+    Instruction(
+        Op.T_BIAS,
+        _lay(_RESULT, _X, _Y),
+        "The same on the grid of the first one, whose magnitudes need not be known.",
+    ),
+    Instruction(
+        Op.T_UPD,
+        _lay(_RESULT, _X, Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators")),
+        "Exponents of the weights ``z`` and of the update ``x`` for the chain that updates.",
+    ),
+    Instruction(
+        Op.I_PLANES,
+        _lay(
+            Field("count", 3, doc="words of a vector: 1, the integers themselves, or 2 to 5 digits of base 128"),
+            Field("dst", 14, True, doc="address step per digit of ``i_dst``"),
+            Field("col", 14, True, doc="columns of tiles per digit of ``i_col``"),
+            Field("reg", ADDR_REG_BITS, doc="address register added to the numbers of columns and rows, signed"),
+        ),
+        "How the narrow results of integer chains are written.",
+        least=(("count", 1),),
+        most=(("count", DIGITS_MAX),),
+    ),
+    Instruction(
+        Op.I_SRC,
+        _lay(Field("kind", 2, doc="0 narrow, 1 wide integers, 2 product"), _REG, _ADDR, *_STRIDES),
+        "Source of integer chains; of a product the vectors.",
+        most=(("kind", max(IntegerSource)),),
+    ),
+    Instruction(
+        Op.I_MAT,
+        _lay(
+            Field("matrix", MATRIX_ADDR_BITS, doc="first word in the matrix memory"),
+            Field("row", 13, True, doc="words per row"),
+            Field("inner", 13, True, doc="words per inner iteration"),
+            Field("outer", 14, True, doc="words per outer iteration"),
+        ),
+        "Tiles of the products of integer chains.",
+    ),
+    Instruction(
+        Op.I_TAPS,
+        _lay(
+            Field("vector", 12, True, doc="address step per column"),
+            Field("vector_digit", 12, True, doc="address step per digit, if the digits are those of the vectors"),
+            Field("matrix", 13, True, doc="words per column"),
+            Field("matrix_digit", 14, True, doc="words per digit, if the digits are those of the tiles"),
+            Field("digits", 3, doc="digits of the operand that has some"),
+            Field("of", 1, doc="0 the vectors, 1 the tiles"),
+            Field("reg", ADDR_REG_BITS, doc="address register added to the words of ``i_mat``"),
+        ),
+        "Columns and digits of the products of integer chains.",
+        least=(("digits", 1),),
+        most=(("digits", DIGITS_MAX),),
+    ),
+    Instruction(
+        Op.I_OPD,
+        _lay(_MEM, _REG, _ADDR, *_STRIDES),
+        "Operand of integer chains: narrow, or wide integers.",
+    ),
+    Instruction(
+        Op.I_DST,
+        _lay(_MEM, _REG, _ADDR, *_STRIDES),
+        "Destination of integer chains in a vector memory: narrow, or wide integers.",
+    ),
+    Instruction(
+        Op.I_COL,
+        _lay(*_TILED),
+        "Destination of integer chains in the matrix memory: each vector is a column of a tile.",
+    ),
+    Instruction(
+        Op.I_ROW, _lay(*_TILED), "Destination of integer chains in the matrix memory: each vector is a row of a tile."
+    ),
+    Instruction(
+        Op.I_RUN,
+        _lay(
+            Field("interval", 12, doc="cycles from vector to vector, see :func:`concord.spec.integers.interval`"),
+            Field("scale", 1, doc="multiply by the factor"),
+            _FACTOR,
+            Field("round0", 1, doc="round as the latest ``t_fit`` of place 0 says"),
+            Field("add", 1, doc="add the operand as the latest ``t_add`` or ``t_bias`` says"),
+            Field("peak", 1, doc="the greatest magnitude of what there is now counts for that of ``tensor``"),
+            Field("tensor", TENSOR_BITS, doc="tensor register"),
+            Field("round1", 1, doc="round as the latest ``t_fit`` of place 1 says"),
+            Field("relu", 1, doc="zero in the place of what is negative"),
+            Field("mask", 1, doc="zero where the operand, a narrow one, is not above zero"),
+            Field("valid", 7, doc="elements of the last row of vectors that are kept, others become zero; 0: all"),
+            Field("update", 1, doc="the integers update the weights that the operand is, see ``t_upd``"),
+            Field("to_vector", 1, doc="write to ``i_dst``"),
+            Field("to_column", 1, doc="write to ``i_col``"),
+            Field("to_row", 1, doc="write to ``i_row``"),
+        ),
+        "Execute an integer chain.",
+        least=(("interval", 1),),
+    ),
 )
 
 FORMS: dict[Op, Instruction] = {form.op: form for form in INSTRUCTIONS}
@@ -290,6 +426,14 @@ INITIAL: dict[Op, dict[str, int]] = {
     Op.SET_PAD: {"y0": 0, "x0": 0, "step_y": 1, "step_x": 1, "height": 0, "width": 0},
     Op.SET_QUANT: {"mode": 0, "exp": 0, "rounding": 0},
     Op.SET_SCALE: {"shift": 0},
+    Op.I_PLANES: {"count": 1, "dst": 0, "col": 0, "reg": 0},
+    Op.I_SRC: {"kind": 0, "reg": 0, "addr": 0, "row": 0, "inner": 0, "outer": 0},
+    Op.I_MAT: {"matrix": 0, "row": 0, "inner": 0, "outer": 0},
+    Op.I_TAPS: {"vector": 0, "vector_digit": 0, "matrix": 0, "matrix_digit": 0, "digits": 1, "of": 0, "reg": 0},
+    Op.I_OPD: {"mem": 0, "reg": 0, "addr": 0, "row": 0, "inner": 0, "outer": 0},
+    Op.I_DST: {"mem": 0, "reg": 0, "addr": 0, "row": 0, "inner": 0, "outer": 0},
+    Op.I_COL: {"first": 0, "row": 0, "inner": 0, "outer": 0},
+    Op.I_ROW: {"first": 0, "row": 0, "inner": 0, "outer": 0},
 }
 
 

@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import Flag
+from concord.spec.integers import FACTOR_WORD, FACTORS, TENSOR_WORD, TENSORS, UPDATE_COUNTERS
 from concord.spec.isa import WORD_BITS
 
 
@@ -30,10 +31,20 @@ class RegionId(IntEnum):
     SCRIPT = 9
     INBOX = 10
     OUTBOX = 11
+    TENSORS = 12
+    FACTORS = 13
+    UPDATES = 14
 
 
-#: Regions of the core; those of the feeder follow.
+#: Regions of every core, of the feeder, and of integer chains.
 CORE_REGIONS = tuple(region for region in RegionId if region <= RegionId.FLAGS)
+FEEDER_REGIONS = (RegionId.CODES, RegionId.SCRIPT, RegionId.INBOX, RegionId.OUTBOX)
+INTEGER_REGIONS = (RegionId.TENSORS, RegionId.FACTORS, RegionId.UPDATES)
+
+
+def core_span(config: NpuConfig) -> int:
+    """One more than the greatest number of a region that the core has."""
+    return 1 + max(region for region in regions(config) if region not in FEEDER_REGIONS)
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,19 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
             "Sticky flags of the chain whose v_rd has this address.",
         ),
     )
-    return {region.id: region for region in (*table, *(_feeder_regions(config) if config.inbox else ()))}
+    feeder = _feeder_regions(config) if config.inbox else ()
+    return {region.id: region for region in (*table, *feeder, *(_integer_regions() if config.integer_chains else ()))}
+
+
+def _integer_regions() -> tuple[Region, ...]:
+    """Regions of a configuration with integer chains."""
+    tensors, factors = "Exponents and greatest magnitudes of tensors.", "Factors of integer chains."
+    counts = f"Counters of updates, which count on: {', '.join(UPDATE_COUNTERS)}."
+    return (
+        Region(RegionId.TENSORS, TENSOR_WORD, TENSORS, False, tensors),
+        Region(RegionId.FACTORS, FACTOR_WORD, FACTORS, False, factors, readable=False),
+        Region(RegionId.UPDATES, _scalar("count", 32), len(UPDATE_COUNTERS), False, counts),
+    )
 
 
 def _feeder_regions(config: NpuConfig) -> tuple[Region, ...]:

@@ -36,12 +36,32 @@ class Op(IntEnum):
     V_TBL = 0x21
     V_WR = 0x28
     M_WR = 0x29
+    T_SET = 0x30
+    T_MUL = 0x31
+    T_FIT = 0x32
+    T_SCALE = 0x33
+    T_ADD = 0x34
+    T_BIAS = 0x35
+    T_UPD = 0x36
+    I_PLANES = 0x37
+    I_SRC = 0x38
+    I_MAT = 0x39
+    I_TAPS = 0x3A
+    I_OPD = 0x3B
+    I_DST = 0x3C
+    I_COL = 0x3D
+    I_ROW = 0x3E
+    I_RUN = 0x3F
 
 
 #: Operations of configurations with ``code_scaling`` alone.
 SCALING_OPS = (Op.SET_SCALE, Op.VV_SCALE)
 #: Operations of configurations with ``writable_matrix`` alone.
 MATRIX_WRITE_OPS = (Op.M_WR,)
+#: Operations of configurations with ``integer_chains`` alone: steps of tensor registers, and parts of integer chains.
+TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD)
+INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
+INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
 #: Operations that may end a chain.
 WRITE_OPS = (Op.V_WR, Op.M_WR)
 
@@ -51,6 +71,14 @@ class Mem(IntEnum):
 
     NARROW = 0
     WIDE = 1
+
+
+class IntegerSource(IntEnum):
+    """Where the integers of an integer chain come from, as encoded in ``i_src``."""
+
+    NARROW = 0  #: a narrow vector
+    WIDE = 1  #: two wide words, 32 bits an element
+    PRODUCT = 2  #: tiles of the matrix memory times narrow vectors
 
 
 class MvMode(IntEnum):
@@ -69,6 +97,7 @@ class Trap(IntEnum):
     CHAIN_ORDER = 3  #: an instruction stands where no chain, or no longer a chain, can take it
     LOOP_STACK = 4  #: too many nested loops, or an end_loop without a loop
     PC_RANGE = 5  #: the program ran past the end of the instruction memory
+    INTEGER_RANGE = 6  #: an integer, or the exponent of a tensor, left the range that integer chains have
 
 
 class PipelineStage(IntEnum):

@@ -6,6 +6,7 @@ Cycles if nothing else is said. What takes several parts is a function of the co
 from __future__ import annotations
 
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.integers import FACTOR_MANT_BITS
 from concord.spec.isa import FORMS
 from concord.spec.multipliers import paired
 from concord.spec.operations import Op, PipelineStage
@@ -187,3 +188,33 @@ def serial_cycles(op: Op) -> int:
     """
     cycles = {PipelineStage.MUL0: SERIAL_MUL, PipelineStage.ADD0: SERIAL_ADD}
     return SERIAL_TABLE if op is Op.V_TBL else cycles.get(FORMS[op].stages[0], 0)
+
+
+# Integer chains -----------------------------------------------------------------------------------------------------
+
+#: Of a rounding of magnitudes.
+MAGNITUDE_ROUNDER = 4
+#: From the source of an element to its magnitude behind the sum: the product with the factor and a sum of its two
+#: parts, the magnitude, a rounding, the choice of who moves to the left, both moves, a term, the sum, its magnitude.
+INTEGER_PEAK = MULTIPLIER + 1 + 1 + MAGNITUDE_ROUNDER + 1 + 2 + 1 + 1 + 1
+#: From there to the result: a rounding, the sign.
+INTEGER_LANE = INTEGER_PEAK + MAGNITUDE_ROUNDER + 1
+#: From the start of a step of the tensor registers to the next one: words that are read, two stages for the place of
+#: the first one, how many bits there are above, a rounding, the write.
+TENSOR_STEP = COLUMN_MEMORY + 2 + 1 + MAGNITUDE_ROUNDER + 1
+#: Of ``t_scale``, which multiplies bit by bit.
+TENSOR_SCALE = TENSOR_STEP + FACTOR_MANT_BITS
+#: Of both passes of a lazy update.
+LAZY_UPDATE, LAZY_GROWTH = 9, 5
+#: From the word of an integer chain to the beginning of its loops, from there to its first vector, and from the end of
+#: its last interval to the next word.
+INTEGER_BEGIN, INTEGER_LOOPS, INTEGER_END = 2, 3, 2
+#: From the beginning of a vector that is read to the cycle in front of its first beat.
+INTEGER_SOURCE = 6
+#: From the last beat of a vector to its first word at a memory.
+INTEGER_COLLECT = 3
+
+
+def integer_result(config: NpuConfig) -> int:
+    """From the last step of a product to the cycle in front of the first beat of its result."""
+    return VECTOR_READ + MATRIX_DELAY + sum_latency(config) + 1 + RESULT_QUEUE - 1

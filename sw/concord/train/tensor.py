@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from concord.golden.integers import excess, grid_of, moved
 from concord.golden.rounding import Ints, round_shift
 from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
@@ -102,14 +103,14 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
     if fmt.block and tensor.mant.size and (narrowed := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
         return narrowed
     top = top_of(tensor.mant)
-    wanted = tensor.exp + _excess(top, fmt.bits)
+    wanted = tensor.exp + excess(top, fmt.bits)
     exp = min(max(wanted, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
     right = exp - tensor.exp if top else 0
     if top and wanted > exp:
         note_saturated(_beyond(tensor.mant, top, right, fmt.q_max))
     if right == 0 and top <= fmt.q_max:
         return Tensor(tensor.mant.astype(carrier(top), copy=False), exp, top)
-    whole = _shifted(top, right) if right > -32 else 0
+    whole = moved(top, right) if right > -32 else 0
     peak = min(whole + (fmt.rounding == Rounding.STOCHASTIC), fmt.q_max)
     if right < 0 or top > _RINT_LIMIT or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
         exact = tensor.mant.astype(np.int64)
@@ -167,16 +168,6 @@ def _beyond(mant: Array, top: int, right: int, limit: int) -> int:
     return int(np.count_nonzero(np.abs(mant) >= least)) if least <= top else 0
 
 
-def _excess(top: int, bits: int) -> int:
-    """:func:`concord.golden.training.bits_to_drop` of one number, without an array."""
-    return max((top - 1).bit_length() - (bits - 1), 0) if top else 0
-
-
-def _shifted(top: int, right: int) -> int:
-    """A magnitude times ``2**-right``, to the nearest, away: :func:`round_shift` of one number, without an array."""
-    return top << -right if right <= 0 else top + (1 << right - 1) >> right
-
-
 def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], limit: int) -> Array:
     """``mant * 2**-right`` to the nearest, halves away, within a limit.
 
@@ -204,7 +195,7 @@ def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], lim
         out = np.empty_like(mant, dtype=dtype)
     flat, into = mant.ravel(order="K"), out.ravel(order="K")
     factor, work = kind(2.0**-right) * (1 + np.finfo(kind).eps), np.empty(min(_CHUNK, flat.size), kind)
-    clipped = _shifted(top, right) > limit
+    clipped = moved(top, right) > limit
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
         x = work[: part.size]
@@ -233,7 +224,7 @@ def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | Non
     top = int(tops.max())
     if not top:
         return None
-    most = max(_excess(top, fmt.bits), TRAIN_EXP_MIN - tensor.exp)
+    most = max(excess(top, fmt.bits), TRAIN_EXP_MIN - tensor.exp)
     drop = np.clip(bits_to_drop(tops, fmt.bits), max(most - BLOCK_SPREAD, TRAIN_EXP_MIN - tensor.exp, 0), most)
     if tensor.exp + most > TRAIN_EXP_MAX:
         raise OverflowError(f"exponents must be at most {TRAIN_EXP_MAX}, not {tensor.exp + most}; lower the rate")
@@ -317,9 +308,8 @@ def _aligned(tensors: Sequence[Tensor], bound: Callable[[Iterable[int]], int]) -
     there = [(t, top) for t, top in zip(tensors, tops, strict=True) if top]
     if not there:
         return [None] * len(tensors), tensors[0].exp, 0
-    grid = min(t.exp for t, _ in there)
-    grid = max([grid] + [t.exp + top.bit_length() - 46 for t, top in there])
-    peak = bound([_shifted(top, grid - t.exp) for t, top in there])
+    grid = grid_of([(t.exp, top) for t, top in there])
+    peak = bound([moved(top, grid - t.exp) for t, top in there])
     dtype = carrier(peak)
     return (
         [_on_grid(t, top, t.exp - grid, dtype) if top else None for t, top in zip(tensors, tops, strict=True)],
@@ -341,9 +331,11 @@ def _on_grid(tensor: Tensor, top: int, left: int, dtype: type[np.generic]) -> Ar
 def multiplied(tensor: Tensor, factor: Dyadic, fmt: TrainingFormat) -> Tensor:
     """A tensor times an exact number."""
     peak = tensor.peak * abs(factor.mant)
-    if factor.mant in (1, -1):
-        return Tensor(tensor.mant * tensor.mant.dtype.type(factor.mant), tensor.exp + factor.exp, tensor.peak)
-    product = tensor.mant.astype(carrier(peak)) * factor.mant
+    product = (
+        tensor.mant * tensor.mant.dtype.type(factor.mant)
+        if abs(factor.mant) == 1
+        else (tensor.mant.astype(carrier(peak)) * factor.mant)
+    )
     return to_format(product, tensor.exp + factor.exp, peak, fmt)
 
 

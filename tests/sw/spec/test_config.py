@@ -13,7 +13,7 @@ from concord.spec.fields import Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import INSTRUCTIONS, Mem, MvMode, Op, PipelineStage, Trap
 from concord.spec.link import TARGET
-from concord.spec.memmap import CORE_REGIONS, REGISTERS, Reg, RegionId, regions
+from concord.spec.memmap import CORE_REGIONS, FEEDER_REGIONS, INTEGER_REGIONS, REGISTERS, Reg, RegionId, regions
 from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 
 #: Numbers that words and frames hold.
@@ -147,8 +147,8 @@ def test_derived_numbers_of_the_presets(config):
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_regions_follow_the_configuration(config):
     table = regions(config)
-    assert set(table) == set(RegionId if config.inbox else CORE_REGIONS)
-    assert set(regions(config.replace(inbox=4096))) == set(RegionId)
+    assert set(table) == {*CORE_REGIONS, *(FEEDER_REGIONS if config.inbox else ())}
+    assert set(regions(config.replace(inbox=4096))) == {*CORE_REGIONS, *FEEDER_REGIONS}
     assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
     assert table[RegionId.SLOTS].depth == config.table_slots
     assert all(region.depth <= 1 << TARGET["addr"].width for region in table.values())
@@ -162,7 +162,7 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 
 def test_every_parameter_is_covered_here():
-    assert set(CHANGES) | {"serial"} == {field.name for field in dataclasses.fields(NpuConfig)}
+    assert set(CHANGES) | {"serial", "integer_chains"} == {field.name for field in dataclasses.fields(NpuConfig)}
     assert {name for name, _, _ in WRONG} | {"name", "stochastic", *FLAGS, "clock_hz", "board"} == set(CHANGES)
 
 
@@ -176,6 +176,33 @@ def test_the_fingerprint_covers_what_matters(name):
 def test_the_fingerprint_covers_serial():
     serial = PRESETS["up5k"]
     assert serial.replace(serial=False).fingerprint != serial.fingerprint
+
+
+def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
+    config = PRESETS["ecp5-85f"]
+    chains = config.replace(integer_chains=True)
+    assert chains.fingerprint != config.fingerprint
+    assert set(regions(chains)) == {*CORE_REGIONS, *FEEDER_REGIONS, *INTEGER_REGIONS} == set(RegionId)
+
+
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("writable_matrix", True, "False with integer_chains"),
+        ("code_scaling", True, "False with integer_chains"),
+        ("window_taps", 4, "0 with integer_chains"),
+        ("engines", 2, "1 with integer_chains"),
+        ("acc_register", 60, "0 with integer_chains"),
+        ("wgt_exp_max", -12, "at least -11 with integer_chains"),
+        ("lanes", 16, "such that 256 products and the units take at most the multipliers of a device"),
+    ],
+)
+def test_what_integer_chains_need(name, value, rule):
+    config = PRESETS["ecp5-85f"].replace(integer_chains=True)
+    with pytest.raises(ValueError, match=f"^{name} must be {rule}, not {value}$"):
+        config.replace(**{name: value})
+    with pytest.raises(ValueError, match=r"^native must be at least 8 with integer_chains, not 4$"):
+        TINY.replace(integer_chains=True)
 
 
 def test_fingerprints_are_stable():
@@ -252,4 +279,4 @@ def test_other_definitions_have_another_version():
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
     change that only configurations with a new parameter know has that parameter in the fingerprint instead.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "95401b7bf4434459")
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "de937f67798f6a9c")

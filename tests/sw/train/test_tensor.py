@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from concord.golden import training
+from concord.golden.integers import excess, moved
 from concord.golden.rounding import round_shift
 from concord.spec.formats import NOISE_BITS, Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
-from concord.train import described, tensor
+from concord.train import described
 from concord.train.network import batch
 from concord.train.noise import NoiseStream, permutation, raw, uniform
 from concord.train.parameters import UpdateCounts
@@ -87,8 +88,8 @@ def test_halves_are_rounded_away_and_their_neighbours_are_not_moved(dtype, bits)
 def test_numbers_without_arrays_are_those_of_arrays():
     for top in [*range(1000), *((1 << k) + d for k in range(10, 46) for d in (-1, 0, 1))]:
         for bits in (2, 8, 16, 32):
-            assert tensor._excess(top, bits) == training.bits_to_drop(top, bits)
-            assert tensor._shifted(top, bits - 4) == round_shift(top, bits - 4)
+            assert excess(top, bits) == training.bits_to_drop(top, bits)
+            assert moved(top, bits - 4) == round_shift(top, bits - 4)
 
 
 @pytest.mark.parametrize("g_bits, x_bits", [(3, 8), (15, 7), (15, 11), (16, 8), (31, 7), (31, 15), (24, 24)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from concord.golden.integers import beyond_grid
 from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.spec.training import TrainingFormat
@@ -24,11 +25,10 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
     """
     if not bias.peak:
         return to_format(mant, exp, peak, fmt)
-    left = bias.exp - exp
-    if bias.peak.bit_length() + left > 46:
+    if beyond_grid(exp, bias.exp, bias.peak):
         whole = np.broadcast_to(bias.mant, mant.shape)
         return added([Tensor(mant, exp, max(peak, 1)), Tensor(whole, bias.exp, bias.peak)], fmt)
-    shifted = round_shift(bias.mant, -left)
+    shifted = round_shift(bias.mant, exp - bias.exp)
     peak += int(np.abs(shifted).max())
     dtype = carrier(peak)
     return to_format(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)

@@ -1,0 +1,113 @@
+"""Integer chains on the compiled RTL leave what the reference machine leaves, in the cycles of the model.
+
+Contents of all memories, tensor registers and counters of updates among them, and so does the emulator.
+``CONCORD_SEEDS`` is the number of random programs on each configuration.
+"""
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from concord.emulator import Emulator
+from concord.host import TrapError, connect
+from concord.host.rtl import find_library
+from concord.image import Memories
+from concord.program.assembler import assemble
+from concord.spec.isa import Trap
+from concord.spec.memmap import RegionId
+from support.device_runs import check_machines, load
+from support.integer_programs import TRAIN_SMALL, TRAIN_WHOLE, random_case
+
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "25"))
+
+
+@pytest.fixture(scope="module", params=[TRAIN_SMALL, TRAIN_WHOLE], ids=lambda config: config.name)
+def device(request):
+    with connect("rtl", request.param, library=find_library(request.param)) as device:
+        yield device
+
+
+def test_random_programs(device):
+    for seed in range(SEEDS):
+        try:
+            check_machines(device, random_case(random.Random(seed), device.config)[1])
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def test_random_programs_that_may_trap(device):
+    """A trap of the emulator is one of the RTL, at the same word and after the same cycles; nothing else traps."""
+    trapped = 0
+    for seed in range(100, 100 + SEEDS):
+        memories = random_case(random.Random(seed), device.config, traps=True)[1]
+        load(device, memories)
+        run = Emulator(memories.copy()).run()
+        device.start(0)
+        if run.trap is Trap.NONE:
+            device.wait()
+        else:
+            trapped += 1
+            with pytest.raises(TrapError) as caught:
+                device.wait()
+            assert (caught.value.trap, caught.value.pc) == (run.trap, run.pc) == (Trap.INTEGER_RANGE, run.pc), seed
+        assert device.counters()["CYCLES"] == run.cycles, seed
+    assert trapped > SEEDS // 10
+
+
+def updated(device, weights, accumulators, changes, exps):
+    """One update of a vector of weights; returns the tensor register of the weights and the counters of updates."""
+    config = device.config
+    memories = Memories(config)
+    program = assemble("""
+        t_fit 3, 2, 32, 1
+        t_upd 1, 3, 100
+        i_src wide, addr=4
+        i_opd narrow, addr=30
+        i_col 8
+        i_row 40
+        i_run 6, round1=1, update=1, to_column=1, to_row=1
+        halt
+    """)
+    memories.program[: len(program)] = program
+    memories.narrow_mant[30] = weights
+    memories.wide[130] = np.asarray(accumulators, np.int16).view(np.uint16)
+    memories.wide[4:6] = np.asarray(changes, "<i4").view("<u2").reshape(2, config.native)
+    memories.tensor_exp[1:3] = exps
+    memories.tensor_top[2] = int(np.abs(np.asarray(changes)).max())
+    check_machines(device, memories)
+    return device.read(RegionId.TENSORS, 1), device.read(RegionId.UPDATES, 0, 3)
+
+
+def same(device, value):
+    return [value] * device.config.native
+
+
+def test_a_block_grows_by_one_place(device):
+    most = (1 << 15) - 1
+    (tensor,), counts = updated(device, same(device, 127), same(device, 0), same(device, most), (0, -15))
+    assert tensor >> 48 == 1 and tensor & (1 << 48) - 1 == 64
+    assert counts == [0, 0, 1]
+
+
+def test_updates_are_refused_and_vanish(device):
+    n = device.config.native
+    changes = [1 << 20] * (n // 2) + [1] * (n - n // 2)
+    _, counts = updated(device, same(device, 3), same(device, 32767), changes, (0, -17))
+    assert counts == [n // 2, n - n // 2, 0]
+
+
+def test_an_accumulator_that_the_format_does_not_have_traps(device):
+    with pytest.raises(TrapError) as caught:
+        updated(device, same(device, 0), same(device, -32768), same(device, 5), (0, -15))
+    assert caught.value.trap is Trap.INTEGER_RANGE
+
+
+def test_the_greatest_exponent_cannot_grow(device):
+    with pytest.raises(TrapError) as caught:
+        updated(device, same(device, 127), same(device, 0), same(device, (1 << 15) - 1), (127, 112))
+    assert caught.value.trap is Trap.INTEGER_RANGE

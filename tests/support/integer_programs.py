@@ -1,0 +1,417 @@
+"""Random programs of integer chains, and memories to start them from.
+
+``random_case(rng, config)`` gives the words of a legal program and its memories. Chains are drawn one after the other,
+a few of them such as other programs have; one that breaks a rule, or would trap, is drawn again. Contents are weighted
+to the ends of their ranges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.emulator import ReferenceMachine
+from concord.emulator.integers import IntegerUnit
+from concord.golden.integers import IntegerRangeError
+from concord.image import Memories
+from concord.program import Address, Chain, Pad, Trace, Window, trace
+from concord.program.builder import ProgramBuilder
+from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.spec import isa
+from concord.spec.config import NpuConfig
+from concord.spec.integers import FACTOR_MANT_BITS, FACTORS, TENSORS
+from concord.spec.isa import ADDR_REGS, Mem, Op
+from concord.spec.operations import IntegerSource
+from concord.spec.presets import ECP5_25F, ECP5_85F
+
+#: Small configurations with integer chains: one, two and more steps a tile, and several beats.
+TRAIN_SMALL = ECP5_25F.replace(
+    name="train-small", integer_chains=True, inbox=0, lanes=4, narrow_depth=512, wide_depth=512, matrix_depth=512
+)
+TRAIN_WHOLE = TRAIN_SMALL.replace(name="train-whole", lanes=8, mfu_lanes=4, matrix_depth=256, loop_levels=1)
+TRAIN_LARGE = ECP5_85F.replace(
+    name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
+    matrix_depth=512,
+)  # fmt: skip
+CONFIGS = (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
+
+_MOST_VECTORS = 40
+_MOST_TERMS = 24
+_TRIES = 60
+HALT = isa.encode(Op.HALT)
+
+
+# Contents --------------------------------------------------------------------------------------
+
+
+def integers_of(draw, shape, bits: int):
+    """Integers of the symmetric range, of all magnitudes alike, weighted to zeros, ends and powers of two."""
+    limit = (1 << bits - 1) - 1
+    sizes = draw.integers(0, bits, shape)
+    values = draw.integers(0, 1 << 62, shape) & (np.int64(1) << sizes) - 1
+    powers = np.minimum((np.int64(1) << np.minimum(sizes, bits - 1)) + draw.integers(-1, 2, shape), limit)
+    halves = np.minimum(np.int64(3) << np.maximum(sizes - 2, 0), limit)
+    kind = draw.random(shape)
+    values = np.select([kind < 0.08, kind < 0.16, kind < 0.3, kind < 0.35], [0, limit, powers, halves], values)
+    return np.where(draw.random(shape) < 0.5, -values, values)
+
+
+def random_contents(rng, config: NpuConfig) -> Memories:
+    """Memories full of integers; of the wide memory one half holds wide integers, the other one accumulators."""
+    draw = np.random.default_rng(rng.getrandbits(64))
+    memories, n = Memories(config), config.native
+    digits = np.clip(integers_of(draw, memories.narrow_mant.shape, 8), -64, 63)
+    small = draw.random((config.narrow_depth, 1)) < 0.3
+    memories.narrow_mant[:] = np.where(small, digits, integers_of(draw, memories.narrow_mant.shape, 8))
+    memories.narrow_exp[:] = draw.integers(config.act.exp_min, config.act.exp_max + 1, config.narrow_depth)
+    memories.matrix_mant[:] = integers_of(draw, memories.matrix_mant.shape, 8)
+    half = config.wide_depth // 2
+    whole = integers_of(draw, (half // 2, n), 32).astype("<i4")
+    memories.wide[:half] = whole.view("<u2").reshape(half, n)
+    memories.wide[half:] = integers_of(draw, (config.wide_depth - half, n), 16).astype("<i2").view("<u2")
+    memories.tensor_top[:] = np.abs(integers_of(draw, TENSORS, 48))
+    memories.tensor_top[: TENSORS // 2] = np.abs(integers_of(draw, TENSORS // 2, 32))
+    memories.tensor_exp[:] = draw.integers(-40, 21, TENSORS)
+    memories.tensor_exp[-4:] = draw.choice([-128, -127, 126, 127], 4)
+    memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
+    memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
+    memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
+    return memories
+
+
+# Programs --------------------------------------------------------------------------------------
+
+
+def random_case(rng, config: NpuConfig, size: int = 5, traps: bool = False):
+    """Words of a program and the memories it starts from, the program included.
+
+    Parameters
+    ----------
+    rng : random.Random
+        Seeded by the caller.
+    config : NpuConfig
+        With integer chains.
+    size : int
+        Pieces of the program, of one or two chains each; loops execute some of them several times.
+    traps : bool
+        Whether the program may end with the trap ``INTEGER_RANGE``.
+
+    Returns
+    -------
+    tuple of list of int and Memories
+    """
+    return _Generator(config, rng, traps).case(size)
+
+
+class _Generator:
+    """Builds a program piece by piece, and executes what it has to know whether the next one is legal."""
+
+    def __init__(self, config: NpuConfig, rng, traps: bool):
+        self.config, self.rng, self.traps = config, rng, traps
+        self.memories = random_contents(rng, config)
+        self.work = self.memories.copy()
+        self.unit = IntegerUnit(self.work)
+        self.words: list[int] = []  # of the program so far
+        self.items = 0  # that it executes
+        self.ended = False
+
+    def case(self, size: int):
+        for _ in range(size):
+            for _ in range(_TRIES):
+                if self._piece():
+                    break
+            if self.ended:
+                break
+        words = [*self.words, HALT]
+        self.memories.program[: len(words)] = words
+        return words, self.memories
+
+    def _piece(self) -> bool:
+        """Try one piece; whether the program has it now."""
+        builder = ProgramBuilder()
+        for op, fields in self._drawn():
+            builder.emit(op, **fields)
+        words = [*self.words, *builder.words()]
+        if len(words) >= self.config.program_depth:
+            return False
+        run = trace([*words, HALT], self.config)
+        work, unit = self.work.copy(), self.unit
+        self.unit = IntegerUnit(work)
+        for name in ("rounding", "moves", "update"):
+            value = getattr(unit.registers, name)
+            setattr(self.unit.registers, name, list(value) if name == "rounding" else value)
+        try:
+            self._execute(run, self.items)
+        except ValueError:
+            self.unit = unit
+            return False
+        except IntegerRangeError:
+            if not self.traps or self.rng.random() > 0.3:
+                self.unit = unit
+                return False
+            self.ended = True
+        self.work, self.words, self.items = work, words, len(run.items)
+        return True
+
+    def _execute(self, run: Trace, first: int) -> None:
+        for item in run.items[first:]:
+            if isinstance(item, Chain):
+                ReferenceMachine(self.unit.memories).chain(item)
+            elif isinstance(item, TensorStep):
+                self.unit.step(item)
+            else:
+                self.unit.chain(item)
+
+    # Pieces ------------------------------------------------------------------------------------
+
+    def _drawn(self):
+        return self._plain() if self.rng.random() < 0.12 else self._integers()
+
+    def _plain(self):
+        """A chain of binary16 numbers, which reads and writes words that integer chains have or read, too."""
+        rng, config = self.rng, self.config
+        counts = [1, rng.randint(1, 3), rng.randint(1, 4)]
+        words = [
+            (Op.SET_SHAPE, {"rows": counts[2], "cols": 1}),
+            (Op.SET_ITERS, {"outer": 1, "inner": counts[1]}),
+            (Op.SET_WINDOW, isa.INITIAL[Op.SET_WINDOW]),
+            (Op.SET_PAD, isa.INITIAL[Op.SET_PAD]),
+        ]
+        mem = Mem(rng.randint(0, 1))
+        source, target = (vars(self._vectors(counts, config.narrow_depth, apart)) for apart in (False, True))
+        words.append((Op.V_RD, {"mem": int(mem), "addr": source["base"], **_strides(source)}))
+        if mem is Mem.NARROW and rng.random() < 0.5:
+            tile = rng.randrange(config.matrix_depth // config.steps - counts[2]) * config.steps
+            words.append((Op.MV_MUL, {"matrix": tile}))
+        words.append((Op.V_WR, {"mem": rng.randint(0, 1), "addr": target["base"], **_strides(target)}))
+        return words
+
+    def _integers(self):
+        """An integer chain, or two, with the steps in front of it."""
+        rng = self.rng
+        chain = self._chain()
+        steps = chain.steps
+        before = []
+        if steps.update:
+            before += self._update_steps(chain)
+        if steps.add or rng.random() < 0.1:
+            before.append(self._sum_step())
+        for place in range(2):
+            if (steps.round0, steps.round1)[place] or rng.random() < 0.1:
+                before.append((Op.T_FIT, self._fit(place)))
+        if rng.random() < 0.2:
+            before.append((Op.T_MUL, {"z": self._register(), "x": self._register(), "y": self._register()}))
+        if steps.scale and rng.random() < 0.5:
+            before.append((Op.T_SCALE, {"z": self._register(), "x": self._register(), "factor": steps.factor}))
+        if steps.peak and rng.random() < 0.7:
+            before.append((Op.T_SET, {"z": steps.tensor, "exp": rng.randint(-40, 20)}))
+        again = []
+        if steps.peak and not steps.round1 and rng.random() < 0.7:  # what a peak is for: the same once more, rounded
+            bits = rng.choice([8, 8, 16, 16, 32, rng.randint(2, 32)])
+            fit = {"z": self._register(), "x": steps.tensor, "bits": bits, "place": 1}
+            more = {"round1": 1, "peak": rng.randint(0, 1)}
+            again = [(Op.T_FIT, fit), (Op.I_RUN, vars(steps) | more)]
+        state = self._state(chain)
+        body = [*before, *state, (Op.I_RUN, dict(vars(steps))), *again]
+        if rng.random() < 0.15:
+            register = rng.randint(1, ADDR_REGS - 1)
+            moved = (Op.INC_ADDR, {"reg": register, "step": rng.randint(-6, 6)})
+            body = [(Op.LOOP, {"count": rng.randint(2, 3)}), *body, moved, (Op.END_LOOP, {})]
+        return body
+
+    def _register(self) -> int:
+        return self.rng.randrange(TENSORS)
+
+    def _fit(self, place: int) -> dict[str, int]:
+        bits = self.rng.choice([8, 8, 16, 16, 32, self.rng.randint(2, 32)])
+        return {"z": self._register(), "x": self._register(), "bits": bits, "place": place}
+
+    def _sum_step(self):
+        """A step that says how operands of a sum move, mostly by a few bits."""
+        rng, exp = self.rng, self.work.tensor_exp
+        x = self._register()
+        near = [y for y in range(TENSORS) if abs(int(exp[x]) - int(exp[y])) <= 12]
+        y = rng.choice(near) if rng.random() < 0.8 else self._register()
+        op = rng.choice([Op.T_ADD, Op.T_ADD, Op.T_BIAS])
+        return op, {"z": self._register(), "x": x, "y": y}
+
+    def _update_steps(self, chain: IntegerChain):
+        """Exponents so that the update matters, and the distance of accumulators."""
+        rng, config = self.rng, self.config
+        z, x = rng.sample(range(TENSORS), 2)
+        exp = rng.choice([126, 127, -20, rng.randint(-100, 120)]) if self.traps else rng.randint(-100, 120)
+        change = exp - 15 - rng.choice([0, 0, rng.randint(-8, 4), rng.randint(0, 40)])
+        distance = rng.randrange(config.wide_depth) - min(chain.operand.base, config.wide_depth)
+        return [
+            (Op.T_SET, {"z": z, "exp": exp}),
+            (Op.T_SET, {"z": x, "exp": max(-128, min(127, change))}),
+            (Op.T_UPD, {"z": z, "x": x, "accumulators": distance % (1 << isa.VECTOR_ADDR_BITS)}),
+        ]
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def _chain(self) -> IntegerChain:
+        rng, config = self.rng, self.config
+        kind = rng.choice([*IntegerSource, IntegerSource.PRODUCT])
+        update = kind is IntegerSource.WIDE and rng.random() < 0.35
+        limit = rng.choice([1, 4, 12, _MOST_VECTORS])
+        counts = [1, 1, 1]
+        for k in rng.sample(range(3), 3):
+            counts[k] = rng.randint(1, max(1, limit // int(np.prod(counts))))
+        outer, inner, rows = counts
+        taps, window, pad, cols = self._taps(kind)
+        planes = self._planes()
+        steps = self._steps(kind, update, planes)
+        return IntegerChain(
+            pc=0, rows=rows, cols=cols, inner=inner, outer=outer, kind=kind,
+            source=self._vectors(counts, config.narrow_depth if kind is not IntegerSource.WIDE else config.wide_depth),
+            operand=self._vectors(counts, config.narrow_depth, apart=update),
+            operand_mem=self._operand_memory(kind, steps),
+            destination=self._vectors(counts, config.narrow_depth, apart=True),
+            destination_mem=Mem.NARROW if planes.count > 1 else Mem(rng.randint(0, 1)),
+            tiles=self._places(counts, config.matrix_depth, [0, 1, config.steps, rng.randint(-9, 9)]),
+            taps=taps, window=window, pad=pad,
+            columns=self._places(counts, config.matrix_depth * config.lanes, [1, config.native, rng.randint(-9, 40)]),
+            tile_rows=self._places(
+                counts, config.matrix_depth // config.steps * config.native, [1, config.native, rng.randint(-9, 40)]
+            ),
+            planes=planes, steps=steps,
+        )  # fmt: skip
+
+    def _operand_memory(self, kind: IntegerSource, steps: ChainSteps) -> Mem:
+        narrow = kind is IntegerSource.PRODUCT or steps.mask or steps.update
+        return Mem.NARROW if narrow else Mem(self.rng.randint(0, 1))
+
+    def _taps(self, kind: IntegerSource):
+        """Digits, columns, window and padding of a product."""
+        rng, config = self.rng, self.config
+        digits = rng.choice([1, 1, 2, 3, 3, 5])
+        window = Window(
+            rng.randint(1, 3), rng.randint(1, 3), rng.randint(-3, 9), rng.randint(-2, 4), rng.randint(1, 2),
+            rng.randint(1, 2),
+        ) if rng.random() < 0.4 else Window()  # fmt: skip
+        cols = rng.randint(1, max(1, min(_MOST_TERMS, config.max_terms) // (digits * window.taps)))
+        pad = Pad()
+        if window.taps > 1 and rng.random() < 0.6:
+            pad = Pad(rng.randint(-2, 1), rng.randint(-2, 1), 1, 1, rng.randint(1, 6), rng.randint(1, 6))
+        taps = ProductTaps(
+            vector=rng.choice([0, 1, 1, -1, rng.randint(-7, 7)]),
+            vector_digit=rng.choice([0, 1, rng.randint(-20, 20)]),
+            matrix=rng.choice([config.steps, config.steps, 1, rng.randint(-5, 9)]),
+            matrix_digit=rng.choice([config.steps * cols, rng.randint(-20, 40)]),
+            digits=digits,
+            of=rng.randint(0, 1),
+        )
+        return (taps, window, pad, cols) if kind is IntegerSource.PRODUCT else (taps, window, pad, 1)
+
+    def _planes(self) -> Planes:
+        rng = self.rng
+        count = rng.choice([1, 1, 2, 3, 3, 5])
+        return Planes(count, rng.choice([1, 40, -1, rng.randint(-60, 60)]), rng.choice([1, 64, rng.randint(-9, 200)]))
+
+    def _steps(self, kind: IntegerSource, update: bool, planes: Planes) -> ChainSteps:
+        rng, config = self.rng, self.config
+
+        def flag(chance: float) -> int:
+            return int(rng.random() < chance)
+
+        operand = rng.choice(["add", "add", "mask", ""]) if not update else "update"
+        fields = {
+            "scale": flag(0.3) * (kind is not IntegerSource.PRODUCT),
+            "factor": rng.randrange(FACTORS),
+            "round0": flag(0.25),
+            "add": int(operand == "add"),
+            "peak": flag(0.5),
+            "tensor": self._register(),
+            "round1": flag(0.6),
+            "relu": flag(0.25),
+            "mask": int(operand == "mask"),
+            "valid": rng.choice([0, 0, 1, config.native - 1, config.native, rng.randint(0, config.native)]),
+            "update": int(update),
+            "to_vector": flag(0.7),
+            "to_column": flag(0.35),
+            "to_row": flag(0.35) * (planes.count == 1),
+        }
+        if update:
+            fields |= {"peak": 0, "relu": 0, "to_vector": 0, "round1": 1}
+            if planes.count > 1:
+                fields |= {"to_column": 0}
+        return ChainSteps(interval=1, **fields)
+
+    def _vectors(self, counts: list[int], depth: int, apart: bool = False) -> Address:
+        """Addresses of vectors; if they are to be ``apart``, most vectors have one of their own."""
+        rng = self.rng
+        if apart and rng.random() < 0.85:
+            step = rng.choice([1, 2, 2])
+            _, inner, rows = counts
+            return self._based(counts, depth, [step * rows * inner, step * rows, step])
+        return self._based(counts, depth, [rng.choice([0, 1, 2, rng.randint(-9, 9)]) for _ in counts])
+
+    def _places(self, counts: list[int], depth: int, strides: list[int]) -> Address:
+        rng = self.rng
+        if rng.random() < 0.5:
+            step = rng.choice(strides) or 1
+            return self._based(counts, depth, [step * counts[2] * counts[1], step * counts[2], step])
+        return self._based(counts, depth, [rng.choice(strides) for _ in counts])
+
+    def _based(self, counts: list[int], depth: int, strides: list[int]) -> Address:
+        """An address whose base keeps all vectors inside a memory, if there is one."""
+        ends = [(count - 1) * stride for count, stride in zip(counts, strides, strict=True)]
+        low, high = -sum(min(end, 0) for end in ends), depth - 1 - sum(max(end, 0) for end in ends)
+        base = self.rng.choice([low, high, self.rng.randint(low, high)]) if low <= high else low % depth
+        outer, inner, row = strides
+        return Address(base, row, inner, outer)
+
+    # Words -------------------------------------------------------------------------------------
+
+    def _state(self, chain: IntegerChain):
+        """Words that set everything up, in any order, with an address register for some of them."""
+        rng, config = self.rng, self.config
+        interval = min(chain.least_interval(config) + rng.choice([0, 0, 0, 1, rng.randint(0, 9)]), 4095)
+        object.__setattr__(chain.steps, "interval", interval)
+        window, pad = vars(chain.window), vars(chain.pad)
+        state = [
+            (Op.SET_SHAPE, {"rows": chain.rows, "cols": chain.cols}),
+            (Op.SET_ITERS, {"inner": chain.inner, "outer": chain.outer}),
+            (Op.SET_WINDOW, dict(window)),
+            (Op.SET_PAD, dict(pad)),
+        ]
+        words = [[word] for word in state]
+        source, operand, target = (vars(a) for a in (chain.source, chain.operand, chain.destination))
+        words.append(self._with_register(Op.I_SRC, "addr", source, isa.VECTOR_ADDR_BITS, kind=int(chain.kind)))
+        words.append(self._with_register(Op.I_OPD, "addr", operand, isa.VECTOR_ADDR_BITS, mem=int(chain.operand_mem)))
+        words.append(
+            self._with_register(Op.I_DST, "addr", target, isa.VECTOR_ADDR_BITS, mem=int(chain.destination_mem))
+        )
+        value = rng.choice([0, 0, rng.randint(-9, 9)])
+        register = rng.randint(1, ADDR_REGS - 1) if value else 0
+        taps = (Op.I_TAPS, vars(chain.taps) | {"reg": register})
+        tiles = vars(chain.tiles)
+        matrix = (tiles["base"] - value) % (1 << isa.MATRIX_ADDR_BITS)
+        words.append([*_set(register, value), taps])
+        words.append([(Op.I_MAT, {"matrix": matrix, **_strides(tiles)})])
+        columns, rows = vars(chain.columns), vars(chain.tile_rows)
+        value = -rng.randint(0, 5) if rng.random() < 0.3 else 0
+        value = value or rng.choice([0, min(columns["base"], rows["base"], 1000)])
+        register = rng.randint(1, ADDR_REGS - 1) if value else 0
+        words.append([*_set(register, value), (Op.I_PLANES, vars(chain.planes) | {"reg": register})])
+        words.append([(Op.I_COL, {"first": columns["base"] - value, **_strides(columns)})])
+        words.append([(Op.I_ROW, {"first": rows["base"] - value, **_strides(rows)})])
+        rng.shuffle(words)
+        return [word for group in words for word in group]
+
+    def _with_register(self, op: Op, base: str, address: dict[str, int], bits: int, **fields: int):
+        rng = self.rng
+        value = rng.choice([0, 0, rng.randint(-300, 300)])
+        register = rng.randint(1, ADDR_REGS - 1) if value else 0
+        word = op, {base: (address["base"] - value) % (1 << bits), "reg": register, **_strides(address), **fields}
+        return [*_set(register, value), word]
+
+
+def _set(register: int, value: int):
+    if not register:
+        return []
+    return [(Op.SET_ADDR, {"reg": register, "value": value % (1 << isa.MATRIX_ADDR_BITS)})]
+
+
+def _strides(address: dict[str, int]) -> dict[str, int]:
+    return {name: address[name] for name in ("row", "inner", "outer")}
