@@ -26,6 +26,8 @@ from concord.spec.multipliers import lanes_in_logic, mfu_multipliers, paired
 LEAST_RAM_WORDS = 128
 #: Block RAMs of the link on an ECP5, beside those of the NPU: of the payload of a request, and of the outbox.
 _ECP5_LINK = 2
+#: Multipliers of a lane of integer chains, and block RAMs of tensor registers.
+_INTEGER_MULTIPLIERS, _TENSOR_RAMS = 2, 2
 #: Block RAMs on an iCE40 that no parameter changes: registers, descriptors of tables, addresses, elements of a vector,
 #: instructions that are made, and the link.
 _ICE40_REST = 2 + 3 + 5 + 1 + 1 + 1
@@ -133,7 +135,7 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
     shared = products // 2 if paired(config) else 0
     multipliers = shared - config.rows // 2 * lanes_in_logic(config) if shared else products
     memories = [
-        *[(config.matrix_row.width, config.matrix_depth)] * config.rows,
+        *_matrix_memories(config),
         (config.narrow_word.width, config.narrow_depth),
         (config.wide_word.width, config.wide_depth),
         (WORD_BITS, config.program_depth),
@@ -142,8 +144,17 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(8, depth) for depth in (config.request_buffer, config.inbox) if depth],
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
-    multipliers += mfu_multipliers(config)
-    return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + _ECP5_LINK)
+    multipliers += mfu_multipliers(config) + (_INTEGER_MULTIPLIERS * config.mfu_lanes if config.integer_chains else 0)
+    others = _ECP5_LINK + (_TENSOR_RAMS if config.integer_chains else 0)
+    return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + others)
+
+
+def _matrix_memories(config: NpuConfig) -> list[tuple[int, int]]:
+    """Bits and words of the memories that make up that of the matrices: of rows, or with integer chains of lanes."""
+    if not config.integer_chains:
+        return [(config.matrix_row.width, config.matrix_depth)] * config.rows
+    lanes = [config.wgt_mant + (lane < config.wgt_exp_width) for lane in range(config.lanes)]
+    return [(bits, config.matrix_depth) for bits in lanes] * config.rows
 
 
 def _on_ice40(config: NpuConfig) -> Blocks:

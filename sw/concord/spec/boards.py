@@ -56,7 +56,7 @@ _DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": BoardSpec(
-        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8"),
+        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8", "ecp5-85f-train"),
         clock_hz=81_750_000,
         aim_hz=82_000_000,
         links=_ULX3S,
@@ -69,7 +69,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     ),
     "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_ORANGECRAB),
     "orangecrab-85f": BoardSpec(
-        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8"),
+        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8", "ecp5-85f-train"),
         clock_hz=81_750_000,
         aim_hz=82_000_000,
         links=_ORANGECRAB,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concord.spec.boards import BOARD_SPECS, board_spec
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC
-from concord.spec.limits import ACC_WIDTH_MIN, SCALED_BITS_MAX
+from concord.spec.limits import ACC_WIDTH_MIN, INTEGER_MANT, SCALED_BITS_MAX
 from concord.spec.names import unknown_name
 
 TINY = NpuConfig(
@@ -45,10 +45,15 @@ ECP5_85F_INT8 = ECP5_85F.replace(
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
+#: For training on the NPU: integer chains, and memories for a network of three layers of some ten thousand weights.
+ECP5_85F_TRAIN = ECP5_85F.replace(
+    name="ecp5-85f-train", integer_chains=True, matrix_depth=2048, wide_depth=2048, program_depth=1024, table_depth=256,
+    inbox=0, outbox=0, code_pages=1,
+)  # fmt: skip
 
 #: The named configurations.
 PRESETS: dict[str, NpuConfig] = {
-    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_INT8)
+    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_INT8, ECP5_85F_TRAIN)
 }
 
 
@@ -89,7 +94,8 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
 
     Exponents of weights and the accumulator move with the width: blocks of the same magnitudes have their full
     precision as before, and sums of the same magnitude fit. An element-serial configuration keeps its grid where sums
-    need it; one with ``code_scaling`` keeps that as long as codes can be made of its accumulators.
+    need it; one with ``code_scaling`` keeps that as long as codes can be made of its accumulators. Integer chains have
+    mantissas of 8 bits alone.
 
     Raises
     ------
@@ -110,6 +116,7 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
         wgt_exp_min=lowest,
         wgt_exp_max=config.wgt_exp_max - more,
         acc_width=acc_width,
+        integer_chains=config.integer_chains and mant == INTEGER_MANT,
         code_scaling=config.code_scaling and acc_width + config.act_exp_min <= SCALED_BITS_MAX,
     )
 
@@ -118,7 +125,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
     """The configuration like ``config`` whose register adds up in ``bits`` bits, with exponents that a network uses.
 
     The grid moves with the least exponents, and the width that is kept with it: the same sums fit, as far as the
-    register holds them. It has no registers of windows.
+    register holds them. It has no registers of windows, and no integer chains.
 
     Parameters
     ----------
@@ -150,5 +157,6 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         acc_width=max(ACC_WIDTH_MIN, min(config.acc_width - coarser, bits)),
         acc_register=0,
         window_taps=0,
+        integer_chains=False,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

@@ -147,8 +147,9 @@ def test_derived_numbers_of_the_presets(config):
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_regions_follow_the_configuration(config):
     table = regions(config)
-    assert set(table) == {*CORE_REGIONS, *(FEEDER_REGIONS if config.inbox else ())}
-    assert set(regions(config.replace(inbox=4096))) == {*CORE_REGIONS, *FEEDER_REGIONS}
+    core = {*CORE_REGIONS, *(INTEGER_REGIONS if config.integer_chains else ())}
+    assert set(table) == {*core, *(FEEDER_REGIONS if config.inbox else ())}
+    assert set(regions(config.replace(inbox=4096))) == {*core, *FEEDER_REGIONS}
     assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
     assert table[RegionId.SLOTS].depth == config.table_slots
     assert all(region.depth <= 1 << TARGET["addr"].width for region in table.values())
@@ -227,7 +228,7 @@ def test_dictionaries_come_back():
 
 def test_presets_by_name():
     assert preset("tiny") is TINY
-    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-int8, not 'huge'$"):
+    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-train, not 'huge'$"):
         preset("huge")
 
 

@@ -11,7 +11,7 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
-from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
+from concord.spec.integers import SUM_BITS, WIDE_BITS
 from concord.spec.operations import IntegerSource
 from concord_rtl.arith.block_float import activations
 from concord_rtl.parts.component import Component, Input, Output
@@ -168,7 +168,7 @@ class IntegerReader(Component):
             control.last.eq(delay(m, steps.last, lead, "step_last", reset_less=False)),
             control.zero.eq(delay(m, steps.outside, lead, "step_zero")),
             control.part.eq(delay(m, steps.part, lead, "step_part")),
-            reads.exp.eq(delay(m, steps.digit * DIGIT_BITS, lead + 1, "step_exp")),
+            reads.exp.eq(delay(m, steps.exp, lead + 1, "step_exp")),
         ]
         launch = delay(m, steps.last, timing.VECTOR_READ + self.product_latency, "launch", reset_less=False)
         m.d.comb += reads.launch.eq(launch)

@@ -7,6 +7,8 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.integers import DIGIT_BITS
+from concord.spec.isa import DIGITS_MAX
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.integers.ports import integer_layout, loops_layout
@@ -34,7 +36,7 @@ class StepWalker(Component):
     vector = Output(lambda self: vector_addr_bits(self.config), "Source address.")
     matrix = Output(lambda self: matrix_addr_bits(self.config), "Word of the matrix memory.")
     part = Output(lambda self: max(1, clog2(self.config.steps)), "Which L elements of the vector.")
-    digit = Output(3, "Number of the digit.")
+    exp = Output(lambda self: range(DIGIT_BITS * DIGITS_MAX), "Places by which the digit counts more.")
     first = Output(1, "It is the first step of the vector.")
     last = Output(1, "It is the last one.")
     outside = Output(1, "The tap lies outside the image.")
@@ -69,9 +71,9 @@ class StepWalker(Component):
         self._words(m, moves)
         self._positions(m, moves)
         with m.If(self.load):
-            m.d.sync += self.digit.eq(0)
+            m.d.sync += self.exp.eq(0)
         with m.Elif(moves[3]):
-            m.d.sync += self.digit.eq(self.digit + 1)
+            m.d.sync += self.exp.eq(self.exp + DIGIT_BITS)
         return m
 
     def _vectors(self, m, moves):
