@@ -13,6 +13,7 @@ import numpy as np
 from concord.graph.ir import Graph, Node
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Figures, Samples, Settings
+from concord.train.losses import IGNORED, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.trainer import EVALUATION_BATCH, order_of
 
@@ -91,13 +92,14 @@ class FloatTrainer:
                 rows = order[start : start + size]
                 labels = torch.tensor(self.samples.y[rows].astype(np.int64))
                 output = self.forward(self.samples.inputs(rows))
-                loss = torch.nn.functional.cross_entropy(output, labels)
+                loss = _loss(output, labels, len(rows))
                 self.optimiser.zero_grad()
                 loss.backward()
                 self.optimiser.step()
                 total += float(loss.detach()) * len(rows)
-                right += int((output.argmax(1) == labels).sum())
-            figures = Figures(epoch, rate, total / len(order), right / len(order))
+                right += _right(output, labels)
+            count = judged_count(self.settings.loss, self.samples.y)
+            figures = Figures(epoch, rate, total / count, right / count)
             if self.test is not None:
                 figures.test_loss, figures.test_accuracy = self.judge(self.test)
             self.history.append(figures)
@@ -113,9 +115,25 @@ class FloatTrainer:
                 rows = slice(start, start + EVALUATION_BATCH)
                 labels = torch.tensor(samples.y[rows].astype(np.int64))
                 output = self.forward(samples.inputs(rows))
-                total += float(torch.nn.functional.cross_entropy(output, labels, reduction="sum"))
-                right += int((output.argmax(1) == labels).sum())
-        return total / len(samples), right / len(samples)
+                total += float(_loss(output, labels, 1))
+                right += _right(output, labels)
+        count = judged_count(self.settings.loss, samples.y)
+        return total / count, right / count
+
+
+def _loss(output: Any, labels: Any, samples: int) -> Any:
+    """The sum of the losses of all labels that count, divided by a number of samples."""
+    from torch.nn import functional
+
+    if labels.dim() == 1:
+        return functional.cross_entropy(output, labels, reduction="sum" if samples == 1 else "mean")
+    positions = output.reshape(labels.numel(), -1), labels.reshape(-1)
+    return functional.cross_entropy(*positions, ignore_index=IGNORED, reduction="sum") / samples
+
+
+def _right(output: Any, labels: Any) -> int:
+    """Labels whose class has the greatest output."""
+    return int((output.reshape(labels.numel(), -1).argmax(1) == labels.reshape(-1)).sum())
 
 
 # Operators -------------------------------------------------------------------------------------------------
@@ -125,7 +143,7 @@ def _trained_arrays(node: Node, keys: Collection[str]) -> dict[str, Any]:
     """What is trained of a node, as in block floating point; the two biases of an LSTM are one."""
     if node.op == "LSTM":
         return {"W": node.attrs["W"][0], "R": node.attrs["R"][0], "B": sum(np.split(node.attrs["B"][0], 2))}
-    return {key: node.attrs[key] for key in ("weight", "bias", "constant") if key in keys}
+    return {key: node.attrs[key] for key in ("weight", "bias", "constant", "table", "scale") if key in keys}
 
 
 def _images(x: Any) -> Any:
@@ -171,6 +189,18 @@ def _add(node: Node, p: dict[str, Any], *xs: Any) -> tuple[Any]:
     return (xs[0] + (p["constant"] if "constant" in p else xs[1]),)
 
 
+def _lookup(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    return (p["table"][x.long()],)
+
+
+def _normalise(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    axes = [axis + 1 for axis in node.attrs["axes"]]
+    if node.attrs["centred"]:
+        x = x - x.mean(dim=axes, keepdim=True)
+    spread = (x * x).mean(dim=axes, keepdim=True) + node.attrs["epsilon"]
+    return (x / spread.sqrt() * p["scale"],)
+
+
 def _lstm(node: Node, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
     """Y and the last h, one direction, from states of zeros; gates are in the order of ONNX."""
     import torch
@@ -192,7 +222,9 @@ _OPS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "Conv": _conv,
     "Dense": _dense,
     "LSTM": _lstm,
+    "Lookup": _lookup,
     "MaxPool": _max_pool,
+    "Normalise": _normalise,
     "ReduceMean": _mean,
     "Relu": lambda node, p, x: (x.relu(),),
     "Reshape": lambda node, p, x: (x.reshape(len(x), *node.attrs["shape"]),),

@@ -11,20 +11,25 @@ from concord.graph.ir import Graph, Node
 from concord.train import described
 
 
+def recurrence(features: int, hidden: int) -> dict[str, Any]:
+    """Attributes of an LSTM in one direction."""
+    return {
+        "W": np.zeros((1, 4 * hidden, features)), "R": np.zeros((1, 4 * hidden, hidden)),
+        "B": np.zeros((1, 8 * hidden)),
+        "hidden_size": hidden, "direction": "forward", "clip": None, "P": None, "input_forget": False,
+        "activations": (("Sigmoid", "Tanh", "Tanh"),), "activation_parameters": (({}, {}, {}),),
+        "initial_h": None, "initial_c": None,
+    }  # fmt: skip
+
+
 def lstm(hidden: int = 32) -> Graph:
     """Eight rows of eight pixels, one after the other, and a product behind the last state."""
     shapes: dict[str, tuple[int, ...]] = {
         "x": (1, 1, 8, 8), "rows": (8, 1, 8), "last": (1, 1, hidden), "state": (1, hidden), "y": (1, 10)
     }  # fmt: skip
-    attrs = {
-        "W": np.zeros((1, 4 * hidden, 8)), "R": np.zeros((1, 4 * hidden, hidden)), "B": np.zeros((1, 8 * hidden)),
-        "hidden_size": hidden, "direction": "forward", "clip": None, "P": None, "input_forget": False,
-        "activations": (("Sigmoid", "Tanh", "Tanh"),), "activation_parameters": (({}, {}, {}),),
-        "initial_h": None, "initial_c": None,
-    }  # fmt: skip
     nodes = [
         Node("Reshape", "rows", ("x",), ("rows",), {"shape": (8, 1, 8)}),
-        Node("LSTM", "lstm", ("rows", "", ""), ("", "last", ""), attrs),
+        Node("LSTM", "lstm", ("rows", "", ""), ("", "last", ""), recurrence(8, hidden)),
         Node("Reshape", "state", ("last",), ("state",), {"shape": (1, hidden)}),
         Node("Dense", "dense", ("state",), ("y",), {"weight": np.zeros((10, hidden)), "bias": np.zeros(10)}),
     ]

@@ -160,7 +160,11 @@ def _about(study: Study, variants: dict[str, Row]) -> str:
     if "epochs" in facts:
         epochs = facts["epochs"]
         parts += f"; {epochs} {'epoch' if epochs == 1 else 'epochs'}, batches of {facts['batch']}"
-    return f"{study.about[0].upper()}{study.about[1:]}. {parts}; a test sample is worth {100 / test:.2f} points."
+    labels = result.samples if isinstance(study, Scratch) else test
+    worth = f"a test sample is worth {100 / test:.2f} points"
+    if labels != test:
+        worth = f"test samples have {labels:,} labels, and one of them is worth {100 / labels:.3f} points"
+    return f"{study.about[0].upper()}{study.about[1:]}. {parts}; {worth}."
 
 
 def _section(study: Study, store: Store) -> list[str]:

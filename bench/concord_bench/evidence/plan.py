@@ -8,7 +8,8 @@ from concord.train import Augmentation, Settings
 from concord_bench.evidence.data import digits, large
 from concord_bench.evidence.finetune import FineTuning
 from concord_bench.evidence.networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
-from concord_bench.evidence.scratch import ALL, FEW, ROOM, Scratch
+from concord_bench.evidence.scratch import ALL, FEW, FLOAT, LAZY, ROOM, Scratch
+from concord_bench.evidence.sentences import sentences, translator
 
 Study = Scratch | FineTuning
 
@@ -38,6 +39,12 @@ STUDIES: tuple[Study, ...] = (
     Scratch(
         "digits-lstm", "Digits, LSTM", "32 units that read eight rows of eight pixels, a product",
         lstm, digits, _settings(10), _rates(4, 3, 2), (*FEW, ROOM),
+    ),
+    Scratch(
+        "sentences", "Sentences, LSTM",
+        "a made-up language translated word for word: an embedding of 16 features, an LSTM of 32 units, a layer "
+        "normalisation of its states and a product at every position, with a label per word",
+        translator, sentences, _settings(10), _rates(6, 5, 4, 3), (FLOAT, LAZY, ROOM),
     ),
     FineTuning(
         "kws_dscnn", "Keywords, DS-CNN", "the reference network of MLPerf Tiny, 500 clips with labels, 100 without",

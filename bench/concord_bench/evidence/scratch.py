@@ -12,6 +12,7 @@ from concord.graph.ir import Graph
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Settings, Trainer
+from concord.train.losses import judged_count
 from concord_bench.evidence.data import Split
 from concord_bench.evidence.floats import FloatTrainer, initial
 from concord_bench.evidence.store import CHOICE, Result, Run, Store, curve_of
@@ -141,7 +142,7 @@ class Scratch:
             rate=str(rate),
             validation=judged[rate][1],
             test=best.judge(split.test)[1] if run.seed != CHOICE else None,
-            samples=len(split.test),
+            samples=judged_count(self.settings.loss, split.test.y),
             candidates={str(r): [accuracy or 0.0, loss] for r, (loss, accuracy) in judged.items()},
             curve=curve_of(best.history),
             counts=[asdict(f.counts) for f in best.history if f.counts.elements],

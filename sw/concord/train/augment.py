@@ -123,11 +123,13 @@ def augmented(samples: Samples, augmentation: Augmentation, seed: int) -> Sample
     Raises
     ------
     ValueError
-        If samples are to be mixed: a mixture has no label.
+        If samples are to be mixed: a mixture has no label. If positions with labels are to be moved.
     """
     if augmentation.mix:
         raise ValueError(f"mix must be 0 with labels, not {augmentation.mix!r}: a mixture has the targets of a network")
     x, y = samples.inputs(slice(None)), np.asarray(samples.y)
+    if y.ndim > 1 and y.dtype.kind in "iu" and (any(augmentation.shift) or augmentation.flip is not None):
+        raise ValueError("shift and flip must not be set with a label per position, which would stay where it is")
     return Samples(np.concatenate([x, augmentation.changed(x, seed)]), np.concatenate([y] * (1 + augmentation.copies)))
 
 

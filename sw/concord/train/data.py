@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.graph.ir import Graph
+from concord.graph.ir import Graph, Shape
+from concord.train.indices import check_indices, index_lookups
+from concord.train.losses import IGNORED, judged_count
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +25,9 @@ class Samples:
     x : array of numbers
         ``[samples, *shape]``, of any type.
     y : array
-        Classes ``[samples]``, or targets ``[samples, *shape of the output]`` for a squared error.
+        Classes ``[samples]``; or a class per position ``[samples, *positions]``, where the output has so many before
+        its last axis and -1 is a position that does not count; or targets ``[samples, *shape of the output]`` for a
+        squared error.
     scale, zero : float
         The network reads ``(x - zero) * scale``, in double precision, rounded to the format of activations batch by
         batch.
@@ -53,7 +57,7 @@ class Samples:
             raise ValueError(f"labels of the {what} data must be numbers, not {y.dtype}")
         if len(y) != len(x) if y.ndim else True:
             raise ValueError(f"{what} data must have a label for each of {len(x)} samples, not {list(y.shape)}")
-        self._check_labels(what, y, prod(graph.shapes[output]), loss)
+        self._check_labels(what, y, graph.shapes[output], loss)
 
     def check_inputs(self, what: str, graph: Graph) -> None:
         """Raise ``ValueError`` unless a network can read them."""
@@ -70,14 +74,24 @@ class Samples:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             first = int(np.argwhere(~np.isfinite(x))[0][0])
             raise ValueError(f"{what} data must be finite, and sample {first} has an infinity or NaN")
+        if index_lookups(graph):
+            check_indices(what, graph, self.inputs(slice(None)))
 
-    def _check_labels(self, what: str, y: Array, outputs: int, loss: str) -> None:
+    def _check_labels(self, what: str, y: Array, shape: Shape, loss: str) -> None:
+        outputs, positions = prod(shape), _bare(shape[:-1])
         if loss == "cross_entropy":
-            if y.ndim != 1 or y.dtype.kind not in "iu":
-                raise ValueError(f"labels of the {what} data must be whole numbers, one per sample, not {y.dtype} "
-                                 f"{list(y.shape)}")  # fmt: skip
-            if y.min() < 0 or y.max() >= outputs:
-                raise ValueError(f"labels of the {what} data must be in 0..{outputs - 1}, not {y.min()}..{y.max()}")
+            single = y.ndim == 1
+            if y.dtype.kind not in "iu" or not (single or _bare(y.shape[1:]) == positions):
+                several = f" or one for each of the positions {list(positions)}" if positions else ""
+                raise ValueError(f"labels of the {what} data must be whole numbers, one per sample{several}, not "
+                                 f"{y.dtype} {list(y.shape)}")  # fmt: skip
+            least, classes = (0, outputs) if single else (IGNORED, shape[-1])
+            if y.min() < least or y.max() >= classes:
+                raise ValueError(
+                    f"labels of the {what} data must be in {least}..{classes - 1}, not {y.min()}..{y.max()}"
+                )
+            if not judged_count(loss, y):
+                raise ValueError(f"labels of the {what} data must have one that counts, and all are {IGNORED}")
         elif prod(y.shape[1:]) != outputs:
             raise ValueError(f"targets of the {what} data must have {outputs} elements per sample, not {list(y.shape)}")
         elif y.dtype.kind == "f" and not np.isfinite(y).all():

@@ -10,6 +10,7 @@ import numpy as np
 from concord.functions import trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
+from concord.train.indices import index_lookups
 from concord.utils.arrays import FloatArray
 
 #: Layers and their options; those with a default may be left out.
@@ -17,8 +18,10 @@ LAYERS: dict[str, dict[str, Any]] = {
     "conv": {"channels": None, "kernel": 3, "stride": 1, "pad": 0, "groups": 1},
     "depthwise": {"kernel": 3, "stride": 1, "pad": 0},
     "dense": {"outputs": None},
+    "embedding": {"rows": None, "outputs": None},
     "graph_conv": {"outputs": None, "edges": None, "adjacency": None},
     "batch_norm": {"momentum": 0.9, "epsilon": 1e-5},
+    "layer_norm": {"epsilon": 1e-5},
     "relu": {},
     **{record.name: {} for record in trainable()},
     "max_pool": {"kernel": 2, "stride": None, "pad": 0},
@@ -38,7 +41,8 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
         ``op`` is one of :data:`LAYERS`, the other keys are its options. ``name`` names a layer, so that a later
         ``add`` can be ``to`` it: the sum of the layer before and that one.
     shape : tuple of int
-        Of a sample: channels, height and width of images; nodes and features of graphs.
+        Of a sample: channels, height and width of images; nodes and features of graphs; positions in front of an
+        ``embedding``, whose input is an index per position.
 
     Raises
     ------
@@ -59,7 +63,7 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
         options = LAYERS[kind] | entry
         if kind == "graph_conv":
             options = _like_before(options, graph)
-        missing = [key for key in ("channels", "outputs", "to") if key in options and options[key] is None]
+        missing = [key for key in ("channels", "outputs", "rows", "to") if key in options and options[key] is None]
         if missing or set(entry) - set(LAYERS[kind]):
             raise ValueError(f"layer {called} must have {', '.join(LAYERS[kind]) or 'no options'}, not {entry!r}")
         try:
@@ -71,6 +75,8 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
             raise ValueError(f"layer {called} must fit what is in front of it: {error}") from error
         last = called
     graph.outputs, graph.batched = [last], {"x", last}
+    if index_lookups(graph):
+        graph.element_types["x"] = "int64"
     graph.check()
     return graph
 
@@ -146,6 +152,13 @@ def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: S
     """What a layer is made of; the last node has its name."""
     if kind == "graph_conv":
         return _graph_convolution(name, options, last, shape)
+    if kind == "layer_norm":
+        between, size = f"{name}.normal", shape[-1]
+        attrs = {"axes": (len(shape) - 1,), "centred": True, "epsilon": float(options["epsilon"])}
+        return [
+            Node("Normalise", between, (last,), (between,), {**attrs, "scale": np.ones(size)}),
+            Node("Add", name, (between,), (name,), {"constant": np.zeros(size)}),
+        ]
     inputs = (last, options["to"]) if kind == "add" else (last,)
     op, attrs = _operation(kind, options, shape)
     return [Node(op, name, inputs, (name,), attrs)]
@@ -162,6 +175,8 @@ def _operation(kind: str, options: Mapping[str, Any], shape: Shape) -> tuple[str
     if kind == "dense":
         outputs = options["outputs"]
         return "Dense", {"weight": np.zeros((outputs, shape[-1])), "bias": np.zeros(outputs)}
+    if kind == "embedding":
+        return "Lookup", {"table": np.zeros((options["rows"], options["outputs"])), "axis": 0}
     if kind == "batch_norm":
         ones, zeros = np.ones(shape[1:2]), np.zeros(shape[1:2])
         attrs = {"scale": ones, "bias": zeros, "mean": zeros, "variance": ones}

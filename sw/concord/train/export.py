@@ -10,6 +10,7 @@ import numpy as np
 from concord.functions import function
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.train.indices import index_lookups
 from concord.train.network import OF_THE_LOSS
 
 #: Opset of the files, and the version of the format that goes with it.
@@ -19,7 +20,8 @@ OPSET, IR_VERSION = 17, 10
 def export_onnx(graph: Graph) -> bytes:
     """The bytes of an ONNX file that computes a graph; weights are float32, which holds trained ones exactly.
 
-    The batch is open (``N``) where it is the first axis of every tensor that is reshaped, and 1 otherwise.
+    Indices, which only tables read, are int64. The batch is open (``N``) where it is the first axis of every tensor
+    that is reshaped, and 1 otherwise.
 
     Raises
     ------
@@ -32,8 +34,14 @@ def export_onnx(graph: Graph) -> bytes:
     writer = _Writer(graph)
     for node in graph.nodes:
         writer.add(node)
+    indices = set(graph.inputs if index_lookups(graph) else ())
     ends = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, writer.open(graph.shapes[name])) for name in names]
+        [
+            helper.make_tensor_value_info(
+                name, TensorProto.INT64 if name in indices else TensorProto.FLOAT, writer.open(graph.shapes[name])
+            )
+            for name in names
+        ]
         for names in (graph.inputs, graph.outputs)
     ]
     proto = helper.make_graph(writer.nodes, graph.name, ends[0], ends[1], writer.constants)
@@ -159,6 +167,40 @@ class _Writer:
     def _along_axis(self, node: Node) -> None:
         self.node(node.op, node, node.inputs, axis=node.attrs["axis"])
 
+    def _lookup(self, node: Node) -> None:
+        tables = self.attribute_constants(node, "table")
+        self.node("Gather", node, [*tables, *node.inputs], axis=node.attrs["axis"])
+
+    def _normalise(self, node: Node) -> None:
+        """LayerNormalization where it is one, else what ONNX makes it of."""
+        from onnx import helper
+
+        attrs, (x,), (y,), shape = node.attrs, node.inputs, node.outputs, self.graph.shapes[node.inputs[0]]
+        axes, scale = attrs["axes"], np.asarray(attrs["scale"], np.float64)
+        inner = shape[axes[0] :]
+        if attrs["centred"] and axes == tuple(range(axes[0], len(shape))) and scale.ndim <= len(inner):
+            gamma = self.constant(f"{node.name}.scale", np.broadcast_to(scale, inner))
+            self.node("LayerNormalization", node, [x, gamma], axis=axes[0], epsilon=attrs["epsilon"])
+            return
+        names = {what: f"{y}.{what}" for what in ("mean", "centred", "square", "spread", "shifted", "root", "factor")}
+        steps: list[tuple[str, list[str], str, dict[str, Any]]] = []
+        reduced = {"axes": list(axes), "keepdims": 1}
+        if attrs["centred"]:
+            steps += [("ReduceMean", [x], "mean", reduced), ("Sub", [x, names["mean"]], "centred", {})]
+            x = names["centred"]
+        epsilon = self.constant(f"{node.name}.epsilon", np.array([attrs["epsilon"]], np.float32))
+        steps += [
+            ("Mul", [x, x], "square", {}), ("ReduceMean", [names["square"]], "spread", reduced),
+            ("Add", [names["spread"], epsilon], "shifted", {}), ("Sqrt", [names["shifted"]], "root", {}),
+            ("Reciprocal", [names["root"]], "factor", {}),
+        ]  # fmt: skip
+        self.nodes += [
+            helper.make_node(op, read, [names[what]], name=names[what], **more) for op, read, what, more in steps
+        ]
+        normal = f"{y}.normal"
+        self.nodes.append(helper.make_node("Mul", [x, names["factor"]], [normal], name=normal))
+        self.node("Mul", node, [normal, *self.attribute_constants(node, "scale")])
+
     def _left(self, node: Node, before: Node, product: Node, last: Node) -> None:
         """A product with a constant on the left, in the place of the last of its nodes."""
         if node is last:
@@ -211,7 +253,9 @@ class _Writer:
         "Function": _function,
         "GRU": _recurrent,
         "LSTM": _recurrent,
+        "Lookup": _lookup,
         "MaxPool": _max_pool,
+        "Normalise": _normalise,
         "ReduceMean": _mean,
         "Relu": _same,
         "Reshape": _reshape,

@@ -18,6 +18,8 @@ from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied, qua
 
 #: Bits behind the binary point: of differences of logits, of powers, and of probabilities.
 LOGIT_POINT, POWER_POINT, PROBABILITY_POINT = 16, 30, 30
+#: The label of a position that does not count.
+IGNORED = -1
 #: Differences of logits beyond this count as this: exp(-64) is nothing in 30 bits.
 LOGIT_LIMIT = 64
 
@@ -33,7 +35,7 @@ class Loss:
     value : float
         Their sum, for reports only.
     right : int or None
-        Samples whose largest output is that of their class.
+        Labels whose class has the largest output.
     """
 
     gradient: Tensor
@@ -83,16 +85,30 @@ def softmax(logits: Tensor) -> Ints:
 
 
 def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
-    """Softmax and cross-entropy with a class per sample; the gradient is probability minus one-hot, exponent -30."""
+    """Softmax and cross-entropy; the gradient is probability minus one-hot, with exponent -30.
+
+    Parameters
+    ----------
+    output : Tensor
+        ``[samples, *shape]``.
+    labels : array of int
+        A class per sample ``[samples]``: all outputs are classes. Or one per position ``[samples, *positions]``, as
+        many as there are outputs before the last axis, which is that of the classes. :data:`IGNORED` is no class: the
+        gradient of that position is zero, and it has no part in the value.
+    formats : TrainingFormats
+        Not used: the gradient has a format of its own.
+    """
     shape = output.mant.shape
-    flat = output.reshaped(shape[0], -1)
-    chances = softmax(flat)
-    rows = np.arange(shape[0])
-    hit = chances[rows, labels]
-    right = int(np.count_nonzero(flat.mant.argmax(axis=1) == labels))
+    flat = output.reshaped(-1, shape[-1]) if labels.ndim > 1 else output.reshaped(shape[0], -1)
+    gradient, classes = softmax(flat), labels.reshape(-1)
+    rows = np.flatnonzero(classes != IGNORED)
+    classes = classes[rows]
+    hit = gradient[rows, classes]
+    right = int(np.count_nonzero(flat.mant.argmax(axis=1)[rows] == classes))
     value = float(np.sum(PROBABILITY_POINT * np.log(2) - np.log(np.maximum(hit, 0.5))))
-    gradient = chances
-    gradient[rows, labels] -= 1 << PROBABILITY_POINT
+    gradient[rows, classes] -= 1 << PROBABILITY_POINT
+    if len(rows) < len(gradient):
+        gradient[labels.reshape(-1) == IGNORED] = 0
     peak = 1 << PROBABILITY_POINT
     return Loss(Tensor(gradient.astype(carrier(peak)).reshape(shape), -PROBABILITY_POINT, peak), value, right)
 
@@ -105,6 +121,11 @@ def squared_error(output: Tensor, targets: npt.NDArray[Any], formats: TrainingFo
     elements = output.mant[0].size
     gradient = multiplied(difference, Dyadic.nearest(Fraction(2, elements)), formats.intermediate)
     return Loss(gradient, float(np.sum(difference.values**2) / elements), None)
+
+
+def judged_count(loss: str, labels: npt.NDArray[Any]) -> int:
+    """What the value of a loss is divided by: labels that count, or samples of a squared error."""
+    return int(np.count_nonzero(labels != IGNORED)) if loss == "cross_entropy" else len(labels)
 
 
 #: Losses by their names.

@@ -13,10 +13,13 @@ from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
+from concord.train.indices import index_lookups, only_indices
 from concord.train.layers.base import PassContext, TrainableLayer
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, FixedDense
+from concord.train.layers.embedding import Embedding
+from concord.train.layers.layer_norm import LayerNorm
 from concord.train.layers.normalised import Normalised, normalised
 from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
@@ -24,12 +27,13 @@ from concord.train.layers.recurrent import GRU, LSTM, CellParameters
 from concord.train.noise import uniform
 from concord.train.norm import Norm
 from concord.train.parameters import Parameter
-from concord.train.tensor import Tensor, added, carrier, quantised
+from concord.train.tensor import Tensor, added, carrier, quantised, top_of
 
 #: Operators with layers, for messages.
 TRAINABLE = (
     "Add (of tensors, or of a bias behind a product), AveragePool, BatchNormalization behind a Conv or Dense, Conv, "
-    "Dense (Gemm, MatMul with a constant), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Slice, Transpose, "
+    "Dense (Gemm, MatMul with a constant), GRU, Lookup (Gather of a constant by the input), LSTM, MaxPool, "
+    "Normalise (LayerNormalization), ReduceMean, Relu, Reshape, Slice, Transpose, "
     f"{', '.join(sorted(record.onnx for record in trainable()))}, and a Softmax or LogSoftmax at the end"
 )
 
@@ -132,6 +136,22 @@ class TrainableNetwork:
         exp, values = int(first.exp.max()), np.zeros_like(bias) if self.seed is not None else bias
         return first, Parameter.begin(f"{node.name}.bias", values, formats.bias, formats.accumulator, zero_exp=exp)
 
+    def _embedding(self, node: Node, index: int) -> TrainableLayer:
+        names = [lookup.name for lookup in index_lookups(self.graph)]
+        if node.attrs["axis"] or node.name not in names or not only_indices(self.graph):
+            why = "not of whole rows at indices that are the input of the network, and read by nothing else"
+            raise CannotTrain(f"{node.name} (Lookup, {why})")
+        table, formats = node.attrs["table"], self.formats
+        if self.seed is not None:
+            table = uniform(self.seed, (1, index), table.size).reshape(table.shape)
+        return Embedding(node, Parameter.begin(f"{node.name}.table", table, formats.weight, formats.accumulator))
+
+    def _layer_norm(self, node: Node, index: int) -> TrainableLayer:
+        scale, formats = np.asarray(node.attrs["scale"], np.float64), self.formats
+        values = np.ones_like(scale) if self.seed is not None else scale
+        gamma = Parameter.begin(f"{node.name}.scale", values, formats.weight, formats.accumulator)
+        return LayerNorm(node, gamma, len(self.graph.shapes[node.inputs[0]]))
+
     def _mixed_next(self, node: Node) -> bool:
         """Whether a product has no bias, and only products with constants read it: there is none between them."""
         if node.attrs["bias"].any() or node.outputs[0] in self.graph.outputs:
@@ -144,11 +164,14 @@ class TrainableNetwork:
                 return False
         return bool(readers)
 
-    def _products_behind(self, tensor: str) -> list[Conv | Dense]:
-        """The product that computes a tensor, and those that compute its input, while layers only move elements."""
-        products: list[Conv | Dense] = []
+    def _products_behind(self, tensor: str) -> list[Conv | Dense | Embedding | LayerNorm]:
+        """The product, table or normalisation that computes a tensor, and products that compute the input of a product,
+        as far as layers between only move elements."""
+        products: list[Conv | Dense | Embedding | LayerNorm] = []
         for layer in reversed(self.layers):
             if tensor in layer.outputs:
+                if isinstance(layer, Embedding | LayerNorm) and not products:
+                    return [layer]
                 if not isinstance(layer, Conv | Dense | Moving):
                     break
                 products += [] if isinstance(layer, Moving) else [layer]
@@ -242,6 +265,8 @@ class TrainableNetwork:
         "Dense": _dense,
         "GRU": _recurrent,
         "LSTM": _recurrent,
+        "Lookup": _embedding,
+        "Normalise": _layer_norm,
     }
 
     # Passes -------------------------------------------------------------------------------------------
@@ -381,7 +406,10 @@ _WITHOUT_WEIGHTS: dict[str, type[TrainableLayer]] = {
 
 
 def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> Tensor:
-    """Samples ``[samples, *shape]`` in the format of activations, with one exponent for the batch."""
+    """Samples ``[samples, *shape]`` as activations with one exponent for the batch; indices as they are."""
+    if index_lookups(graph):
+        mant = values.reshape(len(values), *graph.shapes[graph.inputs[0]]).astype(np.float64)
+        return Tensor(mant, 0, top_of(mant))
     block = quantised(values.reshape(-1).astype(np.float64), formats.activation)
     shape, peak = (len(values), *graph.shapes[graph.inputs[0]]), formats.activation.q_max
     return Tensor(block.mant.reshape(shape).astype(carrier(peak)), int(block.exp), peak)

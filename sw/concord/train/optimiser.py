@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,14 @@ from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
 
 #: Ends of names of parameters that decay: the weights of products, also those of hidden states, by direction.
 _WEIGHT = re.compile(r"\.(weight|recurrent)\d*$")
+
+
+class UpdateFactors(NamedTuple):
+    """Factors of a step: from the gradient, or from the momentum, to the update; 1 / n; and of weights that decay."""
+
+    change: Dyadic
+    mean: Dyadic
+    decay: Dyadic
 
 
 @dataclass(frozen=True)
@@ -43,14 +52,20 @@ class Optimiser:
     momentum: Dyadic
     decay: Fraction
 
+    def factors(self, samples: int, rate: Fraction) -> UpdateFactors:
+        """Factors of a step over so many samples."""
+        change = -rate if self.momentum.mant else -rate / samples
+        numbers = change, Fraction(1, samples), -rate * self.decay
+        return UpdateFactors(*map(Dyadic.nearest, numbers))
+
     def step(
         self, parameter: Parameter, gradient: Tensor, samples: int, rate: Fraction, formats: TrainingFormats,
         noise: NoiseStream | None,
     ) -> UpdateCounts:  # fmt: skip
         """Update a parameter."""
-        fmt = formats.intermediate
+        fmt, factors = formats.intermediate, self.factors(samples, rate)
         if self.momentum.mant:
-            mean = multiplied(gradient, Dyadic.nearest(Fraction(1, samples)), fmt)
+            mean = multiplied(gradient, factors.mean, fmt)
             parts = [mean]
             if parameter.velocity is not None:
                 top = int(np.abs(parameter.velocity.astype(np.int64)).max(initial=0))
@@ -59,13 +74,13 @@ class Optimiser:
             velocity = added(parts, fmt)
             parameter.velocity = velocity.mant.astype(np.int32).reshape(parameter.blocks.shape)
             parameter.velocity_exp = velocity.exp
-            change = multiplied(velocity, Dyadic.nearest(-rate), fmt)
+            change = multiplied(velocity, factors.change, fmt)
             vanished = _vanished(gradient, mean) | _vanished(velocity, change)
         else:
-            change = multiplied(gradient, Dyadic.nearest(-rate / samples), fmt)
+            change = multiplied(gradient, factors.change, fmt)
             vanished = _vanished(gradient, change)
         if self.decay and _WEIGHT.search(parameter.name):
-            decay = multiplied(parameter.tensor, Dyadic.nearest(-rate * self.decay), fmt)
+            decay = multiplied(parameter.tensor, factors.decay, fmt)
             vanished = vanished | _vanished(parameter.tensor, decay)
             change = added([change, decay], fmt)
         counts = parameter.update(change, noise)

@@ -83,7 +83,7 @@ def computed(
 def judged(
     network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, monitor: OverflowMonitor | None
 ) -> tuple[float, int | None]:
-    """Loss and right samples of one batch, with the forward pass of training."""
+    """Loss and right labels of one batch, with the forward pass of training."""
     output, _ = forward(network, samples, PassContext(formats, training=False, monitor=monitor))
     judgement = LOSSES[loss](output, samples.y, formats)
     return judgement.value, judgement.right

@@ -12,6 +12,8 @@ from concord.spec.training import TrainingFormats
 from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
+from concord.train.layers.embedding import Embedding
+from concord.train.layers.layer_norm import LayerNorm
 from concord.train.layers.normalised import Normalised
 from concord.train.layers.recurrent import RecurrentLayer
 from concord.train.overflow_monitor import OverflowMonitor, ProductSite
@@ -66,10 +68,12 @@ def monitor_of(
     Raises
     ------
     ValueError
-        If a normalisation is trained, or settings and formats do not go together.
+        If a normalisation or a table is trained, or settings and formats do not go together.
     """
     if names := [layer.name for layer in layers if isinstance(layer, Normalised)]:
         raise ValueError(f'batchnorm must be "fold" with [overflow], not "train": {", ".join(names)}')
+    if names := [layer.name for layer in layers if isinstance(layer, Embedding | LayerNorm)]:
+        raise ValueError(f"layers must be none of tables and layer normalisations with [overflow]: {', '.join(names)}")
     sites = sites_of(graph, layers)
     groups: dict[str, list[ProductSite]] = {}
     for site in sites:

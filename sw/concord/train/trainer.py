@@ -21,6 +21,7 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
+from concord.train.losses import Loss, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
@@ -49,7 +50,7 @@ class Figures:
     rate : float
         Of the epoch.
     loss, accuracy : float
-        Of its samples while they were learned; accuracy is ``None`` without classes.
+        Of its samples while they were learned, per label that counts; accuracy is ``None`` without classes.
     test_loss, test_accuracy : float or None
         Of the test samples after it.
     counts : UpdateCounts
@@ -186,7 +187,8 @@ class Trainer:
     @property
     def running(self) -> str:
         """Loss and accuracy of the epoch that is under way, so far."""
-        seen = self.done * self.settings.batch
+        order = self._shuffled(self.epoch) if self._order is None else self._order
+        seen = self._judged_count(self.samples, order[: self.done * self.settings.batch])
         if not seen:
             return ""
         accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
@@ -198,6 +200,10 @@ class Trainer:
         """The forward pass of some samples."""
         context.monitor = self.monitor
         return forward(self.network, samples.part(rows), context)
+
+    def _judged_count(self, samples: Samples, rows: Any = slice(None)) -> int:
+        """What the loss of some samples is divided by."""
+        return judged_count(self.settings.loss, np.asarray(samples.y)[rows])
 
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
@@ -221,7 +227,15 @@ class Trainer:
             self._order = self._shuffled(self.epoch)
         size = self.settings.batch
         rows = self._order[self.done * size : (self.done + 1) * size]
-        number = self.epoch * self.steps + self.done
+        losses = self._learn(rows, self.epoch * self.steps + self.done)
+        for loss in losses:
+            self._sums = [self._sums[0] + loss.value, self._sums[1] + (loss.right or 0)]
+        self.done += 1
+        if self.done == self.steps:
+            self._close(losses[0].right is not None)
+
+    def _learn(self, rows: Any, number: int) -> list[Loss]:
+        """Learn from samples, in the step with this number; the losses of their shards."""
         noise = NoiseStream(self.settings.seed, (_NOISE, number))
         if self.monitor is not None and self.monitor.counts_step(number):
             self.monitor.count_next(len(rows))
@@ -236,15 +250,12 @@ class Trainer:
                 )
         for shard in shards:
             self.network.follow(shard.seen)
-            self._sums = [self._sums[0] + shard.loss.value, self._sums[1] + (shard.loss.right or 0)]
         if self.monitor is not None:
             self.monitor.end_step()
-        self.done += 1
-        if self.done == self.steps:
-            self._close(shards[0].loss.right is not None)
+        return [shard.loss for shard in shards]
 
     def _close(self, classes: bool) -> None:
-        count = len(self.samples)
+        count = self._judged_count(self.samples)
         figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), self._sums[0] / count)
         figures.accuracy, figures.counts = self._sums[1] / count if classes else None, self._counts
         if self.monitor is not None:
@@ -256,7 +267,7 @@ class Trainer:
         self.done, self._sums, self._counts, self._order = 0, [0.0, 0], UpdateCounts(), None
 
     def judge(self, samples: Samples, bits: int | None = None) -> tuple[float, float | None]:
-        """Loss and accuracy on samples, with the forward pass of training, 256 of them at a time.
+        """Loss and accuracy on samples, per label that counts, with the forward pass of training, 256 at a time.
 
         ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
         """
@@ -265,7 +276,8 @@ class Trainer:
         with nullcontext() if self.monitor is None else self.monitor.separate_counts(bits) as self.judged:
             results = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
         loss, right = sum(value for value, _ in results), sum(right or 0 for _, right in results)
-        return loss / len(samples), right / len(samples) if results[0][1] is not None else None
+        count = self._judged_count(samples)
+        return loss / count, right / count if results[0][1] is not None else None
 
     def fit(self, after_step: Callable[[Trainer], bool] | None = None) -> list[Figures]:
         """Take all steps that are left, or until ``after_step``, which is called after each, says so with ``True``."""

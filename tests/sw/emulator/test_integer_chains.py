@@ -480,6 +480,15 @@ def test_a_peak_of_more_than_32_bits_is_no_trap_where_nothing_is_written():
                        filled(wide={0: MOST}, factors={0: (5, 0)}))  # fmt: skip
 
 
+def test_a_peak_is_that_of_all_chains_since_the_register_was_set():
+    text = (
+        "t_set 1, 0\ni_src narrow, addr={}\ni_run 4, peak=1, tensor=1\ni_src narrow, addr={}\ni_run 4, peak=1, tensor=1"
+    )
+    for first, second in ((0, 1), (1, 0)):
+        after, _ = run(text.format(first, second), filled(narrow={0: 99, 1: -5}))
+        assert after.tensor_top[1] == 99
+
+
 def test_a_trap_ends_the_run_there():
     memories = filled(tensors={2: (400, 0)}, narrow={0: 3})
     text = """

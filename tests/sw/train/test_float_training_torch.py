@@ -13,6 +13,7 @@ from concord_bench.evidence.data import cut
 from concord_bench.evidence.floats import FloatTrainer, initial
 from concord_bench.evidence.networks import DEPTHWISE, MLP, RESIDUAL, lstm
 from concord_bench.evidence.scratch import FLOAT, LAZY, Scratch
+from concord_bench.evidence.sentences import LENGTH, SHORTEST, WORDS, sentences, translator
 from concord_bench.evidence.store import CHOICE, Run, Store
 from support.derived_modules import NO_TORCH
 
@@ -50,6 +51,38 @@ def test_the_same_network_takes_the_same_steps(name):
     losses = [[f.test_loss for f in trainer.fit()] for trainer in (floats, integers)]
     assert np.allclose(*losses, rtol=2e-2 if bits == 8 else 5e-3)
     assert abs(losses[0][-1] - losses[0][0]) > 5e-3  # and they are steps
+
+
+@pytest.mark.slow
+def test_sentences_take_the_same_steps():
+    """Tables, layer normalisation, and labels of positions of which some do not count."""
+    part, graph = sentences().train.part(slice(96)), translator(6, 8)
+    settings = Settings(epochs=4, batch=8, rate=Fraction(1, 32), seed=3)
+    start = initial(graph, 3)
+    floats = FloatTrainer(start, part, settings, part)
+    want = execute.run(start, {"x": part.inputs(slice(None))})["y"].reshape(96, -1)
+    got = floats.forward(part.inputs(slice(None))).detach().numpy()
+    assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+    integers = Trainer(graph, part, replace(settings, formats=wide(8)), part, random=True)
+    losses = [[f.test_loss for f in trainer.fit()] for trainer in (floats, integers)]
+    assert np.allclose(*losses, rtol=1e-2) and losses[0][-1] < losses[0][0] - 0.05, losses
+    (loss, right), labels = floats.judge(part), (part.y >= 0).sum()
+    assert loss == floats.history[-1].test_loss and right * labels == round(right * labels)
+
+
+def test_words_become_what_they_and_those_before_say():
+    whole = sentences()
+    for part in (whole.train, whole.validation, whole.test):
+        assert part.x.shape == part.y.shape == (len(part), LENGTH)
+        assert ((part.x == 0) == (part.y == -1)).all() and part.x.max() == WORDS and part.y.max() == WORDS - 1
+        ends = (part.x > 0).sum(axis=1)
+        assert ends.min() == SHORTEST and ends.max() == LENGTH
+    seen = {}
+    for words, labels in zip(whole.train.x.tolist(), whole.train.y.tolist(), strict=True):
+        for before, word, label in zip(words, words[1:], labels[1:], strict=False):
+            if word:
+                assert seen.setdefault(((words[0] - 1) % 2, (before - 1) % 2, word), label) == label
+    assert len(seen) == 4 * WORDS and len({seen[a, b, 1] for a in (0, 1) for b in (0, 1)}) == 4
 
 
 def test_a_study_has_it_as_its_first_variant(tmp_path):

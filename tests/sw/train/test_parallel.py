@@ -20,6 +20,7 @@ from concord.train.overflow_settings import OverflowSettings
 from concord.train.shards import split, together
 from concord.utils.parallel import Engine
 from support.commands import run
+from support.sequences import LENGTH, WORDS, sentences
 
 LAYERS = [
     {"op": "conv", "channels": 4, "pad": 1}, {"op": "batch_norm"}, {"op": "relu"}, {"op": "max_pool"},
@@ -107,6 +108,18 @@ def test_what_saturates_on_workers_is_counted(engine):
         found = Trainer(graph, huge[0], Settings(shards=2, epochs=1, batch=10), huge[1], False, one)
         counts.append([figures.counts for figures in found.fit()])
     assert counts[0] == counts[1] and counts[0][0].saturated >= 4 * (23 + 11)
+
+
+def test_workers_share_sentences(engine):
+    """Indices, normalised positions and labels that do not count travel as everything does."""
+    layers = [{"op": "embedding", "rows": WORDS + 1, "outputs": 6}, {"op": "layer_norm"}, {"op": "relu"},
+              {"op": "dense", "outputs": WORDS}]  # fmt: skip
+    sets = [Samples(*sentences(count, place)) for place, count in enumerate((26, 11))]
+    got = []
+    for one in (None, engine):
+        settings = Settings(shards=3, epochs=2, batch=10)
+        got.append(steps(Trainer(described(layers, (LENGTH,)), sets[0], settings, sets[1], True, one)))
+    assert got[0] == got[1] and len(got[0]) == 6
 
 
 def test_shards_have_exponents_and_noise_of_their_own():

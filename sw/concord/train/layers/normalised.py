@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.normalise import nearest, rounded_quotient
-from concord.golden.rounding import MAGNITUDE_BITS, round_shift
+from concord.golden.rounding import MAGNITUDE_BITS, Ints, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
@@ -35,7 +35,7 @@ CENTRED = TrainingFormat(16)
 #: A folded bias has as many bits as the significand of binary16, and is a multiple of ``2**BIAS_EXP`` as that is.
 BIAS_BITS, BIAS_EXP = 11, -24
 #: Elements have that many bits where a mean is taken off, and factors on one grid at most.
-_FINE = 30
+FINE = 30
 
 
 @dataclass(frozen=True)
@@ -148,15 +148,15 @@ class Normalised(TrainableLayer):
     def _normalise(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         (y,), memory = self.product.forward(xs, context)
         rows = self._rows(y.mant)
-        fine = max(0, _FINE - top_of(rows).bit_length())
+        fine = max(0, FINE - top_of(rows).bit_length())
         sums = [int(s) for s in total(rows, y.peak, (0,))[0].tolist()]
         centre = np.array([rounded_quotient(s << fine, len(rows)) for s in sums], np.float64)
-        short, drop = _narrow_columns(np.ldexp(rows.astype(np.float64), fine) - centre)
+        short, drop = narrow_columns(np.ldexp(rows.astype(np.float64), fine) - centre)
         exps = [y.exp - fine + int(d) for d in drop]
         squares = [int(v) for v in total(np.square(short), CENTRED.q_max**2, (0,))[0].tolist()]
         context.seen[self.norm.name] = Statistics(len(rows), sums, y.exp, squares, exps)
         roots = [self.norm.root(v, len(rows), 2 * e) for v, e in zip(squares, exps, strict=True)]
-        normal = _normal(short, exps, roots)
+        normal = normal_columns(short, np.array(exps), *np.array(roots, dtype=np.int64).T)
         scale, shift = self.norm.scale.tensor, self.norm.shift.tensor
         mant, peak = exact(np.multiply, normal.mant, normal.peak, scale.mant, scale.peak, 1)
         shifted = with_bias(mant, normal.exp + scale.exp, peak, shift, context.formats.intermediate)
@@ -174,7 +174,7 @@ class Normalised(TrainableLayer):
         crossed, peak = total(rows * normal.mant, g.peak * normal.peak, (0,))
         changes["scale"] = to_format(crossed, g.exp + normal.exp, peak, fmt)
         # g - mean(g) - x mean(g x), on a grid where g has at least 30 bits
-        fine, count = max(0, _FINE - top_of(rows).bit_length()), len(rows)
+        fine, count = max(0, FINE - top_of(rows).bit_length()), len(rows)
         means = np.array([rounded_quotient(int(s) << fine, count) for s in plain.tolist()], np.float64)
         slopes = [nearest(int(s), count, 2 * normal.exp + fine, ROOT_BITS) for s in crossed.tolist()]
         along = normal.mant.astype(np.int64) * np.array([m for m, _ in slopes], np.int64)
@@ -182,7 +182,7 @@ class Normalised(TrainableLayer):
         left = np.ldexp(rows, fine) - means - along
         centred = Tensor(self._whole(left, kept.shape), g.exp - fine, top_of(left))
         inner = context.gradient(centred, self.axis)
-        factors = on_one_grid(self.norm.factors(kept.roots), _FINE)
+        factors = on_one_grid(self.norm.factors(kept.roots), FINE)
         mant, peak = exact(np.multiply, self._rows(inner.mant), inner.peak, factors.mant, factors.peak, 1)
         back = to_format(self._whole(mant, kept.shape), inner.exp + factors.exp, peak, fmt)
         self.product.first = self.first
@@ -207,7 +207,7 @@ def _narrow_rows(mants: npt.NDArray[np.int64], exps: npt.NDArray[np.int64], fmt:
     return Tensor(short.astype(carrier(peak)), grid, peak)
 
 
-def _narrow_columns(rows: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+def narrow_columns(rows: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     """Whole numbers ``[n, C]`` below ``2**32`` with 16 bits per channel, and how many bits every channel dropped."""
     tops = np.maximum(rows.max(axis=0), -rows.min(axis=0)).astype(np.int64)
     drop = bits_to_drop(tops, CENTRED.bits)
@@ -224,11 +224,9 @@ def _rounded(rows: Array, right: npt.NDArray[np.int64]) -> Array:
     return np.asarray(np.clip(np.trunc(moved + np.copysign(0.5, moved)), -CENTRED.q_max, CENTRED.q_max))
 
 
-def _normal(short: Array, exps: Sequence[int], roots: Sequence[Number]) -> Tensor:
-    """Centred elements times the roots of their channels, 16 bits with one exponent for all."""
-    mants = np.array([mant for mant, _ in roots], np.float64)
-    at = np.array([exp + e for (_, exp), e in zip(roots, exps, strict=True)], np.int64)
-    products = short * mants
+def normal_columns(short: Array, exps: Ints, mants: Ints, roots: Ints) -> Tensor:
+    """Columns times ``2**exps`` times their roots ``mants * 2**roots``: 16 bits with one exponent for all."""
+    products, at = short * mants.astype(np.float64), roots + exps
     tops = np.abs(products).max(axis=0).astype(np.int64)
     if not tops.any():
         return Tensor(np.zeros(short.shape, np.float32), 0, 0)
