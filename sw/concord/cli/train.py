@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, readable, wide_console
+from concord.cli.common import (
+    EXISTING,
+    FOLDER,
+    PRESET,
+    arrays_of,
+    check_link,
+    echo,
+    link_option,
+    readable,
+    wide_console,
+)
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
+    from concord.host import Device
     from concord.train import Trainer
     from concord.train.settings import TrainingPlan
     from concord.utils.parallel import Engine
@@ -26,8 +37,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-def trainer_of(plan: TrainingPlan, engine: Engine | None = None) -> Trainer:
-    """A trainer for what a file describes; ``ValueError`` if it cannot be."""
+def trainer_of(plan: TrainingPlan, engine: Engine | None = None, device: Device | None = None) -> Trainer:
+    """A trainer for what a file describes, on a device if there is one; ``ValueError`` if it cannot be."""
     from concord.frontend import import_model
     from concord.train import Samples, Trainer, augmented, described, fitted, taught
 
@@ -51,7 +62,30 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None) -> Trainer:
         sets = [taught(graph, samples, None if k else more, seed) for k, samples in enumerate(sets)]
     elif more is not None:
         sets[0] = augmented(sets[0], more, seed)
-    return Trainer(start, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random, engine)
+    test = sets[1] if len(sets) > 1 else None
+    if device is not None:
+        from concord.train.npu import NpuTrainer
+
+        return NpuTrainer(device, start, sets[0], plan.settings, test, plan.random)
+    return Trainer(start, sets[0], plan.settings, test, plan.random, engine)
+
+
+def _device(on: str | None, preset: str | None, file: Path | None, link: str | None) -> AbstractContextManager[Any]:
+    """The NPU to train on, or ``None``."""
+    if on is None:
+        if (preset, file, link) != (None, None, None):
+            raise ValueError("--preset, --config and --link must be given with --on: the host has no NPU")
+        return nullcontext()
+    if preset is not None and file is not None:
+        raise ValueError("--preset must be given without --config: both are the configuration of the NPU")
+    from concord.host import connect
+    from concord.spec.config_file import read_config
+    from concord.spec.presets import PRESETS
+    from concord.train.npu import training_config
+
+    check_link(on, link)
+    config = read_config(file) if file is not None else PRESETS[preset] if preset is not None else training_config()
+    return connect(on, config, link=link)
 
 
 @click.command()
@@ -60,31 +94,51 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None) -> Trainer:
     "-o", "--output", type=FOLDER, required=True, help="Folder for the checkpoint, the network and the history."
 )
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the folder.")
+@click.option(
+    "--on", help="Train on an NPU: emulator, rtl, or the name of a serial port. Without it, this machine trains."
+)
+@click.option("--preset", type=PRESET, help="Configuration of the NPU.")
+@click.option("--config", "npu_file", type=EXISTING, help="File with the configuration of the NPU.")
+@link_option
 @workers_options
 @readable
-def train(config: Path, output: Path, resume: bool, workers: int | None, cluster: str | None) -> None:
+def train(
+    config: Path,
+    output: Path,
+    resume: bool,
+    on: str | None,
+    preset: str | None,
+    npu_file: Path | None,
+    link: str | None,
+    workers: int | None,
+    cluster: str | None,
+) -> None:
     """Train a network in block floating point as CONFIG, a TOML file, says.
 
     Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes; with `[overflow]`
     also network.evidence.json, for `concord compile --accumulator auto`. Ctrl-C saves the checkpoint; with --resume
     nothing is lost. Workers share the shards of a batch (`shards` of `[train]`); the bits are the same for any number
-    of them.
+    of them. With --on an NPU trains; the bits are the same, too, and a run can go on there or here.
     """
     from concord.train.settings import read_plan
     from concord.train.trainer import check_alone
 
     plan = read_plan(config)
     check_alone(plan.settings, (workers, cluster) != (None, None))
-    with several(workers, cluster) as engine:
-        _train(plan, config, output, resume, engine)
+    if on is not None and (workers, cluster) != (None, None):
+        raise ValueError("--on must be given without --workers and --cluster: a step is that of one NPU")
+    with several(workers, cluster) as engine, _device(on, preset, npu_file, link) as device:
+        _train(plan, config, output, resume, engine, device)
 
 
-def _train(plan: TrainingPlan, config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
+def _train(
+    plan: TrainingPlan, config: Path, output: Path, resume: bool, engine: Engine | None, device: Device | None
+) -> None:
     from concord.compiler.calibration.trained import evidence_path
     from concord.train import console as shown
     from concord.train import export_onnx
 
-    trainer = trainer_of(plan, engine)
+    trainer = trainer_of(plan, engine, device)
     output.mkdir(parents=True, exist_ok=True)
     saved, network, history = (output / name for name in ("checkpoint.npz", "network.onnx", "history.json"))
     for path in (saved, network, history, evidence_path(network)):

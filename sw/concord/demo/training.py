@@ -18,6 +18,7 @@ from concord.demo.train import Digits, load_digits
 from concord.display.pictures import AMBER, BLUE, TEAL, drawing, png
 from concord.display.tables import text_table
 from concord.frontend import import_model
+from concord.graph.ir import Graph
 from concord.host import connect
 from concord.host.progress import load, run_batch
 from concord.networks.folder import save_package
@@ -33,6 +34,11 @@ LAYERS: tuple[dict[str, Any], ...] = (
     {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "flatten"}, {"op": "dense", "outputs": 10},
+)  # fmt: skip
+#: What is trained on an NPU in its place: its memories hold a whole batch of this one.
+DENSE_LAYERS: tuple[dict[str, Any], ...] = (
+    {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
+    {"op": "dense", "outputs": 10},
 )  # fmt: skip
 SETTINGS = Settings(
     epochs=16, batch=32, rate=Fraction(1, 32), schedule=((8, Fraction(1, 2)), (12, Fraction(1, 4))), seed=7
@@ -53,12 +59,20 @@ class TrainingResults:
         Of the NPU on the test images.
     comparison : TensorComparison
         Of emulator and RTL.
+    different : list of str or None
+        Parameters that the NPU has trained to other numbers than this machine; ``None`` if this machine alone has.
     """
 
     history: list[Figures]
     seconds: float
     accuracy: float
     comparison: TensorComparison
+    different: list[str] | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs that must not."""
+        return self.comparison.passed and not self.different
 
 
 def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Samples:
@@ -67,7 +81,12 @@ def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -
 
 
 def run_training_demo(
-    config: NpuConfig, folder: Path, images: int | None, console: Console, settings: Settings = SETTINGS
+    config: NpuConfig,
+    folder: Path,
+    images: int | None,
+    console: Console,
+    settings: Settings = SETTINGS,
+    on: str | None = None,
 ) -> TrainingResults:
     """Train on the digits of scikit-learn, compile, and classify the test images on emulator and RTL.
 
@@ -83,29 +102,60 @@ def run_training_demo(
         For progress and results.
     settings : Settings
         Of the training.
+    on : str or None
+        What trains: ``None``, this machine; or an NPU with :func:`concord.train.npu.training_config`, ``"emulator"``,
+        ``"rtl"`` or a serial port, and then this machine as well, for comparison. That is a network of dense layers.
     """
     digits: Digits = load_digits()
     test = samples_of(digits.x_test, digits.y_test)
-    graph = described(list(LAYERS), (1, 8, 8), "digits_cnn")
-    trainer = Trainer(graph, samples_of(digits.x_train, digits.y_train), settings, test, random=True)
+    name, layers = ("digits_cnn", LAYERS) if on is None else ("digits_mlp", DENSE_LAYERS)
+    graph, learned = described(list(layers), (1, 8, 8), name), samples_of(digits.x_train, digits.y_train)
+    trainer = Trainer(graph, learned, settings, test, random=True)
+    there = None if on is None else _trained_on(on, graph, learned, settings, console)
     start = time.monotonic()
     train_with_bar(trainer, None, console, [False])
     seconds = time.monotonic() - start
+    here = _numbers(trainer)
+    different = None if there is None else [key for key in here if not np.array_equal(here[key], there[key])]
     folder.mkdir(parents=True, exist_ok=True)
-    model = folder / "digits_cnn.onnx"
+    model = folder / f"{name}.onnx"
     write_bytes(model, export_onnx(trainer.trained()))
     compiled = compile_graph(import_model(model), config)
-    save_package(compiled.package, folder / f"digits_cnn_{config.name}", model)
+    save_package(compiled.package, folder / f"{name}_{config.name}", model)
     few = len(test) if images is None else min(images, len(test))
     emulated = _outputs("emulator", compiled, test, len(test), console)
     computed = _outputs("rtl", compiled, test, few, console)
     (logits,) = emulated.values()
     comparison = compare({name: values[:few] for name, values in emulated.items()}, computed)
-    outcome = TrainingResults(trainer.history, seconds, float(np.mean(largest_elements(logits) == test.y)), comparison)
+    outcome = TrainingResults(
+        trainer.history, seconds, float(np.mean(largest_elements(logits) == test.y)), comparison, different
+    )
     draw(outcome, folder / "training.png")
     show(outcome, trainer, few, console)
     console.print(f"written to {folder}: network, compiled network, training.png", soft_wrap=True)
     return outcome
+
+
+def _trained_on(
+    on: str, graph: Graph, learned: Samples, settings: Settings, console: Console
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Train on an NPU; what it has come to, by parameter."""
+    from concord.train.npu import NpuTrainer, training_config
+
+    with connect(on, training_config()) as device:
+        console.print(f"training on {on}, {device.config.name}")
+        trainer = NpuTrainer(device, graph, learned, settings, random=True)
+        train_with_bar(trainer, None, console, [False])
+        return _numbers(trainer)
+
+
+def _numbers(trainer: Trainer) -> dict[str, npt.NDArray[np.int64]]:
+    """Weights, accumulators and exponents of every parameter, one after the other."""
+    trainer.trained()  # an NPU has the parameters until they are read
+    return {
+        name: np.concatenate([array.astype(np.int64).ravel() for array in (p.weight, p.acc, p.exp)])
+        for name, p in trainer.network.parameters.items()
+    }
 
 
 def _outputs(
@@ -136,6 +186,10 @@ def show(outcome: TrainingResults, trainer: Trainer, few: int, console: Console)
         console.print(line, soft_wrap=True)
     colour = "bold green" if outcome.comparison.passed else "bold red"
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
+    if outcome.different is not None:
+        wrong = ", ".join(outcome.different)
+        text = f"trained on the NPU = trained here: {f'FAIL ({wrong})' if wrong else f'PASS ({weights} weights)'}"
+        console.print(text, style="bold red" if wrong else "bold green", highlight=False, soft_wrap=True)
 
 
 def draw(outcome: TrainingResults, path: Path) -> None:
@@ -156,7 +210,8 @@ def draw(outcome: TrainingResults, path: Path) -> None:
     )  # fmt: skip
     with drawing() as plt:
         figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained")
-        title = f"Digits CNN, weights of 8 bits, no float copy: {100 * outcome.accuracy:.2f} % on the NPU"
+        network = "Digits CNN" if outcome.different is None else "Dense layers on digits, trained on the NPU"
+        title = f"{network}, weights of 8 bits, no float copy: {100 * outcome.accuracy:.2f} % on the NPU"
         figure.suptitle(title, weight="bold", x=0.01, ha="left")
         for axes, (name, lines) in zip(places, panels, strict=True):
             for label, colour, values in lines:

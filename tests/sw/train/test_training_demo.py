@@ -49,3 +49,24 @@ def test_a_wrong_value_is_found(emulated_rtl, tmp_path):
     emulated_rtl[2, 3] = np.float32(99)
     outcome, text = run(tmp_path)
     assert not outcome.comparison.passed and "emulator = RTL: FAIL" in text and "of sample 2" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", [False, True])
+def test_an_npu_trains_and_this_machine_checks_it(emulated_rtl, tmp_path, monkeypatch, spoil):
+    numbers = training._numbers
+
+    def counted(trainer):
+        found = numbers(trainer)
+        if spoil and hasattr(trainer, "device"):
+            next(iter(found.values()))[5] += 1
+        return found
+
+    monkeypatch.setattr(training, "_numbers", counted)
+    text = io.StringIO()
+    settings = replace(training.SETTINGS, epochs=1)
+    outcome = training.run_training_demo(ECP5_85F, tmp_path, 5, Console(file=text, width=100), settings, on="emulator")
+    assert outcome.comparison.passed and outcome.passed == (not spoil)
+    verdict = "FAIL (" if spoil else "PASS (6570 weights)"
+    assert f"trained on the NPU = trained here: {verdict}" in text.getvalue()
+    assert (tmp_path / "digits_mlp.onnx").is_file()

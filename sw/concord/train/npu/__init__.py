@@ -1,0 +1,5 @@
+"""Training on the NPU: steps as programs of integer chains, the loss on the host; bits as in training on the host."""
+
+from concord.train.npu.trainer import NpuTrainer, training_config
+
+__all__ = ["NpuTrainer", "training_config"]

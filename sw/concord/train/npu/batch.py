@@ -1,0 +1,244 @@
+"""A batch on its way through a network: where its tensors lie while chains are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from concord.program.chains import Address
+from concord.spec.config import NpuConfig
+from concord.spec.integers import WIDE_BITS
+from concord.spec.isa import Mem, Op
+from concord.spec.training import TrainingFormats
+from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.features import Features
+from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.plan import WIDE_TOP, TrainingMemory
+from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.workspace import MemorySpace
+
+_FORMATS = TrainingFormats()
+ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
+
+
+@dataclass
+class _Value:
+    """A tensor as it was made, the same as an activation, and how many operations have not read it yet."""
+
+    made: Held
+    left: int
+    activation: Held | None = None
+
+
+@dataclass
+class TrainingBatch:
+    """What the operations of a network share while the passes of a batch are written.
+
+    Parameters
+    ----------
+    writer : ChainWriter
+        Where to.
+    memory, config
+        Of the network.
+    size : int
+        Samples of the batch.
+    """
+
+    writer: ChainWriter
+    memory: TrainingMemory
+    config: NpuConfig
+    size: int
+    _values: dict[str, _Value] = field(default_factory=dict)
+    _arriving: dict[str, list[Gradient]] = field(default_factory=dict)
+    _unscaled: bool = False
+
+    # Places -------------------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Begin an entry of the program; its address."""
+        self._unscaled = False
+        return self.writer.begin()
+
+    @property
+    def unscaled(self) -> int:
+        """Register with the exponent 0 and no magnitude."""
+        if not self._unscaled:
+            self.writer.step(Op.T_SET, self.memory.unscaled, exp=0)
+            self._unscaled = True
+        return self.memory.unscaled
+
+    def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
+        """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
+        each = word or (1 if mem is Mem.NARROW else 2)
+        space = self.memory.workspace
+        first = self._space(mem).take(each * self.size * features.vectors(self.config.native))
+        return Held(features, self.config.native, mem, each, first, space.registers.take())
+
+    def share(self, held: Held) -> Held:
+        """One more needs it."""
+        held.users += 1
+        return held
+
+    def release(self, held: Held) -> None:
+        """One less needs it."""
+        held.users -= 1
+        if not held.users:
+            self._space(held.mem).give_back(held.first)
+            self.memory.workspace.registers.give_back(held.register)
+
+    def share_register(self, held: Held) -> int:
+        """The register of a tensor, for one more who will give it back."""
+        return self.memory.workspace.registers.share(held.register)
+
+    def detach(self, held: Held) -> int:
+        """Release a tensor but not its register, which is to be given back."""
+        register = self.share_register(held)
+        self.release(held)
+        return register
+
+    def _space(self, mem: Mem) -> MemorySpace:
+        return self.memory.workspace.narrow if mem is Mem.NARROW else self.memory.workspace.wide
+
+    def loops(self, held: Held) -> ChainLoops:
+        """Turns over all vectors of a tensor: tiles, and positions of all samples."""
+        return ChainLoops(rows=held.tiles, inner=self.size * held.features.positions)
+
+    def image_loops(self, features: Features) -> ChainLoops:
+        """Turns over samples, columns and rows of images."""
+        return ChainLoops(self.size, features.width, features.height)
+
+    # Forward ------------------------------------------------------------------------------------------
+
+    def made(self, name: str, held: Held) -> None:
+        """A tensor has been made."""
+        self._values[name] = _Value(held, len(self.memory.operations.readers(name)))
+
+    def as_made(self, name: str) -> Held:
+        """A tensor as it was made."""
+        return self._values[name].made
+
+    def activation(self, name: str) -> Held:
+        """A tensor as products and poolings read it."""
+        value = self._values[name]
+        if value.made.mem is Mem.NARROW:
+            return value.made
+        if value.activation is None:
+            value.activation = self.new(value.made.features, Mem.NARROW)
+            self.narrowed(name, value.made, value.activation, relu=False)
+        return value.activation
+
+    def narrowed(self, name: str, source: Held, result: Held, relu: bool) -> None:
+        """Round a tensor to an activation, and write it as rows of tiles if a product reads all of it ``name``."""
+        self.writer.step(Op.T_FIT, result.register, source.register, bits=ACTIVATION_BITS, place=1)
+        product = next(
+            (step for step in self.memory.operations.readers(name) if isinstance(step, TrainedProduct) and step.flat),
+            None,
+        )
+        loops, tile_rows = self.loops(source), None
+        if product is not None:
+            rows, points = self.memory.products[product.name].point_rows, self.points(product)
+            loops = ChainLoops(rows, points)
+            result.rows = self.memory.workspace.tiles.take(rows * -(-points // self.config.native)), rows
+            tile_rows = self.point_numbers(points, result.rows[0])
+        self.writer.chain(
+            loops, source.every(loops.rows), vectors=result.every(loops.rows), tile_rows=tile_rows, round1=1,
+            relu=int(relu),
+        )  # fmt: skip
+
+    def points(self, product: TrainedProduct) -> int:
+        """Vectors of a gradient that reaches a product."""
+        return self.size * product.outputs.positions
+
+    def point_numbers(self, points: int, tiles: int) -> Address:
+        """Rows of tiles ``[vector of a point][tile of points]``, for loops over vectors of a point and points."""
+        native = self.config.native
+        return Address(tiles * native, -(-points // native) * native, 1)
+
+    def done(self, name: str) -> None:
+        """An operation has read a tensor."""
+        value = self._values[name]
+        value.left -= 1
+        if value.left <= 0:
+            self.release(value.made)
+            if value.activation is not None:
+                self.release(value.activation)
+            del self._values[name]
+
+    # Backward -----------------------------------------------------------------------------------------
+
+    def send(self, name: str, gradient: Gradient) -> None:
+        """A gradient has reached a tensor."""
+        self._arriving.setdefault(name, []).append(gradient)
+
+    def arrived(self, name: str) -> Gradient | None:
+        """The gradient of a tensor, the sum of all that have reached it; ``None`` if nobody asks for it."""
+        gradients = self._arriving.pop(name, [])
+        if len(gradients) < 2:
+            return gradients[0] if gradients else None
+        first, second = (self.whole(gradient) for gradient in gradients)
+        return Gradient(self.total(first, second), WIDE_TOP)
+
+    def whole(self, gradient: Gradient) -> Held:
+        """A gradient as wide integers with an exact greatest magnitude, in the place of it."""
+        if gradient.mask is None:
+            return gradient.whole
+        writer, source, mask = self.writer, gradient.whole, gradient.mask
+        result, loops = self.new(source.features, Mem.WIDE), self.loops(source)
+        place = result.every(loops.rows)
+        writer.step(Op.T_FIT, result.register, source.register, bits=GRADIENT_BITS, place=1)
+        writer.chain(
+            loops, source.every(loops.rows), operand=mask.every(loops.rows), vectors=place, round1=1, mask=1
+        )  # fmt: skip
+        writer.step(Op.T_MUL, result.register, result.register, y=self.unscaled)
+        writer.chain(loops, place, peak=1, tensor=result.register)
+        self.release_gradient(gradient)
+        return result
+
+    def release_gradient(self, gradient: Gradient) -> None:
+        """One less needs a gradient."""
+        self.release(gradient.whole)
+        if gradient.mask is not None:
+            self.release(gradient.mask)
+
+    def share_gradient(self, gradient: Gradient) -> Gradient:
+        """One more needs a gradient."""
+        self.share(gradient.whole)
+        if gradient.mask is not None:
+            self.share(gradient.mask)
+        return gradient
+
+    # Chains -------------------------------------------------------------------------------------------
+
+    def total(self, first: Held, second: Held) -> Held:
+        """The sum of two tensors, which are released: once for the greatest magnitude, and once more to be rounded."""
+        writer, registers = self.writer, [self._exact(held) for held in (first, second)]
+        result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
+        source, operand = first.every(loops.rows), second.every(loops.rows)
+        writer.step(Op.T_ADD, result.register, registers[0], y=registers[1])
+        writer.chain(loops, source, operand=operand, add=1, peak=1, tensor=result.register)
+        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
+        writer.chain(loops, source, operand=operand, vectors=result.every(loops.rows), add=1, round1=1)
+        for held, register in zip((first, second), registers, strict=True):
+            if register != held.register:
+                self.memory.workspace.registers.give_back(register)
+            self.release(held)
+        return result
+
+    def _exact(self, held: Held) -> int:
+        """A register with the greatest magnitude of a tensor, not only a bound."""
+        if held.exact:
+            return held.register
+        register, loops = self.memory.workspace.registers.take(), self.loops(held)
+        self.writer.step(Op.T_MUL, register, held.register, y=self.unscaled)
+        self.writer.chain(loops, held.every(loops.rows), peak=1, tensor=register)
+        return register
+
+    def clear(self, held: Held) -> None:
+        """Make all words of a tensor zero."""
+        each = held.word if held.mem is Mem.NARROW else 1
+        step = held.word if held.mem is Mem.WIDE else 1
+        count = self.size * held.features.vectors(self.config.native)
+        self.writer.chain(
+            ChainLoops(rows=each, inner=count),
+            VectorPlace(Mem.NARROW, Address(self.memory.zeros)),
+            vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
+        )

@@ -1,0 +1,122 @@
+"""Images and vectors of features in the memories, and the windows over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Shape
+from concord.program.chains import Pad, Window
+from concord.train.npu.words import Ints, rows_of, tiled
+
+
+@dataclass(frozen=True)
+class Features:
+    """A sample of a tensor; a vector is an image of one position.
+
+    In a vector memory it is ``[y][x][tile of channels]``.
+
+    Parameters
+    ----------
+    channels, height, width : int
+        Its size.
+    """
+
+    channels: int
+    height: int = 1
+    width: int = 1
+
+    @classmethod
+    def of(cls, shape: Shape) -> Features:
+        """Those of a sample ``[1, C]``, ``[1, C, W]`` or ``[1, C, H, W]``; other shapes are vectors as a whole."""
+        if len(shape) == 4 and shape[0] == 1:
+            return cls(*shape[1:])
+        if len(shape) == 3 and shape[0] == 1:
+            return cls(shape[1], 1, shape[2])
+        return cls(prod(shape))
+
+    @property
+    def positions(self) -> int:
+        """Pixels."""
+        return self.height * self.width
+
+    def tiles(self, native: int) -> int:
+        """Vectors of a position."""
+        return -(-self.channels // native)
+
+    def vectors(self, native: int) -> int:
+        """Vectors of a sample."""
+        return self.positions * self.tiles(native)
+
+    def pack(self, values: Any, native: int) -> Ints:
+        """Vectors of samples ``[samples, ...]`` whose elements are ``[C, H, W]``."""
+        images = np.asarray(values).reshape(-1, self.channels, self.positions)
+        return tiled(images.swapaxes(1, 2).reshape(-1, self.channels), native)
+
+    def unpack(self, vectors: Ints) -> Ints:
+        """Inverse of :meth:`pack`: ``[samples, C * H * W]``."""
+        images = rows_of(vectors, self.channels).reshape(-1, self.positions, self.channels)
+        return np.ascontiguousarray(images.swapaxes(1, 2)).reshape(len(images), -1)
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """Windows over images: of vertical and horizontal numbers each.
+
+    Parameters
+    ----------
+    kernel, strides, dilations : (int, int)
+        Taps, and steps from window to window and from tap to tap.
+    pads : (int, int, int, int)
+        Rows above, columns to the left, rows below and columns to the right.
+    """
+
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @classmethod
+    def of(cls, kernel: Shape, attrs: dict[str, Any]) -> WindowShape:
+        """Those of a node over one or two axes."""
+        pads = tuple(attrs["pads"])
+        if len(kernel) == 1:
+            return cls((1, kernel[0]), (1, attrs["strides"][0]), (1, attrs["dilations"][0]), (0, pads[0], 0, pads[1]))
+        return cls(tuple(kernel), tuple(attrs["strides"]), tuple(attrs["dilations"]), pads)  # type: ignore[arg-type]
+
+    @property
+    def taps(self) -> int:
+        """Taps of a window."""
+        return prod(self.kernel)
+
+    @property
+    def apart(self) -> bool:
+        """Whether no element is in two windows."""
+        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        return all(step >= span for step, span in zip(self.strides, spans, strict=True))
+
+    def place(self, tap: int) -> tuple[int, int]:
+        """Where the first window has a tap, in the image without padding."""
+        y, x = divmod(tap, self.kernel[1])
+        return y * self.dilations[0] - self.pads[0], x * self.dilations[1] - self.pads[1]
+
+    def inside(self, tap: int, inputs: Features, outputs: Features) -> bool:
+        """Whether all windows have a tap in the image."""
+        y, x = self.place(tap)
+        last = y + (outputs.height - 1) * self.strides[0], x + (outputs.width - 1) * self.strides[1]
+        return min(y, x) >= 0 and last[0] < inputs.height and last[1] < inputs.width
+
+    def chain_window(self, vectors: int, width: int) -> Window:
+        """As the window of a chain over images of a width with so many vectors a position."""
+        (kh, kw), (down, right) = self.kernel, self.dilations
+        return Window(kh, kw, down * width * vectors, right * vectors, down, right)
+
+    def chain_pad(self, inputs: Features, outputs: Features) -> Pad:
+        """As the bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
+        if all(self.inside(tap, inputs, outputs) for tap in range(self.taps)):
+            return Pad()
+        (y, x), (down, right) = self.place(0), self.strides
+        return Pad(y, x, down, right, inputs.height, inputs.width)

@@ -1,0 +1,40 @@
+"""A gradient in tiles, whose lanes are points, and sums over these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from concord.program.chains import Address
+from concord.program.integers import ProductTaps
+from concord.train.npu.chains import ProductSource
+
+
+@dataclass(frozen=True)
+class GradientTiles:
+    """A gradient in tiles whose lanes are points: ``[tile of outputs][digit][tile of points]``.
+
+    Parameters
+    ----------
+    first : int
+        Number of the first tile.
+    digits : int
+        Words of it.
+    top : int
+        A bound of its magnitudes.
+    register : int
+        Its tensor register, which is taken.
+    point_tiles : int
+        Tiles of points.
+    """
+
+    first: int
+    digits: int
+    top: int
+    register: int
+    point_tiles: int
+
+    def over_points(self, vectors: Address, steps: int) -> ProductSource:
+        """The tiles, with outputs as rows of a chain, times vectors of points; ``steps`` are words of a tile."""
+        count = self.point_tiles
+        taps = ProductTaps(vector=1, matrix=steps, matrix_digit=count * steps, digits=self.digits, of=1)
+        return ProductSource(vectors, Address(self.first * steps, self.digits * count * steps), count, taps)

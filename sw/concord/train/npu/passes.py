@@ -1,0 +1,99 @@
+"""The passes of a batch: chains of all operations, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+from concord.train.npu.batch import TrainingBatch
+from concord.train.npu.chains import ChainWriter
+from concord.train.npu.operations import (
+    TrainedAverage,
+    TrainedMaximum,
+    TrainedOperation,
+    TrainedProduct,
+    TrainedRelu,
+    TrainedSum,
+)
+from concord.train.npu.plan import LOSS_TOPS, TrainingMemory
+from concord.train.npu.pointwise import ReluSteps, SumSteps
+from concord.train.npu.pooling import AverageSteps, MaximumSteps
+from concord.train.npu.products import ProductSteps
+from concord.train.npu.steps import OperationSteps
+from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.update import UpdateSteps
+
+_STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
+    TrainedProduct: ProductSteps,
+    TrainedRelu: ReluSteps,
+    TrainedMaximum: MaximumSteps,
+    TrainedAverage: AverageSteps,
+    TrainedSum: SumSteps,
+}
+
+
+@dataclass(frozen=True)
+class BatchProgram:
+    """The passes of batches of some size.
+
+    Parameters
+    ----------
+    size : int
+        Samples.
+    forward, backward : int
+        Where the passes begin.
+    source, output : Held
+        Where the samples lie before the forward pass, and the output of the network behind it. In the place of the
+        latter the backward pass has the gradient, as wide integers.
+    """
+
+    size: int
+    forward: int
+    backward: int
+    source: Held
+    output: Held
+
+
+def written_passes(
+    writer: ChainWriter, memory: TrainingMemory, config: NpuConfig, size: int, loss: str, updates: UpdateSteps
+) -> BatchProgram:
+    """Write both passes.
+
+    Parameters
+    ----------
+    writer : ChainWriter
+        Where to.
+    memory, config
+        Of the network.
+    size : int
+        Samples of the batch.
+    loss : str
+        Decides how great its gradient may be.
+    updates : UpdateSteps
+        Of the parameters.
+    """
+    network = memory.operations
+    batch = TrainingBatch(writer, memory, config, size)
+    forward = batch.begin()
+    source = batch.new(network.features[network.source], Mem.NARROW)
+    batch.made(network.source, source)
+    steps = [_STEPS[type(step)](batch, step, updates) for step in network.steps]
+    for written in steps:
+        written.forward()
+        for name in written.step.reads:
+            batch.done(name)
+    output = batch.share(batch.as_made(network.output))
+    batch.done(network.output)
+    writer.end()
+    backward = batch.begin()
+    batch.send(network.output, Gradient(output, LOSS_TOPS[loss]))
+    for written in reversed(steps):
+        gradient = batch.arrived(written.step.makes)
+        if gradient is None:
+            written.forget()
+        else:
+            written.backward(gradient)
+    writer.end()
+    return BatchProgram(size, forward, backward, source, output)

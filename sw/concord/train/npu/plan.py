@@ -1,0 +1,269 @@
+"""What lies in the memories of the NPU for as long as it trains: parameters, what belongs to them, and constants.
+
+N is the native dimension. A tile are N elements of a vector, or N x N of a matrix. Weights are
+``[tap][input][tile of outputs]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from concord.program.chains import Address
+from concord.spec.config import NpuConfig
+from concord.spec.integers import FACTORS, WIDE_BITS, digit_span, digits_of_bits
+from concord.spec.isa import DIGITS_MAX
+from concord.spec.training import TrainingFormats
+from concord.train.losses import PROBABILITY_POINT
+from concord.train.npu.chains import ChainLoops
+from concord.train.npu.operations import TrainedAverage, TrainedMaximum, TrainedProduct, TrainingOperations
+from concord.train.npu.registers import ParameterRegisters, TrainingFactor
+from concord.train.npu.workspace import Workspace
+from concord.train.tensor import Dyadic
+
+#: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
+_FORMATS = TrainingFormats()
+WIDE_TOP = (1 << WIDE_BITS - 1) - 1
+GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
+#: Words of a gradient as products read it.
+GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
+#: Greatest magnitudes of the gradients of losses.
+LOSS_TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
+
+
+def digits_of(top: int) -> int:
+    """The least count of digits that hold every number up to a magnitude."""
+    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
+
+
+@dataclass(frozen=True)
+class ProductMemory:
+    """The parameters of a product.
+
+    Parameters
+    ----------
+    step : TrainedProduct
+    native : int
+    weight, bias : int
+        Narrow words of the parameters, ``[tap][input][tile of outputs]`` and ``[tile of outputs]``.
+    tiles : int
+        Number of the first tile of the weights in the matrix memory, with outputs as rows: ``[tile of outputs][tap]
+        [tile of inputs]``, or ``[tile of outputs]`` where a vector holds a window.
+    transposed_tiles : int or None
+        That of those with inputs as rows, if the gradient of the input is asked for: of flat products in the same
+        order, of others ``[tap, the last one first][tile of outputs][tile of inputs]``.
+    selection : int or None
+        Number of the first of tiles, one a tap, that put all elements of a window side by side, if a vector holds them.
+    weight_registers, bias_registers : ParameterRegisters
+    """
+
+    step: TrainedProduct
+    native: int
+    weight: int
+    bias: int
+    tiles: int
+    transposed_tiles: int | None
+    selection: int | None
+    weight_registers: ParameterRegisters
+    bias_registers: ParameterRegisters
+
+    @property
+    def packed(self) -> bool:
+        """Whether there are such tiles."""
+        return self.selection is not None
+
+    @property
+    def taps(self) -> int:
+        """Taps of the window."""
+        return self.step.window.taps
+
+    @property
+    def channels(self) -> int:
+        """Inputs of a tap."""
+        return self.step.inputs.channels
+
+    @property
+    def input_tiles(self) -> int:
+        """Tiles of the inputs of a tap."""
+        return self.step.inputs.tiles(self.native)
+
+    @property
+    def output_tiles(self) -> int:
+        """Tiles of the outputs."""
+        return self.step.outputs.tiles(self.native)
+
+    @property
+    def weight_words(self) -> int:
+        """Words of the weights."""
+        return self.taps * self.channels * self.output_tiles
+
+    @property
+    def loops(self) -> ChainLoops:
+        """Turns over the words of the weights: tiles of outputs, inputs, taps."""
+        return ChainLoops(self.output_tiles, self.channels, self.taps)
+
+    def words(self, first: int, each: int) -> Address:
+        """The vectors of the weights somewhere, so many words each."""
+        outer = each * self.output_tiles * self.channels if self.taps > 1 else 0
+        return Address(first, each, each * self.output_tiles, outer)
+
+    @property
+    def point_rows(self) -> int:
+        """Vectors that are side by side in a window."""
+        return 1 if self.packed else self.taps * self.input_tiles
+
+    @property
+    def tap_lanes(self) -> int:
+        """From the lane of an input of a tap to that of the next tap."""
+        return self.channels if self.packed else self.input_tiles * self.native
+
+    @property
+    def columns(self) -> Address:
+        """Columns of tiles with outputs as rows, for those turns."""
+        tap = self.tap_lanes if self.taps > 1 else 0
+        return Address(self.tiles * self.native, self.point_rows * self.native, 1, tap)
+
+    @property
+    def tile_rows(self) -> Address | None:
+        """Rows of tiles with inputs as rows."""
+        if self.transposed_tiles is None:
+            return None
+        first, tile = self.transposed_tiles * self.native, self.input_tiles * self.native
+        if self.step.flat:
+            return Address(first, self.taps * tile, 1, tile if self.taps > 1 else 0)
+        tap = self.output_tiles * tile
+        return Address(first + (self.taps - 1) * tap, tile, 1, -tap)
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """The memories.
+
+    Parameters
+    ----------
+    operations : TrainingOperations
+    sizes : tuple of int
+        Samples of the batches that there are, the greatest first.
+    workspace : Workspace
+        What is free, and how much is used.
+    products : dict
+        By the name of the operation.
+    unscaled : int
+        Register with exponent 0 and no magnitude, once a pass has set it.
+    state_words : int
+        Narrow words of all parameters, from word 0 on.
+    units : int
+        Narrow words of the N unit vectors.
+    ones : dict
+        By the number of rows of a gradient, narrow words of a vector of ones for them.
+    zeros : int
+        Narrow word of a vector of zeros.
+    identity : int
+        Number of a tile that is the identity; of the first tile, if none is needed.
+    accumulators, velocities : int
+        Wide words of what belongs to the parameters, in their order; two of each momentum.
+    factors : dict
+        Factor registers that do not change.
+    averages : dict
+        Factor registers of averages.
+    """
+
+    operations: TrainingOperations
+    sizes: tuple[int, ...]
+    workspace: Workspace
+    products: dict[str, ProductMemory]
+    unscaled: int
+    state_words: int
+    units: int
+    ones: dict[int, int]
+    zeros: int
+    identity: int
+    accumulators: int
+    velocities: int
+    factors: dict[int, Dyadic]
+    averages: dict[Dyadic, int]
+
+    def velocity(self, parameter: int) -> int:
+        """Wide word of the momentum of the parameter at a narrow word."""
+        return self.velocities + 2 * parameter
+
+
+def is_packed(step: TrainedProduct, native: int) -> bool:
+    """Whether all elements of a window fit a vector, and are worth to be put there."""
+    return not step.flat and 1 < step.window.taps <= native // step.inputs.channels
+
+
+def with_identity(operations: TrainingOperations) -> bool:
+    """Whether products with the identity are needed: for windows with padding, and for sums over windows."""
+    return any(
+        isinstance(step, TrainedAverage) or (isinstance(step, TrainedProduct) and not step.flat)
+        for step in operations.steps
+    )
+
+
+def with_zeros(operations: TrainingOperations) -> bool:
+    """Whether words are set to zero: windows may leave out some."""
+    return any(
+        isinstance(step, TrainedAverage | TrainedMaximum) or (isinstance(step, TrainedProduct) and not step.flat)
+        for step in operations.steps
+    )
+
+
+def planned(
+    operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool
+) -> TrainingMemory:  # fmt: skip
+    """What lies there for a network and batches of some sizes.
+
+    Raises
+    ------
+    ValueError
+        If it has more averages than there are factor registers.
+    """
+    space, native = Workspace(config), config.native
+    narrow, wide, tiles, registers = space.narrow, space.wide, space.tiles, space.registers
+    unscaled = registers.take()
+
+    def own() -> ParameterRegisters:
+        value = registers.take()
+        return ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
+
+    products: dict[str, ProductMemory] = {}
+    for step in operations.products:
+        k, o = step.inputs.tiles(native), step.outputs.tiles(native)
+        count = step.window.taps * k * o
+        products[step.name] = ProductMemory(
+            step,
+            native,
+            narrow.take(step.window.taps * step.inputs.channels * o),
+            narrow.take(o),
+            tiles.take(o if is_packed(step, native) else count),
+            tiles.take(count) if step.back[0] else None,
+            tiles.take(step.window.taps) if is_packed(step, native) else None,
+            own(),
+            own(),
+        )
+    state_words = narrow.used
+    counts = dict.fromkeys(size * step.outputs.positions for size in sizes for step in operations.products)
+    factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
+    averages = {factor: TrainingFactor.AVERAGE + k for k, factor in enumerate(factors)}
+    if len(averages) > FACTORS - TrainingFactor.AVERAGE:
+        raise ValueError(
+            f"training on the NPU needs averages over at most {FACTORS - TrainingFactor.AVERAGE} numbers of elements, "
+            f"not {len(averages)}"
+        )
+    return TrainingMemory(
+        operations=operations,
+        sizes=tuple(sizes),
+        workspace=space,
+        products=products,
+        unscaled=unscaled,
+        state_words=state_words,
+        units=narrow.take(native),
+        ones={count: narrow.take(-(-count // native)) for count in counts},
+        zeros=narrow.take() if with_zeros(operations) else 0,
+        identity=tiles.take() if with_identity(operations) else 0,
+        accumulators=wide.take(state_words),
+        velocities=wide.take(2 * state_words) if momentum else 0,
+        factors={TrainingFactor.NEGATION: Dyadic(-1, 0)} | {place: factor for factor, place in averages.items()},
+        averages=averages,
+    )

@@ -1,0 +1,234 @@
+"""How products read what they multiply: forward, and with points as lanes for the gradient of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from concord.program.chains import Address, Pad
+from concord.program.integers import Planes, ProductTaps
+from concord.spec.isa import Mem, Op
+from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
+from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.features import Features
+from concord.train.npu.gradient_tiles import GradientTiles
+from concord.train.npu.plan import ProductMemory
+from concord.train.npu.tensors import Held
+
+
+class ForwardProduct(NamedTuple):
+    """A chain of the forward pass: its loops, products, biases and results."""
+
+    loops: ChainLoops
+    source: ProductSource
+    bias: Address
+    results: VectorPlace
+
+
+class ProductInput:
+    """The input of a product.
+
+    Parameters
+    ----------
+    batch : TrainingBatch
+        On its way.
+    own : ProductMemory
+        Of the product.
+    x : Held
+        The input, for this one to release.
+    """
+
+    def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
+        self.batch, self.own, self.step, self.x = batch, own, own.step, x
+        self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
+        self.points = batch.points(own.step)
+        self.point_tiles = -(-self.points // self.config.native)
+
+    @property
+    def register(self) -> int:
+        """Tensor register of the input."""
+        return self.x.register
+
+    def products(self, result: Held) -> Iterator[ForwardProduct]:
+        """Chains of the forward pass."""
+        raise NotImplementedError
+
+    def read(self) -> None:
+        """The forward pass is over."""
+
+    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
+        """Sums over points of the gradient times the input, to the words of the weights there.
+
+        A narrow ``place`` is for as many digits as there are words from one to the next.
+        """
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Nobody needs it any more."""
+        raise NotImplementedError
+
+    def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
+        """Unit vectors pick the columns of tiles of points; what is behind the last point becomes zero."""
+        steps, count = self.config.steps, self.point_tiles
+        picked = ProductSource(Address(self.memory.units, 0, 1), Address(tiles * steps, steps, 0, count * steps))
+        place = VectorPlace(Mem.NARROW, Address(first, 1, count, lanes * count))
+        self.writer.chain(
+            ChainLoops(count, lanes, outer), picked, vectors=place, valid=self.points % self.config.native
+        )
+
+
+def _planes(place: VectorPlace | None) -> Planes:
+    """How results are written there."""
+    return Planes(place.address.row, 1) if place is not None and place.mem is Mem.NARROW else Planes()
+
+
+class FlatInput(ProductInput):
+    """All vectors of a point side by side; transposed in the forward pass."""
+
+    @property
+    def rows(self) -> int:
+        """Vectors of a point."""
+        return self.own.point_rows
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a vector that are transposed."""
+        return self.config.native if self.rows > 1 else self.own.channels
+
+    def products(self, result: Held) -> Iterator[ForwardProduct]:
+        own, steps, rows = self.own, self.config.steps, self.rows
+        self._transpose()
+        source = ProductSource(
+            Address(self.x.first, 0, rows),
+            Address(own.tiles * steps, rows * steps),
+            rows,
+            ProductTaps(vector=1, matrix=steps),
+        )
+        loops = ChainLoops(own.output_tiles, self.points)
+        yield ForwardProduct(loops, source, Address(own.bias, 1), result.every(own.output_tiles))
+
+    def _transpose(self) -> None:
+        """The input as vectors of points, ``[vector of a point][lane][tile of points]``."""
+        batch, rows, x = self.batch, self.rows, self.x
+        if x.rows is not None and x.rows[1] == rows:
+            tiles, x.rows = x.rows[0], None
+        else:
+            tiles = self.memory.workspace.tiles.take(rows * self.point_tiles)
+            numbers = batch.point_numbers(self.points, tiles)
+            self.writer.chain(ChainLoops(rows, self.points), x.every(rows), tile_rows=numbers)
+        self._vectors = self.memory.workspace.narrow.take(rows * self.lanes * self.point_tiles)
+        self.transposed(tiles, rows, self.lanes, self._vectors)
+        self.memory.workspace.tiles.give_back(tiles)
+
+    def read(self) -> None:
+        self._register = self.batch.detach(self.x)
+
+    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
+        own, count = self.own, self.point_tiles
+        tap = own.tap_lanes * count if own.taps > 1 else 0
+        source = tiles.over_points(Address(self._vectors, 0, count, tap), self.config.steps)
+        self.writer.chain(own.loops, source, vectors=place, planes=_planes(place), **steps)
+
+    def release(self) -> None:
+        self.memory.workspace.narrow.give_back(self._vectors)
+        self.memory.workspace.registers.give_back(self._register)
+
+
+class PackedInput(FlatInput):
+    """All elements of a window in one vector, which a product with tiles that select them makes."""
+
+    def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
+        super().__init__(batch, own, _packed(batch, own, x))
+
+    @property
+    def lanes(self) -> int:
+        return self.own.taps * self.own.channels
+
+
+def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
+    """What all windows of an input meet, as vectors and as rows of tiles of points; the input is released."""
+    step, outputs, config = own.step, own.step.outputs, batch.config
+    window, points = step.window, batch.points(step)
+    assert own.selection is not None
+    met = batch.new(Features(own.taps * own.channels, outputs.height, outputs.width), Mem.NARROW)
+    batch.writer.step(Op.T_FIT, met.register, x.register, bits=ACTIVATION_BITS, place=1)
+    met.rows = batch.memory.workspace.tiles.take(-(-points // config.native)), 1
+    source = ProductSource(
+        x.image(0, window.place(0), window.strides).address,
+        Address(own.selection * config.steps),
+        taps=ProductTaps(matrix=config.steps),
+        window=window.chain_window(1, step.inputs.width),
+        pad=window.chain_pad(step.inputs, outputs),
+    )
+    rows = Address(met.rows[0] * config.native, outputs.positions, 1, outputs.width)
+    batch.writer.chain(batch.image_loops(outputs), source, vectors=met.image(0), tile_rows=rows)
+    batch.release(x)
+    return met
+
+
+class WindowInput(ProductInput):
+    """Windows over images; tap by tap what it has met is transposed when the weights ask for it."""
+
+    def products(self, result: Held) -> Iterator[ForwardProduct]:
+        own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
+        output = own.taps * own.input_tiles * steps
+        for o in range(own.output_tiles):
+            source = ProductSource(
+                self.x.image(0, window.place(0), window.strides).address,
+                Address(own.tiles * steps + o * output),
+                own.input_tiles,
+                ProductTaps(vector=1, matrix=steps),
+                window.chain_window(own.input_tiles, step.inputs.width),
+                window.chain_pad(step.inputs, step.outputs),
+            )
+            yield ForwardProduct(
+                self.batch.image_loops(step.outputs), source, Address(own.bias + o), result.image(o)
+            )  # fmt: skip
+
+    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
+        own, space, native, count = self.own, self.memory.workspace, self.config.native, self.point_tiles
+        lanes = min(own.channels, native)
+        met = space.tiles.take(own.input_tiles * count)
+        vectors = space.narrow.take(own.input_tiles * lanes * count)
+        for tap in range(own.taps):
+            self._meet(tap, met)
+            self.transposed(met, own.input_tiles, lanes, vectors)
+            source = tiles.over_points(Address(vectors, 0, count), self.config.steps)
+            loops = ChainLoops(own.output_tiles, own.channels)
+            self.writer.chain(loops, source, vectors=_of_tap(place, tap), planes=_planes(place), **steps)
+        space.tiles.give_back(met)
+        space.narrow.give_back(vectors)
+
+    def _meet(self, tap: int, tiles: int) -> None:
+        """What a tap meets in the input, as rows of tiles ``[tile of inputs][tile of points]``."""
+        batch, step, native = self.batch, self.step, self.config.native
+        window, outputs, inputs = step.window, step.outputs, step.inputs
+        place, loops = window.place(tap), batch.image_loops(outputs)
+        for c in range(self.own.input_tiles):
+            met = self.x.image(c, place, window.strides)
+            rows = Address((tiles + c * self.point_tiles) * native, outputs.positions, 1, outputs.width)
+            if window.inside(tap, inputs, outputs):
+                self.writer.chain(loops, met, tile_rows=rows)
+            else:
+                pad = Pad(*place, *window.strides, inputs.height, inputs.width)
+                tile = Address(self.memory.identity * self.config.steps)
+                self.writer.chain(loops, ProductSource(met.address, tile, pad=pad), tile_rows=rows)
+
+    def release(self) -> None:
+        self.batch.release(self.x)
+
+
+def _of_tap(place: VectorPlace | None, tap: int) -> VectorPlace | None:
+    """Words of a tap in those of the weights."""
+    if place is None:
+        return None
+    return VectorPlace(
+        place.mem, replace(place.address, base=place.address.base + tap * place.address.outer, outer=0)
+    )  # fmt: skip
+
+
+def product_input(batch: TrainingBatch, own: ProductMemory, x: Held) -> ProductInput:
+    """The way that is shortest."""
+    kind = PackedInput if own.packed else FlatInput if own.step.flat else WindowInput
+    return kind(batch, own, x)

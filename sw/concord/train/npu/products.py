@@ -1,0 +1,223 @@
+"""Convolutions and products with vectors on the NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from concord.program.chains import Address, Pad
+from concord.program.integers import Planes, ProductTaps
+from concord.spec.integers import WIDE_BITS, digit_span
+from concord.spec.isa import DIGITS_MAX, Mem, Op
+from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
+from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.features import Features
+from concord.train.npu.gradient_tiles import GradientTiles
+from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.plan import (
+    GRADIENT_DIGITS,
+    GRADIENT_TOP,
+    MANTISSA_TOP,
+    WIDE_TOP,
+    ProductMemory,
+    digits_of,
+)
+from concord.train.npu.product_inputs import product_input
+from concord.train.npu.steps import OperationSteps
+from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.update import UpdateSteps
+
+#: Greatest magnitude that all digits hold.
+_DIGITS_TOP = min(map(abs, digit_span(DIGITS_MAX)))
+
+
+class ProductSteps(OperationSteps[TrainedProduct]):
+    """A product with its bias; gradients of its input and of its parameters, and their updates."""
+
+    def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
+        super().__init__(batch, step, updates)
+        self.own: ProductMemory = self.memory.products[step.name]
+        self.points = batch.points(step)
+        self.point_tiles = -(-self.points // self.config.native)
+
+    # Forward ------------------------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        batch, step, writer = self.batch, self.step, self.writer
+        self._input = product_input(batch, self.own, batch.share(batch.activation(step.reads[0])))
+        result = batch.new(step.outputs, Mem.WIDE)
+        written = list(self._input.products(result))
+        writer.step(Op.T_MUL, result.register, self._input.register, y=self.own.weight_registers.value)
+        writer.step(Op.T_BIAS, result.register, result.register, y=self.own.bias_registers.value)
+        for loops, source, bias, place in written:
+            writer.chain(
+                loops, source, operand=VectorPlace(Mem.NARROW, bias), vectors=place, add=1, peak=1,
+                tensor=result.register,
+            )  # fmt: skip
+        self._input.read()
+        batch.made(step.makes, result)
+
+    # Backward -----------------------------------------------------------------------------------------
+
+    def backward(self, gradient: Gradient) -> None:
+        tiles, vectors = self._digits(gradient)
+        if vectors is not None:
+            self.batch.send(self.step.reads[0], self._input_gradient(vectors))
+            self.batch.release(vectors)
+        space, change = self.memory.workspace, self.memory.workspace.registers.take()
+        changes = space.wide.take(2 * self.own.weight_words)
+        self._weight_gradient(tiles, changes, change)
+        self.updates.weight(self.own, changes, change)
+        self._bias_gradient(tiles, changes, change)
+        self.updates.bias(self.own, changes, change)
+        space.wide.give_back(changes)
+        space.registers.give_back(change)
+        space.tiles.give_back(tiles.first)
+        space.registers.give_back(tiles.register)
+        self._input.release()
+
+    def forget(self) -> None:
+        self._input.release()
+
+    def _digits(self, gradient: Gradient) -> tuple[GradientTiles, Held | None]:
+        """The gradient, which is released: tiles for the weights, vectors for the product with them."""
+        batch, writer, registers = self.batch, self.writer, self.memory.workspace.registers
+        count, native, whole = digits_of(gradient.top), self.config.native, gradient.whole
+        first = self.memory.workspace.tiles.take(self.own.output_tiles * count * self.point_tiles)
+        vectors = self._digit_vectors() if self.step.back[0] else None
+        planes = Planes(count, 1, self.point_tiles * native)
+        if gradient.mask is not None:
+            register = registers.take() if vectors is None else batch.share_register(vectors)
+            writer.step(Op.T_FIT, register, whole.register, bits=GRADIENT_BITS, place=1)
+            self._digit_chains(gradient, first, vectors, planes)
+            batch.release_gradient(gradient)
+            return GradientTiles(first, count, gradient.top, register, self.point_tiles), vectors
+        self._digit_chains(gradient, first, None, planes)
+        if vectors is not None:
+            writer.step(Op.T_FIT, vectors.register, whole.register, bits=GRADIENT_BITS, place=1)
+            self._digit_chains(gradient, None, vectors, Planes(GRADIENT_DIGITS, 1))
+        return GradientTiles(first, count, gradient.top, batch.detach(whole), self.point_tiles), vectors
+
+    def _digit_vectors(self) -> Held:
+        """A place for the digits of the gradient, zeros in between where windows leave out positions."""
+        strides, outputs = self.step.window.strides, self.step.outputs
+        if self.step.flat or strides == (1, 1):
+            return self.batch.new(outputs, Mem.NARROW, GRADIENT_DIGITS)
+        apart = [1 + (size - 1) * s for size, s in zip((outputs.height, outputs.width), strides, strict=True)]
+        held = self.batch.new(Features(outputs.channels, *apart), Mem.NARROW, GRADIENT_DIGITS)
+        if held.features != outputs:
+            self.batch.clear(held)
+        return held
+
+    def _digit_chains(self, gradient: Gradient, tiles: int | None, vectors: Held | None, planes: Planes) -> None:
+        """Write digits to tiles or to vectors, or to both."""
+        batch, outputs, whole, mask = self.batch, self.step.outputs, gradient.whole, gradient.mask
+        native, count = self.config.native, self.own.output_tiles
+        output = planes.count * self.point_tiles * native
+        first = 0 if tiles is None else tiles * native
+        steps: dict[str, Any] = {"round1": int(mask is not None or tiles is None), "mask": int(mask is not None)}
+        if vectors is None or vectors.features == outputs:
+            self.writer.chain(
+                batch.loops(whole),
+                whole.every(count),
+                operand=None if mask is None else mask.every(count),
+                vectors=None if vectors is None else vectors.every(count),
+                columns=None if tiles is None else Address(first, output, 1),
+                planes=planes,
+                **steps,
+            )
+            return
+        for o in range(count):
+            self.writer.chain(
+                batch.image_loops(outputs),
+                whole.image(o),
+                operand=None if mask is None else mask.image(o),
+                vectors=vectors.image(o, (0, 0), self.step.window.strides),
+                columns=None if tiles is None else Address(first + o * output, outputs.positions, 1, outputs.width),
+                planes=planes,
+                **steps,
+            )
+
+    def _input_gradient(self, digits: Held) -> Gradient:
+        step, batch = self.step, self.batch
+        result = batch.new(step.inputs, Mem.WIDE)
+        self.writer.step(Op.T_MUL, result.register, digits.register, y=self.own.weight_registers.value)
+        sums = step.outputs.channels * (1 if step.flat else step.window.taps)
+        bound = GRADIENT_TOP * MANTISSA_TOP * sums
+        parts = list(self._input_products(digits, result))
+
+        def write(written: int = 0, **steps: Any) -> None:
+            for loops, source, place in parts:
+                self.writer.chain(loops, source, vectors=place if written else None, **steps)
+
+        self._intermediate(write, result.register, bound)
+        return Gradient(result, min(bound, WIDE_TOP))
+
+    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+        own, step, steps, count = self.own, self.step, self.config.steps, GRADIENT_DIGITS
+        assert own.transposed_tiles is not None
+        first = own.transposed_tiles * steps
+        if step.flat:
+            rows = self.own.point_rows
+            taps = ProductTaps(vector=count, vector_digit=1, matrix=rows * steps, digits=count)
+            source = ProductSource(
+                Address(digits.first, 0, count * own.output_tiles), Address(first, steps), own.output_tiles, taps
+            )
+            yield ChainLoops(rows, self.points), source, result.every(rows)
+            return
+        window, spread = step.window, digits.features
+        (top, left), (kh, kw), (down, right) = window.place(0), window.kernel, window.dilations
+        place = -top - (kh - 1) * down, -left - (kw - 1) * right
+        taps = ProductTaps(vector=count, vector_digit=1, matrix=own.input_tiles * steps, digits=count)
+        for c in range(own.input_tiles):
+            source = ProductSource(
+                digits.image(0, place).address,
+                Address(first + c * steps),
+                own.output_tiles,
+                taps,
+                window.chain_window(count * own.output_tiles, spread.width),
+                Pad(*place, 1, 1, spread.height, spread.width),
+            )
+            yield self.batch.image_loops(step.inputs), source, result.image(c)
+
+    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        own, space = self.own, self.memory.workspace
+        place = VectorPlace(Mem.WIDE, own.words(changes, 2))
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        bound = tiles.top * MANTISSA_TOP * self.points
+        if WIDE_TOP < bound <= _DIGITS_TOP and not self.step.flat:
+            first = space.narrow.take(DIGITS_MAX * own.weight_words)
+            digits = VectorPlace(Mem.NARROW, own.words(first, DIGITS_MAX))
+            self._input.changes(tiles, digits, peak=1, tensor=change)
+            self.writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
+            tile = Address(self.memory.identity * self.config.steps)
+            whole = ProductSource(digits.address, tile, taps=ProductTaps(vector_digit=1, digits=DIGITS_MAX))
+            self.writer.chain(own.loops, whole, vectors=place, round1=1)
+            space.narrow.give_back(first)
+            return
+
+        def write(written: int = 0, **steps: Any) -> None:
+            self._input.changes(tiles, place if written else None, **steps)
+
+        self._intermediate(write, change, bound)
+
+    def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self.batch.unscaled)
+        source = tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)
+        place = VectorPlace(Mem.WIDE, Address(changes, 2))
+
+        def write(written: int = 0, **steps: Any) -> None:
+            self.writer.chain(
+                ChainLoops(rows=self.own.output_tiles), source, vectors=place if written else None, **steps
+            )
+
+        self._intermediate(write, change, tiles.top * self.points)
+
+    def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
+        """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
+        if bound <= WIDE_TOP:
+            write(written=1, peak=1, tensor=register)
+            return
+        write(peak=1, tensor=register)
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+        write(written=1, round1=1)

@@ -1,0 +1,70 @@
+"""The program of training: entries for the forward and the backward pass of a batch, and for loaded weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from concord.program.chains import Address
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.passes import BatchProgram, written_passes
+from concord.train.npu.plan import TrainingMemory, with_identity
+from concord.train.npu.update import UpdateSteps
+
+
+@dataclass(frozen=True)
+class TrainingProgram:
+    """Instructions and where they begin.
+
+    Parameters
+    ----------
+    words : tuple of int
+        From address 0.
+    load : int
+        Entry that makes the tiles of the weights from their narrow words.
+    batches : dict
+        Passes by samples of the batch.
+    """
+
+    words: tuple[int, ...]
+    load: int
+    batches: dict[int, BatchProgram]
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """All entries."""
+        return self.load, *(pc for batch in self.batches.values() for pc in (batch.forward, batch.backward))
+
+
+def training_program(
+    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool
+) -> TrainingProgram:
+    """The program for a plan of the memories.
+
+    Raises
+    ------
+    ValueError
+        If it is too long, or a memory too small: how many words are needed.
+    """
+    writer = ChainWriter()
+    load = writer.begin()
+    units = VectorPlace(Mem.NARROW, Address(memory.units, 0, 1))
+    for own in memory.products.values():
+        writer.chain(
+            own.loops,
+            VectorPlace(Mem.NARROW, own.words(own.weight, 1)),
+            columns=own.columns,
+            tile_rows=own.tile_rows,
+        )
+        if own.selection is not None:
+            rows = Address(own.selection * config.native, 0, 1, config.native + own.channels)
+            writer.chain(ChainLoops(1, own.channels, own.taps), units, tile_rows=rows)
+    if with_identity(memory.operations):
+        writer.chain(ChainLoops(inner=config.native), units, tile_rows=Address(memory.identity * config.native, 0, 1))
+    writer.end()
+    updates = UpdateSteps(writer, memory, momentum, decay)
+    batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}
+    memory.workspace.check()
+    program = TrainingProgram((), load, batches)
+    return TrainingProgram(writer.words(config, program.starts), load, batches)

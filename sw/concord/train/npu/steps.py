@@ -1,0 +1,41 @@
+"""How chains of an operation are written: once forward, once backward."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from concord.train.npu.batch import TrainingBatch
+from concord.train.npu.operations import TrainedOperation
+from concord.train.npu.tensors import Gradient
+from concord.train.npu.update import UpdateSteps
+
+Kind = TypeVar("Kind", bound=TrainedOperation)
+
+
+class OperationSteps(Generic[Kind]):
+    """Chains of an operation; keeps from the forward to the backward pass where tensors lie.
+
+    Parameters
+    ----------
+    batch : TrainingBatch
+        On its way.
+    step : TrainedOperation
+        What is computed.
+    updates : UpdateSteps
+        Of parameters.
+    """
+
+    def __init__(self, batch: TrainingBatch, step: Kind, updates: UpdateSteps):
+        self.batch, self.step, self.updates = batch, step, updates
+        self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
+
+    def forward(self) -> None:
+        """Make the tensor that it makes."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Gradient) -> None:
+        """From the gradient of that, which is released, to those of what it has read and of parameters."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Release what was kept, where nobody asks for the gradient."""

@@ -1,0 +1,86 @@
+"""Tensors of a batch in the memories, and gradients that reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from concord.program.chains import Address
+from concord.spec.isa import Mem
+from concord.train.npu.chains import VectorPlace
+from concord.train.npu.features import Features
+
+
+@dataclass(eq=False)
+class Held:
+    """A tensor of a batch: ``[sample][y][x][tile of channels]`` in a vector memory.
+
+    Parameters
+    ----------
+    features : Features
+        Of a sample.
+    native : int
+        N.
+    mem : Mem
+        Narrow for activations and digits, wide for wide integers.
+    word : int
+        Words of a vector.
+    first : int
+        The first one.
+    register : int
+        Its tensor register.
+    exact : bool
+        Whether the greatest magnitude there is that of its integers, not only a bound.
+    users : int
+        Who needs it.
+    rows : (int, int) or None
+        Number of the first tile whose rows are its vectors, if there are some, and how many of them a point has.
+    """
+
+    features: Features
+    native: int
+    mem: Mem
+    word: int
+    first: int
+    register: int
+    exact: bool = True
+    users: int = 1
+    rows: tuple[int, int] | None = None
+
+    @property
+    def tiles(self) -> int:
+        """Vectors of a position."""
+        return self.features.tiles(self.native)
+
+    def every(self, rows: int) -> VectorPlace:
+        """All vectors in order, for loops over so many rows and over ``inner``."""
+        return VectorPlace(self.mem, Address(self.first, self.word, self.word * rows))
+
+    def image(self, tile: int, place: tuple[int, int] = (0, 0), steps: tuple[int, int] = (1, 1)) -> VectorPlace:
+        """A tile of channels, for loops over samples, columns and rows of an image.
+
+        ``place`` is where they begin, ``steps`` how far it is to the next row and column.
+        """
+        line = self.word * self.tiles * self.features.width
+        column = self.word * self.tiles
+        base = self.first + self.word * tile + place[0] * line + place[1] * column
+        sample = self.word * self.features.vectors(self.native)
+        return VectorPlace(self.mem, Address(base, sample, steps[1] * column, steps[0] * line))
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of a tensor.
+
+    Parameters
+    ----------
+    whole : Held
+        Wide integers.
+    top : int
+        A bound of the magnitudes as they are read.
+    mask : Held or None
+        It is rounded to the bits of gradients, and zero where this is not above zero. ``None``: it is read as it is.
+    """
+
+    whole: Held
+    top: int
+    mask: Held | None = None

@@ -1,0 +1,63 @@
+"""Training on the compiled RTL: after every step what the host and the emulator have, in the cycles of the model."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.host import connect
+from concord.host.emulated import EmulatedDevice
+from concord.host.rtl import find_library
+from concord.train import Samples, Settings, Trainer, described
+from concord.train.npu import NpuTrainer
+from support.integer_programs import TRAIN_SMALL
+from support.npu_training import numbers
+
+pytestmark = pytest.mark.slow
+
+LAYERS = [{"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 5}]
+
+
+@pytest.fixture(scope="module")
+def device():
+    with connect("rtl", TRAIN_SMALL, library=find_library(TRAIN_SMALL)) as device:
+        yield device
+
+
+def trainers(device, settings):
+    """The same training on the host, on the RTL and on the emulator."""
+    draw = np.random.default_rng(settings.seed)
+    samples = Samples(draw.normal(size=(25, 19)).astype(np.float32), draw.integers(0, 5, 25))
+    graph = described(LAYERS, (19,))
+    npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in (device, EmulatedDevice(TRAIN_SMALL))]
+    return Trainer(graph, samples, settings, random=True), *npus
+
+
+@pytest.mark.parametrize("momentum", [0, Fraction(9, 10)], ids=["plain", "momentum"])
+def test_every_step(device, momentum):
+    """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
+    settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), seed=4)
+    host, rtl, emulator = trainers(device, settings)
+    while not host.finished:
+        for trainer in (host, rtl, emulator):
+            trainer.step()
+        assert rtl.device.counters() == emulator.device.counters()
+        rtl.synchronise()
+        assert numbers(rtl) == numbers(host), f"epoch {host.epoch}, step {host.done}"
+    assert rtl.history == host.history
+
+
+def test_a_run_goes_on_elsewhere(device, tmp_path):
+    """Host, RTL and emulator take an epoch each, by way of checkpoints: the last one is that of the host alone."""
+    settings = Settings(batch=16, epochs=3, rate=Fraction(1, 8), seed=5)
+    host, rtl, emulator = trainers(device, settings)
+    moved, *_ = trainers(device, settings)
+    for epoch, trainer in enumerate((moved, rtl, emulator)):
+        if epoch:
+            trainer.restore(tmp_path / f"{epoch}.npz")
+        while trainer.epoch == epoch:
+            trainer.step()
+        trainer.save(tmp_path / f"{epoch + 1}.npz")
+    host.fit()
+    host.save(tmp_path / "host.npz")
+    assert (tmp_path / "3.npz").read_bytes() == (tmp_path / "host.npz").read_bytes()

@@ -1,0 +1,133 @@
+"""Training on the NPU beside training on the host: networks, data, and a comparison after every step."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from concord.host.emulated import EmulatedDevice
+from concord.train import Samples, Settings, Trainer, described
+from concord.train.npu import NpuTrainer, training_config
+from support.train_digits import digits
+
+MLP = [
+    {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
+    {"op": "dense", "outputs": 10},
+]  # fmt: skip
+SHAPE = (1, 8, 8)
+#: Images: convolution, pooling, convolution, pooling, classes.
+CNN = [
+    {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
+    {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
+    {"op": "flatten"}, {"op": "dense", "outputs": 10},
+]  # fmt: skip
+#: Memories for images.
+LARGE = training_config().replace(narrow_depth=16384, wide_depth=16384, matrix_depth=8192, program_depth=4096)
+
+
+def some_digits(count):
+    """So many digits to learn from, and 40 to judge by."""
+    train, test = digits()
+    return Samples(train.x[:count], train.y[:count], train.scale), Samples(test.x[:40], test.y[:40], test.scale)
+
+
+def pair(settings, layers=MLP, shape=SHAPE, samples=None, test=None, config=None, device=None):
+    """A trainer on the host and one on the emulator."""
+    samples = samples if samples is not None else some_digits(104)[0]
+    device = device or EmulatedDevice(config or training_config())
+    return (
+        Trainer(described(layers, shape), samples, settings, test, random=True),
+        NpuTrainer(device, described(layers, shape), samples, settings, test, random=True),
+    )
+
+
+def numbers(trainer):
+    """Everything that a step changes, by parameter."""
+    return {
+        name: (
+            p.weight.tobytes(), p.acc.tobytes(), p.exp.tobytes(), None if p.velocity is None else p.velocity.tobytes(),
+            p.velocity_exp, p.weight.dtype, p.acc.dtype, p.exp.dtype, p.weight.shape,
+            None if p.velocity is None else (p.velocity.shape, p.velocity.dtype),
+        )
+        for name, p in trainer.network.parameters.items()
+    }  # fmt: skip
+
+
+def assert_same_steps(host, npu, steps=None):
+    """Take steps on both, and compare all numbers after each."""
+    while not host.finished and steps != 0:
+        host.step()
+        npu.step()
+        npu.synchronise()
+        assert numbers(npu) == numbers(host), f"epoch {host.epoch}, step {host.done}"
+        assert npu._counts == host._counts and npu._sums == host._sums
+        steps = None if steps is None else steps - 1
+    assert npu.history == host.history
+
+
+def random_case(seed):
+    """A network, its data and settings, from a seed."""
+    rng = np.random.default_rng(seed)
+    layers, shape = [], (int(rng.integers(1, 50)),)
+    depth = int(rng.integers(1, 5))
+    for k in range(depth):
+        layers.append({"op": "dense", "outputs": int(rng.integers(1 if k + 1 < depth else 2, 50))})
+        if k + 1 < depth and rng.random() < 0.6:
+            layers.append({"op": "relu"})
+    outputs, batch = layers[-1]["outputs"], int(rng.integers(7, 97))
+    count = int(rng.integers(batch, 3 * batch))
+    x = rng.normal(size=(count, *shape)) * 2.0 ** rng.integers(-8, 4)
+    loss = ("mse", "cross_entropy")[int(rng.integers(2))]
+    y = rng.normal(size=(count, outputs)) if loss == "mse" else rng.integers(0, outputs, count)
+    chosen = {"rate": ["1/16", "0.3", "1/128"], "momentum": ["0", "0.9", "1/2"], "decay": ["0", "0.01"]}
+    factors = {name: str(rng.choice(values)) for name, values in chosen.items()}
+    values = {"epochs": 2, "batch": batch, "loss": loss, "seed": int(rng.integers(100)), **factors}
+    return layers, shape, Samples(x, y), settings_of(values)
+
+
+def random_images(seed):
+    """A convolutional network, its data and settings, from a seed."""
+    rng = np.random.default_rng([seed, 7])
+    shape = int(rng.integers(1, 20)), int(rng.integers(4, 9)), int(rng.integers(4, 9))
+    layers, size, named = [], shape[1:], None
+    if rng.random() < 0.2:
+        layers.append({"op": "relu"})
+    for k in range(int(rng.integers(1, 4))):
+        kernel, stride = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+        pad = int(rng.integers(0, kernel + 1))
+        if min(size) + 2 * pad < kernel:
+            break
+        channels = int(rng.choice([1, 3, 8, 16, 17, 33]))
+        layers.append({"op": "conv", "channels": channels, "kernel": kernel, "stride": stride, "pad": pad})
+        size = tuple((n + 2 * pad - kernel) // stride + 1 for n in size)
+        if rng.random() < 0.7:
+            layers.append({"op": "relu"})
+        layers[-1]["name"] = named = f"layer{k}"
+        if rng.random() < 0.4:
+            kernel = int(rng.choice([1, 3]))
+            layers.append({"op": "conv", "channels": channels, "kernel": kernel, "pad": kernel // 2})
+            layers += [{"op": "relu"}] if rng.random() < 0.5 else []
+            layers.append({"op": "add", "to": named})
+        if min(size) >= 2 and rng.random() < 0.6:
+            kernel = int(rng.integers(1, min(*size, 3) + 1))
+            stride = kernel + int(rng.integers(0, 2))
+            layers.append({"op": str(rng.choice(["max_pool", "average_pool"])), "kernel": kernel, "stride": stride})
+            size = tuple((n - kernel) // stride + 1 for n in size)
+            layers += [{"op": "relu"}] if rng.random() < 0.3 else []
+    layers += [{"op": "global_average"} if rng.random() < 0.4 else {"op": "flatten"}]
+    layers += [{"op": "dense", "outputs": 5}] if rng.random() < 0.9 or layers[-1] == {"op": "flatten"} else []
+    batch = int(rng.integers(3, 18))
+    count = int(rng.integers(batch, 3 * batch))
+    x = rng.normal(size=(count, *shape)) * 2.0 ** rng.integers(-8, 4)
+    loss = ("mse", "cross_entropy")[int(rng.integers(2))]
+    outputs = 5 if layers[-1]["op"] == "dense" else channels
+    y = rng.normal(size=(count, outputs)) if loss == "mse" else rng.integers(0, outputs, count)
+    chosen = {"rate": ["1/16", "0.3", "1/128"], "momentum": ["0", "0.9"], "decay": ["0", "0.01"]}
+    factors = {name: str(rng.choice(values)) for name, values in chosen.items()}
+    values = {"epochs": 2, "batch": batch, "loss": loss, "seed": int(rng.integers(100)), **factors}
+    return layers, shape, Samples(x, y), settings_of(values)
+
+
+def settings_of(values):
+    """Settings, with fractions for texts."""
+    exact = {key: Fraction(values[key]) for key in ("rate", "momentum", "decay")}
+    return Settings(**(values | exact))

@@ -1,0 +1,162 @@
+"""Training of convolutional networks on the NPU has the bits of training on the host, after every step."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
+from concord.host.emulated import EmulatedDevice
+from concord.program.integers import IntegerChain
+from concord.program.trace import trace
+from concord.train import Samples, Settings, Trainer
+from concord.train.npu import NpuTrainer
+from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, pair, random_images, some_digits
+
+SEEDS = [seed for seed in range(40) if seed not in (0, 39)]  # those need more memory than there is
+CONV = {"op": "conv", "channels": 6, "pad": 1}
+RELU, FLATTEN, DENSE = {"op": "relu"}, {"op": "flatten"}, {"op": "dense", "outputs": 10}
+RESIDUAL = [
+    CONV, RELU, {**CONV, "name": "a"}, RELU, CONV, {"op": "add", "to": "a"}, RELU, {"op": "global_average"}, DENSE
+]  # fmt: skip
+
+
+def test_a_short_last_batch_has_the_bits_of_the_host():
+    host, npu = pair(Settings(1, 32), CNN, samples=some_digits(72)[0], config=LARGE)
+    assert npu.memory.sizes == (32, 8)
+    assert_same_steps(host, npu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("momentum", [Fraction(0), Fraction(9, 10)])
+def test_digits_have_the_bits_of_the_host(momentum):
+    samples, test = some_digits(312)
+    host, npu = pair(Settings(2, 32, momentum=momentum), CNN, samples=samples, test=test, config=LARGE)
+    assert npu.memory.sizes == (32, 24), "the last batch is a short one"
+    assert_same_steps(host, npu, 20)
+    assert host.done + host.epoch * host.steps == 20
+
+
+@pytest.mark.parametrize(
+    "seed", [seed if 1 < seed < 16 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
+)
+def test_any_network_has_the_bits_of_the_host(seed):
+    layers, shape, samples, settings = random_images(seed)
+    assert_same_steps(*pair(settings, layers, shape, samples, config=LARGE))
+
+
+def test_random_networks_have_every_kind():
+    seen = Counter()
+    for seed in SEEDS:
+        layers, _, _, settings = random_images(seed)
+        convs = [layer for layer in layers if layer["op"] == "conv"]
+        seen.update([settings.loss, *{layer["op"] for layer in layers}])
+        seen.update(
+            {f"kernel {layer['kernel']}" for layer in convs} | {f"stride {layer.get('stride')}" for layer in convs}
+        )
+        seen.update({"wide pad" for layer in convs if layer["pad"] >= layer["kernel"]})
+        seen.update({"gaps" for layer in layers if "pool" in layer["op"] and layer["stride"] > layer["kernel"]})
+    kinds = "conv relu max_pool average_pool global_average flatten dense add mse cross_entropy".split()
+    kinds += ["kernel 1", "kernel 2", "kernel 3", "stride 1", "stride 2", "wide pad", "gaps"]
+    assert min(seen[kind] for kind in kinds) > 3
+
+
+LAYERS = {
+    "strides": [{**CONV, "stride": 2}, RELU, {**CONV, "channels": 18, "stride": 2}, RELU, FLATTEN, DENSE],
+    "residual": RESIDUAL,
+    "pool before relu": [CONV, {"op": "max_pool"}, RELU, {**CONV, "pad": 0, "kernel": 2}, RELU, FLATTEN, DENSE],
+    "relu and pool of a sum": [
+        {**CONV, "name": "a"}, RELU, {"op": "add", "to": "a"}, {"op": "max_pool"}, FLATTEN, DENSE
+    ],
+    "two relus": [CONV, RELU, RELU, {"op": "average_pool"}, RELU, FLATTEN, RELU, DENSE],
+    "relu of the input": [RELU, CONV, FLATTEN, DENSE],
+    "pool of the input": [{"op": "max_pool"}, CONV, RELU, FLATTEN, DENSE],
+    "products of pixels": [{**CONV, "kernel": 1, "pad": 0}, RELU, {**CONV, "kernel": 1, "pad": 0}, FLATTEN, DENSE],
+    "an average at the end": [CONV, RELU, {**CONV, "channels": 10}, {"op": "global_average"}],
+    "linear": [CONV, CONV, FLATTEN, DENSE],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_networks_have_the_bits_of_the_host(name):
+    samples = some_digits(20)[0]
+    host, npu = pair(Settings(2, 12, decay=Fraction(1, 100)), LAYERS[name], samples=samples, config=LARGE)
+    assert_same_steps(host, npu)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
+    y = np.zeros((20, 10)) if loss == "mse" else np.zeros(20, np.int64)
+    layers = [CONV, RELU, {"op": "max_pool"}, FLATTEN, DENSE]
+    host, npu = pair(Settings(2, 8, loss=loss), layers, SHAPE, Samples(np.zeros((20, *SHAPE)), y), config=LARGE)
+    assert_same_steps(host, npu)
+
+
+def test_images_of_an_output_are_trained():
+    rng = np.random.default_rng(5)
+    samples = Samples(rng.normal(size=(10, 3, 5, 4)), rng.normal(size=(10, 2, 5, 4)))
+    layers = [{**CONV, "channels": 17}, RELU, {**CONV, "channels": 2}]
+    assert_same_steps(*pair(Settings(2, 8, loss="mse"), layers, (3, 5, 4), samples, config=LARGE))
+
+
+@pytest.mark.parametrize(("native", "lanes"), [(8, 8), (16, 4), (32, 4)])
+def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
+    config = LARGE.replace(native=native, lanes=lanes, mfu_lanes=4)
+    host, npu = pair(Settings(1, 12), RESIDUAL, samples=some_digits(20)[0], config=config)
+    assert_same_steps(host, npu)
+
+
+def test_distances_beyond_the_fields_take_several_chains():
+    rng = np.random.default_rng(6)
+    samples = Samples(rng.normal(size=(3, 17, 32, 32)), rng.integers(0, 4, 3))
+    layers = [{**CONV, "stride": 4}, RELU, CONV, {"op": "global_average"}, {"op": "dense", "outputs": 4}]
+    host, npu = pair(Settings(1, 2), layers, (17, 32, 32), samples, config=LARGE)
+    chains = trace(npu.program.words, LARGE, npu.program.batches[2].forward).integers
+    rows = [
+        chain.rows for chain in chains if isinstance(chain, IntegerChain) and chain.steps.add and chain.window.taps == 9
+    ]
+    assert rows == [1, 1, 2], "each sample of the first convolution has a chain of its own"
+    assert_same_steps(host, npu)
+
+
+def _windows(weight, strides, pads, dilations):
+    """A convolution, a Relu, a pooling, and classes of what is left, as an imported network has them."""
+    rank = weight.ndim - 2
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations}
+    pool = {"kernel": (2,) * rank, "strides": (2,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
+    second = np.zeros((5, len(weight), *weight.shape[2:]))
+    nodes = [
+        Node("Conv", "c1", ("x",), ("c1",), {"weight": weight, "bias": np.zeros(len(weight)), "group": 1, **attrs}),
+        Node("Relu", "r", ("c1",), ("r",)),
+        Node("Conv", "c2", ("r",), ("c2",), {"weight": second, "bias": np.zeros(5), "group": 1, **attrs}),
+        Node("MaxPool", "p", ("c2",), ("p",), pool),
+        Node("ReduceMean", "m", ("p",), ("m",), {"axes": tuple(range(2, 2 + rank)), "keepdims": True}),
+    ]
+    graph = Graph("windows", [], ["x"], [], {"x": (1, weight.shape[1], *(13, 12)[:rank])}, {"x"})
+    for node in nodes:
+        (graph.shapes[node.name],) = operator_of(node).shape(node, [graph.shapes[name] for name in node.inputs])
+        graph.nodes.append(node)
+    graph.outputs, graph.batched = ["m"], {"x", "m"}
+    graph.check()
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads", "dilations"),
+    [
+        ((3,), (1,), (1, 1), (1,)),
+        ((2,), (2,), (0, 3), (1,)),
+        ((3, 2), (1, 2), (2, 0, 1, 1), (1, 1)),
+        ((2, 3), (2, 1), (0, 4, 3, 2), (2, 3)),
+        ((3, 1), (2, 1), (2, 0, 1, 0), (2, 1)),
+    ],
+)
+def test_windows_of_any_kind_have_the_bits_of_the_host(kernel, strides, pads, dilations):
+    rng = np.random.default_rng(8)
+    graph = _windows(np.zeros((4, 18, *kernel)), strides, pads, dilations)
+    samples = Samples(rng.normal(size=(14, *graph.shapes["x"][1:])), rng.integers(0, 5, 14))
+    settings = Settings(2, 8)
+    npu = NpuTrainer(EmulatedDevice(LARGE), graph, samples, settings, random=True)
+    assert_same_steps(Trainer(graph, samples, settings, random=True), npu)

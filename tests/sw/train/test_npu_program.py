@@ -1,0 +1,211 @@
+"""Programs of training: sound by the verifier, and refused with what they need."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.host.emulated import EmulatedDevice
+from concord.program import Span
+from concord.program.integers import IntegerChain
+from concord.program.trace import trace
+from concord.program.verify import verify_phases
+from concord.spec.integers import digit_span
+from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F
+from concord.spec.training import TrainingFormat, TrainingFormats
+from concord.train import CannotTrain, Samples, Settings, described
+from concord.train.npu import NpuTrainer, training_config
+from concord.train.npu.plan import digits_of, planned
+from support.npu_training import LARGE, MLP, SHAPE, pair, random_case, random_images, some_digits
+from support.train_digits import FORMATS
+
+CONFIG = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
+IMAGE_SEEDS = [seed for seed in range(24) if seed != 0]  # that of 0 needs more memory than there is
+CONV, FLATTEN, DENSE = {"op": "conv", "channels": 2}, {"op": "flatten"}, {"op": "dense", "outputs": 10}
+
+
+def phases_of(npu):
+    """Constants, and starts with what the host writes before each."""
+    memory, config = npu.memory, npu.device.config
+    momentum = bool(npu.optimiser.momentum.mant)
+    constants = [Span(RegionId.NARROW, memory.units, config.native)]
+    constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
+    constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
+    zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
+    state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
+    state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]
+    state += [Span(RegionId.WIDE, memory.velocities, 2 * memory.state_words)] if momentum else []
+    owned = [own for product in memory.products.values() for own in (product.weight_registers, product.bias_registers)]
+    state += [Span(RegionId.TENSORS, number) for own in owned for number in (own.value, own.velocity)]
+    phases = [(npu.program.load, state, ())]
+    for size, batch in npu.program.batches.items():
+        source, output = batch.source, batch.output
+        x = [Span(RegionId.NARROW, source.first, size * source.features.vectors(config.native))]
+        y = [Span(RegionId.WIDE, output.first, 2 * size * output.features.vectors(config.native))]
+        x, y = ([*spans, Span(RegionId.TENSORS, held.register)] for spans, held in ((x, source), (y, output)))
+        phases += [(batch.forward, x, y), (batch.backward, y, state)]
+    return constants, phases
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_programs_are_sound(seed):
+    layers, shape, samples, settings = random_case(seed)
+    _, npu = pair(settings, layers, shape, samples, config=CONFIG)
+    constants, phases = phases_of(npu)
+    assert verify_phases(npu.program.words, CONFIG, phases, constants=constants) == []
+
+
+@pytest.mark.parametrize("seed", IMAGE_SEEDS)
+def test_programs_of_images_are_sound(seed):
+    layers, shape, samples, settings = random_images(seed)
+    _, npu = pair(settings, layers, shape, samples, config=LARGE)
+    constants, phases = phases_of(npu)
+    assert verify_phases(npu.program.words, LARGE, phases, constants=constants) == []
+
+
+@pytest.mark.parametrize("seed", IMAGE_SEEDS)
+def test_everything_is_given_back(seed):
+    layers, shape, samples, settings = random_images(seed)
+    _, npu = pair(settings, layers, shape, samples, config=LARGE)
+    space = npu.memory.workspace
+    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, bool(npu.optimiser.momentum.mant)).workspace
+    for name in ("narrow", "wide", "tiles", "registers"):
+        assert getattr(space, name).taken == getattr(planned_space, name).taken, name
+
+
+def test_chains_have_the_least_interval():
+    _, npu = pair(Settings(1, 32))
+    config = npu.device.config
+    chains = [
+        chain
+        for pc in npu.program.starts
+        for chain in trace(npu.program.words, config, pc).integers
+        if isinstance(chain, IntegerChain)
+    ]
+    assert len(chains) > 50
+    assert all(chain.steps.interval == chain.least_interval(config) for chain in chains)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_digits_hold_what_they_are_chosen_for(count):
+    most = min(map(abs, digit_span(count)))
+    assert digits_of(most) == count
+    if count < 5:
+        assert digits_of(most + 1) == count + 1
+    else:
+        assert digits_of((1 << 31) - 1) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"formats": FORMATS["blocks"]}, "default, not others for weight, activation, gradient"),
+        ({"formats": FORMATS["stochastic"]}, "default, not others for gradient, accumulator"),
+        ({"formats": TrainingFormats(bias=TrainingFormat(9))}, "default, not others for bias"),
+        ({"shards": 2}, "shards = 1, not 2"),
+    ],
+)
+def test_settings_are_refused(settings, reason):
+    with pytest.raises(CannotTrain, match=f"^training on the NPU needs .*{reason}"):
+        pair(Settings(1, 8, **settings))
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "reason"),
+    [
+        ([{**CONV, "groups": 2}, *MLP], (2, 8, 8), r"conv \(groups = 1\), relu, .*, not conv1 \(Conv\)"),
+        ([{"op": "depthwise"}, *MLP], (2, 8, 8), r"not depthwise1 \(Conv\)"),
+        ([CONV, {"op": "batch_norm"}, *MLP], SHAPE, r"not conv1 \(Normalised\)"),
+        ([{"op": "dense", "outputs": 10}, {"op": "tanh"}, *MLP[1:]], (64,), r"not tanh1 \(TableFunction\)"),
+        ([*MLP, {"op": "relu"}], SHAPE, "a product, an average or a sum at the end"),
+        ([{"op": "max_pool", "kernel": 3, "stride": 2}, *MLP], SHAPE, "do not overlap, not as max_pool1"),
+        ([{"op": "average_pool", "pad": 1}, *MLP], SHAPE, "inside the image, not as average_pool1"),
+        (
+            [CONV, {"op": "global_average"}, DENSE, {"op": "relu"}, DENSE],
+            (1, 66, 8),
+            "at most 63 rows and columns, not 66",
+        ),
+        (
+            [
+                {**CONV, "pad": 1, "name": "a"},
+                {"op": "relu"},
+                {"op": "add", "to": "a"},
+                {"op": "add", "to": "a"},
+                FLATTEN,
+                DENSE,
+            ],
+            SHAPE,
+            "at most 2 readers of a tensor, not as a",
+        ),
+        ([{**CONV, "name": "a"}, {"op": "add", "to": "a"}, FLATTEN, DENSE], SHAPE, "sums of two tensors.*not as add1"),
+        ([{"op": "dense", "outputs": 4}, *MLP], SHAPE, r"vectors, not of \[1, 8, 8\]|products of vectors"),
+    ],
+)
+def test_networks_are_refused(layers, shape, reason):
+    samples = Samples(np.zeros((40, *shape)), np.zeros(40, np.int64))
+    with pytest.raises(CannotTrain, match=reason):
+        pair(Settings(1, 8), layers, shape, samples)
+
+
+def test_all_reasons_come_at_once():
+    layers = [{"op": "conv", "channels": 4}, {"op": "depthwise", "pad": 1}, {"op": "tanh"}, *MLP]
+    with pytest.raises(CannotTrain) as error:
+        pair(Settings(1, 8, shards=2, formats=FORMATS["even"]), layers)
+    assert all(
+        text in str(error.value) for text in ("activation", "shards = 1", "depthwise1 (Conv)", "tanh1 (TableFunction)")
+    )
+
+
+def test_memories_that_are_too_small_are_named():
+    config = training_config().replace(narrow_depth=512, wide_depth=1024, matrix_depth=64)
+    with pytest.raises(ValueError, match=r"needs \d+ words of the narrow memory, not 512, \d+ words of the wide"):
+        pair(Settings(1, 32), config=config)
+    with pytest.raises(ValueError, match=r"needs \d+ words of the program memory, not 256"):
+        pair(Settings(1, 32), config=training_config().replace(program_depth=256))
+
+
+def test_what_fits_to_the_word_is_trained():
+    _, npu = pair(Settings(1, 32))
+    space = npu.memory.workspace
+    needed = {
+        "narrow_depth": space.narrow.used, "wide_depth": space.wide.used,
+        "matrix_depth": space.tiles.used * npu.device.config.steps, "program_depth": len(npu.program.words),
+    }  # fmt: skip
+    config = training_config()
+    for name, words in needed.items():
+        with pytest.raises(ValueError, match=f"needs {words} words of the {name.removesuffix('_depth')} memory"):
+            pair(Settings(1, 32), config=config.replace(**{name: words // 2}))
+
+
+def test_tensor_registers_run_out():
+    layers = [{"op": "dense", "outputs": 3}] * 9
+    samples = Samples(np.zeros((4, 3)), np.zeros(4, np.int64))
+    with pytest.raises(ValueError, match=r"needs \d+ tensor registers, not 64"):
+        pair(Settings(1, 4), layers, (3,), samples, config=CONFIG)
+    assert pair(Settings(1, 4), layers[:8], (3,), samples, config=CONFIG)[1].memory.workspace.registers.used <= 64
+
+
+def test_dense_programs_are_as_short_as_they_were():
+    short, long = (pair(Settings(1, 32, momentum=momentum))[1] for momentum in (Fraction(0), Fraction(9, 10)))
+    assert (len(short.program.words), len(long.program.words)) <= (411, 561)
+
+
+def test_averages_over_too_many_sizes_are_refused():
+    averages = [{"op": "average_pool", "kernel": kernel} for kernel in (2, 3, 5)]
+    layers = [{**CONV, "kernel": 1}, *averages, {"op": "global_average"}, DENSE]
+    samples = Samples(np.zeros((2, 1, 30, 30)), np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match="averages over at most 3 numbers of elements, not 4"):
+        pair(Settings(1, 2), layers, (1, 30, 30), samples, config=LARGE)
+
+
+def test_sums_of_too_many_terms_are_refused():
+    samples = Samples(np.zeros((4, 300)), np.zeros(4, np.int64))
+    config = CONFIG.replace(max_terms=16, acc_width=56)
+    with pytest.raises(ValueError, match="at most 16 native products"):
+        pair(Settings(1, 4, momentum=Fraction(0)), [{"op": "dense", "outputs": 2}], (300,), samples, config=config)
+
+
+def test_an_npu_without_integer_chains_is_refused():
+    with pytest.raises(ValueError, match="needs a configuration with integer_chains, not ecp5-85f"):
+        NpuTrainer(EmulatedDevice(ECP5_85F), described(MLP, SHAPE), some_digits(8)[0], Settings(1, 8))

@@ -1,0 +1,163 @@
+"""Training on the NPU has the bits of training on the host, after every step."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.host.emulated import EmulatedDevice
+from concord.spec.memmap import RegionId
+from concord.train import Samples, Settings
+from concord.train.npu import training_config
+from support.npu_training import MLP, assert_same_steps, numbers, pair, random_case, some_digits
+
+ROOMY = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
+SMALL = [{"op": "dense", "outputs": 5}, {"op": "relu"}, {"op": "dense", "outputs": 3}]
+OPTIMISERS = {
+    "plain": {"momentum": Fraction(0)},
+    "momentum": {},
+    "decay": {"momentum": Fraction(0), "decay": Fraction(1, 100)},
+    "both": {"decay": Fraction(1, 100), "schedule": ((1, Fraction(1, 2)),)},
+}
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_digits_have_the_bits_of_the_host(optimiser):
+    samples, test = some_digits(104)
+    host, npu = pair(Settings(2, 32, **OPTIMISERS[optimiser]), samples=samples, test=test)
+    assert npu.memory.sizes == (32, 8), "the last batch is a short one"
+    assert_same_steps(host, npu)
+    assert npu.history[-1].test_accuracy is not None and npu.finished
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_network_has_the_bits_of_the_host(seed):
+    layers, shape, samples, settings = random_case(seed)
+    assert_same_steps(*pair(settings, layers, shape, samples, config=ROOMY))
+
+
+def test_random_networks_have_every_kind():
+    seen = Counter()
+    for seed in range(24):
+        layers, _, samples, settings = random_case(seed)
+        last = len(samples) % settings.batch
+        kinds = ("relu",) if {"op": "relu"} in layers else ("linear",)
+        seen.update([settings.loss, len([1 for layer in layers if layer["op"] == "dense"]), *kinds])
+        seen.update(["short"] * bool(last) + ["momentum"] * bool(settings.momentum) + ["decay"] * bool(settings.decay))
+    assert min(seen[key] for key in ("mse", "cross_entropy", 1, 2, 3, 4, "relu", "linear", "short", "momentum")) > 1
+    assert min(seen["decay"], seen["short"], seen["mse"]) > 5
+
+
+@pytest.mark.parametrize(("native", "lanes"), [(8, 4), (8, 8), (16, 4), (32, 4)])
+def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
+    config = ROOMY.replace(native=native, lanes=lanes, mfu_lanes=4, wide_depth=8192)
+    assert_same_steps(*pair(Settings(1, 40, decay=Fraction(1, 50)), config=config))
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
+    y = np.zeros((20, 3)) if loss == "mse" else np.zeros(20, np.int64)
+    settings = Settings(3, 8, loss=loss)
+    assert_same_steps(*pair(settings, SMALL, (12,), Samples(np.zeros((20, 12)), y)))
+
+
+def test_exponents_grow_as_on_the_host():
+    rng = np.random.default_rng(3)
+    samples = Samples(rng.normal(size=(48, 12)), 200 + 50 * rng.normal(size=(48, 3)))
+    host, npu = pair(Settings(24, 16, rate=Fraction(1, 4), loss="mse"), SMALL, (12,), samples)
+    assert_same_steps(host, npu)
+    assert sum(figures.counts.grown for figures in npu.history) > 0
+    assert sum(figures.counts.refused for figures in npu.history) > 0
+
+
+@pytest.mark.parametrize("optimiser", ["plain", "momentum"])
+def test_checkpoints_are_those_of_the_host(optimiser, tmp_path):
+    host, npu = pair(Settings(2, 32, **OPTIMISERS[optimiser]))
+    paths = tmp_path / "host.npz", tmp_path / "npu.npz"
+    for _ in range(3):
+        host.step()
+        npu.step()
+    host.save(paths[0])
+    npu.save(paths[1])
+    first, second = (dict(np.load(path)) for path in paths)
+    assert first.keys() == second.keys()
+    assert all(first[key].tobytes() == second[key].tobytes() and first[key].dtype == second[key].dtype for key in first)
+
+
+@pytest.mark.parametrize("optimiser", ["plain", "momentum"])
+def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
+    settings, path = Settings(4, 32, **OPTIMISERS[optimiser]), tmp_path / "checkpoint.npz"
+    alone, _ = pair(settings)
+    alone.fit()
+    turns = pair(settings)
+    for number in range(8):  # half an epoch each
+        trainer = turns[number % 2]
+        if number:
+            trainer.restore(path)
+        for _ in range(2):
+            trainer.step()
+        trainer.save(path)
+    assert numbers(turns[1]) == numbers(alone) and turns[1].history == alone.history
+    assert turns[1].trained().nodes[1].attrs["weight"].tobytes() == alone.trained().nodes[1].attrs["weight"].tobytes()
+
+
+class _Logged(EmulatedDevice):
+    """Notes what travels."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.log = []
+
+    def read(self, region, addr, count=1):
+        self.log.append(("read", RegionId(region).name, addr, count))
+        return super().read(region, addr, count)
+
+    def write(self, region, addr, words):
+        self.log.append(("write", RegionId(region).name, addr, len(words)))
+        super().write(region, addr, words)
+
+    def start(self, pc=0, *, adds=False):
+        self.log.append(("start", pc))
+        super().start(pc, adds=adds)
+
+
+def test_between_steps_little_travels():
+    device = _Logged(training_config())
+    _, npu = pair(Settings(2, 32, schedule=((1, Fraction(1, 2)),)), device=device)
+    npu.step()
+    device.log.clear()
+    npu.step()
+    batch = npu.program.batches[32]
+    inputs = [
+        ("write", "NARROW", batch.source.first, 32 * 4), ("write", "TENSORS", batch.source.register, 1),
+        ("start", batch.forward),
+    ]  # fmt: skip
+    wide, register = ("WIDE", batch.output.first, 2 * 32), ("TENSORS", batch.output.register, 1)
+    losses = [("read", *wide), ("read", *register), ("write", *wide), ("write", *register), ("start", batch.backward)]
+    assert device.log == inputs + losses
+    while npu.epoch == 0:
+        npu.step()
+    device.log.clear()
+    npu.step()
+    factors = [entry for entry in device.log if entry[1] == "FACTORS"]
+    assert factors == [("write", "FACTORS", 0, 1), ("write", "FACTORS", 1, 1)], "the rate, and 1/n behind a short batch"
+    assert len(device.log) == len(factors) + len(inputs) + len(losses)
+
+
+def test_what_leaves_the_range_ends_the_training(tmp_path):
+    samples = Samples(np.random.default_rng(0).normal(size=(40, 12)) * 2.0**-110, np.arange(40) % 3)
+    _, npu = pair(Settings(1, 8), SMALL, (12,), samples)
+    with pytest.raises(OverflowError, match=r"keep integers and exponents within its range.*on the host.*without --on"):
+        npu.step()
+    for call in (npu.step, lambda: npu.save(tmp_path / "x.npz"), npu.trained):
+        with pytest.raises(ValueError, match="left half done"):
+            call()
+
+
+def test_a_checkpoint_heals_a_step_that_was_left_half_done(tmp_path):
+    host, npu = pair(Settings(1, 32), MLP)
+    npu.save(tmp_path / "start.npz")
+    npu._broken = True
+    npu.restore(tmp_path / "start.npz")
+    assert_same_steps(host, npu)
