@@ -142,7 +142,7 @@ class Target:
             return cls((presets.preset(preset),))
         board = DEFAULT_BOARD if board is None else board
         configs = presets.presets_of(board, preset)
-        return cls(tuple(config for config in configs if preset is not None or not config.code_scaling), board)
+        return cls(tuple(config for config in configs if preset is not None or not config.special), board)
 
 
 def trained_for(model: Path | None, options: Options) -> Trained | None:

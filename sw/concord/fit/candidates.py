@@ -182,7 +182,7 @@ def search(
 
 def placed(board: str) -> list[NpuConfig]:
     """The presets of a board, those for networks on codes apart: configurations that were placed and routed for it."""
-    return [config for config in presets_of(board) if not config.code_scaling]
+    return [config for config in presets_of(board) if not config.special]
 
 
 class _Search:

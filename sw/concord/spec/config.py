@@ -262,6 +262,11 @@ class NpuConfig:
         return self.matrix_depth // self.steps * self.rows
 
     @property
+    def special(self) -> bool:
+        """Whether it is for one purpose, networks on codes or training, and so taken only where somebody names it."""
+        return self.code_scaling or self.integer_chains
+
+    @property
     def matrix_wraps(self) -> bool:
         """Whether a product can go on with the first word of the matrix memory behind the last one."""
         return self.matrix_depth == 1 << MATRIX_ADDR_BITS

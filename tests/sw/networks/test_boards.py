@@ -43,7 +43,7 @@ def ranked(monkeypatch, **per_second):
         return replace(real(image, batch), period=clock / link, cycles=round(clock / core))
 
     monkeypatch.setattr(boards, "rates", rates)
-    configs = [config for config in presets_of("ulx3s-85f") if not config.code_scaling]
+    configs = [config for config in presets_of("ulx3s-85f") if not config.special]
     return rank(perceptron(8, 8), configs, DEFAULT)
 
 
@@ -218,7 +218,7 @@ def test_a_speech_network_compiles_for_the_board(tmp_path):
 def test_every_network_compiles_for_the_board(path):
     network = concord.compile(path, board="ulx3s-85f")
     assert network.config in presets_of("ulx3s-85f")
-    for name in (config.name for config in presets_of("ulx3s-85f") if not config.code_scaling):
+    for name in (config.name for config in presets_of("ulx3s-85f") if not config.special):
         try:
             other = concord.compile(path, board="ulx3s-85f", preset=name)
         except ValueError:

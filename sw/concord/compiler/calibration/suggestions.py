@@ -80,7 +80,7 @@ def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
     """The other presets, with the same mantissas; those that compute most are first, and none is for codes alone."""
     presets = []
     for name, preset in PRESETS.items():
-        if name == preset_of(config.name) or preset.code_scaling:
+        if name == preset_of(config.name) or preset.special:
             continue
         with suppress(ValueError):  # there is none with these mantissas
             same = config.wgt_mant == config.act_mant
