@@ -111,3 +111,61 @@ def test_the_greatest_exponent_cannot_grow(device):
     with pytest.raises(TrapError) as caught:
         updated(device, same(device, 127), same(device, 0), same(device, (1 << 15) - 1), (127, 112))
     assert caught.value.trap is Trap.INTEGER_RANGE
+
+
+@pytest.mark.parametrize("exps", [(0, -300), (-200, -215), (200, 190)])
+def test_exponents_that_training_does_not_have_trap(device, exps):
+    """At the end of the chain: in the cycles of one that does not grow, though what comes out may have to."""
+    with pytest.raises(TrapError) as caught:
+        updated(device, same(device, 127), same(device, 0), same(device, (1 << 15) - 1), exps)
+    assert caught.value.trap is Trap.INTEGER_RANGE
+
+
+@pytest.mark.parametrize(
+    "numbers", [(127, -32768, 32767, (0, -15)), (127, 0, 32767, (127, 112))], ids=["contents", "the greatest exponent"]
+)
+def test_an_update_that_traps_does_not_grow(device, numbers):
+    weight, acc, change, exps = numbers
+    n, config = device.config.native, device.config
+    memories = Memories(config)
+    program = assemble("""
+        t_upd 1, 2, 100
+        i_src wide, addr=4
+        i_opd narrow, addr=30
+        i_run 6, round1=1, update=1
+        halt
+    """)
+    memories.program[: len(program)] = program
+    memories.narrow_mant[30] = weight
+    memories.wide[130] = np.full(n, 0, np.int16).view(np.uint16)
+    memories.wide[130, 0] = np.int16(acc).view(np.uint16)
+    memories.wide[4:6] = np.full(n, change, "<i4").view("<u2").reshape(2, n)
+    memories.tensor_exp[1:3] = exps
+    load(device, memories)
+    run = Emulator(memories.copy()).run()
+    device.start(0)
+    with pytest.raises(TrapError):
+        device.wait()
+    assert device.counters()["CYCLES"] == run.cycles and run.trap is Trap.INTEGER_RANGE
+
+
+def test_results_have_32_bits_though_digits_could_hold_more(device):
+    memories = Memories(device.config)
+    program = assemble("""
+        t_set 1, 0
+        t_set 2, 0
+        t_add 3, 1, 2
+        i_planes count=5, dst=1
+        i_src wide
+        i_opd wide
+        i_dst narrow, addr=20
+        i_run 5, add=1, to_vector=1
+        halt
+    """)
+    memories.program[: len(program)] = program
+    memories.wide[:2] = np.full(device.config.native, (1 << 31) - 1, "<i4").view("<u2").reshape(2, -1)
+    load(device, memories)
+    assert Emulator(memories.copy()).run().trap is Trap.INTEGER_RANGE
+    device.start(0)
+    with pytest.raises(TrapError, match="INTEGER_RANGE"):
+        device.wait()

@@ -61,7 +61,7 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None, device: Device 
     if plan.taught:
         sets = [taught(graph, samples, None if k else more, seed) for k, samples in enumerate(sets)]
     elif more is not None:
-        sets[0] = augmented(sets[0], more, seed)
+        sets[0] = augmented(sets[0], more, seed, plan.settings.loss)
     test = sets[1] if len(sets) > 1 else None
     if device is not None:
         from concord.train.npu import NpuTrainer

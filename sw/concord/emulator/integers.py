@@ -264,8 +264,8 @@ class IntegerUnit:
         acc = memories.wide[access.accumulators].view(np.int16).astype(np.int64)
         within(weight, WEIGHT.bits), within(acc, ACCUMULATOR.bits)
         after = updated(weight.reshape(1, -1), acc.reshape(1, -1), change.reshape(1, -1), registers, z, x)
-        self.grown.append(bool(after.grown[0]))
         _training_exponent(int(after.exp[0]))
+        self.grown.append(bool(after.grown[0]))
         new = after.weight.reshape(weight.shape)
         memories.narrow_mant[access.operand] = new
         memories.narrow_exp[access.operand] = 0
@@ -282,7 +282,7 @@ class IntegerUnit:
         steps, memories, config = chain.steps, self.memories, self.config
         wide = steps.to_vector and chain.destination_mem is Mem.WIDE
         narrow = steps.to_vector and not wide
-        if wide:
+        if wide or narrow or steps.to_column or steps.to_row:
             within(values, WIDE_BITS)
         planes = digits(values, chain.planes.count) if narrow or steps.to_column or steps.to_row else values[None]
         if wide:

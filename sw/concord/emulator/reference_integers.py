@@ -229,11 +229,10 @@ class ReferenceIntegers:
                 [t - (w << _ACCUMULATOR_SHIFT) for t, w in zip(*pair, strict=True)]
                 for pair in zip(halved, weights, strict=True)
             ]
-        if all(TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX for exp in (e_z, e_x)):
-            self.grown.append(grown > 0)
         for exp in (e_z, e_x, e_z + grown):
             if not TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX:
                 raise IntegerRangeError(f"exponents must be in {TRAIN_EXP_MIN}..{TRAIN_EXP_MAX}, not {exp}")
+        self.grown.append(grown > 0)
         for address, other, vector, rest in zip(addresses, at, weights, rests, strict=True):
             memories.narrow_mant[address] = vector
             memories.narrow_exp[address] = 0
@@ -253,7 +252,7 @@ class ReferenceIntegers:
         digits = steps.to_column or steps.to_row or (steps.to_vector and not wide)
         low, high = digit_span(chain.planes.count)
         for value in vector:
-            if wide:
+            if wide or digits:
                 _checked(value, _limit(WIDE_BITS))
             if digits and not low <= value <= high:
                 raise IntegerRangeError(f"integers must be in {low}..{high}, not {value}")

@@ -177,13 +177,16 @@ class _Sequencer:
     def waits(self) -> bool:
         """Whether the next word waits until all chains have been written, be it legal or not."""
         pc = self.pc % (1 << clog2(self.config.program_depth))
-        return (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS) in _WAITING
+        op = (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS)
+        return op in _WAITING and (self.config.integer_chains or op not in INTEGER_OPS)
 
     def _fetch(self) -> tuple[Instruction, dict[str, Any]]:
         if not 0 <= self.pc < self.config.program_depth:
             raise IllegalInstruction(Trap.PC_RANGE, f"pc must be below {self.config.program_depth}, not {self.pc}")
         if self.pc not in self._decoded:
-            form, values = isa.decode(self.words[self.pc] if self.pc < len(self.words) else 0)
+            word = self.words[self.pc] if self.pc < len(self.words) else 0
+            check_operation(word, self.config)
+            form, values = isa.decode(word)
             check_fields(form.op, values, self.config)
             self._decoded[self.pc] = form, values
         return self._decoded[self.pc]
@@ -342,6 +345,20 @@ def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
     return Address(values[base] + offset, values["row"], values["inner"], values["outer"])
 
 
+def check_operation(word: int, config: NpuConfig) -> None:
+    """Refuse operations that a configuration does not have, whatever their fields: ``IllegalInstruction``."""
+    needs = {
+        **dict.fromkeys(SCALING_OPS, "code_scaling"),
+        **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
+        **dict.fromkeys(INTEGER_OPS, "integer_chains"),
+    }
+    code = word % (1 << isa.OPCODE_BITS)
+    for op, name in needs.items():
+        if code == op and not getattr(config, name):
+            message = f"{op.name.lower()} needs a configuration with {name}"
+            raise IllegalInstruction(Trap.BAD_OPCODE, message)
+
+
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
     """The limits of fields that depend on the configuration: ``IllegalInstruction`` with the trap."""
     if op is Op.SET_QUANT and not config.act.exp_min <= values["exp"] <= config.act.exp_max:
@@ -349,12 +366,6 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(Trap.BAD_FIELD, f"exp must be in {limits}, not {values['exp']}")
     if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
-    if op in SCALING_OPS and not config.code_scaling:
-        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with code_scaling")
-    if op in MATRIX_WRITE_OPS and not config.writable_matrix:
-        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with writable_matrix")
-    if op in INTEGER_OPS and not config.integer_chains:
-        raise IllegalInstruction(Trap.BAD_OPCODE, f"{op.name.lower()} needs a configuration with integer_chains")
     if op is Op.M_WR and values["matrix"] % config.steps:
         raise IllegalInstruction(
             Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"

@@ -1,4 +1,5 @@
-"""Proof that a program is sound: no trap, no address outside the memories, nothing read before it was written.
+"""Proof that a program is sound: no address outside the memories, nothing read before it was written, and no trap but
+INTEGER_RANGE, which depends on values.
 
 A program that passes gives results that depend on its constants and inputs alone, not on earlier runs. States that stay
 in the memories are inputs here, and outputs of the run before.
@@ -170,7 +171,9 @@ class _Checker:
 
     def item(self, item: Chain | IntegerChain | TensorStep) -> None:
         """Check what a run executes, and mark what it writes."""
-        if (item, self._update) not in self._checked:
+        if isinstance(item, TensorStep) and item.op is Op.T_UPD:
+            self._update = item.z, item.x, item.accumulators
+        elif (item, self._update) not in self._checked:
             self._checked.add((item, self._update))
             match item:
                 case Chain():
@@ -184,9 +187,6 @@ class _Checker:
 
     def _step(self, step: TensorStep) -> None:
         """A step of the tensor registers: those that it reads must have a value."""
-        if step.op is Op.T_UPD:
-            self._update = step.z, step.x, step.accumulators
-            return
         reads = {Op.T_SET: (), Op.T_FIT: (step.x,), Op.T_SCALE: (step.x,)}.get(step.op, (step.x, step.y))
         self._registers(step.pc, RegionId.TENSORS, reads)
         if step.op is Op.T_SCALE:

@@ -50,8 +50,10 @@ tensor steps
     :class:`concord.golden.tensor_registers.TensorRegisters` defines them. A chain with a peak raises the greatest
     magnitude of its register and leaves the exponent that a step has set.
 
-Everything is exact within :data:`SUM_BITS`; what leaves that, or the exponents of training, ends the run with the trap
-``INTEGER_RANGE``, and so do integers beyond the bits that they are written with.
+Everything is exact within :data:`SUM_BITS`. The trap ``INTEGER_RANGE`` ends the run where integers leave that, where
+results have more than 32 bits or more than they are written with, and where exponents are none of training: -127 to 127
+of a tensor that ``t_fit`` rounds, -128 to 127 of an update. What the chain has written and counted by then is not
+defined.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _shifted(x: FloatArray, by: np.ndarray, axis: int) -> FloatArray:
     return np.take_along_axis(x, at.reshape(len(x), *[size if k == axis else 1 for k in range(1, x.ndim)]), axis)
 
 
-def augmented(samples: Samples, augmentation: Augmentation, seed: int) -> Samples:
+def augmented(samples: Samples, augmentation: Augmentation, seed: int, loss: str = "cross_entropy") -> Samples:
     """Samples and changed ones, which have the labels or targets of what they were made from.
 
     Raises
@@ -128,7 +128,7 @@ def augmented(samples: Samples, augmentation: Augmentation, seed: int) -> Sample
     if augmentation.mix:
         raise ValueError(f"mix must be 0 with labels, not {augmentation.mix!r}: a mixture has the targets of a network")
     x, y = samples.inputs(slice(None)), np.asarray(samples.y)
-    if y.ndim > 1 and y.dtype.kind in "iu" and (any(augmentation.shift) or augmentation.flip is not None):
+    if loss == "cross_entropy" and y.ndim > 1 and (any(augmentation.shift) or augmentation.flip is not None):
         raise ValueError("shift and flip must not be set with a label per position, which would stay where it is")
     return Samples(np.concatenate([x, augmentation.changed(x, seed)]), np.concatenate([y] * (1 + augmentation.copies)))
 

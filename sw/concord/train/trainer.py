@@ -220,7 +220,10 @@ class Trainer:
             over = f"it has converged in epoch {self.epoch}" if self.converged else f"all {self.epoch} are over"
             raise ValueError(f"training must have epochs left, and {over}")
         with saturations(self._counts):
-            self._step()
+            if self.done == self.steps:  # all steps were taken, but the end of the epoch has failed
+                self._close(self.settings.loss == "cross_entropy")
+            if not self.finished:
+                self._step()
 
     def _step(self) -> None:
         if self._order is None:

@@ -821,3 +821,34 @@ def test_the_example_of_the_page():
     right = int(after.tensor_exp[12]) + 16
     want = np.maximum(np.minimum(exact + (1 << right - 1) >> right, 127), 0)
     assert np.array_equal(after.narrow_mant[40:48], want) and want.max() > 60 and right > 8
+
+
+@pytest.mark.parametrize("word", [0x32, 0x37, 0x3A, 0x3F, 0x38 | 3 << 6, 0x0D | 1 << 60])
+def test_what_a_configuration_does_not_have_is_no_operation_whatever_its_fields(word):
+    assert trace([word], ECP5_25F).trap is Trap.BAD_OPCODE
+
+
+def test_words_of_others_do_not_wait_where_they_are_none():
+    for word in (0x30, 0x3F):
+        before = [*assemble("v_rd wide, 0\nv_wr wide, 1"), word]
+        assert [event.waits for event in trace(before, ECP5_25F).events] == [False, False]
+
+
+def test_the_verifier_follows_updates_in_loops():
+    body = """
+        t_fit 10, 2, 32, 1
+        t_upd 1, 10, 100
+        i_src wide, addr=0
+        i_opd narrow, addr=20
+        i_run 5, round1=1, update=1
+        t_upd 3, 10, 480
+        i_src wide, addr=2
+        i_opd narrow, addr=30
+        i_run 5, round1=1, update=1
+    """
+    spans = [
+        Span(RegionId.TENSORS, 1, 3), Span(RegionId.WIDE, 0, 4), Span(RegionId.WIDE, 120), Span(RegionId.WIDE, 510),
+        Span(RegionId.NARROW, 20), Span(RegionId.NARROW, 30),
+    ]  # fmt: skip
+    for turns in (1, 2):
+        assert verify(assemble(f"loop {turns}\n{body}\nend_loop\nhalt"), TRAIN_SMALL, inputs=spans) == []

@@ -9,7 +9,7 @@ import pytest
 from concord.host.emulated import EmulatedDevice
 from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings
-from concord.train.npu import training_config
+from concord.train.npu import NpuTrainer, training_config
 from support.npu_training import MLP, assert_same_steps, numbers, pair, random_case, some_digits
 
 ROOMY = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
@@ -161,3 +161,64 @@ def test_a_checkpoint_heals_a_step_that_was_left_half_done(tmp_path):
     npu._broken = True
     npu.restore(tmp_path / "start.npz")
     assert_same_steps(host, npu)
+
+
+def test_an_error_in_the_middle_of_a_step_leaves_it_half_done(monkeypatch):
+    _, npu = pair(Settings(1, 32))
+    after_step = npu._parameters.after_step
+    monkeypatch.setattr(npu._parameters, "after_step", lambda: (_ for _ in ()).throw(OSError("the line is dead")))
+    with pytest.raises(OSError, match="dead"):
+        npu.step()
+    monkeypatch.setattr(npu._parameters, "after_step", after_step)
+    with pytest.raises(ValueError, match="left half done"):
+        npu.step()
+
+
+def test_a_device_may_compute_something_else_once_parameters_were_read(tmp_path):
+    host, npu = pair(Settings(1, 32, momentum=Fraction(9, 10)))
+    other = NpuTrainer(npu.device, npu.network.graph, npu.samples, Settings(1, 16, seed=9), random=True)
+    for _ in range(2):
+        host.step()
+        npu.step()
+        npu.synchronise()
+        other.step()
+        other.synchronise()
+    assert numbers(npu) == numbers(host)
+    npu.save(tmp_path / "two.npz")
+    npu.step()
+    other.device.load(other._image)
+    for call in (npu.step, npu.synchronise, npu.trained):
+        with pytest.raises(ValueError, match="must not be loaded with another image"):
+            call()
+    npu.restore(tmp_path / "two.npz")
+    assert_same_steps(host, npu)
+
+
+def test_an_end_of_an_epoch_that_has_failed_is_made_up_for(monkeypatch, tmp_path):
+    for k in (0, 1):
+        host, npu = pair(Settings(2, 32))
+        trainer = (host, npu)[k]
+        close = trainer._close
+        monkeypatch.setattr(trainer, "_close", lambda classes: (_ for _ in ()).throw(OSError("gone")))
+        with pytest.raises(OSError, match="gone"):
+            while True:
+                trainer.step()
+        monkeypatch.setattr(trainer, "_close", close)
+        trainer.save(tmp_path / f"{k}.npz")
+        trainer.fit()
+        whole, restored = pair(Settings(2, 32))[0], pair(Settings(2, 32))[1 - k]
+        restored.restore(tmp_path / f"{k}.npz")
+        restored.fit()
+        whole.fit()
+        restored.trained()
+        assert numbers(trainer) == numbers(whole) == numbers(restored)
+        assert trainer.history == whole.history == restored.history
+
+
+def test_a_product_whose_exponent_is_beyond_training_ends_it():
+    samples = Samples(np.full((8, 12), 2.0**120), np.arange(8) % 3)
+    _, npu = pair(Settings(1, 8, momentum=Fraction(0)), [{"op": "dense", "outputs": 3}], (12,), samples)
+    weight = next(iter(npu.network.parameters.values()))
+    weight.replace(weight.weight, weight.acc, weight.exp + 45)
+    with pytest.raises(OverflowError, match="within its range"):
+        npu.step()

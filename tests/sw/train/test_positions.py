@@ -216,3 +216,8 @@ def test_positions_with_labels_are_not_moved():
             augmented(samples, change, 1)
     assert len(augmented(samples, Augmentation(noise=0.1), 1)) == 8
     assert len(augmented(Samples(samples.x, samples.y[:, 0]), Augmentation(flip=0), 1)) == 8
+
+
+def test_targets_that_are_whole_numbers_are_no_labels():
+    samples = Samples(np.arange(24.0).reshape(4, 6), np.arange(12).reshape(4, 3))
+    assert len(augmented(samples, Augmentation(flip=0), 1, "mse")) == 8

@@ -13,6 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS
 from concord.spec.isa import DIGITS_MAX, OPCODE_BITS
 from concord.spec.operations import TENSOR_OPS, Op
+from concord.spec.training import TRAIN_EXP_BITS, TRAIN_EXP_MAX
 from concord_rtl.arith.block_float import activations
 from concord_rtl.memories.tile_port import TilePort
 from concord_rtl.parts.component import Component, Input, Output
@@ -86,7 +87,7 @@ class IntegerEngine(Component):
         self._tensor_steps(m, tensors)
         over, ends = Signal(), Signal()
         load, grows = self._phases(m, state.o.run, tensors, writer, update, over, ends)
-        self._host(m, state.o.run, tensors, update, grows, ends & state.o.run.update & grows & ~over)
+        self._host(m, state.o.run, tensors, update, grows, tensors.updated & grows)
         m.d.comb += [
             reader.loops.eq(words.loops),
             reader.state.eq(state.o),
@@ -126,16 +127,20 @@ class IntegerEngine(Component):
     def _phases(self, m, run, tensors, writer, update, over, ends):
         """A chain from its word to the tensor register that it changes; ``ends``: its last vector has been written."""
         words = self.words
-        begin, load, grows, idle = (Signal(name=name) for name in ("begin", "load", "grows", "idle"))
+        names = ("begin", "load", "grows", "idle", "illegal")
+        begin, load, grows, idle, illegal = (Signal(name=name) for name in names)
+        own, change = tensors.update.exp, tensors.update.change_exp
+        stuck = update.need & ~grows & (own == TRAIN_EXP_MAX)
+        m.d.comb += illegal.eq(run.update & (_beyond_training(own) | _beyond_training(change) | stuck))
         m.d.comb += [
             begin.eq(words.execute & (words.word[:OPCODE_BITS] == Op.I_RUN)),
             self.chain.eq(begin),
             words.busy.eq(~idle | tensors.busy),
-            words.trap.eq(tensors.trap | ends & over),
+            words.trap.eq(tensors.trap | ends & (over | illegal)),
             tensors.factor_number.eq(run.factor),
             tensors.peak_tensor.eq(run.tensor),
             tensors.peak.eq(ends & run.peak & ~over),
-            tensors.updated.eq(ends & run.update & ~over),
+            tensors.updated.eq(ends & run.update & ~(over | illegal)),
             tensors.grown.eq(grows),
             update.clear.eq(load),
             update.grows.eq(grows),
@@ -155,7 +160,7 @@ class IntegerEngine(Component):
                 m.d.comb += self.active.eq(1)
                 with m.If(writer.finished):
                     m.next = "END"
-                    with m.If(run.update & update.need & ~grows):
+                    with m.If(run.update & update.need & ~(grows | over | illegal)):
                         m.d.sync += grows.eq(1)
                         m.next = "LOAD"
             with m.State("END"):
@@ -276,3 +281,9 @@ class IntegerEngine(Component):
             self.vector.eq(collector.ready & ~grows),
         ]
         return beyond
+
+
+def _beyond_training(exp):
+    """Whether an exponent has more bits than those of training."""
+    high = exp[TRAIN_EXP_BITS - 1 :]
+    return high.any() & ~high.all()

@@ -55,8 +55,6 @@ class IntegerReader(Component):
         Cycles from the vector of the last step of a product to its result.
     result_latency : int
         Cycles from the launch of a result to its first accumulators.
-    acc_bits : int
-        Bits of an accumulator.
     """
 
     loops = Input(lambda self: loops_layout(self.config), "Loops and window of the chain, which stay.")

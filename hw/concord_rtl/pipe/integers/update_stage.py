@@ -36,9 +36,7 @@ class UpdateStage(Component):
     clear = Input(1, "A pass begins.")
     grows = Input(1, "It is the second one.")
     first = Input(1, "Weights and accumulators of a beat are there.")
-    elements = Input(
-        lambda self: data.ArrayLayout(WIDTHS.element, self.config.mfu_lanes), "They, at the latest with their updates."
-    )
+    elements = Input(lambda self: data.ArrayLayout(WIDTHS.element, self.config.mfu_lanes), "They.")
     second = Input(1, "The updates of a beat are there.")
     changes = Input(lambda self: data.ArrayLayout(signed(WIDE_BITS), self.config.mfu_lanes), "They.")
     exp = Input(EXPONENT, "Exponent of the weights, which stays.")

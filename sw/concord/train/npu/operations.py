@@ -215,6 +215,7 @@ class _Builder:
         shape = self.network.graph.shapes[made]
         match layer:
             case Conv():
+                self._check_images(layer, inputs)
                 outputs, window = Features.of(shape), WindowShape.of(layer.geometry.kernel, layer.geometry.attrs)
                 self._product(layer, layer.weight, layer.bias, window, (reads, made, inputs, outputs, back))
             case Dense():
@@ -227,6 +228,7 @@ class _Builder:
                 outputs = Features(layer.weight.blocks.shape[0])
                 self._product(layer, layer.weight, layer.bias, window, (reads, made, inputs, outputs, back))
             case MaxPool() | AveragePool():
+                self._check_images(layer, inputs)
                 self._pool(layer, reads, made, back)
             case Mean():
                 self._mean(layer, reads, made, back)
@@ -236,6 +238,12 @@ class _Builder:
                 self.steps.append(TrainedSum(layer.name, reads, made, inputs, inputs, back))
             case _:
                 self.steps.append(TrainedRelu(layer.name, reads, made, inputs, inputs, back))
+
+    def _check_images(self, layer: TrainableLayer, inputs: Features) -> None:
+        """Windows go over images as they were made: what a Reshape has made of a tensor lies as before."""
+        shape = self.network.graph.shapes[layer.inputs[0]]
+        if Features.of(shape) != inputs:
+            self.problems.append(f"windows over images that no reshape has made, not {list(shape[1:])} as {layer.name}")
 
     def _reshape(self, layer: Moving, read: str) -> None:
         shapes, made = self.network.graph.shapes, layer.outputs[0]

@@ -54,6 +54,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
                 loops, source, operand=VectorPlace(Mem.NARROW, bias), vectors=place, add=1, peak=1,
                 tensor=result.register,
             )  # fmt: skip
+        self._in_range(result.register)
         self._input.read()
         batch.made(step.makes, result)
 
@@ -213,10 +214,15 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
         self._intermediate(write, change, tiles.top * self.points)
 
+    def _in_range(self, register: int) -> None:
+        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+
     def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
         """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
         if bound <= WIDE_TOP:
             write(written=1, peak=1, tensor=register)
+            self._in_range(register)
             return
         write(peak=1, tensor=register)
         self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

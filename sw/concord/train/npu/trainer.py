@@ -80,7 +80,8 @@ class NpuTrainer(Trainer):
         self.device = device
         self.memory = planned(network, sizes, config, momentum)
         self.program = training_program(self.memory, config, chosen.loss, momentum, decay)
-        device.load(training_image(self.memory, self.program, config))
+        self._image = training_image(self.memory, self.program, config)
+        device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory, momentum)
         self._factors: dict[int, int] = {}
         self._there = False  # whether the device has the parameters
@@ -96,19 +97,33 @@ class NpuTrainer(Trainer):
         self._place_factors(len(rows))
         output = self._forward_there(x)
         loss = LOSSES[self.settings.loss](output, samples.y, formats)
-        self._newer = True
+        self._newer = self._broken = True  # until the whole step is done
         self._backward_there(loss.gradient)
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
+        self._broken = False
         return [loss]
 
     def _place_parameters(self) -> None:
         if self._broken:
             raise ValueError("training must go on from a checkpoint: a step was left half done")
+        if self.device.image is not self._image:
+            self._check_there()
+            self.device.load(self._image)
+            self._factors.clear()
+            self._there = False
         if not self._there:
             self._parameters.write()
             self._run(self.program.load)
             self._there, self._newer = True, False
+
+    def _check_there(self) -> None:
+        """Refuse to go on if the device was loaded with something else while it had the latest parameters."""
+        if self._newer and self.device.image is not self._image:
+            raise ValueError(
+                "a device that trains must not be loaded with another image before its parameters are read "
+                "(synchronise); go on from a checkpoint"
+            )
 
     def _place_factors(self, samples: int) -> None:
         """Write the factors that are others than before."""
@@ -159,7 +174,7 @@ class NpuTrainer(Trainer):
                 raise
             raise OverflowError(
                 "training on the NPU must keep integers and exponents within its range, and they have left it "
-                f"({error}); train this run on the host, from the last checkpoint, without --on"
+                f"({error}); train this run on the host, without --on, from the last checkpoint if there is one"
             ) from error
 
     # Parameters ---------------------------------------------------------------------------------------
@@ -174,6 +189,7 @@ class NpuTrainer(Trainer):
         """
         if self._broken:
             raise ValueError("parameters must not be taken from a step that was left half done")
+        self._check_there()
         if self._newer:
             self._counts.add(self._parameters.read())
             self._newer = False
