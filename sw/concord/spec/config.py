@@ -25,13 +25,12 @@ from concord.spec.formats import (
     MANT_MIN,
     BlockFormat,
 )
-from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
+from concord.spec.integers import DIGIT_BITS, SUM_BITS
+from concord.spec.isa import DIGITS_MAX, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
 from concord.spec.limits import (
     ACC_WIDTH_MIN,
     INTEGER_MANT,
     INTEGER_PRODUCTS_MAX,
-    INTEGER_SHIFT,
-    INTEGER_SUM_BITS,
     PROGRAM_DEPTH_MAX,
     SCALED_BITS_MAX,
 )
@@ -448,11 +447,11 @@ def _check_integer_chains(config: NpuConfig) -> None:
     _require(config, "native", "at least 8 with integer_chains", config.native >= 8)
     bits = config.wgt_exp_width  # they lie beside the lanes
     _require(config, "lanes", f"at least {bits}, the bits of an exponent, with integer_chains", config.lanes >= bits)
-    least = INTEGER_SHIFT - config.act.exp_max - config.acc_frac
+    least = DIGIT_BITS * (DIGITS_MAX - 1) - config.act.exp_max - config.acc_frac
     _require(config, "wgt_exp_max", f"at least {least} with integer_chains", config.wgt_exp_max >= least)
     _require(
-        config, "max_terms", f"such that sums have at least {INTEGER_SUM_BITS} bits with integer_chains",
-        config.full_bits >= INTEGER_SUM_BITS,
+        config, "max_terms", f"such that sums have at least {SUM_BITS} bits with integer_chains",
+        config.full_bits >= SUM_BITS,
     )  # fmt: skip
     products = config.rows * config.lanes
     _require(

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import NpuConfig
 from concord.spec.integers import DIGIT_BITS
 from concord.spec.isa import DIGITS_MAX
 from concord_rtl.parts.component import Component, Input, Output
@@ -55,6 +55,3 @@ class VectorCollector(Component):
         with m.Elif(self.shift):
             m.d.sync += [element.eq(element >> DIGIT_BITS) for element in self.o]
         return m
-
-
-assert clog2(DIGITS_MAX) == 3

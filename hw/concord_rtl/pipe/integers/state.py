@@ -8,7 +8,7 @@ from amaranth import *
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem, Op
+from concord.spec.isa import Op
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
 from concord_rtl.pipe.integers.ports import integer_layout
@@ -72,9 +72,7 @@ class IntegerState(Component):
             for op in PLAIN:
                 for name, field in PLAIN[op].items():
                     m.d.sync += self.o[name].eq(isa.INITIAL[op][field])
-            for name, base in ADDRESSES.values():
-                m.d.sync += self.o[name].as_value().eq(0)
-                assert base in ("addr", "matrix", "first")
+            m.d.sync += [self.o[name].as_value().eq(0) for name, _ in ADDRESSES.values()]
             m.d.sync += [self.o[name].eq(0) for name in OFFSETS.values()]
         return m
 
@@ -93,6 +91,3 @@ class IntegerState(Component):
         if op == Op.I_RUN:
             for part in isa.FORMS[op].fields.fields:
                 yield self.o.run[part.name], fields[part.name]
-
-
-assert set(Mem) == {0, 1}

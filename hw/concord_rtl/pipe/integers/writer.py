@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data
 
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS
 from concord_rtl.arith.block_float import activations
 from concord_rtl.memories.tile_port import TilePort
@@ -127,14 +128,15 @@ class IntegerWriter(Component):
 
     def _vectors(self, m, address, writes, slot):
         """To the vector memories."""
-        run, native = self.state.run, self.config.native
+        run = self.state.run
         offset = Signal.like(address)
         with m.If(self.closes):
             m.d.sync += offset.eq(0)
         with m.Elif(writes):
             m.d.sync += offset.eq(offset + self.state.target_digit)
         whole = Cat(element[:WIDE_BITS] for element in self.i)
-        accumulators = Cat(element[8:24] for element in self.i)
+        weight, acc = self.config.act_mant, BINARY16_WIDTH
+        accumulators = Cat(element[weight : weight + acc] for element in self.i)
         narrow = run.to_vector & ~self.state.target_wide & (slot < self.state.count) | run.update & (slot == 0)
         wide = run.to_vector & self.state.target_wide & (slot < 2) | run.update & (slot == 0)
         second = slot[0] & ~run.update
@@ -146,7 +148,7 @@ class IntegerWriter(Component):
             self.wide.en.eq(writes & wide),
             self.wide.addr.eq(address + Mux(run.update, self.accumulators, second)),
             self.wide.data.eq(
-                Mux(run.update, accumulators, Mux(second, whole[native * WIDE_BITS // 2 :], whole[: native * 16]))
+                Mux(run.update, accumulators, Mux(second, whole[len(whole) // 2 :], whole[: len(whole) // 2]))
             ),
         ]
 
