@@ -72,6 +72,17 @@ class Pad:
     width: int = 0
 
 
+def taps_inside(window: Window, pad: Pad, outer: int, inner: int) -> Mask:
+    """Which taps ``[outer, inner, taps]`` of windows are inside the image."""
+    if pad.height == 0:
+        return np.ones((outer, inner, window.taps), dtype=np.bool_)
+    y = pad.y0 + np.arange(outer)[:, None] * pad.step_y + np.arange(window.kh) * window.dil_y
+    x = pad.x0 + np.arange(inner)[:, None] * pad.step_x + np.arange(window.kw) * window.dil_x
+    y_ok, x_ok = (y >= 0) & (y < pad.height), (x >= 0) & (x < pad.width)
+    both = y_ok[:, None, :, None] & x_ok[None, :, None, :]
+    return np.asarray(both.reshape(outer, inner, window.taps))
+
+
 @dataclass(frozen=True)
 class Quant:
     """Conversion to narrow."""
@@ -269,14 +280,7 @@ class Chain:
 
     def inside(self) -> Mask:
         """Which taps ``[outer, inner, taps]`` are inside the image."""
-        pad, window = self.pad, self.window
-        if pad.height == 0:
-            return np.ones((self.outer, self.inner, window.taps), dtype=np.bool_)
-        y = pad.y0 + np.arange(self.outer)[:, None] * pad.step_y + np.arange(window.kh) * window.dil_y
-        x = pad.x0 + np.arange(self.inner)[:, None] * pad.step_x + np.arange(window.kw) * window.dil_x
-        y_ok, x_ok = (y >= 0) & (y < pad.height), (x >= 0) & (x < pad.width)
-        both = y_ok[:, None, :, None] & x_ok[None, :, None, :]
-        return np.asarray(both.reshape(self.outer, self.inner, window.taps))
+        return taps_inside(self.window, self.pad, self.outer, self.inner)
 
     def matrix_words(self, config: NpuConfig) -> Index:
         """Matrix addresses: ``[groups, taps, cols, N/L]`` of a dense, ``[rows, words]`` of a depthwise product."""

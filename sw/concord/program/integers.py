@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Index, Mask, Pad, Window
+from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Index, Mask, Pad, Window, taps_inside
 from concord.spec import integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
@@ -191,11 +191,7 @@ class IntegerChain:
 
     def inside(self) -> Mask:
         """Which taps of a product lie inside the image ``[outer, inner, taps]``."""
-        o, i, t = np.ogrid[: self.outer, : self.inner, : self.window.taps]
-        pad, window = self.pad, self.window
-        y = pad.y0 + o * pad.step_y + t // window.kw * window.dil_y
-        x = pad.x0 + i * pad.step_x + t % window.kw * window.dil_x
-        return np.asarray((pad.height == 0) | (0 <= y) & (y < pad.height) & (0 <= x) & (x < pad.width))
+        return taps_inside(self.window, self.pad, self.outer, self.inner)
 
     def tile_words(self, config: NpuConfig) -> Index:
         """Words of its tiles ``[outer, inner, rows, digits, taps, cols, N/L]``."""
