@@ -6,10 +6,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from concord.golden.softmax import powers
 from concord.spec.training import TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, augmented, described
 from concord.train.layers.base import PassContext
-from concord.train.losses import cross_entropy, judged_count, powers
+from concord.train.losses import cross_entropy, judged_count
 from concord.train.noise import NoiseStream
 from concord.train.settings import Convergence
 from concord.train.shards import computed, together

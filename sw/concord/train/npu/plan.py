@@ -13,8 +13,8 @@ from concord.program.chains import Address
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, digit_span, digits_of_bits
 from concord.spec.isa import DIGITS_MAX
+from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
-from concord.train.losses import PROBABILITY_POINT
 from concord.train.npu.chains import ChainLoops
 from concord.train.npu.operations import TrainedAverage, TrainedMaximum, TrainedProduct, TrainingOperations
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor

@@ -1,0 +1,91 @@
+"""Softmax in integers, and the gradient of its cross-entropy: formulas of the trainer, and of ``i_loss`` of the NPU."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.golden.rounding import Ints, round_shift
+from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS
+
+
+class Judged(NamedTuple):
+    """What a loss has made of samples.
+
+    Parameters
+    ----------
+    gradient : Ints ``[samples, classes]``
+        Of the sum of their losses, with ``PROBABILITY_POINT`` bits behind the binary point.
+    hit : Ints ``[samples]``
+        Probabilities of their labels, likewise; 0 without a label.
+    right : array of bool ``[samples]``
+        Whether the first of the greatest logits is that of the label.
+    """
+
+    gradient: Ints
+    hit: Ints
+    right: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=1)
+def powers() -> tuple[int, Ints, Ints]:
+    """``log2(e)``, ``2**(-j/256)`` and ``2**(-j/65536)`` for j < 256, times ``2**30``, rounded half up."""
+    with localcontext(Context(prec=50)):
+        ln2, entries = Decimal(2).ln(), 1 << TABLE_BITS
+
+        def rounded(number: Decimal) -> int:
+            return int((number * (1 << POWER_POINT)).to_integral_value(ROUND_HALF_UP))
+
+        coarse = [rounded((-ln2 * j / entries).exp()) for j in range(entries)]
+        fine = [rounded((-ln2 * j / entries**2).exp()) for j in range(entries)]
+        return rounded(1 / ln2), np.array(coarse, dtype=np.int64), np.array(fine, dtype=np.int64)
+
+
+def exponentials(below: Ints, exp: int) -> Ints:
+    """``exp(-below * 2**exp) * 2**30`` of numbers that are not negative.
+
+    1. d = below * 2**exp with 16 bits behind the point, rounded half away, at most 64.
+    2. t = (d * log2(e) + half) >> 30, with 16 bits behind the point: k = t >> 16, f = t & 65535.
+    3. ``coarse[f >> 8] * fine[f & 255]``, with 30 bits behind the point, rounded half up; shifted right by k, rounded
+    half up.
+    """
+    scale, coarse, fine = powers()
+    exp = min(exp, LOGIT_LIMIT.bit_length() - 1)  # from there on the least difference is beyond the limit
+    whole = LOGIT_LIMIT << -exp if -40 <= exp <= 0 else max(LOGIT_LIMIT >> max(exp, 0), 1) if exp > 0 else 1 << 46
+    d = round_shift(np.minimum(below, whole), -(LOGIT_POINT + exp))
+    d = np.minimum(d, LOGIT_LIMIT << LOGIT_POINT)
+    t = d * scale + (1 << POWER_POINT - 1) >> POWER_POINT
+    f = t & (1 << LOGIT_POINT) - 1
+    power = coarse[f >> TABLE_BITS] * fine[f & (1 << TABLE_BITS) - 1] + (1 << POWER_POINT - 1) >> POWER_POINT
+    return round_shift(power, t >> LOGIT_POINT)
+
+
+def probabilities(logits: Ints, exp: int) -> Ints:
+    """Probabilities along the last axis, 30 bits behind the point: ``(2 E 2**30 + S) // (2 S)``, S the sum of all E."""
+    power = exponentials(logits.max(axis=-1, keepdims=True) - logits, exp)
+    whole = power.sum(axis=-1, keepdims=True)
+    return np.asarray(((power << PROBABILITY_POINT + 1) + whole) // (2 * whole))
+
+
+def judged(logits: Ints, exp: int, labels: NDArray[np.bool_]) -> Judged:
+    """Softmax and cross-entropy of samples: the gradient is probability minus label, and zero without a label.
+
+    Parameters
+    ----------
+    logits : Ints ``[samples, classes]``
+        Of 32 bits.
+    exp : int
+        Their exponent.
+    labels : array of bool ``[samples, classes]``
+        At most one of a sample is true; of several the last one counts as the hit.
+    """
+    shares = probabilities(logits, exp)
+    some = labels.any(axis=1)
+    last = labels.shape[1] - 1 - labels[:, ::-1].argmax(axis=1)
+    rows = np.arange(len(logits))
+    gradient = np.where(some[:, None], shares - (labels.astype(np.int64) << PROBABILITY_POINT), 0)
+    return Judged(gradient, np.where(some, shares[rows, last], 0), labels[rows, logits.argmax(axis=1)])
