@@ -32,6 +32,11 @@ TRAIN_LARGE = ECP5_85F.replace(
     name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
     matrix_depth=512,
 )  # fmt: skip
+#: The same with losses.
+LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
+    config.replace(name=config.name.replace("train", "loss"), integer_loss=True)
+    for config in (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
+)
 CONFIGS = (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
 
 _MOST_VECTORS = 40
@@ -75,6 +80,76 @@ def random_contents(rng, config: NpuConfig) -> Memories:
     memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
     memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
     memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
+    return memories
+
+
+# Losses ----------------------------------------------------------------------------------------
+
+
+def random_loss(rng, config: NpuConfig, most: int = 5) -> Memories:
+    """Memories with a program of one ``i_loss``, the logits of which are far apart, close together, or alike.
+
+    Parameters
+    ----------
+    rng : random.Random
+        Seeded by the caller.
+    config : NpuConfig
+        With ``integer_loss``.
+    most : int
+        The greatest number of turns of each loop over samples.
+    """
+    memories, draw = random_contents(rng, config), np.random.default_rng(rng.getrandbits(64))
+    rows, inner, outer = rng.choice([1, 1, 2, 3]), rng.randint(1, most), rng.randint(1, most)
+    span, n, half = 2 * rows * inner * outer, config.native, config.wide_depth // 2
+    bits = rng.choice([1, 3, 8, 20, 32])
+    logits = draw.integers(-(1 << bits - 1), 1 << bits - 1, (half // 2, n)).astype("<i4")
+    logits[draw.random(half // 2) < 0.1] = rng.choice([0, 5, -(1 << 31), (1 << 31) - 1])
+    memories.wide[:half] = logits.view("<u2").reshape(half, n)
+    share = rng.choice([0.05, 0.3])
+    shape = memories.narrow_mant.shape
+    memories.narrow_mant[:] = np.where(draw.random(shape) < share, draw.integers(-3, 128, shape), 0)
+    tensor = rng.randrange(TENSORS)
+    exps = [
+        -300,
+        -128,
+        -60,
+        -58,
+        -57,
+        -56,
+        -42,
+        -41,
+        -40,
+        -31,
+        -17,
+        -16,
+        -15,
+        -10,
+        0,
+        5,
+        6,
+        7,
+        127,
+        400,
+        -bits,
+        2 - bits,
+    ]
+    memories.tensor_exp[tensor] = rng.choice([*exps, -bits, 2 - bits])
+    source = {"row": 2, "inner": 2 * rows, "outer": 2 * rows * inner}
+    labels = {"row": 1, "inner": rows, "outer": rng.choice([0, rows * inner])}
+    target = half if rng.random() < 0.5 else 0
+    builder = ProgramBuilder()
+    builder.emit(Op.SET_ADDR, reg=2, value=target + 3)
+    builder.emit(Op.SET_SHAPE, rows=rows, cols=rng.randint(1, 5))
+    builder.emit(Op.SET_ITERS, inner=inner, outer=outer)
+    builder.emit(Op.I_SRC, kind=int(IntegerSource.WIDE), reg=0, addr=3, **source)
+    builder.emit(Op.I_OPD, mem=int(Mem.NARROW), reg=0, addr=rng.randrange(100), **labels)
+    builder.emit(Op.I_DST, mem=int(Mem.WIDE), reg=2, addr=0, **source)
+    records = -(-inner * outer // (n // 2))
+    judged = rng.choice([config.wide_depth - records, target + 3 + span])
+    valid = rng.choice([0, 0, 1, n // 2, rng.randint(1, n), n])
+    builder.emit(Op.I_LOSS, tensor=tensor, valid=valid, judged=judged)
+    words = [*builder.words(), HALT]
+    memories.program[: len(words)] = words
     return memories
 
 

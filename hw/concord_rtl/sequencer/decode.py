@@ -11,7 +11,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import INTEGER_OPS, MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
+from concord.spec.operations import INTEGER_OPS, LOSS_OPS, MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
@@ -119,6 +119,7 @@ class Decoder(Component):
             **dict.fromkeys(SCALING_OPS, not self.config.code_scaling),
             **dict.fromkeys(MATRIX_WRITE_OPS, not self.config.writable_matrix),
             **dict.fromkeys(INTEGER_OPS, not self.config.integer_chains),
+            **dict.fromkeys(LOSS_OPS, not self.config.integer_loss),
         }
         return not missing.get(op, False)
 

@@ -11,7 +11,7 @@ from concord.cycles.counts import Counts
 from concord.cycles.pipe import pipe_cycles
 from concord.cycles.serial import serial_cycles
 from concord.cycles.windows import assumed_steps
-from concord.program.integers import IntegerChain
+from concord.program.integers import IntegerChain, TensorStep
 from concord.program.trace import Trace, trace
 from concord.spec.config import NpuConfig
 
@@ -43,7 +43,7 @@ def counts_of(
 
     ``grown``: for every update of an integer chain whether an exponent has grown; those left out have not.
     """
-    integers = [item for item in trace.integers if isinstance(item, IntegerChain)]
+    integers = [item for item in trace.integers if not isinstance(item, TensorStep)]
     if config.serial:
         cycles, stalls = serial_cycles(trace, config), 0
     else:
@@ -51,9 +51,9 @@ def counts_of(
     return Counts(
         cycles=cycles,
         dense_steps=sum(chain.dense_steps(config) for chain in trace.chains)
-        + sum(chain.vectors * chain.product_steps(config) for chain in integers),
+        + sum(item.vectors * item.product_steps(config) for item in integers if isinstance(item, IntegerChain)),
         depthwise_steps=sum(chain.depthwise_steps() for chain in trace.chains),
         chains=len(trace.chains) + len(integers),
-        vectors=sum(chain.vectors for chain in trace.chains) + sum(chain.vectors for chain in integers),
+        vectors=sum(chain.vectors for chain in trace.chains) + sum(item.vectors for item in integers),
         hazard_stalls=stalls,
     )

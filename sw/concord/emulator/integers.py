@@ -13,15 +13,18 @@ import numpy as np
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
 from concord.golden.rounding import Ints, round_shift
+from concord.golden.softmax import judged
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import VECTOR_MASK, Index, Mask
 from concord.program.integer_access import broken_chain_rules, tile_row_words
+from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
-from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
+from concord.spec.integers import DIGIT_BITS, JUDGED_WORD, SUM_BITS, WIDE_BITS, judged_per_word
 from concord.spec.isa import Mem
 from concord.spec.operations import IntegerSource
+from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 
 #: Formats of the weights and of the accumulators that chains update.
@@ -167,6 +170,16 @@ class IntegerUnit:
         )
         self.grown: list[bool] = []
 
+    def execute(self, item: IntegerChain | TensorStep | IntegerLoss) -> None:
+        """Execute what a word asks for; errors are those of the methods for each."""
+        match item:
+            case TensorStep():
+                self.step(item)
+            case IntegerLoss():
+                self.loss(item)
+            case IntegerChain():
+                self.chain(item)
+
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
         self.registers.step(
@@ -214,6 +227,25 @@ class IntegerUnit:
         self._write(chain, access, values)
         if steps.peak:
             registers.top[steps.tensor] = max(top, int(registers.top[steps.tensor]))
+
+    def loss(self, loss: IntegerLoss) -> None:
+        """Execute an ``i_loss``; ``ValueError`` if it breaks a rule of
+        :func:`concord.program.integer_loss.broken_loss_rules`.
+        """
+        if broken := broken_loss_rules(loss, self.config):
+            raise ValueError(f"a loss at pc {loss.pc} {broken[0]}")
+        memories, registers, count = self.memories, self.registers, loss.classes(self.config)
+        logits = wide_integers(memories, loss.addresses(loss.source)).reshape(loss.samples, -1)
+        labels = (memories.narrow_mant[loss.addresses(loss.operand)] > 0).reshape(loss.samples, -1)
+        shares = judged(logits[:, :count], int(registers.exp[loss.tensor]), labels[:, :count])
+        gradient = np.zeros_like(logits)
+        gradient[:, :count] = shares.gradient
+        self._write_wide(loss.addresses(loss.destination).ravel(), gradient.reshape(loss.vectors, -1))
+        words = loss.judged_words(self.config)
+        records = np.zeros(len(words) * judged_per_word(self.config.native), dtype="<u4")
+        records[: loss.samples] = shares.hit | shares.right.astype(np.int64) << JUDGED_WORD["hit"].width
+        memories.wide[words] = records.view("<u2").reshape(len(words), -1)
+        registers.exp[loss.tensor], registers.top[loss.tensor] = -PROBABILITY_POINT, np.abs(gradient).max()
 
     # Sources -----------------------------------------------------------------------------------
 
@@ -286,8 +318,7 @@ class IntegerUnit:
             within(values, WIDE_BITS)
         planes = digits(values, chain.planes.count) if narrow or steps.to_column or steps.to_row else values[None]
         if wide:
-            words = values.astype("<i4").view("<u2").reshape(len(values), 2, config.native)
-            memories.wide[_both(access.wide)] = words  # of a word that is written twice the latest value stays
+            self._write_wide(access.wide, values)
         results = np.moveaxis(planes, 0, 1)  # [vectors, planes, N]
         if narrow:
             memories.narrow_mant[access.narrow] = results
@@ -302,6 +333,11 @@ class IntegerUnit:
             words, row = tile_row_words(access.tile_rows, config), access.tile_rows[:, None] % config.native
             memories.matrix_mant[words, row] = results[:, 0].reshape(*words.shape, config.lanes)
             memories.matrix_exp[words, row] = config.wgt_exp_min
+
+    def _write_wide(self, first: Index, values: Ints) -> None:
+        """Wide integers ``[vectors, N]``; of a word that is written twice the latest value stays."""
+        words = values.astype("<i4").view("<u2").reshape(len(values), 2, self.config.native)
+        self.memories.wide[_both(first)] = words
 
 
 def _both(first: Index) -> Index:

@@ -28,7 +28,6 @@ from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
 from concord.program.chains import Index
 from concord.program.integer_access import refuse_integers
-from concord.program.integers import TensorStep
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
@@ -291,10 +290,8 @@ class Emulator:
             try:
                 if isinstance(item, Chain):
                     self._chains.chain(item)
-                elif isinstance(item, TensorStep):
-                    self._integers.step(item)
                 else:
-                    self._integers.chain(item)
+                    self._integers.execute(item)
             except IntegerRangeError:
                 return report(ended_by(run, number), self.config, (), self._integers.grown)
         return report(run, self.config, (), self._integers.grown)

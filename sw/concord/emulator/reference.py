@@ -20,7 +20,6 @@ from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
-from concord.program.integers import TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
@@ -66,7 +65,7 @@ class ReferenceMachine:
                 continue
             assert self._integers is not None
             try:
-                self._integers.step(item) if isinstance(item, TensorStep) else self._integers.chain(item)
+                self._integers.execute(item)
             except IntegerRangeError:
                 return report(ended_by(run, number), self.config, steps, self._integers.grown)
         return report(run, self.config, steps, () if self._integers is None else self._integers.grown)

@@ -8,14 +8,25 @@ from __future__ import annotations
 from itertools import product
 
 from concord.golden.integers import IntegerRangeError, moved
+from concord.golden.softmax import powers
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address
 from concord.program.integer_access import broken_chain_rules
+from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
-from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS, WIDE_BITS, digit_span
+from concord.spec.integers import (
+    DIGIT_BITS,
+    DIGIT_HALF,
+    JUDGED_WORD,
+    SUM_BITS,
+    WIDE_BITS,
+    digit_span,
+    judged_per_word,
+)
 from concord.spec.isa import Mem
 from concord.spec.operations import IntegerSource
+from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 
 #: Elements of one vector.
@@ -71,6 +82,16 @@ class ReferenceIntegers:
             memories.tensor_top, memories.tensor_exp, memories.factor_mant, memories.factor_exp
         )
 
+    def execute(self, item: IntegerChain | TensorStep | IntegerLoss) -> None:
+        """Execute what a word asks for; errors are those of the methods for each."""
+        match item:
+            case TensorStep():
+                self.step(item)
+            case IntegerLoss():
+                self.loss(item)
+            case IntegerChain():
+                self.chain(item)
+
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
         names = ("exp", "bits", "place", "factor", "accumulators")
@@ -94,6 +115,38 @@ class ReferenceIntegers:
             self._write(chain, place, vector)
         if chain.steps.peak:
             self.registers.top[chain.steps.tensor] = max(top, int(self.registers.top[chain.steps.tensor]))
+
+    def loss(self, loss: IntegerLoss) -> None:
+        """Execute an ``i_loss``; the errors are those of :meth:`concord.emulator.integers.IntegerUnit.loss`."""
+        for message in broken_loss_rules(loss, self.config):
+            raise ValueError(f"a loss at pc {loss.pc} {message}")
+        exp, top, records = int(self.registers.exp[loss.tensor]), 0, list[int]()
+        gradients = list[Vector]()
+        for outer, inner in product(range(loss.outer), range(loss.inner)):
+            places: list[Place] = [(outer, inner, row) for row in range(loss.rows)]
+            logits = [value for place in places for value in self._wide(self._at(loss.source, place))]
+            marks = [value > 0 for place in places for value in self._narrow(self._at(loss.operand, place))]
+            count = (loss.rows - 1) * self.config.native + (loss.valid or self.config.native)
+            gradient, record = _sample(logits[:count], exp, marks[:count])
+            records.append(record)
+            gradients.append(gradient + [0] * (len(logits) - count))
+        turns = product(range(loss.outer), range(loss.inner))
+        for (outer, inner), gradient in zip(turns, gradients, strict=True):
+            top = max(top, *map(abs, gradient))
+            for row in range(loss.rows):
+                part = gradient[row * self.config.native : (row + 1) * self.config.native]
+                self._put_wide(self._at(loss.destination, (outer, inner, row)), part)
+        self._put_records(loss.judged, records)
+        self.registers.exp[loss.tensor], self.registers.top[loss.tensor] = -PROBABILITY_POINT, top
+
+    def _put_records(self, first: int, records: list[int]) -> None:
+        """Words of so many records each, of the last one zeros behind them."""
+        each = judged_per_word(self.config.native)
+        for start in range(0, len(records), each):
+            part = records[start : start + each]
+            part += [0] * (each - len(part))
+            halves = [record >> shift & 0xFFFF for record in part for shift in (0, 16)]
+            self.memories.wide[first + start // each] = halves
 
     def _accumulators(self, chain: IntegerChain) -> int:
         return self.registers.update[2] if chain.steps.update else 0
@@ -267,14 +320,18 @@ class ReferenceIntegers:
             left = [value - digit >> DIGIT_BITS for value, digit in zip(left, planes[-1], strict=True)]
         return planes
 
+    def _put_wide(self, address: int, vector: Vector) -> None:
+        """Wide integers to two words, the low half of an element first."""
+        halves, native = [value >> shift & 0xFFFF for value in vector for shift in (0, 16)], self.config.native
+        for k in range(2):
+            self.memories.wide[(address & VECTOR_MASK) + k] = halves[k * native : (k + 1) * native]
+
     def _write(self, chain: IntegerChain, place: Place, vector: Vector) -> None:
         steps, memories, config, planes = chain.steps, self.memories, self.config, chain.planes
         address = self._at(chain.destination, place)
         narrow = steps.to_vector and chain.destination_mem is Mem.NARROW
         if steps.to_vector and not narrow:
-            halves = [value >> shift & 0xFFFF for value in vector for shift in (0, 16)]
-            for k in range(2):
-                memories.wide[(address & VECTOR_MASK) + k] = halves[k * config.native : (k + 1) * config.native]
+            self._put_wide(address, vector)
         if not (steps.to_column or steps.to_row or narrow):
             return
         for p, digits in enumerate(self._digits(chain, vector)):
@@ -293,3 +350,31 @@ class ReferenceIntegers:
                 word = tile * config.steps + k // config.lanes
                 memories.matrix_mant[word, row, k % config.lanes] = element
                 memories.matrix_exp[word, row] = config.wgt_exp_min
+
+
+# Softmax ---------------------------------------------------------------------------------------
+
+
+def _power(below: int, exp: int) -> int:
+    """``exp(-below * 2**exp)`` with 30 bits behind the point, as tables of powers of two say."""
+    scale, coarse, fine = powers()
+    half, entry = 1 << POWER_POINT - 1, (1 << TABLE_BITS) - 1
+    whole = LOGIT_LIMIT << LOGIT_POINT
+    difference = whole if below and exp > LOGIT_LIMIT.bit_length() else min(moved(below, -LOGIT_POINT - exp), whole)
+    exponent = difference * scale + half >> POWER_POINT
+    fraction = exponent & (1 << LOGIT_POINT) - 1
+    power = int(coarse[fraction >> TABLE_BITS]) * int(fine[fraction & entry]) + half >> POWER_POINT
+    return moved(power, exponent >> LOGIT_POINT)
+
+
+def _sample(logits: Vector, exp: int, marks: list[bool]) -> tuple[Vector, int]:
+    """The gradient of a sample, and the word of what it was judged."""
+    top = max(logits)
+    each = [_power(top - value, exp) for value in logits]
+    whole, unit = sum(each), 1 << PROBABILITY_POINT
+    shares = [(2 * power * unit + whole) // (2 * whole) for power in each]
+    if not any(marks):
+        return [0] * len(logits), 0
+    hit = [share for share, mark in zip(shares, marks, strict=True) if mark][-1]
+    gradient = [share - unit * mark for share, mark in zip(shares, marks, strict=True)]
+    return gradient, JUDGED_WORD.pack(hit=hit, right=int(marks[logits.index(top)]))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from concord.cycles import Counts, counts_of
 from concord.program import Chain, Trace
-from concord.program.integers import IntegerChain
+from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 
@@ -31,7 +31,7 @@ class Run:
     depthwise_steps : int
         Depthwise taps, those outside the image included.
     chains : int
-        Chains dispatched, integer chains among them.
+        Chains dispatched, integer chains and losses among them.
     vectors : int
         Native vectors that left the pipe: one per result of a chain.
     executed : tuple of Trace and NpuConfig, or None
@@ -85,13 +85,13 @@ def report(
     ``steps``: of the windows of all sliding products, if they are known; ``grown``: see :class:`Run`.
     """
     chains = trace.chains
-    integers = [item for item in trace.integers if isinstance(item, IntegerChain)]
-    products = sum(chain.vectors * chain.product_steps(config) for chain in integers)
+    integers = [item for item in trace.integers if not isinstance(item, TensorStep)]
+    products = sum(item.vectors * item.product_steps(config) for item in integers if isinstance(item, IntegerChain))
     counts = (
         sum(chain.dense_steps(config) for chain in chains) + products,
         sum(chain.depthwise_steps() for chain in chains),
         len(chains) + len(integers),
-        sum(chain.vectors for chain in chains) + sum(chain.vectors for chain in integers),
+        sum(chain.vectors for chain in chains) + sum(item.vectors for item in integers),
     )
     pc = 0 if trace.trap is Trap.NONE else trace.pc
     dense, depthwise, chained, left = (count % (1 << 32) for count in counts)

@@ -84,7 +84,7 @@ def judged(logits: Ints, exp: int, labels: NDArray[np.bool_]) -> Judged:
         At most one of a sample is true; of several the last one counts as the hit.
     """
     shares = probabilities(logits, exp)
-    some = labels.any(axis=1)
+    some = np.asarray(labels.any(axis=1))
     last = labels.shape[1] - 1 - labels[:, ::-1].argmax(axis=1)
     rows = np.arange(len(logits))
     gradient = np.where(some[:, None], shares - (labels.astype(np.int64) << PROBABILITY_POINT), 0)

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from concord.program.chains import VECTOR_MASK, Index
-from concord.program.integers import IntegerChain, broken_integer_rules
+from concord.program.integer_loss import IntegerLoss
+from concord.program.integers import IntegerChain, TensorStep, broken_integer_rules
 from concord.program.trace import Trace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
-from concord.spec.operations import IntegerSource
+from concord.spec.operations import IntegerSource, Op
 
 #: Words ``[vectors, words]`` by region, in words of the memory; -1 stands for none.
 Words = Mapping[RegionId, Index]
@@ -156,5 +157,5 @@ def refuse_integers(run: Trace, purpose: str) -> None:
     if not run.integers:
         return
     item = run.integers[0]
-    name = "i_run" if isinstance(item, IntegerChain) else item.op.name.lower()
-    raise ValueError(f"programs must have no integer chains to {purpose}, not {name} at pc {item.pc}")
+    op = item.op if isinstance(item, TensorStep) else Op.I_LOSS if isinstance(item, IntegerLoss) else Op.I_RUN
+    raise ValueError(f"programs must have no integer chains to {purpose}, not {op.name.lower()} at pc {item.pc}")

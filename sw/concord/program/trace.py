@@ -24,6 +24,7 @@ from concord.program.chains import (
     Quant,
     Window,
 )
+from concord.program.integer_loss import IntegerLoss
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
@@ -32,6 +33,7 @@ from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, 
 from concord.spec.operations import (
     INTEGER_OPS,
     INTEGER_STATE_OPS,
+    LOSS_OPS,
     MATRIX_WRITE_OPS,
     SCALING_OPS,
     TENSOR_OPS,
@@ -42,11 +44,19 @@ from concord.spec.operations import (
 #: Words that wait until everything before them has been written.
 _WAITING = frozenset({Op.HALT, Op.FENCE, *INTEGER_OPS})
 
+#: Parameters without which a configuration does not have operations.
+_NEEDS: dict[int, str] = {
+    **dict.fromkeys(SCALING_OPS, "code_scaling"),
+    **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
+    **dict.fromkeys(INTEGER_OPS, "integer_chains"),
+    **dict.fromkeys(LOSS_OPS, "integer_loss"),
+}
+
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
 #: What a run executes beside chains.
-IntegerItem = IntegerChain | TensorStep
+IntegerItem = IntegerChain | TensorStep | IntegerLoss
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Event:
         The word waits until everything that was dispatched has been written.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
-    integer : IntegerChain, TensorStep or None
+    integer : IntegerChain, TensorStep, IntegerLoss or None
         What the word executes by itself, before the next one.
     """
 
@@ -86,7 +96,7 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
-    items : tuple of Chain, IntegerChain and TensorStep
+    items : tuple of Chain, IntegerChain, TensorStep and IntegerLoss
         Everything that is executed, in order.
     """
 
@@ -98,7 +108,7 @@ class Trace:
 
     @property
     def integers(self) -> tuple[IntegerItem, ...]:
-        """Integer chains and tensor steps, in order."""
+        """Integer chains, tensor steps and losses, in order."""
         return tuple(item for item in self.items if not isinstance(item, Chain))
 
     @property
@@ -178,7 +188,7 @@ class _Sequencer:
         """Whether the next word waits until all chains have been written, be it legal or not."""
         pc = self.pc % (1 << clog2(self.config.program_depth))
         op = (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS)
-        return op in _WAITING and (self.config.integer_chains or op not in INTEGER_OPS)
+        return op in _WAITING and not lacking(op, self.config)
 
     def _fetch(self) -> tuple[Instruction, dict[str, Any]]:
         if not 0 <= self.pc < self.config.program_depth:
@@ -208,26 +218,22 @@ class _Sequencer:
             self.items.append(TensorStep(self.pc, op, **values))
         elif op is Op.I_RUN:
             self.items.append(self._integer_chain(values))
+        elif op is Op.I_LOSS:
+            self.items.append(self._integer_loss(values))
         elif op is Op.LOOP:
             if len(self.loops) == self.config.loop_levels:
                 raise IllegalInstruction(Trap.LOOP_STACK, f"loops must nest at most {len(self.loops)} deep")
             self.loops.append([self.pc + 1, values["count"]])
 
     def _integer_chain(self, values: dict[str, Any]) -> IntegerChain:
-        state, kinds = self.state, {op: self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST)}
+        state = self.state
         shape, taps, planes = state[Op.SET_SHAPE], dict(state[Op.I_TAPS]), dict(state[Op.I_PLANES])
         tiles, written = taps.pop("reg"), planes.pop("reg")
         return IntegerChain(
             pc=self.pc,
             rows=shape["rows"],
             cols=shape["cols"],
-            **state[Op.SET_ITERS],
-            kind=IntegerSource(kinds[Op.I_SRC]["kind"]),
-            operand_mem=Mem(kinds[Op.I_OPD]["mem"]),
-            destination_mem=Mem(kinds[Op.I_DST]["mem"]),
-            source=_moved(kinds[Op.I_SRC], "addr", kinds[Op.I_SRC]["reg"]),
-            operand=_moved(kinds[Op.I_OPD], "addr", kinds[Op.I_OPD]["reg"]),
-            destination=_moved(kinds[Op.I_DST], "addr", kinds[Op.I_DST]["reg"]),
+            **{**state[Op.SET_ITERS], **self._integer_places()},
             tiles=_moved(state[Op.I_MAT], "matrix", tiles),
             taps=ProductTaps(**taps),
             window=Window(**state[Op.SET_WINDOW]),
@@ -237,6 +243,22 @@ class _Sequencer:
             planes=Planes(**planes),
             steps=ChainSteps(**values),
         )
+
+    def _integer_loss(self, values: dict[str, Any]) -> IntegerLoss:
+        places: dict[str, Any] = {**self.state[Op.SET_ITERS], **self._integer_places(), **values}
+        return IntegerLoss(pc=self.pc, rows=self.state[Op.SET_SHAPE]["rows"], **places)
+
+    def _integer_places(self) -> dict[str, Any]:
+        """What is read of the vector memories, and written there."""
+        source, operand, destination = (self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST))
+        return {
+            "kind": IntegerSource(source["kind"]),
+            "source": _moved(source, "addr", source["reg"]),
+            "operand": _moved(operand, "addr", operand["reg"]),
+            "operand_mem": Mem(operand["mem"]),
+            "destination": _moved(destination, "addr", destination["reg"]),
+            "destination_mem": Mem(destination["mem"]),
+        }
 
     def _end_loop(self) -> None:
         if not self.loops:
@@ -347,16 +369,15 @@ def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
 
 def check_operation(word: int, config: NpuConfig) -> None:
     """Refuse operations that a configuration does not have, whatever their fields: ``IllegalInstruction``."""
-    needs = {
-        **dict.fromkeys(SCALING_OPS, "code_scaling"),
-        **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
-        **dict.fromkeys(INTEGER_OPS, "integer_chains"),
-    }
     code = word % (1 << isa.OPCODE_BITS)
-    for op, name in needs.items():
-        if code == op and not getattr(config, name):
-            message = f"{op.name.lower()} needs a configuration with {name}"
-            raise IllegalInstruction(Trap.BAD_OPCODE, message)
+    if name := lacking(code, config):
+        raise IllegalInstruction(Trap.BAD_OPCODE, f"{Op(code).name.lower()} needs a configuration with {name}")
+
+
+def lacking(op: int, config: NpuConfig) -> str:
+    """The parameter without which a configuration does not have an operation; empty if it has that."""
+    name = _NEEDS.get(op, "")
+    return name if name and not getattr(config, name) else ""
 
 
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:

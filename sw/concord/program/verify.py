@@ -7,7 +7,7 @@ in the memories are inputs here, and outputs of the run before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +17,11 @@ from concord.program.access import REGIONS
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
 from concord.program.integer_access import broken_chain_rules, tile_row_words, words_read, words_written
+from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
-from concord.program.trace import trace
+from concord.program.trace import IntegerItem, trace
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
@@ -133,7 +134,7 @@ class _Checker:
     def start(self) -> None:
         """A run begins: nothing is known of the steps and chains of the one before."""
         #: Items that were checked: sound once is sound again, as only more is written by then.
-        self._checked: set[tuple[Chain | IntegerChain | TensorStep, tuple[int, int, int]]] = set()
+        self._checked: set[tuple[Chain | IntegerItem, tuple[int, int, int]]] = set()
         #: Registers of weights and of the update, and the distance of accumulators, as the latest ``t_upd`` says.
         self._update = 0, 0, 0
 
@@ -169,7 +170,7 @@ class _Checker:
             if len(missing):
                 self.report(pc, f"never writes the output {span.region.name.lower()} {_some(missing)}")
 
-    def item(self, item: Chain | IntegerChain | TensorStep) -> None:
+    def item(self, item: Chain | IntegerItem) -> None:
         """Check what a run executes, and mark what it writes."""
         if isinstance(item, TensorStep) and item.op is Op.T_UPD:
             self._update = item.z, item.x, item.accumulators
@@ -182,6 +183,8 @@ class _Checker:
                     self._integer_chain(item)
                 case TensorStep():
                     self._step(item)
+                case IntegerLoss():
+                    self._loss(item)
 
     # Integer chains ----------------------------------------------------------------------------
 
@@ -204,12 +207,7 @@ class _Checker:
             for message in broken:
                 self.report(chain.pc, message)
             return
-        for region, words in words_read(chain, config, distance).items():
-            listed = words[words >= 0]
-            known = self._whole() if region is RegionId.MATRIX else self.written[region]
-            if not known[listed].all():
-                unknown = _some(listed[~known[listed]])
-                self.report(chain.pc, f"reads {region.name.lower()} {unknown} before it is written")
+        self._reads(chain.pc, words_read(chain, config, distance))
         if steps.scale:
             self._registers(chain.pc, RegionId.FACTORS, (steps.factor,))
         if steps.update:
@@ -226,6 +224,24 @@ class _Checker:
         if steps.to_row:
             rows = chain.written_tile_rows()
             self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native)
+
+    def _loss(self, loss: IntegerLoss) -> None:
+        if broken := broken_loss_rules(loss, self.config):
+            for message in broken:
+                self.report(loss.pc, message)
+            return
+        self._reads(loss.pc, loss.words_read())
+        self._registers(loss.pc, RegionId.TENSORS, (loss.tensor,))
+        self._write_words(loss.pc, RegionId.TENSORS, np.array([loss.tensor]))
+        self._write_words(loss.pc, RegionId.WIDE, loss.words_written(self.config))
+
+    def _reads(self, pc: int, reads: Mapping[RegionId, Index]) -> None:
+        """Words that are read must have a value; -1 is none."""
+        for region, words in reads.items():
+            listed = words[words >= 0]
+            known = self._whole() if region is RegionId.MATRIX else self.written[region]
+            if not known[listed].all():
+                self.report(pc, f"reads {region.name.lower()} {_some(listed[~known[listed]])} before it is written")
 
     def _whole(self) -> NDArray[np.bool_]:
         """Words of the matrix memory that were written as a whole."""

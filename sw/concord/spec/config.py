@@ -54,6 +54,7 @@ LATER = {
     "code_scaling": False,
     "writable_matrix": False,
     "integer_chains": False,
+    "integer_loss": False,
     "code_pages": 1,
     "request_buffer": 0,
     "outbox": 0,
@@ -123,6 +124,8 @@ class NpuConfig:
         Whether there are integer chains (:mod:`concord.spec.integers`), for training on the NPU. Needs ``serial``,
         ``writable_matrix``, ``code_scaling`` and ``window_taps`` to be off, one engine, ``native`` of at least 8,
         mantissas of 8 bits, at most 128 products per cycle, no ``acc_register`` and sums of at least 48 bits.
+    integer_loss : bool
+        Whether there is ``i_loss``: softmax and cross-entropy on the NPU. Needs ``integer_chains``.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -173,6 +176,7 @@ class NpuConfig:
     code_scaling: bool = False
     writable_matrix: bool = False
     integer_chains: bool = False
+    integer_loss: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -429,6 +433,8 @@ def _check_shape(config: NpuConfig) -> None:
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
     if config.integer_chains:
         _check_integer_chains(config)
+    else:
+        _require(config, "integer_loss", "False without integer_chains", not config.integer_loss)
     if config.writable_matrix:
         _require(
             config, "wgt_mant", f"act_mant={config.act_mant} with writable_matrix", config.wgt_mant == config.act_mant

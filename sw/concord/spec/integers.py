@@ -46,6 +46,15 @@ update
     named gets the new exponent and the greatest magnitude of the new weights. ``to_column`` and ``to_row`` write the
     weights, too.
 
+loss
+    ``i_loss`` takes the logits of samples, wide integers at the addresses of ``i_src`` with the exponent of ``tensor``,
+    and labels, narrow vectors at those of ``i_opd``, and makes of them the gradient of the sum of the cross-entropies
+    (:func:`concord.golden.softmax.judged`), wide integers at those of ``i_dst``. A sample is ``rows`` vectors;
+    ``valid`` elements of its last one are classes, and all of the others. Its label is the class whose element is above
+    zero; a sample without one has no gradient, and elements that are no classes have none. The register becomes that of
+    the gradient: exponent -30, and its greatest magnitude. From the wide word ``judged`` on lies what the samples were
+    judged, N/2 of :data:`JUDGED_WORD` a word, in order; the rest of the last word is zero.
+
 tensor steps
     :class:`concord.golden.tensor_registers.TensorRegisters` defines them. A chain with a peak raises the greatest
     magnitude of its register and leaves the exponent that a step has set.
@@ -59,7 +68,9 @@ defined.
 from __future__ import annotations
 
 from concord.spec.fields import Field, Layout
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import DIGITS_MAX, FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
+from concord.spec.softmax import PROBABILITY_POINT
 
 #: Bits of everything between source and destination of an integer chain, sign included, and of greatest magnitudes.
 SUM_BITS = 48
@@ -89,6 +100,13 @@ FACTOR_WORD = Layout(
         Field("exp", TENSOR_EXP_BITS, True, doc="exponent"),
     )
 )
+#: What a sample was judged by ``i_loss``.
+JUDGED_WORD = Layout(
+    (
+        Field("hit", PROBABILITY_POINT + 1, doc="probability of the label, 30 bits behind the point; 0 without one"),
+        Field("right", 1, doc="whether the first of the greatest logits is that of the label"),
+    )
+)
 #: Counters of updates, in the order of their words.
 UPDATE_COUNTERS = ("refused", "vanished", "grown")
 
@@ -105,6 +123,11 @@ def digits_of_bits(bits: int) -> int:
     """The least count of words that hold every number of so many bits, sign included, of the symmetric range."""
     top = (1 << bits - 1) - 1
     return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
+
+
+def judged_per_word(native: int) -> int:
+    """Samples whose judgement is in a word of the wide memory, for a native dimension."""
+    return native * BINARY16_WIDTH // JUDGED_WORD.width
 
 
 def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_writes: int = 0) -> int:

@@ -409,6 +409,15 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "Execute an integer chain.",
         least=(("interval", 1),),
     ),
+    Instruction(
+        Op.I_LOSS,
+        _lay(
+            Field("tensor", TENSOR_BITS, doc="tensor register of the logits, and then of the gradient"),
+            Field("valid", 7, doc="classes in the last row of vectors; 0: all elements are some"),
+            Field("judged", VECTOR_ADDR_BITS, doc="wide word of what the first samples were judged"),
+        ),
+        "Softmax and cross-entropy of samples, and their gradient.",
+    ),
 )
 
 FORMS: dict[Op, Instruction] = {form.op: form for form in INSTRUCTIONS}

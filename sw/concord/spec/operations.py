@@ -36,6 +36,7 @@ class Op(IntEnum):
     V_TBL = 0x21
     V_WR = 0x28
     M_WR = 0x29
+    I_LOSS = 0x2F
     T_SET = 0x30
     T_MUL = 0x31
     T_FIT = 0x32
@@ -61,7 +62,9 @@ MATRIX_WRITE_OPS = (Op.M_WR,)
 #: Operations of configurations with ``integer_chains`` alone: steps of tensor registers, and parts of integer chains.
 TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD)
 INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
-INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
+#: Those of configurations with ``integer_loss`` alone.
+LOSS_OPS = (Op.I_LOSS,)
+INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN, *LOSS_OPS)
 #: Operations that may end a chain.
 WRITE_OPS = (Op.V_WR, Op.M_WR)
 

@@ -6,5 +6,7 @@ from __future__ import annotations
 LOGIT_POINT, POWER_POINT, PROBABILITY_POINT = 16, 30, 30
 #: Differences of logits beyond this count as this: exp(-64) is nothing in 30 bits.
 LOGIT_LIMIT = 64
+#: Bits of the reciprocal of a sum of powers, as hardware divides by it.
+RECIPROCAL_BITS = POWER_POINT + 2
 #: Bits of a difference that each of the two tables of powers is for.
 TABLE_BITS = LOGIT_POINT // 2
