@@ -25,7 +25,7 @@ def integer_cycles(item: IntegerChain | TensorStep | IntegerLoss, config: NpuCon
     if isinstance(item, TensorStep):
         return timing.TENSOR_SCALE if item.op is Op.T_SCALE else timing.TENSOR_STEP
     if isinstance(item, IntegerLoss):
-        return timing.LOSS_BEGIN + item.samples * _sample(item, config) + timing.LOSS_END
+        return timing.LOSS_BEGIN + item.samples * _sample(item, config)
     source = timing.INTEGER_SOURCE
     if item.kind is IntegerSource.PRODUCT:
         source = item.product_steps(config) + timing.integer_result(config)

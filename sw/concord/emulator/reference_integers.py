@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import product
 
 from concord.golden.integers import IntegerRangeError, moved
-from concord.golden.softmax import powers
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address
@@ -26,7 +25,7 @@ from concord.spec.integers import (
 )
 from concord.spec.isa import Mem
 from concord.spec.operations import IntegerSource
-from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS
+from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 
 #: Elements of one vector.
@@ -363,7 +362,7 @@ def _power(below: int, exp: int) -> int:
     difference = whole if below and exp > LOGIT_LIMIT.bit_length() else min(moved(below, -LOGIT_POINT - exp), whole)
     exponent = difference * scale + half >> POWER_POINT
     fraction = exponent & (1 << LOGIT_POINT) - 1
-    power = int(coarse[fraction >> TABLE_BITS]) * int(fine[fraction & entry]) + half >> POWER_POINT
+    power = coarse[fraction >> TABLE_BITS] * fine[fraction & entry] + half >> POWER_POINT
     return moved(power, exponent >> LOGIT_POINT)
 
 

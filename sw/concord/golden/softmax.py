@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden.rounding import Ints, round_shift
-from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS
+from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
 
 
 class Judged(NamedTuple):
@@ -32,17 +31,10 @@ class Judged(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def powers() -> tuple[int, Ints, Ints]:
-    """``log2(e)``, ``2**(-j/256)`` and ``2**(-j/65536)`` for j < 256, times ``2**30``, rounded half up."""
-    with localcontext(Context(prec=50)):
-        ln2, entries = Decimal(2).ln(), 1 << TABLE_BITS
-
-        def rounded(number: Decimal) -> int:
-            return int((number * (1 << POWER_POINT)).to_integral_value(ROUND_HALF_UP))
-
-        coarse = [rounded((-ln2 * j / entries).exp()) for j in range(entries)]
-        fine = [rounded((-ln2 * j / entries**2).exp()) for j in range(entries)]
-        return rounded(1 / ln2), np.array(coarse, dtype=np.int64), np.array(fine, dtype=np.int64)
+def _tables() -> tuple[int, Ints, Ints]:
+    scale, *tables = powers()
+    coarse, fine = (np.array(table, dtype=np.int64) for table in tables)
+    return scale, coarse, fine
 
 
 def exponentials(below: Ints, exp: int) -> Ints:
@@ -53,7 +45,7 @@ def exponentials(below: Ints, exp: int) -> Ints:
     3. ``coarse[f >> 8] * fine[f & 255]``, with 30 bits behind the point, rounded half up; shifted right by k, rounded
     half up.
     """
-    scale, coarse, fine = powers()
+    scale, coarse, fine = _tables()
     exp = min(exp, LOGIT_LIMIT.bit_length() - 1)  # from there on the least difference is beyond the limit
     whole = LOGIT_LIMIT << -exp if -40 <= exp <= 0 else max(LOGIT_LIMIT >> max(exp, 0), 1) if exp > 0 else 1 << 46
     d = round_shift(np.minimum(below, whole), -(LOGIT_POINT + exp))

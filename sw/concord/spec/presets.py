@@ -45,10 +45,11 @@ ECP5_85F_INT8 = ECP5_85F.replace(
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
-#: For training on the NPU: integer chains, and memories for a network of three layers of some ten thousand weights.
+#: For training on the NPU: integer chains and losses, and memories for a network of three layers of some ten thousand
+#: weights.
 ECP5_85F_TRAIN = ECP5_85F.replace(
-    name="ecp5-85f-train", integer_chains=True, matrix_depth=2048, wide_depth=2048, program_depth=1024, table_depth=256,
-    inbox=0, outbox=0, code_pages=1,
+    name="ecp5-85f-train", integer_chains=True, integer_loss=True, matrix_depth=2048, wide_depth=2048,
+    program_depth=1024, table_depth=256, inbox=0, outbox=0, code_pages=1,
 )  # fmt: skip
 
 #: The named configurations.
@@ -117,6 +118,7 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
         wgt_exp_max=config.wgt_exp_max - more,
         acc_width=acc_width,
         integer_chains=config.integer_chains and mant == INTEGER_MANT,
+        integer_loss=config.integer_loss and mant == INTEGER_MANT,
         code_scaling=config.code_scaling and acc_width + config.act_exp_min <= SCALED_BITS_MAX,
     )
 
@@ -158,5 +160,6 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         acc_register=0,
         window_taps=0,
         integer_chains=False,
+        integer_loss=False,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

@@ -220,13 +220,13 @@ RECIPROCAL = 2 + 1 + RECIPROCAL_BITS // 2
 #: From a slot of ``i_loss`` for an element to its difference from the greatest logit: a word, two registers.
 LOSS_ELEMENT = VECTOR_READ + 2
 #: From the last power of a sample to the first slot of those that are divided by their sum, and from the last slot of
-#: those to the first one of the next sample: the gradient, its magnitude, the greatest one, a write.
+#: those to the first one of the next sample: the gradient, its word, writes of that and of what the sample was judged.
 LOSS_TOTAL = POWER + 1 + RECIPROCAL
-LOSS_REST = LOSS_ELEMENT + SHARE + 4
+LOSS_REST = LOSS_ELEMENT + SHARE + 5
 #: Cycles of a sample beside its slots.
 LOSS_SAMPLE = LOSS_TOTAL - 1 + LOSS_REST - 1
-#: From the word of an ``i_loss`` to its first slot, and from the end of its last sample to the next word.
-LOSS_BEGIN, LOSS_END = 4, 2
+#: From the word of an ``i_loss`` to its first slot. The next word comes where another sample would begin.
+LOSS_BEGIN = 4
 #: From the word of an integer chain to the beginning of its loops, from there to its first vector, and from the end of
 #: its last interval to the next word.
 INTEGER_BEGIN, INTEGER_LOOPS, INTEGER_END = 2, 3, 2

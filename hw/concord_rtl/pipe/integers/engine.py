@@ -22,6 +22,7 @@ from concord_rtl.parts.shapes import shape_of, view
 from concord_rtl.parts.stages import delay, max_tree, register
 from concord_rtl.pipe.integers.collector import ELEMENT_BITS, VectorCollector
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
+from concord_rtl.pipe.integers.loss.loss_unit import LossUnit
 from concord_rtl.pipe.integers.ports import EngineReads, IntegerHost, IntegerPort
 from concord_rtl.pipe.integers.reader import IntegerReader
 from concord_rtl.pipe.integers.state import IntegerState
@@ -74,7 +75,7 @@ class IntegerEngine(Component):
         m = Module()
         words = self.words
         m.submodules.state = state = IntegerState(self.config)
-        m.submodules.tensors = tensors = TensorUnit()
+        m.submodules.tensors = tensors = TensorUnit(with_loss=self.config.integer_loss)
         m.submodules.reader = reader = IntegerReader(self.config, **self.latencies)
         m.submodules.writer = writer = IntegerWriter(self.config)
         m.submodules.update = update = UpdateStage(self.config)
@@ -110,6 +111,8 @@ class IntegerEngine(Component):
         self._update(m, reader, tensors, update, results, valid, state.o.run.update)
         overs += self._collect(m, state.o, results, valid, update, writer, load, grows)
         self._watch(m, overs, over)
+        if self.config.integer_loss:
+            self._loss(m, state.o, tensors)
         return m
 
     def _tensor_steps(self, m, tensors):
@@ -189,6 +192,53 @@ class IntegerEngine(Component):
             counters.vanished.eq(Mux(grows, 0, update.vanished)),
             counters.grown.eq(grown),
         ]
+
+    def _loss(self, m, state, tensors):
+        """An ``i_loss``, which has memories and tensor registers for itself: no chain is under way."""
+        m.submodules.loss = loss = LossUnit(self.config)
+        words, reads = self.words, self.reads
+        begin = words.execute & (words.word[:OPCODE_BITS] == Op.I_LOSS)
+        m.d.comb += [
+            loss.loops.eq(words.loops),
+            loss.state.eq(state),
+            loss.exp.eq(tensors.host_data.exp),
+            loss.narrow_data.eq(self.narrow_data),
+            loss.wide_data.eq(self.wide_data),
+        ]
+        idle = Signal()
+        with m.FSM(name="loss"):
+            with m.State("IDLE"):
+                m.d.comb += idle.eq(1)
+                with m.If(begin):
+                    m.d.comb += self.chain.eq(1)
+                    m.next = "EXPONENT"
+            with m.State("EXPONENT"):  # it is read
+                m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.comb += [loss.load.eq(1), self.active.eq(1)]
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += self.active.eq(1)
+                with m.If(loss.finished):
+                    m.next = "END"
+            with m.State("END"):
+                m.d.comb += tensors.lost.eq(1)
+                m.next = "IDLE"
+        with m.If(~idle):
+            m.d.comb += [
+                words.busy.eq(1),
+                tensors.host_addr.eq(state.loss.tensor),
+                tensors.peak_tensor.eq(state.loss.tensor),
+                tensors.top.eq(loss.top),
+                reads.narrow_en.eq(loss.narrow_en),
+                reads.narrow_addr.eq(loss.narrow_addr),
+                reads.wide_en.eq(loss.wide_en),
+                reads.wide_addr.eq(loss.wide_addr),
+                self.wide.en.eq(loss.wide.en),
+                self.wide.addr.eq(loss.wide.addr),
+                self.wide.data.eq(loss.wide.data),
+                self.vector.eq(loss.vector),
+            ]
 
     def _watch(self, m, overs, over):
         """Whether anything has left its range since the word was executed."""

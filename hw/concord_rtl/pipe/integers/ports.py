@@ -15,8 +15,10 @@ from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits, window_
 
 
 def _fields(op: Op, *names: str) -> dict[str, Shape]:
+    """Fields of an instruction; all of them, if none is named."""
     layout = isa.FORMS[op].fields
-    return {name: Shape(layout[name].width, layout[name].signed) for name in names}
+    chosen = [layout[name] for name in names] or layout.fields
+    return {field.name: Shape(field.width, field.signed) for field in chosen}
 
 
 def loops_layout(config: NpuConfig) -> data.StructLayout:
@@ -38,7 +40,9 @@ def number_bits(config: NpuConfig) -> int:
 
 
 def integer_layout(config: NpuConfig) -> data.StructLayout:
-    """What ``i_`` words have set, addresses with their registers; ``run`` has the fields of ``i_run``."""
+    """What ``i_`` words have set, addresses with their registers; ``run`` and ``loss`` have the fields of ``i_run`` and
+    ``i_loss``.
+    """
 
     def strides(bits: int) -> data.StructLayout:
         return data.StructLayout({"addr": bits, "row": bits, "inner": bits, "outer": bits})
@@ -65,9 +69,8 @@ def integer_layout(config: NpuConfig) -> data.StructLayout:
             **_fields(Op.I_PLANES, "count"),
             "target_digit": vector,
             "column_digit": number,
-            "run": data.StructLayout(
-                {field.name: Shape(field.width, field.signed) for field in isa.FORMS[Op.I_RUN].fields.fields}
-            ),
+            "run": data.StructLayout(_fields(Op.I_RUN)),
+            **({"loss": data.StructLayout(_fields(Op.I_LOSS))} if config.integer_loss else {}),
         }
     )
 

@@ -37,6 +37,8 @@ ADDRESSES = {
     Op.I_COL: ("column", "first"),
     Op.I_ROW: ("tile_row", "first"),
 }
+#: By operation: a part of the state with all fields of the word, which executes something.
+EXECUTED = {Op.I_RUN: "run", Op.I_LOSS: "loss"}
 #: By operation: offsets of addresses that another word sets.
 OFFSETS = {Op.I_TAPS: "matrix_offset", Op.I_PLANES: "number_offset"}
 
@@ -64,7 +66,8 @@ class IntegerState(Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         opcode = self.word[: isa.OPCODE_BITS]
-        for op in {**PLAIN, **ADDRESSES, **OFFSETS, Op.I_RUN: None}:
+        executed = [op for op, name in EXECUTED.items() if name in self.o.shape().members]
+        for op in dict.fromkeys((*PLAIN, *ADDRESSES, *OFFSETS, *executed)):
             fields = view(op, self.word)
             with m.If(self.execute & (opcode == op)):
                 m.d.sync += [target.eq(value) for target, value in self._effects(op, fields)]
@@ -88,6 +91,7 @@ class IntegerState(Component):
                 yield address[stride], fields[stride]
         if op in OFFSETS:
             yield self.o[OFFSETS[op]], self.offset
-        if op == Op.I_RUN:
+        if op in EXECUTED:
+            target = self.o[EXECUTED[op]]
             for part in isa.FORMS[op].fields.fields:
-                yield self.o.run[part.name], fields[part.name]
+                yield target[part.name], fields[part.name]

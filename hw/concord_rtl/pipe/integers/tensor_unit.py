@@ -19,6 +19,7 @@ from concord.spec.integers import (
 )
 from concord.spec.isa import FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
 from concord.spec.operations import Op
+from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.parts.component import Component, Input, Output
@@ -55,9 +56,14 @@ class TensorUnit(Component):
     """Tensor registers and factors, and the steps of :class:`concord.golden.tensor_registers.TensorRegisters`.
 
     A step takes ``TENSOR_STEP`` cycles from ``start`` to the first one in which it is not ``busy``, ``t_scale``
-    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``updated`` and writes of the host must not come
-    together, and not while it is busy. What a step leaves for the chains that follow stays until another step changes
-    it, or ``reset``; exponents of an update follow their registers.
+    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``lost``, ``updated`` and writes of the host must
+    not come together, and not while it is busy. What a step leaves for the chains that follow stays until another step
+    changes it, or ``reset``; exponents of an update follow their registers.
+
+    Parameters
+    ----------
+    with_loss : bool
+        Whether there are losses.
     """
 
     reset = Input(1, "Strobe: a run starts; nothing is rounded, moved or updated.")
@@ -74,10 +80,15 @@ class TensorUnit(Component):
     factor = Output(signed(FACTOR_MANT_BITS), "Its mantissa, a cycle later if no step is executed.")
 
     peak = Input(1, "Strobe: write a greatest magnitude.")
-    peak_tensor = Input(TENSOR_BITS, "Its register.")
+    peak_tensor = Input(TENSOR_BITS, "Its register, or that of the gradient.")
+    lost = Input(
+        1,
+        "Strobe: write the greatest magnitude and the exponent of the gradient of a loss. Only ``with_loss``.",
+        when=lambda self: self.with_loss,
+    )
     updated = Input(1, "Strobe: weights have been updated.")
     grown = Input(1, "Their exponent has grown by one.")
-    top = Input(MAGNITUDE_BITS, "Greatest magnitude with ``peak`` or ``updated``.")
+    top = Input(MAGNITUDE_BITS, "Greatest magnitude with ``peak``, ``lost`` or ``updated``.")
 
     host_addr = Input(TENSOR_BITS, "Register that the host reads.")
     host_data = Output(TENSOR, "What it holds, ``HOST_LATENCY`` cycles later, if no step is executed.")
@@ -85,6 +96,10 @@ class TensorUnit(Component):
     factor_write = Input(lambda self: WritePort(FACTOR_BITS, FACTOR), "The host writes a factor.")
 
     HOST_LATENCY = ColumnMemory.LATENCY
+
+    def __init__(self, *, with_loss: bool = False):
+        self.with_loss = with_loss
+        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -250,6 +265,10 @@ class TensorUnit(Component):
         with m.Else():
             m.d.comb += [port.en.eq(self.write.en.replicate(2)), port.addr.eq(self.write.addr)]
             m.d.comb += word.eq(self.write.data)
+        if self.with_loss:
+            with m.If(self.lost):
+                m.d.comb += [port.en.eq(3), port.addr.eq(self.peak_tensor)]
+                m.d.comb += [word.top.eq(self.top), word.exp.eq(-PROBABILITY_POINT)]
 
     def _leave(self, m, step, good, rounding, moves):
         """What a chain reads of the latest steps."""
