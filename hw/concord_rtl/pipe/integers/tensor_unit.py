@@ -56,7 +56,7 @@ class TensorUnit(Component):
     """Tensor registers and factors, and the steps of :class:`concord.golden.tensor_registers.TensorRegisters`.
 
     A step takes ``TENSOR_STEP`` cycles from ``start`` to the first one in which it is not ``busy``, ``t_scale``
-    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``lost``, ``updated`` and writes of the host must
+    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``lost``, ``updated``, host writes must
     not come together, and not while it is busy. What a step leaves for the chains that follow stays until another step
     changes it, or ``reset``; exponents of an update follow their registers.
 
