@@ -16,6 +16,10 @@ from support.npu_training import numbers
 pytestmark = pytest.mark.slow
 
 LAYERS = [{"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 5}]
+DEPTHWISE = [
+    {"op": "depthwise", "kernel": 2, "stride": 2, "pad": 1}, {"op": "relu"}, {"op": "depthwise", "kernel": 2},
+    {"op": "global_average"}, {"op": "dense", "outputs": 5},
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +28,17 @@ def device():
         yield device
 
 
-def trainers(device, settings):
+def trainers(device, settings, layers=LAYERS, shape=(19,), count=25):
     """The same training on the host, on the RTL and on the emulator."""
     draw = np.random.default_rng(settings.seed)
-    samples = Samples(draw.normal(size=(25, 19)).astype(np.float32), draw.integers(0, 5, 25))
-    graph = described(LAYERS, (19,))
+    samples = Samples(draw.normal(size=(count, *shape)).astype(np.float32), draw.integers(0, 5, count))
+    graph = described(layers, shape)
     npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in (device, EmulatedDevice(TRAIN_SMALL))]
     return Trainer(graph, samples, settings, random=True), *npus
 
 
-@pytest.mark.parametrize("momentum", [0, Fraction(9, 10)], ids=["plain", "momentum"])
-def test_every_step(device, momentum):
-    """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
-    settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), seed=4)
-    host, rtl, emulator = trainers(device, settings)
+def assert_same_on_all(host, rtl, emulator):
+    """Train, and compare cycles and parameters after every step."""
     while not host.finished:
         for trainer in (host, rtl, emulator):
             trainer.step()
@@ -45,6 +46,19 @@ def test_every_step(device, momentum):
         rtl.synchronise()
         assert numbers(rtl) == numbers(host), f"epoch {host.epoch}, step {host.done}"
     assert rtl.history == host.history
+
+
+@pytest.mark.parametrize("momentum", [0, Fraction(9, 10)], ids=["plain", "momentum"])
+def test_every_step(device, momentum):
+    """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
+    settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), seed=4)
+    assert_same_on_all(*trainers(device, settings))
+
+
+def test_every_step_of_depthwise_convolutions(device):
+    """Sums of the gradient of one are taken as a whole, those of the other, which no Relu follows, in two parts."""
+    settings = Settings(batch=12, epochs=2, rate=Fraction(1, 16), seed=6)
+    assert_same_on_all(*trainers(device, settings, DEPTHWISE, (10, 3, 3), 24))
 
 
 def test_a_run_goes_on_elsewhere(device, tmp_path):

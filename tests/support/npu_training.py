@@ -5,6 +5,8 @@ from fractions import Fraction
 import numpy as np
 
 from concord.host.emulated import EmulatedDevice
+from concord.program import Span
+from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
 from support.train_digits import digits
@@ -127,7 +129,62 @@ def random_images(seed):
     return layers, shape, Samples(x, y), settings_of(values)
 
 
+def random_depthwise(seed):
+    """A network with depthwise convolutions, its data and settings, from a seed."""
+    rng = np.random.default_rng([seed, 11])
+    batch = int(rng.choice([1, 3, 7, 16, 33]))
+    shape = (int(rng.choice([2, 3, 8, 16, 17, 33])), *(int(rng.integers(2, 7 if batch > 8 else 9)) for _ in range(2)))
+    layers, size, channels = [], shape[1:], shape[0]
+    for k in range(int(rng.integers(1, 4))):
+        kernel, stride = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+        pad = int(rng.integers(0, kernel + 2))
+        if min(size) + 2 * pad < kernel:
+            break
+        layers.append({"op": "depthwise", "kernel": kernel, "stride": stride, "pad": pad})
+        size = tuple((n + 2 * pad - kernel) // stride + 1 for n in size)
+        layers += [{"op": "relu"}] if rng.random() < 0.5 else []
+        layers[-1]["name"] = named = f"layer{k}"
+        if rng.random() < 0.3:
+            layers += [{"op": "depthwise", "kernel": 3, "pad": 1}, {"op": "add", "to": named}]
+        if rng.random() < 0.5:
+            channels = int(rng.choice([2, 5, 16, 18]))
+            layers.append({"op": "conv", "channels": channels, "kernel": 1})
+            layers += [{"op": "relu"}] if rng.random() < 0.5 else []
+    layers += [{"op": "global_average"} if rng.random() < 0.5 else {"op": "flatten"}, {"op": "dense", "outputs": 5}]
+    count = int(rng.integers(batch, 3 * batch + 3))
+    x = rng.normal(size=(count, *shape)) * 2.0 ** rng.integers(-8, 4)
+    loss = ("mse", "cross_entropy")[int(rng.integers(2))]
+    y = rng.normal(size=(count, 5)) if loss == "mse" else rng.integers(0, 5, count)
+    chosen = {"rate": ["1/16", "0.3", "1/128"], "momentum": ["0", "0.9"], "decay": ["0", "0.01"]}
+    factors = {name: str(rng.choice(values)) for name, values in chosen.items()}
+    values = {"epochs": 2, "batch": batch, "loss": loss, "seed": int(rng.integers(100)), **factors}
+    return layers, shape, Samples(x, y), settings_of(values)
+
+
 def settings_of(values):
     """Settings, with fractions for texts."""
     exact = {key: Fraction(values[key]) for key in ("rate", "momentum", "decay")}
     return Settings(**(values | exact))
+
+
+def phases_of(npu):
+    """Constants, and starts with what the host writes before each."""
+    memory, config = npu.memory, npu.device.config
+    momentum = bool(npu.optimiser.momentum.mant)
+    constants = [Span(RegionId.NARROW, memory.units, config.native)]
+    constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
+    constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
+    zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
+    state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
+    state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]
+    state += [Span(RegionId.WIDE, memory.velocities, 2 * memory.state_words)] if momentum else []
+    owned = [own for product in memory.products.values() for own in (product.weight_registers, product.bias_registers)]
+    state += [Span(RegionId.TENSORS, number) for own in owned for number in (own.value, own.velocity)]
+    phases = [(npu.program.load, state, ())]
+    for size, batch in npu.program.batches.items():
+        source, output = batch.source, batch.output
+        x = [Span(RegionId.NARROW, source.first, size * source.features.vectors(config.native))]
+        y = [Span(RegionId.WIDE, output.first, 2 * size * output.features.vectors(config.native))]
+        x, y = ([*spans, Span(RegionId.TENSORS, held.register)] for spans, held in ((x, source), (y, output)))
+        phases += [(batch.forward, x, y), (batch.backward, y, state)]
+    return constants, phases

@@ -42,7 +42,8 @@ class Conv(TrainableLayer):
         return {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
 
     @property
-    def _depthwise(self) -> bool:
+    def depthwise(self) -> bool:
+        """Whether every channel has a kernel and an output of its own."""
         return self.weight.blocks.shape[:2] == (self.group, 1)
 
     def _last(self, x: Tensor) -> Array:
@@ -54,7 +55,7 @@ class Conv(TrainableLayer):
         first = np.moveaxis(self._last(x), -1, 1)
         grid = np.moveaxis(self.geometry.padded(first), 1, -1)
         counts = self.geometry.counts(first.shape[2:])
-        mant, peak, kept = (self._taps if self._depthwise else self._windows)(grid, x, w, counts)
+        mant, peak, kept = (self._taps if self.depthwise else self._windows)(grid, x, w, counts)
         if context.monitor is not None:
             rows = np.concatenate([part.copy() for _, part in columns(grid, self.geometry, self.group)], axis=1)
             of = ProductOperands(rows.swapaxes(0, 1), self._matrix(w).reshape(*rows.shape[::2], -1), w.mant.shape[1])
@@ -72,7 +73,7 @@ class Conv(TrainableLayer):
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, w, (x, kept) = only(grads), self.weight.tensor, memory
         fmt, last = context.formats.intermediate, self._last(g)
-        mant, peak = (self._tap_changes if self._depthwise else self._window_changes)(last, g, x, kept)
+        mant, peak = (self._tap_changes if self.depthwise else self._window_changes)(last, g, x, kept)
         changes = {"weight": to_format(mant, g.exp + x.exp, peak, fmt)}
         if self.bias is not None:
             mant, peak = total(last.reshape(-1, last.shape[-1]), g.peak, (0,))
@@ -81,7 +82,7 @@ class Conv(TrainableLayer):
             return [None], changes
         short = context.gradient(g, self.axis)
         spatial = x.mant.shape[self.axis + 1 :]
-        back, peak = (self._tap_back if self._depthwise else self._window_back)(self._last(short), short, w, spatial)
+        back, peak = (self._tap_back if self.depthwise else self._window_back)(self._last(short), short, w, spatial)
         inside = back if back.shape[1:-1] == tuple(spatial) else back[behind_images(self.geometry.inside(spatial))]
         inner = np.moveaxis(inside, -1, 1)
         return [to_format(inner.reshape(x.mant.shape), short.exp + w.exp, peak, fmt)], changes

@@ -92,7 +92,7 @@ class ChainWriter:
         Raises
         ------
         ValueError
-            If a chain that updates cannot be a single one.
+            If a chain that updates cannot be a single one, or a distance in a sum or between digits is too wide.
         """
         if isinstance(source, ProductSource):
             places = {"source": (Op.I_SRC, source.vectors), "tiles": (Op.I_MAT, source.tiles)}
@@ -191,8 +191,20 @@ class ChainWriter:
     def _set(self, op: Op, **values: int) -> None:
         state = self._state[op] | values
         if state != self._state[op]:
+            _check_reach(op, state)
             self._builder.emit(op, **state)
             self._state[op] = state
+
+
+def _check_reach(op: Op, state: Mapping[str, int]) -> None:
+    form = isa.FORMS[op]
+    for name, value in state.items():
+        limits = form.fields[name]
+        if not limits.low <= value <= limits.high:
+            raise ValueError(
+                f"training on the NPU needs smaller layers or batches: {name} of {form.mnemonic} must be in "
+                f"{limits.low}..{limits.high}, not {value}"
+            )
 
 
 def _check_terms(chain: IntegerChain, config: NpuConfig) -> None:

@@ -116,7 +116,18 @@ class WindowShape:
 
     def chain_pad(self, inputs: Features, outputs: Features) -> Pad:
         """As the bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
+        return self._pad(inputs, outputs, self.strides)
+
+    def weight_window(self, outputs: Features, vectors: int, width: int) -> Window:
+        """What a tap meets in images of a width with so many vectors a position, as the window of a chain."""
+        down, right = self.strides
+        return Window(outputs.height, outputs.width, down * width * vectors, right * vectors, down, right)
+
+    def weight_pad(self, inputs: Features, outputs: Features) -> Pad:
+        """The bounds of that, for loops over rows and columns of taps."""
+        return self._pad(inputs, outputs, self.dilations)
+
+    def _pad(self, inputs: Features, outputs: Features, steps: tuple[int, int]) -> Pad:
         if all(self.inside(tap, inputs, outputs) for tap in range(self.taps)):
             return Pad()
-        (y, x), (down, right) = self.place(0), self.strides
-        return Pad(y, x, down, right, inputs.height, inputs.width)
+        return Pad(*self.place(0), *steps, inputs.height, inputs.width)

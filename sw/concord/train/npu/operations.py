@@ -79,6 +79,15 @@ class TrainedProduct(TrainedOperation):
 
 
 @dataclass(frozen=True)
+class TrainedDepthwise(TrainedProduct):
+    """A convolution with a kernel for every channel; weights are ``[C, 1, *kernel]``."""
+
+    @property
+    def flat(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class TrainedRelu(TrainedOperation):
     """Zero in the place of what is negative."""
 
@@ -143,7 +152,7 @@ def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOper
     reasons = list(_settings_in_the_way(settings))
     names = [f"{layer.name} ({layer.kind})" for layer in network.layers if not _supported(layer)]
     if names:
-        known = "dense, conv (groups = 1), relu, max_pool, average_pool, global_average, add or flatten"
+        known = "dense, conv (groups = 1), depthwise, relu, max_pool, average_pool, global_average, add or flatten"
         reasons.append(f"layers that are {known}, not {', '.join(names)}")
     else:
         builder = _Builder(network)
@@ -167,7 +176,7 @@ def _supported(layer: TrainableLayer) -> bool:
     if isinstance(layer, Moving):
         return layer.node.op == "Reshape"
     if type(layer) is Conv:
-        return bool(layer.group == 1)
+        return layer.group == 1 or layer.depthwise
     return type(layer) is Dense or isinstance(layer, ReluLayer | MaxPool | AveragePool | Mean | Add)
 
 
@@ -258,7 +267,9 @@ class _Builder:
     ) -> None:  # fmt: skip
         assert bias is not None  # a product has none in front of products with constants alone
         self.features[what[1]] = what[3]
-        self.steps.append(TrainedProduct(layer.name, *what, weight, bias, window))
+        depthwise = isinstance(layer, Conv) and layer.group > 1
+        kind = TrainedDepthwise if depthwise else TrainedProduct
+        self.steps.append(kind(layer.name, *what, weight, bias, window))
 
     def _pool(self, layer: MaxPool | AveragePool, reads: tuple[str, ...], made: str, back: tuple[bool, ...]) -> None:
         inputs, outputs = self.features[reads[0]], Features.of(self.network.graph.shapes[made])

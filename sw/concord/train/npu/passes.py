@@ -9,8 +9,10 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.chains import ChainWriter
+from concord.train.npu.depthwise import DepthwiseSteps
 from concord.train.npu.operations import (
     TrainedAverage,
+    TrainedDepthwise,
     TrainedMaximum,
     TrainedOperation,
     TrainedProduct,
@@ -20,13 +22,14 @@ from concord.train.npu.operations import (
 from concord.train.npu.plan import LOSS_TOPS, TrainingMemory
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
-from concord.train.npu.products import ProductSteps
+from concord.train.npu.products import DenseSteps
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
 
 _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
-    TrainedProduct: ProductSteps,
+    TrainedProduct: DenseSteps,
+    TrainedDepthwise: DepthwiseSteps,
     TrainedRelu: ReluSteps,
     TrainedMaximum: MaximumSteps,
     TrainedAverage: AverageSteps,

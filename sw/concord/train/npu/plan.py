@@ -16,7 +16,14 @@ from concord.spec.isa import DIGITS_MAX
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainLoops
-from concord.train.npu.operations import TrainedAverage, TrainedMaximum, TrainedProduct, TrainingOperations
+from concord.train.npu.operations import (
+    TrainedAverage,
+    TrainedDepthwise,
+    TrainedMaximum,
+    TrainedOperation,
+    TrainedProduct,
+    TrainingOperations,
+)
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
 from concord.train.npu.workspace import Workspace
 from concord.train.tensor import Dyadic
@@ -48,10 +55,11 @@ class ProductMemory:
         Narrow words of the parameters, ``[tap][input][tile of outputs]`` and ``[tile of outputs]``.
     tiles : int
         Number of the first tile of the weights in the matrix memory, with outputs as rows: ``[tile of outputs][tap]
-        [tile of inputs]``, or ``[tile of outputs]`` where a vector holds a window.
+        [tile of inputs]``, or ``[tile of outputs]`` where a vector holds a window. Those of a depthwise convolution are
+        diagonal, one for each word of the weights: ``[tap][tile of channels]``.
     transposed_tiles : int or None
         That of those with inputs as rows, if the gradient of the input is asked for: of flat products in the same
-        order, of others ``[tap, the last one first][tile of outputs][tile of inputs]``.
+        order, of others ``[tap, the last one first][tile of outputs][tile of inputs]``. Diagonal tiles need none.
     selection : int or None
         Number of the first of tiles, one a tap, that put all elements of a window side by side, if a vector holds them.
     weight_registers, bias_registers : ParameterRegisters
@@ -68,6 +76,11 @@ class ProductMemory:
     bias_registers: ParameterRegisters
 
     @property
+    def diagonal(self) -> bool:
+        """Whether tiles of the weights are diagonal."""
+        return isinstance(self.step, TrainedDepthwise)
+
+    @property
     def packed(self) -> bool:
         """Whether there are such tiles."""
         return self.selection is not None
@@ -79,8 +92,13 @@ class ProductMemory:
 
     @property
     def channels(self) -> int:
-        """Inputs of a tap."""
-        return self.step.inputs.channels
+        """Inputs of a tap that an output reads."""
+        return 1 if self.diagonal else self.step.inputs.channels
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a vector of inputs that are used."""
+        return min(self.step.inputs.channels, self.native)
 
     @property
     def input_tiles(self) -> int:
@@ -118,8 +136,10 @@ class ProductMemory:
         return self.channels if self.packed else self.input_tiles * self.native
 
     @property
-    def columns(self) -> Address:
-        """Columns of tiles with outputs as rows, for those turns."""
+    def columns(self) -> Address | None:
+        """Columns of tiles with outputs as rows, for those turns; ``None`` if tiles are diagonal."""
+        if self.diagonal:
+            return None
         tap = self.tap_lanes if self.taps > 1 else 0
         return Address(self.tiles * self.native, self.point_rows * self.native, 1, tap)
 
@@ -155,7 +175,7 @@ class TrainingMemory:
     units : int
         Narrow words of the N unit vectors.
     ones : dict
-        By the number of rows of a gradient, narrow words of a vector of ones for them.
+        By how many there are, narrow words of a vector of ones: for the rows of gradients.
     zeros : int
         Narrow word of a vector of zeros.
     identity : int
@@ -190,15 +210,17 @@ class TrainingMemory:
 
 def is_packed(step: TrainedProduct, native: int) -> bool:
     """Whether all elements of a window fit a vector, and are worth to be put there."""
-    return not step.flat and 1 < step.window.taps <= native // step.inputs.channels
+    return _has_windows(step) and 1 < step.window.taps <= native // step.inputs.channels
+
+
+def _has_windows(step: TrainedOperation) -> bool:
+    """Whether it is a product of all inputs of windows."""
+    return isinstance(step, TrainedProduct) and not (step.flat or isinstance(step, TrainedDepthwise))
 
 
 def with_identity(operations: TrainingOperations) -> bool:
     """Whether products with the identity are needed: for windows with padding, and for sums over windows."""
-    return any(
-        isinstance(step, TrainedAverage) or (isinstance(step, TrainedProduct) and not step.flat)
-        for step in operations.steps
-    )
+    return any(isinstance(step, TrainedAverage) or _has_windows(step) for step in operations.steps)
 
 
 def with_zeros(operations: TrainingOperations) -> bool:
@@ -207,6 +229,13 @@ def with_zeros(operations: TrainingOperations) -> bool:
         isinstance(step, TrainedAverage | TrainedMaximum) or (isinstance(step, TrainedProduct) and not step.flat)
         for step in operations.steps
     )
+
+
+def _counts_of_ones(step: TrainedProduct, size: int, native: int) -> tuple[int, ...]:
+    """Lengths of vectors of ones that a product needs: points, or samples and channels of a tile."""
+    if isinstance(step, TrainedDepthwise):
+        return size, min(step.inputs.channels, native)
+    return (size * step.outputs.positions,)
 
 
 def planned(
@@ -230,20 +259,23 @@ def planned(
     products: dict[str, ProductMemory] = {}
     for step in operations.products:
         k, o = step.inputs.tiles(native), step.outputs.tiles(native)
-        count = step.window.taps * k * o
+        depthwise = isinstance(step, TrainedDepthwise)
+        channels, count = (1, step.window.taps * o) if depthwise else (step.inputs.channels, step.window.taps * k * o)
         products[step.name] = ProductMemory(
             step,
             native,
-            narrow.take(step.window.taps * step.inputs.channels * o),
+            narrow.take(step.window.taps * channels * o),
             narrow.take(o),
             tiles.take(o if is_packed(step, native) else count),
-            tiles.take(count) if step.back[0] else None,
+            tiles.take(count) if step.back[0] and not depthwise else None,
             tiles.take(step.window.taps) if is_packed(step, native) else None,
             own(),
             own(),
         )
     state_words = narrow.used
-    counts = dict.fromkeys(size * step.outputs.positions for size in sizes for step in operations.products)
+    counts = dict.fromkeys(
+        count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, native)
+    )
     factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
     averages = {factor: TrainingFactor.AVERAGE + k for k, factor in enumerate(factors)}
     if len(averages) > FACTORS - TrainingFactor.AVERAGE:

@@ -57,15 +57,19 @@ class ProductInput:
     def read(self) -> None:
         """The forward pass is over."""
 
+    def release(self) -> None:
+        """Nobody needs it any more."""
+        raise NotImplementedError
+
+
+class PointInput(ProductInput):
+    """An input whose lanes become points for the gradient of the weights."""
+
     def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
         """Sums over points of the gradient times the input, to the words of the weights there.
 
         A narrow ``place`` is for as many digits as there are words from one to the next.
         """
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Nobody needs it any more."""
         raise NotImplementedError
 
     def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
@@ -83,7 +87,7 @@ def _planes(place: VectorPlace | None) -> Planes:
     return Planes(place.address.row, 1) if place is not None and place.mem is Mem.NARROW else Planes()
 
 
-class FlatInput(ProductInput):
+class FlatInput(PointInput):
     """All vectors of a point side by side; transposed in the forward pass."""
 
     @property
@@ -167,7 +171,7 @@ def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
     return met
 
 
-class WindowInput(ProductInput):
+class WindowInput(PointInput):
     """Windows over images; tap by tap what it has met is transposed when the weights ask for it."""
 
     def products(self, result: Held) -> Iterator[ForwardProduct]:
@@ -187,8 +191,7 @@ class WindowInput(ProductInput):
             )  # fmt: skip
 
     def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
-        own, space, native, count = self.own, self.memory.workspace, self.config.native, self.point_tiles
-        lanes = min(own.channels, native)
+        own, space, count, lanes = self.own, self.memory.workspace, self.point_tiles, self.own.lanes
         met = space.tiles.take(own.input_tiles * count)
         vectors = space.narrow.take(own.input_tiles * lanes * count)
         for tap in range(own.taps):
@@ -228,7 +231,7 @@ def _of_tap(place: VectorPlace | None, tap: int) -> VectorPlace | None:
     )  # fmt: skip
 
 
-def product_input(batch: TrainingBatch, own: ProductMemory, x: Held) -> ProductInput:
+def product_input(batch: TrainingBatch, own: ProductMemory, x: Held) -> PointInput:
     """The way that is shortest."""
     kind = PackedInput if own.packed else FlatInput if own.step.flat else WindowInput
     return kind(batch, own, x)

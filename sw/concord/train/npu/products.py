@@ -22,7 +22,7 @@ from concord.train.npu.plan import (
     ProductMemory,
     digits_of,
 )
-from concord.train.npu.product_inputs import product_input
+from concord.train.npu.product_inputs import PointInput, ProductInput, product_input
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
@@ -32,7 +32,17 @@ _DIGITS_TOP = min(map(abs, digit_span(DIGITS_MAX)))
 
 
 class ProductSteps(OperationSteps[TrainedProduct]):
-    """A product with its bias; gradients of its input and of its parameters, and their updates."""
+    """A product with its bias; gradients of its input and of its parameters, and their updates.
+
+    Members
+    -------
+    points, point_tiles : int
+        Vectors of the gradient, and tiles whose lanes they are.
+    point_order : bool
+        Whether they are in these in the order of the vectors.
+    """
+
+    point_order = True
 
     def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
         super().__init__(batch, step, updates)
@@ -44,7 +54,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     def forward(self) -> None:
         batch, step, writer = self.batch, self.step, self.writer
-        self._input = product_input(batch, self.own, batch.share(batch.activation(step.reads[0])))
+        self._input = self._read_input()
         result = batch.new(step.outputs, Mem.WIDE)
         written = list(self._input.products(result))
         writer.step(Op.T_MUL, result.register, self._input.register, y=self.own.weight_registers.value)
@@ -57,6 +67,10 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         self._in_range(result.register)
         self._input.read()
         batch.made(step.makes, result)
+
+    def _shared_input(self) -> Held:
+        """The input as an activation, for one more who will release it."""
+        return self.batch.share(self.batch.activation(self.step.reads[0]))
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -117,7 +131,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         output = planes.count * self.point_tiles * native
         first = 0 if tiles is None else tiles * native
         steps: dict[str, Any] = {"round1": int(mask is not None or tiles is None), "mask": int(mask is not None)}
-        if vectors is None or vectors.features == outputs:
+        if self.point_order and (vectors is None or vectors.features == outputs):
             self.writer.chain(
                 batch.loops(whole),
                 whole.every(count),
@@ -133,8 +147,8 @@ class ProductSteps(OperationSteps[TrainedProduct]):
                 batch.image_loops(outputs),
                 whole.image(o),
                 operand=None if mask is None else mask.image(o),
-                vectors=vectors.image(o, (0, 0), self.step.window.strides),
-                columns=None if tiles is None else Address(first + o * output, outputs.positions, 1, outputs.width),
+                vectors=None if vectors is None else vectors.image(o, (0, 0), self.step.window.strides),
+                columns=None if tiles is None else self._point_columns(first + o * output),
                 planes=planes,
                 **steps,
             )
@@ -143,8 +157,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         step, batch = self.step, self.batch
         result = batch.new(step.inputs, Mem.WIDE)
         self.writer.step(Op.T_MUL, result.register, digits.register, y=self.own.weight_registers.value)
-        sums = step.outputs.channels * (1 if step.flat else step.window.taps)
-        bound = GRADIENT_TOP * MANTISSA_TOP * sums
+        bound = GRADIENT_TOP * MANTISSA_TOP * self._input_terms
         parts = list(self._input_products(digits, result))
 
         def write(written: int = 0, **steps: Any) -> None:
@@ -153,6 +166,84 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
         self._intermediate(write, result.register, bound)
         return Gradient(result, min(bound, WIDE_TOP))
+
+    def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self.batch.unscaled)
+        source, place = self._sums(tiles), VectorPlace(Mem.WIDE, Address(changes, 2))
+
+        def write(written: int = 0, **steps: Any) -> None:
+            self.writer.chain(
+                ChainLoops(rows=self.own.output_tiles), source, vectors=place if written else None, **steps
+            )
+
+        self._intermediate(write, change, tiles.top * self.points)
+
+    def _in_range(self, register: int) -> None:
+        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+
+    def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
+        """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
+        if bound <= WIDE_TOP:
+            write(written=1, peak=1, tensor=register)
+            self._in_range(register)
+            return
+        write(peak=1, tensor=register)
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+        write(written=1, round1=1)
+
+    # What kinds of products have of their own --------------------------------------------------------
+
+    def _read_input(self) -> ProductInput:
+        """The input, as it is read."""
+        raise NotImplementedError
+
+    @property
+    def _input_terms(self) -> int:
+        """Terms of a sum of the gradient of the input."""
+        raise NotImplementedError
+
+    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+        """Chains that make the gradient of the input."""
+        raise NotImplementedError
+
+    def _windows_back(self, digits: Held, o: int, tiles: Address, cols: int, taps: ProductTaps) -> ProductSource:
+        """Products of windows over the gradient, from some tile of outputs on; their taps are those of the forward pass
+        in the opposite order."""
+        window, spread = self.step.window, digits.features
+        (top, left), (kh, kw), (down, right) = window.place(0), window.kernel, window.dilations
+        place = -top - (kh - 1) * down, -left - (kw - 1) * right
+        return ProductSource(
+            digits.image(o, place).address, tiles, cols, taps,
+            window.chain_window(GRADIENT_DIGITS * self.own.output_tiles, spread.width),
+            Pad(*place, 1, 1, spread.height, spread.width),
+        )  # fmt: skip
+
+    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        """The gradient of the weights, wide integers in the order of their words."""
+        raise NotImplementedError
+
+    def _sums(self, tiles: GradientTiles) -> ProductSource:
+        """Sums of the gradient over all points, with tiles of outputs as rows of a chain."""
+        raise NotImplementedError
+
+    def _point_columns(self, first: int) -> Address:
+        """Columns of tiles for the points of an image: samples, columns and rows."""
+        outputs = self.step.outputs
+        return Address(first, outputs.positions, 1, outputs.width)
+
+
+class DenseSteps(ProductSteps):
+    """A product in which every output reads all inputs of its window."""
+
+    _input: PointInput
+
+    def _read_input(self) -> PointInput:
+        return product_input(self.batch, self.own, self._shared_input())
+
+    @property
+    def _input_terms(self) -> int:
+        return self.step.outputs.channels * (1 if self.step.flat else self.step.window.taps)
 
     def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
         own, step, steps, count = self.own, self.step, self.config.steps, GRADIENT_DIGITS
@@ -166,19 +257,9 @@ class ProductSteps(OperationSteps[TrainedProduct]):
             )
             yield ChainLoops(rows, self.points), source, result.every(rows)
             return
-        window, spread = step.window, digits.features
-        (top, left), (kh, kw), (down, right) = window.place(0), window.kernel, window.dilations
-        place = -top - (kh - 1) * down, -left - (kw - 1) * right
         taps = ProductTaps(vector=count, vector_digit=1, matrix=own.input_tiles * steps, digits=count)
         for c in range(own.input_tiles):
-            source = ProductSource(
-                digits.image(0, place).address,
-                Address(first + c * steps),
-                own.output_tiles,
-                taps,
-                window.chain_window(count * own.output_tiles, spread.width),
-                Pad(*place, 1, 1, spread.height, spread.width),
-            )
+            source = self._windows_back(digits, 0, Address(first + c * steps), own.output_tiles, taps)
             yield self.batch.image_loops(step.inputs), source, result.image(c)
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
@@ -202,28 +283,5 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
         self._intermediate(write, change, bound)
 
-    def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self.batch.unscaled)
-        source = tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)
-        place = VectorPlace(Mem.WIDE, Address(changes, 2))
-
-        def write(written: int = 0, **steps: Any) -> None:
-            self.writer.chain(
-                ChainLoops(rows=self.own.output_tiles), source, vectors=place if written else None, **steps
-            )
-
-        self._intermediate(write, change, tiles.top * self.points)
-
-    def _in_range(self, register: int) -> None:
-        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
-        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-
-    def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
-        """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
-        if bound <= WIDE_TOP:
-            write(written=1, peak=1, tensor=register)
-            self._in_range(register)
-            return
-        write(peak=1, tensor=register)
-        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-        write(written=1, round1=1)
+    def _sums(self, tiles: GradientTiles) -> ProductSource:
+        return tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)

@@ -11,6 +11,7 @@ from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
 from concord.train.npu.update import UpdateSteps
+from concord.train.npu.weight_tiles import write_weight_tiles
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,7 @@ def training_program(
     load = writer.begin()
     units = VectorPlace(Mem.NARROW, Address(memory.units, 0, 1))
     for own in memory.products.values():
-        writer.chain(
-            own.loops,
-            VectorPlace(Mem.NARROW, own.words(own.weight, 1)),
-            columns=own.columns,
-            tile_rows=own.tile_rows,
-        )
+        write_weight_tiles(writer, memory, own)
         if own.selection is not None:
             rows = Address(own.selection * config.native, 0, 1, config.native + own.channels)
             writer.chain(ChainLoops(1, own.channels, own.taps), units, tile_rows=rows)

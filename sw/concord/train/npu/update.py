@@ -12,6 +12,7 @@ from concord.spec.isa import VECTOR_ADDR_BITS, Mem, Op
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
+from concord.train.npu.weight_tiles import write_weight_tiles
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,15 @@ class UpdateSteps:
     def weight(self, own: ProductMemory, changes: int, change: int) -> None:
         """Update the weights of a product, and write them as tiles."""
         numbers: dict[str, Any] = {"columns": own.columns, "tile_rows": own.tile_rows}
-        reached = self.writer.within_reach(own.loops, *[place for place in numbers.values() if place is not None])
+        places = [place for place in numbers.values() if place is not None]
+        reached = not own.diagonal and self.writer.within_reach(own.loops, *places)
         parameter = UpdatedParameter(
             own.loops, own.weight, changes, change, own.weight_registers, decays=self.decay,
             **(numbers if reached else {}),
         )  # fmt: skip
         self._write(parameter)
         if not reached:
-            self.writer.chain(own.loops, self._weights(parameter), **numbers)
+            write_weight_tiles(self.writer, self.memory, own)
 
     def bias(self, own: ProductMemory, changes: int, change: int) -> None:
         """Update the bias of a product."""

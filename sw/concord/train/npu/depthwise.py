@@ -1,0 +1,224 @@
+"""Depthwise convolutions on the NPU: products with diagonal tiles, and diagonals of products for their gradient.
+
+Lanes of tiles are samples, so a tap of a window is an address, and the gradient of the weights is a convolution of the
+input with the gradient. Of the products of all channels of a tile with each other only those of a channel with itself
+are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from concord.program.chains import Address, Window
+from concord.program.integers import Planes, ProductTaps
+from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
+from concord.spec.isa import DIGITS_MAX, Mem, Op
+from concord.train.npu.batch import TrainingBatch
+from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.gradient_tiles import GradientTiles
+from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, ProductMemory, digits_of
+from concord.train.npu.product_inputs import ForwardProduct, ProductInput
+from concord.train.npu.products import ProductSteps
+from concord.train.npu.tensors import Held
+from concord.train.npu.update import UpdateSteps
+
+#: Digits that the lower of two wide integers has of a sum.
+_LOWER_DIGITS = DIGITS_MAX - 1
+
+
+class DepthwiseInput(ProductInput):
+    """Windows over images of channels; transposed when the weights ask for it."""
+
+    def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
+        super().__init__(batch, own, x)
+        self.sample_tiles = -(-batch.size // self.config.native)
+
+    def products(self, result: Held) -> Iterator[ForwardProduct]:
+        own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
+        for c in range(own.input_tiles):
+            source = ProductSource(
+                self.x.image(c, window.place(0), window.strides).address,
+                Address((own.tiles + c) * steps),
+                taps=ProductTaps(matrix=own.output_tiles * steps),
+                window=window.chain_window(own.input_tiles, step.inputs.width),
+                pad=window.chain_pad(step.inputs, step.outputs),
+            )
+            yield ForwardProduct(self.batch.image_loops(step.outputs), source, Address(own.bias + c), result.image(c))
+
+    @property
+    def transposed_words(self) -> int:
+        """Narrow words of a tile of channels with samples as lanes."""
+        return self.own.lanes * self.step.inputs.positions * self.sample_tiles
+
+    def transpose(self, c: int, vectors: int) -> None:
+        """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
+        inputs, count, native, steps = self.step.inputs, self.sample_tiles, self.config.native, self.config.steps
+        space, line = self.memory.workspace.tiles, inputs.width * count
+        met = space.take(inputs.positions * count)
+        rows = Address(met * native, 1, count * native, line * native)
+        self.writer.chain(self.batch.image_loops(inputs), self.x.image(c), tile_rows=rows)
+        self.writer.chain(
+            ChainLoops(count, self.own.lanes, inputs.positions),
+            ProductSource(Address(self.memory.units, 0, 1), Address(met * steps, steps, 0, count * steps)),
+            vectors=VectorPlace(Mem.NARROW, Address(vectors, 1, inputs.positions * count, count)),
+            valid=self.batch.size % native,
+        )
+        space.give_back(met)
+
+    def release(self) -> None:
+        self.batch.release(self.x)
+
+
+class DepthwiseSteps(ProductSteps):
+    """A convolution of every channel with its own kernel; points of its gradient are ``[y][x][sample]``."""
+
+    _input: DepthwiseInput
+    point_order = False
+
+    def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
+        super().__init__(batch, step, updates)
+        self.sample_tiles = -(-batch.size // self.config.native)
+        self.point_tiles = step.outputs.positions * self.sample_tiles
+
+    def _read_input(self) -> DepthwiseInput:
+        return DepthwiseInput(self.batch, self.own, self._shared_input())
+
+    @property
+    def _input_terms(self) -> int:
+        return self.own.taps
+
+    def _point_columns(self, first: int) -> Address:
+        position = self.sample_tiles * self.config.native
+        return Address(first, 1, position, self.step.outputs.width * position)
+
+    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+        """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
+        own, step, steps, tiles = self.own, self.step, self.config.steps, self.own.output_tiles
+        taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
+        for c in range(tiles):
+            last = own.tiles + (own.taps - 1) * tiles + c
+            source = self._windows_back(digits, c, Address(last * steps), 1, taps)
+            yield self.batch.image_loops(step.inputs), source, result.image(c)
+
+    # Gradients of the parameters ----------------------------------------------------------------------
+
+    def _sums(self, tiles: GradientTiles) -> ProductSource:
+        outputs, ones = self.step.outputs, Address(self.memory.ones[self.batch.size])
+        words = Address(tiles.first * self.config.steps, tiles.digits * self.point_tiles * self.config.steps)
+        window = Window(outputs.height, outputs.width)
+        return ProductSource(ones, words, self.sample_tiles, self._point_taps(tiles.digits), window)
+
+    def _point_taps(self, digits: int) -> ProductTaps:
+        """Columns and digits of products of samples, from position to position of the gradient."""
+        steps = self.config.steps
+        return ProductTaps(vector=1, matrix=steps, matrix_digit=self.point_tiles * steps, digits=digits, of=1)
+
+    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        bound = tiles.top * MANTISSA_TOP * self.points
+        if bound <= WIDE_TOP:
+            self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
+        else:
+            pair = -digit_span(2)[0] * MANTISSA_TOP * self.points
+            self._gradient_of_parts(tiles, changes, change, 2 if pair <= WIDE_TOP else 1)
+
+    def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
+        """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
+        own, space = self.own, self.memory.workspace.tiles
+        first = space.take(own.weight_words * count)
+        self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
+        place = VectorPlace(Mem.WIDE, own.words(changes, 2))
+        self.writer.chain(
+            own.loops, self._of_diagonals(first, count, count), vectors=place, peak=1, tensor=change
+        )  # fmt: skip
+        self._in_range(change)
+        space.give_back(first)
+
+    def _gradient_of_parts(self, tiles: GradientTiles, changes: int, change: int, each: int) -> None:
+        """Sums of parts of the gradient, which have 32 bits where those of all digits may have more.
+
+        Digits of the sums are tiles ``[tap][tile of channels][sum | zeros | sum | zeros | ...]``. There are as many
+        zeros as digits in front of the last part, so tiles at one distance belong to the same power of 128.
+
+        Parameters
+        ----------
+        tiles : GradientTiles
+            The gradient.
+        changes, change : int
+            Where the gradient of the weights goes, and its register.
+        each : int
+            Digits of the gradient in a part.
+        """
+        own, writer, space, native = self.own, self.writer, self.memory.workspace, self.config.native
+        starts = range(0, tiles.digits, each)
+        zeros, last = starts[-1], len(starts) - 1
+        part = DIGITS_MAX + zeros
+        word = last * part + DIGITS_MAX
+        first = space.tiles.take(own.weight_words * word)
+        nothing = VectorPlace(Mem.NARROW, Address(self.memory.zeros))
+        columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
+        writer.chain(ChainLoops(zeros * native, last, own.weight_words), nothing, columns=columns)
+        parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
+        self._diagonals(tiles, parts, first, word, DIGITS_MAX)
+        upper, register = space.wide.take(2 * own.weight_words), space.registers.take()
+        low, high = (VectorPlace(Mem.WIDE, own.words(place, 2)) for place in (changes, upper))
+        sums = len(starts), part - each
+        writer.chain(own.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
+        writer.step(Op.T_SET, register, exp=_LOWER_DIGITS * DIGIT_BITS)
+        writer.step(Op.T_MUL, register, register, y=change)
+        writer.chain(
+            own.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high, peak=1,
+            tensor=register,
+        )  # fmt: skip
+        writer.step(Op.T_BIAS, change, change, y=register)
+        writer.chain(own.loops, low, operand=high, add=1, peak=1, tensor=change)
+        writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
+        writer.chain(own.loops, low, operand=high, vectors=low, add=1, round1=1)
+        space.registers.give_back(register)
+        space.wide.give_back(upper)
+        space.tiles.give_back(first)
+
+    def _diagonals(self, tiles: GradientTiles, parts: dict[int, range], first: int, word: int, count: int) -> None:
+        """Products of channels with themselves, as diagonal tiles of so many digits.
+
+        Parameters
+        ----------
+        tiles : GradientTiles
+            What is multiplied by the input.
+        parts : dict
+            By a tile of a word of the weights, digits of the gradient whose products begin there.
+        first, word, count : int
+            The first tile, tiles of a word of the weights, and digits of a product.
+        """
+        own, window, inputs, outputs = self.own, self.step.window, self.step.inputs, self.step.outputs
+        native, line, column = self.config.native, inputs.width * self.sample_tiles, self.sample_tiles
+        (y, x), (down, right) = window.place(0), window.dilations
+        vectors = self.memory.workspace.narrow.take(self._input.transposed_words)
+        met = Address(vectors + y * line + x * column, inputs.height * line, right * column, down * line)
+        over, pad = window.weight_window(outputs, column, inputs.width), window.weight_pad(inputs, outputs)
+        units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
+        tap = own.output_tiles * word * native
+        for c in range(own.output_tiles):
+            self._input.transpose(c, vectors)
+            for place, digits in parts.items():
+                words = (tiles.first + (c * tiles.digits + digits.start) * self.point_tiles) * self.config.steps
+                source = ProductSource(
+                    met, Address(words), self.sample_tiles, self._point_taps(len(digits)), over, pad
+                )  # fmt: skip
+                columns = Address((first + c * word + place) * native, 1, tap, window.kernel[1] * tap)
+                self.writer.chain(
+                    ChainLoops(own.lanes, *reversed(window.kernel)), source, operand=units, columns=columns,
+                    planes=Planes(count, 0, native), mask=1,
+                )  # fmt: skip
+        self.memory.workspace.narrow.give_back(vectors)
+
+    def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
+        """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""
+        steps, tiles = self.config.steps, self.own.output_tiles
+        return ProductSource(
+            Address(self.memory.ones[self.own.lanes]),
+            Address(first * steps, word * steps, 0, tiles * word * steps),
+            sums,
+            ProductTaps(matrix=apart * steps, matrix_digit=steps, digits=digits, of=1),
+        )
