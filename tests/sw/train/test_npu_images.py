@@ -86,6 +86,15 @@ def test_networks_have_the_bits_of_the_host(name):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.parametrize(("kernel", "size"), [(1, 12), (2, 12), (3, 12), (3, 18)])
+def test_gradients_of_16_bits_have_sums_of_more_than_32(kernel, size):
+    """Gradients behind a Relu and inputs that are all alike."""
+    layers = [{**CONV, "kernel": kernel, "pad": kernel // 2}, RELU, {"op": "global_average"}]
+    samples = Samples(np.full((8, 3, size, size), -1.0), np.full((8, 6), 1e4))
+    settings = Settings(2, 8, loss="mse", rate=Fraction(1, 1 << 20), momentum=Fraction(0))
+    assert_same_steps(*pair(settings, layers, (3, size, size), samples, config=LARGE))
+
+
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     y = np.zeros((20, 10)) if loss == "mse" else np.zeros(20, np.int64)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from concord.program.chains import Address, Window
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
+from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
@@ -105,7 +105,7 @@ class DepthwiseSteps(ProductSteps):
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
         outputs, ones = self.step.outputs, Address(self.memory.ones[self.batch.size])
-        words = Address(tiles.first * self.config.steps, tiles.digits * self.point_tiles * self.config.steps)
+        words = Address(tiles.first * self.config.steps, tiles.apart * self.config.steps)
         window = Window(outputs.height, outputs.width)
         return ProductSource(ones, words, self.sample_tiles, self._point_taps(tiles.digits), window)
 
@@ -161,21 +161,12 @@ class DepthwiseSteps(ProductSteps):
         writer.chain(ChainLoops(zeros * native, last, own.weight_words), nothing, columns=columns)
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
         self._diagonals(tiles, parts, first, word, DIGITS_MAX)
-        upper, register = space.wide.take(2 * own.weight_words), space.registers.take()
+        upper = space.wide.take(2 * own.weight_words)
         low, high = (VectorPlace(Mem.WIDE, own.words(place, 2)) for place in (changes, upper))
         sums = len(starts), part - each
         writer.chain(own.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
-        writer.step(Op.T_SET, register, exp=_LOWER_DIGITS * DIGIT_BITS)
-        writer.step(Op.T_MUL, register, register, y=change)
-        writer.chain(
-            own.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high, peak=1,
-            tensor=register,
-        )  # fmt: skip
-        writer.step(Op.T_BIAS, change, change, y=register)
-        writer.chain(own.loops, low, operand=high, add=1, peak=1, tensor=change)
-        writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
-        writer.chain(own.loops, low, operand=high, vectors=low, add=1, round1=1)
-        space.registers.give_back(register)
+        writer.chain(own.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high)
+        self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
         space.wide.give_back(upper)
         space.tiles.give_back(first)
 
@@ -202,10 +193,8 @@ class DepthwiseSteps(ProductSteps):
         for c in range(own.output_tiles):
             self._input.transpose(c, vectors)
             for place, digits in parts.items():
-                words = (tiles.first + (c * tiles.digits + digits.start) * self.point_tiles) * self.config.steps
-                source = ProductSource(
-                    met, Address(words), self.sample_tiles, self._point_taps(len(digits)), over, pad
-                )  # fmt: skip
+                words = Address((tiles.part(digits).first + c * tiles.apart) * self.config.steps)
+                source = ProductSource(met, words, self.sample_tiles, self._point_taps(len(digits)), over, pad)
                 columns = Address((first + c * word + place) * native, 1, tap, window.kernel[1] * tap)
                 self.writer.chain(
                     ChainLoops(own.lanes, *reversed(window.kernel)), source, operand=units, columns=columns,

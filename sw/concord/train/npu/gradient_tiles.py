@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from concord.program.chains import Address
 from concord.program.integers import ProductTaps
@@ -25,6 +25,8 @@ class GradientTiles:
         Its tensor register, which is taken.
     point_tiles : int
         Tiles of points.
+    apart : int
+        Tiles from a tile of outputs to the next one.
     """
 
     first: int
@@ -32,9 +34,14 @@ class GradientTiles:
     top: int
     register: int
     point_tiles: int
+    apart: int
+
+    def part(self, digits: range) -> GradientTiles:
+        """Some of the digits."""
+        return replace(self, first=self.first + digits.start * self.point_tiles, digits=len(digits))
 
     def over_points(self, vectors: Address, steps: int) -> ProductSource:
         """The tiles, with outputs as rows of a chain, times vectors of points; ``steps`` are words of a tile."""
         count = self.point_tiles
         taps = ProductTaps(vector=1, matrix=steps, matrix_digit=count * steps, digits=self.digits, of=1)
-        return ProductSource(vectors, Address(self.first * steps, self.digits * count * steps), count, taps)
+        return ProductSource(vectors, Address(self.first * steps, self.apart * steps), count, taps)

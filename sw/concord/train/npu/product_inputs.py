@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from concord.program.chains import Address, Pad
-from concord.program.integers import Planes, ProductTaps
+from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
@@ -65,11 +65,8 @@ class ProductInput:
 class PointInput(ProductInput):
     """An input whose lanes become points for the gradient of the weights."""
 
-    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
-        """Sums over points of the gradient times the input, to the words of the weights there.
-
-        A narrow ``place`` is for as many digits as there are words from one to the next.
-        """
+    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+        """Sums over points of gradients times the input, each to the words of the weights there."""
         raise NotImplementedError
 
     def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
@@ -80,11 +77,6 @@ class PointInput(ProductInput):
         self.writer.chain(
             ChainLoops(count, lanes, outer), picked, vectors=place, valid=self.points % self.config.native
         )
-
-
-def _planes(place: VectorPlace | None) -> Planes:
-    """How results are written there."""
-    return Planes(place.address.row, 1) if place is not None and place.mem is Mem.NARROW else Planes()
 
 
 class FlatInput(PointInput):
@@ -128,11 +120,12 @@ class FlatInput(PointInput):
     def read(self) -> None:
         self._register = self.batch.detach(self.x)
 
-    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
+    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, count = self.own, self.point_tiles
         tap = own.tap_lanes * count if own.taps > 1 else 0
-        source = tiles.over_points(Address(self._vectors, 0, count, tap), self.config.steps)
-        self.writer.chain(own.loops, source, vectors=place, planes=_planes(place), **steps)
+        for tiles, place in products:
+            source = tiles.over_points(Address(self._vectors, 0, count, tap), self.config.steps)
+            self.writer.chain(own.loops, source, vectors=place, **steps)
 
     def release(self) -> None:
         self.memory.workspace.narrow.give_back(self._vectors)
@@ -190,16 +183,17 @@ class WindowInput(PointInput):
                 self.batch.image_loops(step.outputs), source, Address(own.bias + o), result.image(o)
             )  # fmt: skip
 
-    def changes(self, tiles: GradientTiles, place: VectorPlace | None, **steps: Any) -> None:
+    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, space, count, lanes = self.own, self.memory.workspace, self.point_tiles, self.own.lanes
         met = space.tiles.take(own.input_tiles * count)
         vectors = space.narrow.take(own.input_tiles * lanes * count)
         for tap in range(own.taps):
             self._meet(tap, met)
             self.transposed(met, own.input_tiles, lanes, vectors)
-            source = tiles.over_points(Address(vectors, 0, count), self.config.steps)
             loops = ChainLoops(own.output_tiles, own.channels)
-            self.writer.chain(loops, source, vectors=_of_tap(place, tap), planes=_planes(place), **steps)
+            for tiles, place in products:
+                source = tiles.over_points(Address(vectors, 0, count), self.config.steps)
+                self.writer.chain(loops, source, vectors=_of_tap(place, tap), **steps)
         space.tiles.give_back(met)
         space.narrow.give_back(vectors)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from concord.program.chains import Address, Pad
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import WIDE_BITS, digit_span
-from concord.spec.isa import DIGITS_MAX, Mem, Op
+from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
+from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
 from concord.train.npu.features import Features
@@ -26,9 +26,6 @@ from concord.train.npu.product_inputs import PointInput, ProductInput, product_i
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
-
-#: Greatest magnitude that all digits hold.
-_DIGITS_TOP = min(map(abs, digit_span(DIGITS_MAX)))
 
 
 class ProductSteps(OperationSteps[TrainedProduct]):
@@ -106,12 +103,16 @@ class ProductSteps(OperationSteps[TrainedProduct]):
             writer.step(Op.T_FIT, register, whole.register, bits=GRADIENT_BITS, place=1)
             self._digit_chains(gradient, first, vectors, planes)
             batch.release_gradient(gradient)
-            return GradientTiles(first, count, gradient.top, register, self.point_tiles), vectors
+            return self._gradient_tiles(first, gradient.top, register), vectors
         self._digit_chains(gradient, first, None, planes)
         if vectors is not None:
             writer.step(Op.T_FIT, vectors.register, whole.register, bits=GRADIENT_BITS, place=1)
             self._digit_chains(gradient, None, vectors, Planes(GRADIENT_DIGITS, 1))
-        return GradientTiles(first, count, gradient.top, batch.detach(whole), self.point_tiles), vectors
+        return self._gradient_tiles(first, gradient.top, batch.detach(whole)), vectors
+
+    def _gradient_tiles(self, first: int, top: int, register: int) -> GradientTiles:
+        count = digits_of(top)
+        return GradientTiles(first, count, top, register, self.point_tiles, count * self.point_tiles)
 
     def _digit_vectors(self) -> Held:
         """A place for the digits of the gradient, zeros in between where windows leave out positions."""
@@ -192,6 +193,18 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
         write(written=1, round1=1)
 
+    def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
+        """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
+        writer, loops, register = self.writer, self.own.loops, self.memory.workspace.registers.take()
+        writer.step(Op.T_SET, register, exp=bits)
+        writer.step(Op.T_MUL, register, register, y=change)
+        writer.chain(loops, high, peak=1, tensor=register)
+        writer.step(Op.T_BIAS, change, change, y=register)
+        writer.chain(loops, low, operand=high, add=1, peak=1, tensor=change)
+        writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
+        writer.chain(loops, low, operand=high, vectors=low, add=1, round1=1)
+        self.memory.workspace.registers.give_back(register)
+
     # What kinds of products have of their own --------------------------------------------------------
 
     def _read_input(self) -> ProductInput:
@@ -266,22 +279,32 @@ class DenseSteps(ProductSteps):
         own, space = self.own, self.memory.workspace
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
         self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
-        bound = tiles.top * MANTISSA_TOP * self.points
-        if WIDE_TOP < bound <= _DIGITS_TOP and not self.step.flat:
-            first = space.narrow.take(DIGITS_MAX * own.weight_words)
-            digits = VectorPlace(Mem.NARROW, own.words(first, DIGITS_MAX))
-            self._input.changes(tiles, digits, peak=1, tensor=change)
-            self.writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
-            tile = Address(self.memory.identity * self.config.steps)
-            whole = ProductSource(digits.address, tile, taps=ProductTaps(vector_digit=1, digits=DIGITS_MAX))
-            self.writer.chain(own.loops, whole, vectors=place, round1=1)
-            space.narrow.give_back(first)
+        low = None if self.step.flat else _low_digits(tiles, self.points)
+        if low is not None:
+            upper = space.wide.take(2 * own.weight_words)
+            high = VectorPlace(Mem.WIDE, own.words(upper, 2))
+            parts = range(low), range(low, tiles.digits)
+            self._input.changes(*zip(map(tiles.part, parts), (place, high), strict=True))
+            self._joined(place, high, low * DIGIT_BITS, change)
+            space.wide.give_back(upper)
             return
 
         def write(written: int = 0, **steps: Any) -> None:
-            self._input.changes(tiles, place if written else None, **steps)
+            self._input.changes((tiles, place if written else None), **steps)
 
-        self._intermediate(write, change, bound)
+        self._intermediate(write, change, tiles.top * MANTISSA_TOP * self.points)
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
         return tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)
+
+
+def _low_digits(tiles: GradientTiles, points: int) -> int | None:
+    """How many of the lowest digits of a gradient are multiplied apart, so that sums over points have 32 bits.
+
+    ``None`` if no sums have more, and if those of two parts may have.
+    """
+    most = WIDE_TOP // (MANTISSA_TOP * points)
+    splits = range(1, tiles.digits) if tiles.top > most else ()
+    return next(
+        (low for low in splits if max(-digit_span(low)[0], (tiles.top >> low * DIGIT_BITS) + 1) <= most), None
+    )  # fmt: skip
