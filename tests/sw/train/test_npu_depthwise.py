@@ -161,7 +161,7 @@ def test_gradients_of_weights_have_up_to_46_bits(count, steps):
 def test_gradients_of_16_bits_have_sums_of_more_than_32(size):
     """Gradients behind a Relu and inputs that are all alike; parts have two digits at 1,152 positions, one at 2,592."""
     layers = [{"op": "depthwise", "kernel": 1}, {"op": "relu"}, {"op": "average_pool", "kernel": 2}]
-    samples = Samples(np.full((8, 2, size, size), -1.0), np.full((8, 2, size // 2, size // 2), 1e4))
+    samples = Samples(np.full((8, 2, size, size), -1.0), np.full((8, 2, size // 2, size // 2), 14800.0))
     settings = Settings(2, 8, loss="mse", rate=Fraction(1, 1 << 20), momentum=Fraction(0))
     assert_same_steps(*pair(settings, layers, (2, size, size), samples, config=LARGE))
 
