@@ -27,12 +27,17 @@ from concord.train.npu.update import UpdateSteps
 _LOWER_DIGITS = DIGITS_MAX - 1
 
 
+def _sample_tiles(batch: TrainingBatch) -> int:
+    """Tiles of lanes for the samples of a batch."""
+    return -(-batch.size // batch.config.native)
+
+
 class DepthwiseInput(ProductInput):
     """Windows over images of channels; transposed when the weights ask for it."""
 
     def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
         super().__init__(batch, own, x)
-        self.sample_tiles = -(-batch.size // self.config.native)
+        self.sample_tiles = _sample_tiles(batch)
 
     def products(self, result: Held) -> Iterator[ForwardProduct]:
         own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
@@ -78,7 +83,7 @@ class DepthwiseSteps(ProductSteps):
 
     def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
         super().__init__(batch, step, updates)
-        self.sample_tiles = -(-batch.size // self.config.native)
+        self.sample_tiles = _sample_tiles(batch)
         self.point_tiles = step.outputs.positions * self.sample_tiles
 
     def _read_input(self) -> DepthwiseInput:

@@ -42,8 +42,6 @@ class ProductInput:
     def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
         self.batch, self.own, self.step, self.x = batch, own, own.step, x
         self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
-        self.points = batch.points(own.step)
-        self.point_tiles = -(-self.points // self.config.native)
 
     @property
     def register(self) -> int:
@@ -64,6 +62,11 @@ class ProductInput:
 
 class PointInput(ProductInput):
     """An input whose lanes become points for the gradient of the weights."""
+
+    def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
+        super().__init__(batch, own, x)
+        self.points = batch.points(own.step)
+        self.point_tiles = -(-self.points // self.config.native)
 
     def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         """Sums over points of gradients times the input, each to the words of the weights there."""
