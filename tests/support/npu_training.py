@@ -6,9 +6,12 @@ import numpy as np
 
 from concord.host.emulated import EmulatedDevice
 from concord.program import Span
+from concord.spec.integers import judged_per_word
+from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
+from concord.train.npu.resident_loss import ResidentCrossEntropy, ResidentSquaredError
 from support.train_digits import digits
 
 MLP = [
@@ -24,6 +27,26 @@ CNN = [
 ]  # fmt: skip
 #: Memories for images.
 LARGE = training_config().replace(narrow_depth=16384, wide_depth=16384, matrix_depth=8192, program_depth=4096)
+
+
+class LoggedDevice(EmulatedDevice):
+    """Notes what travels."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.log = []
+
+    def read(self, region, addr, count=1):
+        self.log.append(("read", RegionId(region).name, addr, count))
+        return super().read(region, addr, count)
+
+    def write(self, region, addr, words):
+        self.log.append(("write", RegionId(region).name, addr, len(words)))
+        super().write(region, addr, words)
+
+    def start(self, pc=0, *, adds=False):
+        self.log.append(("start", pc))
+        super().start(pc, adds=adds)
 
 
 def some_digits(count):
@@ -167,6 +190,13 @@ def settings_of(values):
     return Settings(**(values | exact))
 
 
+def tensor_spans(held, size):
+    """Words of a tensor of so many samples, and its register."""
+    region = RegionId.NARROW if held.mem is Mem.NARROW else RegionId.WIDE
+    words = held.word * size * held.features.vectors(held.native)
+    return [Span(region, held.first, words), Span(RegionId.TENSORS, held.register)]
+
+
 def phases_of(npu):
     """Constants, and starts with what the host writes before each."""
     memory, config = npu.memory, npu.device.config
@@ -183,8 +213,15 @@ def phases_of(npu):
     phases = [(npu.program.load, state, ())]
     for size, batch in npu.program.batches.items():
         source, output = batch.source, batch.output
-        x = [Span(RegionId.NARROW, source.first, size * source.features.vectors(config.native))]
-        y = [Span(RegionId.WIDE, output.first, 2 * size * output.features.vectors(config.native))]
-        x, y = ([*spans, Span(RegionId.TENSORS, held.register)] for spans, held in ((x, source), (y, output)))
-        phases += [(batch.forward, x, y), (batch.backward, y, state)]
+        x, y = tensor_spans(source, size), tensor_spans(output, size)
+        match batch.loss:
+            case None:
+                phases += [(batch.forward, x, y), (batch.backward, y, state)]
+            case ResidentCrossEntropy():
+                labels = Span(RegionId.NARROW, batch.loss.labels, size * output.features.tiles(config.native))
+                words = -(-size // judged_per_word(config.native))
+                phases += [(batch.forward, [*x, labels], [*state, Span(RegionId.WIDE, batch.loss.judged, words)])]
+            case ResidentSquaredError():
+                targets, read = (tensor_spans(held, size) for held in (batch.loss.target, batch.loss.difference))
+                phases += [(batch.forward, [*x, *targets], [*state, *read])]
     return constants, phases

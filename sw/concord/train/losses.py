@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.golden.rounding import Ints
 from concord.golden.softmax import probabilities
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
@@ -20,22 +21,32 @@ IGNORED = -1
 
 
 @dataclass(frozen=True)
-class Loss:
+class LossFigures:
+    """What people read of the loss of a batch.
+
+    Parameters
+    ----------
+    value : float
+        The sum of the samples' losses.
+    right : int or None
+        Labels whose class has the largest output; ``None`` without classes.
+    """
+
+    value: float
+    right: int | None
+
+
+@dataclass(frozen=True)
+class Loss(LossFigures):
     """A loss of a batch.
 
     Parameters
     ----------
     gradient : Tensor
         Of the sum of the samples' losses, by the output of the network.
-    value : float
-        Their sum, for reports only.
-    right : int or None
-        Labels whose class has the largest output.
     """
 
     gradient: Tensor
-    value: float
-    right: int | None
 
 
 def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
@@ -58,23 +69,53 @@ def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFor
     rows = np.flatnonzero(classes != IGNORED)
     classes = classes[rows]
     hit = gradient[rows, classes]
-    right = int(np.count_nonzero(flat.mant.argmax(axis=1)[rows] == classes))
-    value = float(np.sum(PROBABILITY_POINT * np.log(2) - np.log(np.maximum(hit, 0.5))))
+    figures = cross_entropy_figures(hit, flat.mant.argmax(axis=1)[rows] == classes)
     gradient[rows, classes] -= 1 << PROBABILITY_POINT
     if len(rows) < len(gradient):
         gradient[labels.reshape(-1) == IGNORED] = 0
     peak = 1 << PROBABILITY_POINT
-    return Loss(Tensor(gradient.astype(carrier(peak)).reshape(shape), -PROBABILITY_POINT, peak), value, right)
+    whole = Tensor(gradient.astype(carrier(peak)).reshape(shape), -PROBABILITY_POINT, peak)
+    return Loss(figures.value, figures.right, whole)
+
+
+def cross_entropy_figures(hit: Ints, right: npt.NDArray[np.bool_]) -> LossFigures:
+    """Figures of labels that count.
+
+    Parameters
+    ----------
+    hit : Ints ``[labels]``
+        Probabilities of the labels, 30 bits behind the point; less than one half of the last bit counts as that.
+    right : array of bool ``[labels]``
+        Whether the class of the label has the largest output.
+    """
+    value = float(np.sum(PROBABILITY_POINT * np.log(2) - np.log(np.maximum(hit, 0.5))))
+    return LossFigures(value, int(np.count_nonzero(right)))
 
 
 def squared_error(output: Tensor, targets: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
     """The mean of the squared differences of a sample; targets are rounded to the bits of gradients, batch by batch."""
-    block = quantised(targets.reshape(-1), formats.gradient)
-    target = Tensor(-block.mant.reshape(output.mant.shape).astype(np.float64), int(block.exp), formats.gradient.q_max)
+    target = negated_targets(targets, formats).reshaped(*output.mant.shape)
     difference = added([output, target], formats.intermediate)
-    elements = output.mant[0].size
-    gradient = multiplied(difference, Dyadic.nearest(Fraction(2, elements)), formats.intermediate)
-    return Loss(gradient, float(np.sum(difference.values**2) / elements), None)
+    gradient = multiplied(difference, squared_error_factor(output.mant[0].size), formats.intermediate)
+    figures = squared_error_figures(difference)
+    return Loss(figures.value, figures.right, gradient)
+
+
+def negated_targets(targets: npt.NDArray[Any], formats: TrainingFormats) -> Tensor:
+    """Targets of a batch ``[samples, ...]`` with the opposite sign, rounded to the bits of gradients."""
+    block = quantised(targets.reshape(-1), formats.gradient)
+    return Tensor(-block.mant.reshape(targets.shape).astype(np.float64), int(block.exp), formats.gradient.q_max)
+
+
+def squared_error_factor(elements: int) -> Dyadic:
+    """From output minus target to the gradient, for so many elements of a sample."""
+    return Dyadic.nearest(Fraction(2, elements))
+
+
+def squared_error_figures(difference: Tensor) -> LossFigures:
+    """Figures of output minus target ``[samples, ...]``, in whatever order the elements lie in memory."""
+    squares = difference.values.ravel() ** 2
+    return LossFigures(float(np.sum(squares) / difference.mant[0].size), None)
 
 
 def judged_count(loss: str, labels: npt.NDArray[Any]) -> int:

@@ -21,7 +21,7 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
-from concord.train.losses import Loss, judged_count
+from concord.train.losses import LossFigures, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
@@ -185,6 +185,11 @@ class Trainer:
         return stop is not None and stop.converged([getattr(figures, stop.metric) for figures in self.history])
 
     @property
+    def notes(self) -> list[str]:
+        """What there is to say before it begins."""
+        return []
+
+    @property
     def running(self) -> str:
         """Loss and accuracy of the epoch that is under way, so far."""
         order = self._shuffled(self.epoch) if self._order is None else self._order
@@ -237,8 +242,8 @@ class Trainer:
         if self.done == self.steps:
             self._close(losses[0].right is not None)
 
-    def _learn(self, rows: Any, number: int) -> list[Loss]:
-        """Learn from samples, in the step with this number; the losses of their shards."""
+    def _learn(self, rows: Any, number: int) -> list[LossFigures]:
+        """Learn from samples, in the step with this number; figures of the losses of their shards."""
         noise = NoiseStream(self.settings.seed, (_NOISE, number))
         if self.monitor is not None and self.monitor.counts_step(number):
             self.monitor.count_next(len(rows))

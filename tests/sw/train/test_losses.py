@@ -29,3 +29,12 @@ def test_squared_error():
     got = squared_error(output, target, FORMATS)
     assert got.gradient.values.tolist() == [[0.5, -1.0], [-0.25, -0.25]]
     assert got.value == (0.25 + 1 + 0.0625 + 0.0625) / 2 and got.right is None
+
+
+def test_a_squared_error_is_the_same_wherever_its_elements_lie():
+    rng = np.random.default_rng(4)
+    mant, targets = rng.integers(-(1 << 30), 1 << 30, (40, 6, 5, 7)).astype(float), rng.normal(size=(40, 6, 5, 7))
+    other = np.ascontiguousarray(mant.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    assert (other == mant).all() and not other.flags.c_contiguous
+    first, second = (squared_error(Tensor(m, -31, 1 << 30), targets, FORMATS) for m in (mant, other))
+    assert first.value == second.value and (first.gradient.mant == second.gradient.mant).all()

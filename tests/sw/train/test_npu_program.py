@@ -25,28 +25,33 @@ IMAGE_SEEDS = [seed for seed in range(24) if seed != 0]  # that of 0 needs more 
 CONV, FLATTEN, DENSE = {"op": "conv", "channels": 2}, {"op": "flatten"}, {"op": "dense", "outputs": 10}
 
 
+@pytest.mark.parametrize("integer_loss", [False, True], ids=["host", "npu"])
 @pytest.mark.parametrize("seed", range(12))
-def test_programs_are_sound(seed):
+def test_programs_are_sound(seed, integer_loss):
     layers, shape, samples, settings = random_case(seed)
-    _, npu = pair(settings, layers, shape, samples, config=CONFIG)
+    config = CONFIG.replace(integer_loss=integer_loss)
+    _, npu = pair(settings, layers, shape, samples, config=config)
     constants, phases = phases_of(npu)
-    assert verify_phases(npu.program.words, CONFIG, phases, constants=constants) == []
+    assert (len(phases) == 1 + len(npu.memory.sizes)) == (integer_loss or settings.loss == "mse")
+    assert verify_phases(npu.program.words, config, phases, constants=constants) == []
 
 
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_programs_of_images_are_sound(seed):
     layers, shape, samples, settings = random_images(seed)
-    _, npu = pair(settings, layers, shape, samples, config=LARGE)
+    config = LARGE.replace(integer_loss=seed % 2 > 0)
+    _, npu = pair(settings, layers, shape, samples, config=config)
     constants, phases = phases_of(npu)
-    assert verify_phases(npu.program.words, LARGE, phases, constants=constants) == []
+    assert verify_phases(npu.program.words, config, phases, constants=constants) == []
 
 
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_everything_is_given_back(seed):
     layers, shape, samples, settings = random_images(seed)
-    _, npu = pair(settings, layers, shape, samples, config=LARGE)
+    _, npu = pair(settings, layers, shape, samples, config=LARGE.replace(integer_loss=seed % 2 > 0))
     space = npu.memory.workspace
-    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, bool(npu.optimiser.momentum.mant)).workspace
+    momentum = bool(npu.optimiser.momentum.mant)
+    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum, settings.loss).workspace
     for name in ("narrow", "wide", "tiles", "registers"):
         assert getattr(space, name).taken == getattr(planned_space, name).taken, name
 
@@ -205,6 +210,24 @@ def test_averages_over_too_many_sizes_are_refused():
     samples = Samples(np.zeros((2, 1, 30, 30)), np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="averages over at most 3 numbers of elements, not 4"):
         pair(Settings(1, 2), layers, (1, 30, 30), samples, config=LARGE)
+
+
+@pytest.mark.parametrize(("outputs", "most"), [(10, 2), (8, 3)])
+def test_a_squared_error_needs_a_factor_of_its_own_unless_an_average_has_it(outputs, most):
+    """2/8 is the factor of windows of four elements."""
+    samples = Samples(np.zeros((2, 1, 30, 30)), np.zeros((2, outputs)))
+    kernels = [2, 3, 5][: most + 1]
+    for count in (most, most + 1):
+        averages = [{"op": "average_pool", "kernel": kernel} for kernel in kernels[:count]]
+        averages += [{"op": "global_average"}] if count > len(kernels) else []
+        layers = [{**CONV, "kernel": 1}, *averages, FLATTEN, {"op": "dense", "outputs": outputs}]
+        if count == most:
+            _, npu = pair(Settings(1, 2, loss="mse"), layers, (1, 30, 30), samples, config=LARGE)
+            assert len(npu.memory.averages) == 3
+            continue
+        beside = " beside that of mse" if outputs == 10 else ""
+        with pytest.raises(ValueError, match=f"at most {most} numbers of elements{beside}, not {count}"):
+            pair(Settings(1, 2, loss="mse"), layers, (1, 30, 30), samples, config=LARGE)
 
 
 def test_sums_of_too_many_terms_are_refused():

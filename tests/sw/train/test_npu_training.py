@@ -6,11 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.host.emulated import EmulatedDevice
-from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings
 from concord.train.npu import NpuTrainer, training_config
-from support.npu_training import MLP, assert_same_steps, numbers, pair, random_case, some_digits
+from support.npu_training import MLP, LoggedDevice, assert_same_steps, numbers, pair, random_case, some_digits
 
 ROOMY = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
 SMALL = [{"op": "dense", "outputs": 5}, {"op": "relu"}, {"op": "dense", "outputs": 3}]
@@ -102,28 +100,8 @@ def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
     assert turns[1].trained().nodes[1].attrs["weight"].tobytes() == alone.trained().nodes[1].attrs["weight"].tobytes()
 
 
-class _Logged(EmulatedDevice):
-    """Notes what travels."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.log = []
-
-    def read(self, region, addr, count=1):
-        self.log.append(("read", RegionId(region).name, addr, count))
-        return super().read(region, addr, count)
-
-    def write(self, region, addr, words):
-        self.log.append(("write", RegionId(region).name, addr, len(words)))
-        super().write(region, addr, words)
-
-    def start(self, pc=0, *, adds=False):
-        self.log.append(("start", pc))
-        super().start(pc, adds=adds)
-
-
 def test_between_steps_little_travels():
-    device = _Logged(training_config())
+    device = LoggedDevice(training_config())
     _, npu = pair(Settings(2, 32, schedule=((1, Fraction(1, 2)),)), device=device)
     npu.step()
     device.log.clear()

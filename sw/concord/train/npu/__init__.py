@@ -1,4 +1,4 @@
-"""Training on the NPU: steps as programs of integer chains, the loss on the host; bits as in training on the host."""
+"""Training on the NPU: steps as programs of integer chains; bits as in training on the host."""
 
 from concord.train.npu.trainer import NpuTrainer, training_config
 

@@ -127,6 +127,18 @@ class ChainWriter:
             self._builder.emit(Op.V_MAX)
             self._builder.emit(Op.V_WR, mem=int(Mem.NARROW), **_strided(piece.places["vectors"], "addr", VECTOR_MASK))
 
+    def loss(
+        self, loops: ChainLoops, logits: VectorPlace, labels: VectorPlace, gradient: VectorPlace, *, tensor: int,
+        valid: int, judged: int,
+    ) -> None:  # fmt: skip
+        """Softmax and cross-entropy of samples, whose vectors are the turns of ``rows`` (``i_loss``)."""
+        self._set(Op.SET_SHAPE, rows=loops.rows)
+        self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)
+        self._set(Op.I_SRC, kind=int(IntegerSource.WIDE), **_strided(logits.address, "addr", VECTOR_MASK))
+        for op, place in ((Op.I_OPD, labels), (Op.I_DST, gradient)):
+            self._set(op, mem=int(place.mem), **_strided(place.address, "addr", VECTOR_MASK))
+        self._builder.emit(Op.I_LOSS, tensor=tensor % TENSORS, valid=valid, judged=judged & VECTOR_MASK)
+
     def within_reach(self, loops: ChainLoops, *numbers: Address) -> bool:
         """Whether columns or rows of tiles can be written by a single chain."""
         places = {str(k): (Op.I_COL, address) for k, address in enumerate(numbers)}

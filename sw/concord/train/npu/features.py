@@ -43,6 +43,11 @@ class Features:
         """Pixels."""
         return self.height * self.width
 
+    @property
+    def elements(self) -> int:
+        """Numbers."""
+        return self.channels * self.positions
+
     def tiles(self, native: int) -> int:
         """Vectors of a position."""
         return -(-self.channels // native)

@@ -10,6 +10,7 @@ from concord.spec.isa import Mem
 from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.depthwise import DepthwiseSteps
+from concord.train.npu.loss_steps import CROSS_ENTROPY_TOP, LossSteps
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
@@ -19,10 +20,11 @@ from concord.train.npu.operations import (
     TrainedRelu,
     TrainedSum,
 )
-from concord.train.npu.plan import LOSS_TOPS, TrainingMemory
+from concord.train.npu.plan import TrainingMemory
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
+from concord.train.npu.resident_loss import ResidentLoss
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
@@ -45,24 +47,39 @@ class BatchProgram:
     ----------
     size : int
         Samples.
-    forward, backward : int
-        Where the passes begin.
+    forward : int
+        Where the forward pass begins.
+    backward : int or None
+        Where the backward pass begins; ``None`` if it goes on behind the loss.
     source, output : Held
-        Where the samples lie before the forward pass, and the output of the network behind it. In the place of the
-        latter the backward pass has the gradient, as wide integers.
+        Where the samples lie before the forward pass, and the output of the network behind it. Where the host computes
+        the loss, it writes the gradient in the place of the latter, as wide integers.
+    loss : ResidentLoss or None
+        Of the loss that is part of the program; ``None`` if the host computes it between the passes.
     """
 
     size: int
     forward: int
-    backward: int
+    backward: int | None
     source: Held
     output: Held
+    loss: ResidentLoss | None
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """All entries of a step, in order."""
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
 
 def written_passes(
-    writer: ChainWriter, memory: TrainingMemory, config: NpuConfig, size: int, loss: str, updates: UpdateSteps
+    writer: ChainWriter,
+    memory: TrainingMemory,
+    config: NpuConfig,
+    size: int,
+    loss: type[LossSteps] | None,
+    updates: UpdateSteps,
 ) -> BatchProgram:
-    """Write both passes.
+    """Write both passes, and the loss in between.
 
     Parameters
     ----------
@@ -72,8 +89,8 @@ def written_passes(
         Of the network.
     size : int
         Samples of the batch.
-    loss : str
-        Decides how great its gradient may be.
+    loss : type of LossSteps, or None
+        Chains of the loss; ``None``: the host computes a cross-entropy, and each pass is an entry of its own.
     updates : UpdateSteps
         Of the parameters.
     """
@@ -82,6 +99,7 @@ def written_passes(
     forward = batch.begin()
     source = batch.new(network.features[network.source], Mem.NARROW)
     batch.made(network.source, source)
+    judgement = None if loss is None else loss(batch, network.features[network.output])
     steps = [_STEPS[type(step)](batch, step, updates) for step in network.steps]
     for written in steps:
         written.forward()
@@ -89,14 +107,19 @@ def written_passes(
             batch.done(name)
     output = batch.share(batch.as_made(network.output))
     batch.done(network.output)
-    writer.end()
-    backward = batch.begin()
-    batch.send(network.output, Gradient(output, LOSS_TOPS[loss]))
+    backward = None
+    if judgement is None:
+        writer.end()
+        backward = batch.begin()
+        batch.send(network.output, Gradient(output, CROSS_ENTROPY_TOP))
+    else:
+        batch.send(network.output, judgement.gradient(output))
     for written in reversed(steps):
         gradient = batch.arrived(written.step.makes)
         if gradient is None:
             written.forget()
         else:
             written.backward(gradient)
+    resident = None if judgement is None else judgement.release()
     writer.end()
-    return BatchProgram(size, forward, backward, source, output)
+    return BatchProgram(size, forward, backward, source, output, resident)

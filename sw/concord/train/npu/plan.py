@@ -13,8 +13,8 @@ from concord.program.chains import Address
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, digit_span, digits_of_bits
 from concord.spec.isa import DIGITS_MAX
-from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
+from concord.train.losses import squared_error_factor
 from concord.train.npu.chains import ChainLoops
 from concord.train.npu.operations import (
     TrainedAverage,
@@ -34,8 +34,6 @@ WIDE_TOP = (1 << WIDE_BITS - 1) - 1
 GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
 #: Words of a gradient as products read it.
 GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
-#: Greatest magnitudes of the gradients of losses.
-LOSS_TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
 
 
 def digits_of(top: int) -> int:
@@ -185,7 +183,7 @@ class TrainingMemory:
     factors : dict
         Factor registers that do not change.
     averages : dict
-        Factor registers of averages.
+        Factor registers of averages; the gradient of a squared error is multiplied by such a factor, too.
     """
 
     operations: TrainingOperations
@@ -239,9 +237,9 @@ def _counts_of_ones(step: TrainedProduct, size: int, native: int) -> tuple[int, 
 
 
 def planned(
-    operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool
-) -> TrainingMemory:  # fmt: skip
-    """What lies there for a network and batches of some sizes.
+    operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool, loss: str
+) -> TrainingMemory:
+    """What lies there for a network, batches of some sizes, and a loss.
 
     Raises
     ------
@@ -276,13 +274,7 @@ def planned(
     counts = dict.fromkeys(
         count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, native)
     )
-    factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
-    averages = {factor: TrainingFactor.AVERAGE + k for k, factor in enumerate(factors)}
-    if len(averages) > FACTORS - TrainingFactor.AVERAGE:
-        raise ValueError(
-            f"training on the NPU needs averages over at most {FACTORS - TrainingFactor.AVERAGE} numbers of elements, "
-            f"not {len(averages)}"
-        )
+    averages = _average_registers(operations, loss)
     return TrainingMemory(
         operations=operations,
         sizes=tuple(sizes),
@@ -299,3 +291,18 @@ def planned(
         factors={TrainingFactor.NEGATION: Dyadic(-1, 0)} | {place: factor for factor, place in averages.items()},
         averages=averages,
     )
+
+
+def _average_registers(operations: TrainingOperations, loss: str) -> dict[Dyadic, int]:
+    """Factor registers by their factors: of averages, and of a squared error."""
+    factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
+    averages, room, beside = len(factors), FACTORS - TrainingFactor.AVERAGE, ""
+    if loss == "mse":
+        factors.setdefault(squared_error_factor(operations.features[operations.output].elements))
+        if len(factors) > averages:
+            room, beside = room - 1, " beside that of mse"
+    if averages > room:
+        raise ValueError(
+            f"training on the NPU needs averages over at most {room} numbers of elements{beside}, not {averages}"
+        )
+    return {factor: TrainingFactor.AVERAGE + k for k, factor in enumerate(factors)}

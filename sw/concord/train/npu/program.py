@@ -1,4 +1,4 @@
-"""The program of training: entries for the forward and the backward pass of a batch, and for loaded weights."""
+"""The program of training: entries for a step, or for each pass of a batch, and for loaded weights."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concord.program.chains import Address
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.loss_steps import LossSteps
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
 from concord.train.npu.update import UpdateSteps
@@ -35,13 +36,13 @@ class TrainingProgram:
     @property
     def starts(self) -> tuple[int, ...]:
         """All entries."""
-        return self.load, *(pc for batch in self.batches.values() for pc in (batch.forward, batch.backward))
+        return self.load, *(pc for batch in self.batches.values() for pc in batch.starts)
 
 
 def training_program(
-    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool
+    memory: TrainingMemory, config: NpuConfig, loss: type[LossSteps] | None, momentum: bool, decay: bool
 ) -> TrainingProgram:
-    """The program for a plan of the memories.
+    """The program for a plan of the memories, with the chains of a loss; ``None``: the host computes it.
 
     Raises
     ------

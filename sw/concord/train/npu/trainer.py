@@ -5,31 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from concord.graph.ir import Graph
 from concord.host import Device, TrapError
 from concord.spec.config import NpuConfig
-from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F_TRAIN
 from concord.train.data import Samples
-from concord.train.losses import LOSSES, Loss
+from concord.train.losses import LOSSES, LossFigures
 from concord.train.network import batch
+from concord.train.npu.loss_steps import LOSS_STEPS, loss_in_the_way
 from concord.train.npu.operations import operations_of
+from concord.train.npu.passes import BatchProgram
 from concord.train.npu.plan import planned
 from concord.train.npu.program import training_program
 from concord.train.npu.registers import TrainingFactor
 from concord.train.npu.resident import ResidentParameters, training_image
-from concord.train.npu.words import (
-    factor_word,
-    narrow_words,
-    tensor_of,
-    tensor_word,
-    wide_vectors,
-    wide_words,
-)
+from concord.train.npu.transfers import read_tensor, write_tensor
+from concord.train.npu.words import factor_word
 from concord.train.settings import Settings
-from concord.train.tensor import Dyadic, Tensor
+from concord.train.tensor import Dyadic
 from concord.train.trainer import Trainer
 
 
@@ -41,9 +39,9 @@ def training_config() -> NpuConfig:
 class NpuTrainer(Trainer):
     """Trains a network on an NPU, with the bits of :class:`concord.train.trainer.Trainer`.
 
-    Parameters, accumulators and momentum stay on the device. Of a step, inputs and the gradient of the loss travel
-    there, and the output of the network and its exponent back. Parameters are read back at the end of an epoch and
-    when a checkpoint is written.
+    Parameters, accumulators and momentum stay on the device. Of a step, inputs and labels travel there, and what the
+    samples were judged back. Where the host computes the loss, the output of the network and its exponent travel back,
+    and the gradient there. Parameters are read back at the end of an epoch and when a checkpoint is written.
 
     Parameters
     ----------
@@ -51,6 +49,11 @@ class NpuTrainer(Trainer):
         With integer chains; it is loaded here.
     graph, samples, settings, test, random
         As for :class:`concord.train.trainer.Trainer`.
+
+    Members
+    -------
+    loss_on_host : str or None
+        Why the host computes the loss; ``None``: the NPU does.
 
     Raises
     ------
@@ -78,8 +81,11 @@ class NpuTrainer(Trainer):
         sizes = tuple(size for size in (most, len(samples) % most) if size)
         momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
         self.device = device
-        self.memory = planned(network, sizes, config, momentum)
-        self.program = training_program(self.memory, config, chosen.loss, momentum, decay)
+        self.memory = planned(network, sizes, config, momentum, chosen.loss)
+        output = network.features[network.output]
+        self.loss_on_host = loss_in_the_way(chosen.loss, output, samples, config)
+        loss = LOSS_STEPS[chosen.loss] if self.loss_on_host is None else None
+        self.program = training_program(self.memory, config, loss, momentum, decay)
         self._image = training_image(self.memory, self.program, config)
         device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory, momentum)
@@ -88,21 +94,44 @@ class NpuTrainer(Trainer):
         self._newer = False  # whether they are newer there
         self._broken = False  # whether a step was left half done
 
+    @property
+    def notes(self) -> list[str]:
+        """Where the loss is computed."""
+        if self.loss_on_host is None:
+            return ["the NPU computes the loss: a step is one start"]
+        return [f"the host computes the loss, as {self.loss_on_host}: a step is two starts"]
+
     # Steps --------------------------------------------------------------------------------------------
 
-    def _learn(self, rows: Any, number: int) -> list[Loss]:
-        samples, formats = self.samples.part(rows), self.settings.formats
-        x = batch(samples.inputs(slice(None)), self.network.graph, formats)
+    def _learn(self, rows: Any, number: int) -> list[LossFigures]:
+        samples, program = self.samples.part(rows), self.program.batches[len(rows)]
+        x = batch(samples.inputs(slice(None)), self.network.graph, self.settings.formats)
         self._place_parameters()
         self._place_factors(len(rows))
-        output = self._forward_there(x)
-        loss = LOSSES[self.settings.loss](output, samples.y, formats)
-        self._newer = self._broken = True  # until the whole step is done
-        self._backward_there(loss.gradient)
+        write_tensor(self.device, program.source, x)
+        figures = self._pass_both_ways(program, np.asarray(samples.y))
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
         self._broken = False
-        return [loss]
+        return [figures]
+
+    def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> LossFigures:
+        """Learn from samples that are there, and leave the step half done."""
+        device, formats = self.device, self.settings.formats
+        if program.loss is not None:
+            program.loss.write(device, labels, formats)
+            self._newer = self._broken = True
+            self._run(program.forward)
+            return program.loss.read(device, labels)
+        assert program.backward is not None  # the host computes the loss in between
+        self._run(program.forward)
+        shape = self.network.graph.shapes[self.network.output]
+        output = read_tensor(device, program.output, program.size).reshaped(program.size, *shape)
+        loss = LOSSES[self.settings.loss](output, labels, formats)
+        self._newer = self._broken = True
+        write_tensor(device, program.output, loss.gradient)
+        self._run(program.backward)
+        return loss
 
     def _place_parameters(self) -> None:
         if self._broken:
@@ -140,29 +169,6 @@ class NpuTrainer(Trainer):
             if factor.mant and self._factors.get(place) != word:
                 self.device.write(RegionId.FACTORS, place, [word])
                 self._factors[place] = word
-
-    def _forward_there(self, x: Tensor) -> Tensor:
-        """The output of the network."""
-        device, config = self.device, self.device.config
-        batch = self.program.batches[len(x.mant)]
-        source, output = batch.source, batch.output
-        vectors = source.features.pack(x.mant, config.native)
-        device.write(RegionId.NARROW, source.first, narrow_words(vectors, config))
-        device.write(RegionId.TENSORS, source.register, [tensor_word(x.exp, vectors)])
-        self._run(batch.forward)
-        words = device.read(RegionId.WIDE, output.first, 2 * batch.size * output.features.vectors(config.native))
-        mant = output.features.unpack(wide_vectors(words, config, WIDE_BITS))
-        shape = self.network.graph.shapes[self.network.output]
-        return tensor_of(device.read(RegionId.TENSORS, output.register)[0], mant.reshape(len(x.mant), *shape))
-
-    def _backward_there(self, gradient: Tensor) -> None:
-        """Learn from the gradient of the output."""
-        device, config = self.device, self.device.config
-        batch = self.program.batches[len(gradient.mant)]
-        vectors = batch.output.features.pack(gradient.mant, config.native)
-        device.write(RegionId.WIDE, batch.output.first, wide_words(vectors, config, WIDE_BITS))
-        device.write(RegionId.TENSORS, batch.output.register, [tensor_word(gradient.exp, vectors)])
-        self._run(batch.backward)
 
     def _run(self, pc: int) -> None:
         try:
