@@ -32,8 +32,8 @@ def test_squared_error():
 
 
 def test_a_squared_error_is_the_same_wherever_its_elements_lie():
-    rng = np.random.default_rng(4)
-    mant, targets = rng.integers(-(1 << 30), 1 << 30, (40, 6, 5, 7)).astype(float), rng.normal(size=(40, 6, 5, 7))
+    rng, targets = np.random.default_rng(1), np.zeros((40, 6, 5, 7))
+    mant = rng.integers(-(1 << 30), 1 << 30, targets.shape).astype(float)
     other = np.ascontiguousarray(mant.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     assert (other == mant).all() and not other.flags.c_contiguous
     first, second = (squared_error(Tensor(m, -31, 1 << 30), targets, FORMATS) for m in (mant, other))
