@@ -186,7 +186,12 @@ def _dense(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
 
 
 def _add(node: Node, p: dict[str, Any], *xs: Any) -> tuple[Any]:
-    return (xs[0] + (p["constant"] if "constant" in p else xs[1]),)
+    other = p["constant"] if "constant" in p else xs[1] if len(xs) > 1 else xs[0].new_tensor(node.attrs["constant"])
+    return (xs[0] + other,)
+
+
+def _mul(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    return (x * float(np.reshape(node.attrs["constant"], ())),)
 
 
 def _lookup(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
@@ -223,10 +228,13 @@ _OPS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "Dense": _dense,
     "LSTM": _lstm,
     "Lookup": _lookup,
+    "MatMul": lambda node, p, a, b: (a @ b,),
     "MaxPool": _max_pool,
+    "Mul": _mul,
     "Normalise": _normalise,
     "ReduceMean": _mean,
     "Relu": lambda node, p, x: (x.relu(),),
     "Reshape": lambda node, p, x: (x.reshape(len(x), *node.attrs["shape"]),),
+    "Softmax": lambda node, p, x: (x.softmax(node.attrs["axis"] + 1),),
     "Transpose": lambda node, p, x: (x.permute(0, *(axis + 1 for axis in node.attrs["perm"])),),
 }

@@ -8,6 +8,7 @@ from concord.train import Augmentation, Settings
 from concord_bench.evidence.data import digits, large
 from concord_bench.evidence.finetune import FineTuning
 from concord_bench.evidence.networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
+from concord_bench.evidence.recall import attention, pairs
 from concord_bench.evidence.scratch import ALL, FEW, FLOAT, LAZY, ROOM, Scratch
 from concord_bench.evidence.sentences import sentences, translator
 
@@ -45,6 +46,13 @@ STUDIES: tuple[Study, ...] = (
         "a made-up language translated word for word: an embedding of 16 features, an LSTM of 32 units, a layer "
         "normalisation of its states and a product at every position, with a label per word",
         translator, sentences, _settings(10), _rates(6, 5, 4, 3), (FLOAT, LAZY, ROOM),
+    ),
+    Scratch(
+        "recall", "Recall, attention",
+        "six made-up pairs of a key and a value and a key that asks for its value: an embedding of 16 features, "
+        "attention with two heads and what it has read added, a layer normalisation and a product at every position, "
+        "with a label at the last one",
+        attention, pairs, _settings(8), _rates(6, 5, 4, 3), (*FEW, ROOM),
     ),
     FineTuning(
         "kws_dscnn", "Keywords, DS-CNN", "the reference network of MLPerf Tiny, 500 clips with labels, 100 without",

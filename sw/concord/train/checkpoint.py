@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.train.layers.attention import Mask
+from concord.train.layers.pointwise import ScaleLayer
 from concord.train.network import TrainableNetwork
 from concord.utils.files import replacing
 
@@ -25,9 +27,17 @@ def fingerprint(network: TrainableNetwork, facts: dict[str, Any]) -> str:
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
     parts = [layers, shapes, facts]
     if network.constants:  # as they were given
-        parts.append({n.name: hashlib.sha256(n.attrs["weight"].tobytes()).hexdigest() for n in network.graph.nodes
+        parts.append({n.name: _numbers(n.attrs["weight"]) for n in network.graph.nodes
                       if n.attrs.get("fixed")})  # fmt: skip
+    if kept := {layer.name: _numbers(layer.attributes["constant"]) for layer in network.layers
+                if isinstance(layer, Mask | ScaleLayer)}:  # fmt: skip
+        parts.append(kept)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _numbers(array: npt.NDArray[Any]) -> str:
+    """A hash of the numbers of a constant."""
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def save(path: Path, network: TrainableNetwork, facts: dict[str, Any], progress: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from concord.functions import trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
+from concord.spec.formats import MASKED
 from concord.train.indices import index_lookups
 from concord.utils.arrays import FloatArray
 
@@ -22,6 +23,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     "graph_conv": {"outputs": None, "edges": None, "adjacency": None},
     "batch_norm": {"momentum": 0.9, "epsilon": 1e-5},
     "layer_norm": {"epsilon": 1e-5},
+    "positions": {},
+    "attention": {"heads": 1, "causal": False},
     "relu": {},
     **{record.name: {} for record in trainable()},
     "max_pool": {"kernel": 2, "stride": None, "pad": 0},
@@ -148,6 +151,39 @@ def _graph_convolution(name: str, options: Mapping[str, Any], last: str, shape: 
     ]
 
 
+def _attention(name: str, options: Mapping[str, Any], last: str, shape: Shape) -> list[Node]:
+    """Every position asks all positions, or those up to itself: ``softmax(Q K^T / sqrt(size)) V`` of every head, and a
+    product with the heads side by side."""
+    heads, causal = options["heads"], options["causal"]
+    if len(shape) != 3:
+        raise ValueError(f"it must have positions with features, a sample of two axes, not {list(shape[1:])}")
+    positions, features = shape[1:]
+    if type(heads) is not int or heads < 1 or features % heads:
+        raise ValueError(f"heads must be a whole number that divides {features} features, not {heads!r}")
+    if type(causal) is not bool:
+        raise ValueError(f"causal must be true or false, not {causal!r}")
+    size, nodes = features // heads, list[Node]()
+    dense = {"weight": np.zeros((features, features)), "bias": np.zeros(features)}
+
+    def add(op: str, what: str, inputs: Sequence[str], **attrs: Any) -> str:
+        nodes.append(Node(op, f"{name}.{what}", tuple(inputs), (f"{name}.{what}",), attrs))
+        return nodes[-1].name
+
+    def split(what: str, perm: Sequence[int]) -> str:
+        whole = add("Dense", what, [last], **dense)
+        parts = add("Reshape", f"{what}.split", [whole], shape=(1, positions, heads, size))
+        return add("Transpose", f"{what}.heads", [parts], perm=perm)
+
+    products = [split("queries", (0, 2, 1, 3)), split("keys", (0, 2, 3, 1))]
+    scores = add("Mul", "scores", [add("MatMul", "products", products)], constant=np.asarray(1 / np.sqrt(size)))
+    if causal:
+        scores = add("Add", "masked", [scores], constant=np.triu(np.full((positions, positions), MASKED), 1))
+    shares = add("Softmax", "shares", [scores], axis=3)
+    mixed = add("MatMul", "mixed", [shares, split("values", (0, 2, 1, 3))])
+    together = add("Reshape", "together", [add("Transpose", "turned", [mixed], perm=(0, 2, 1, 3))], shape=shape)
+    return [*nodes, Node("Dense", name, (together,), (name,), dense)]
+
+
 def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Shape) -> list[Node]:
     """What a layer is made of; the last node has its name."""
     if kind == "graph_conv":
@@ -159,6 +195,10 @@ def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: S
             Node("Normalise", between, (last,), (between,), {**attrs, "scale": np.ones(size)}),
             Node("Add", name, (between,), (name,), {"constant": np.zeros(size)}),
         ]
+    if kind == "attention":
+        return _attention(name, options, last, shape)
+    if kind == "positions":
+        return [Node("Add", name, (last,), (name,), {"constant": np.zeros(shape[1:])})]
     inputs = (last, options["to"]) if kind == "add" else (last,)
     op, attrs = _operation(kind, options, shape)
     return [Node(op, name, inputs, (name,), attrs)]

@@ -14,6 +14,7 @@ from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
 from concord.train.indices import index_lookups, only_indices
+from concord.train.layers.attention import Mask, MatMulLayer, SoftmaxLayer
 from concord.train.layers.base import PassContext, TrainableLayer
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
@@ -21,7 +22,7 @@ from concord.train.layers.dense import Dense, FixedDense
 from concord.train.layers.embedding import Embedding
 from concord.train.layers.layer_norm import LayerNorm
 from concord.train.layers.normalised import Normalised, normalised
-from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
+from concord.train.layers.pointwise import Add, Moving, ReluLayer, ScaleLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.layers.recurrent import GRU, LSTM, CellParameters
 from concord.train.noise import uniform
@@ -31,10 +32,11 @@ from concord.train.tensor import Tensor, added, carrier, quantised, top_of
 
 #: Operators with layers, for messages.
 TRAINABLE = (
-    "Add (of tensors, or of a bias behind a product), AveragePool, BatchNormalization behind a Conv or Dense, Conv, "
-    "Dense (Gemm, MatMul with a constant), GRU, Lookup (Gather of a constant by the input), LSTM, MaxPool, "
-    "Normalise (LayerNormalization), ReduceMean, Relu, Reshape, Slice, Transpose, "
-    f"{', '.join(sorted(record.onnx for record in trainable()))}, and a Softmax or LogSoftmax at the end"
+    "Add (of tensors, of a bias behind a product, or of a mask in front of a Softmax), AveragePool, "
+    "BatchNormalization behind a Conv or Dense, Conv, "
+    "Dense (Gemm, MatMul with a constant), GRU, Lookup (Gather of a constant by the input), LSTM, MatMul (of tensors), "
+    "MaxPool, Mul (by a number), Normalise (LayerNormalization), ReduceMean, Relu, Reshape, Slice, Softmax, Transpose, "
+    f"{', '.join(sorted(record.onnx for record in trainable()))}, and a LogSoftmax at the end"
 )
 
 #: Operators that belong to the loss where they are the last one.
@@ -78,7 +80,8 @@ class TrainableNetwork:
         for index, node in enumerate(graph.nodes):
             if node.op in OF_THE_LOSS and node.outputs[0] == self.output:
                 self.output = node.inputs[0]
-                continue
+                if not graph.consumers(node.outputs[0]):
+                    continue
             try:
                 if node.op == "BatchNorm":
                     self._normalise(node)
@@ -178,16 +181,22 @@ class TrainableNetwork:
                 tensor = layer.inputs[0]
         return products
 
-    def _bias(self, node: Node, index: int) -> TrainableLayer | None:
-        """A bias behind a product that it is no part of; ``None`` if it is a tensor, or the constant something else."""
+    def _constant_sum(self, node: Node, index: int) -> TrainableLayer | None:
+        """A bias behind a product that it is no part of, or a mask in front of a Softmax; ``None`` if what is added is
+        a tensor, or the constant something else."""
         if "constant" not in node.attrs:
             return None
         shape, constant_shape = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
         whole = (1,) * (len(shape) - len(constant_shape)) + constant_shape
         fits = len(whole) == len(shape) and all(own in (1, size) for own, size in zip(whole, shape, strict=True))
-        products = self._products_behind(node.inputs[0])
-        if not constant_shape or not fits or whole[-1] != shape[-1] or not products:
+        if not fits:
             return None
+        products = self._products_behind(node.inputs[0])
+        if not constant_shape or whole[-1] != shape[-1] or not products:
+            readers = {reader.op for reader in self.graph.consumers(node.outputs[0])}
+            finite = bool(np.isfinite(node.attrs["constant"]).all())
+            masks = readers == {"Softmax"} and finite and node.outputs[0] not in self.graph.outputs
+            return Mask(node, self.formats) if masks else None
         values, formats = np.asarray(node.attrs["constant"], np.float64), self.formats
         values = np.zeros_like(values) if self.seed is not None else values
         # As that of a product, a bias of zeros begins with the exponent of weights that are trained.
@@ -260,7 +269,7 @@ class TrainableNetwork:
 
     #: Makes the layer of a node with weights from the network, the node and its number; ``None`` if it has none.
     _WITH_WEIGHTS: ClassVar[dict[str, Callable[[TrainableNetwork, Node, int], TrainableLayer | None]]] = {
-        "Add": _bias,
+        "Add": _constant_sum,
         "Conv": _conv,
         "Dense": _dense,
         "GRU": _recurrent,
@@ -383,6 +392,8 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
         functions = [name for name, _ in node.attrs["functions"]]
         if len(functions) != 1 or function(functions[0]).slope is None:
             raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
+    if layer is ScaleLayer:
+        _check_factor(node, shapes)
     if layer is Add:
         if len(node.inputs) != 2:
             raise CannotTrain(f"{node.name} (Add of a constant)")
@@ -391,16 +402,28 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     return layer(node)
 
 
+def _check_factor(node: Node, shapes: Sequence[Shape]) -> None:
+    """Raise :class:`CannotTrain` unless a Mul is that of a tensor by one finite number."""
+    if len(node.inputs) != 1:
+        raise CannotTrain(f"{node.name} (Mul of two tensors)")
+    constant = np.asarray(node.attrs["constant"])
+    if constant.size != 1 or constant.ndim > len(shapes[0]) or not np.isfinite(constant).all():
+        raise CannotTrain(f"{node.name} (Mul by a constant that is not one finite number)")
+
+
 #: Layers without weights by the operator of their node.
 _WITHOUT_WEIGHTS: dict[str, type[TrainableLayer]] = {
     "Add": Add,
     "AveragePool": AveragePool,
     "Function": TableFunction,
+    "MatMul": MatMulLayer,
     "MaxPool": MaxPool,
+    "Mul": ScaleLayer,
     "ReduceMean": Mean,
     "Relu": ReluLayer,
     "Reshape": Moving,
     "Slice": Moving,
+    "Softmax": SoftmaxLayer,
     "Transpose": Moving,
 }
 

@@ -9,12 +9,14 @@ from concord.graph.ops import OperatorKind, operator_of
 from concord.graph.signs import never_negative
 from concord.overflow.kinds import kind_of
 from concord.spec.training import TrainingFormats
+from concord.train.layers.attention import Mask, MatMulLayer, SoftmaxLayer
 from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.embedding import Embedding
 from concord.train.layers.layer_norm import LayerNorm
 from concord.train.layers.normalised import Normalised
+from concord.train.layers.pointwise import ScaleLayer
 from concord.train.layers.recurrent import RecurrentLayer
 from concord.train.overflow_monitor import OverflowMonitor, ProductSite
 from concord.train.overflow_settings import OverflowSettings
@@ -68,12 +70,16 @@ def monitor_of(
     Raises
     ------
     ValueError
-        If a normalisation or a table is trained, or settings and formats do not go together.
+        If a layer has no accumulator of few bits, or settings and formats do not go together.
     """
     if names := [layer.name for layer in layers if isinstance(layer, Normalised)]:
         raise ValueError(f'batchnorm must be "fold" with [overflow], not "train": {", ".join(names)}')
-    if names := [layer.name for layer in layers if isinstance(layer, Embedding | LayerNorm)]:
-        raise ValueError(f"layers must be none of tables and layer normalisations with [overflow]: {', '.join(names)}")
+    refused = Embedding | LayerNorm | Mask | MatMulLayer | ScaleLayer | SoftmaxLayer
+    if names := [layer.name for layer in layers if isinstance(layer, refused)]:
+        raise ValueError(
+            "layers must be none of tables, layer normalisations, products of two tensors, Mul, masks and Softmax "
+            f"with [overflow]: {', '.join(names)}"
+        )
     sites = sites_of(graph, layers)
     groups: dict[str, list[ProductSite]] = {}
     for site in sites:

@@ -340,7 +340,7 @@ def test_a_break_and_shards_change_nothing(formats, tmp_path):
 def test_what_cannot_be_trained_is_refused():
     layers = [{"op": "dense", "outputs": 4}, {"op": "layer_norm", "name": "norm"}]
     plain = Samples(np.ones((4, 3)), np.zeros(4, int))
-    with pytest.raises(ValueError, match=r"layers must be none of tables and layer .* \[overflow\]: norm.normal"):
+    with pytest.raises(ValueError, match=r"layers must be none of tables, layer .* \[overflow\]: norm.normal"):
         Trainer(described(layers, (3,)), plain, Settings(overflow=OverflowSettings(accumulator_bits=16)), random=True)
     for epsilon in (0.0, -1.0, 2.0**30):
         with pytest.raises(ValueError, match="norm must have an epsilon above 0, not"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
-from concord.train.tensor import Array, Tensor, added, to_format
+from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
 
 #: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
 TABLE_POINT = 15
@@ -87,6 +88,25 @@ class Add(TrainableLayer):
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         return [only(grads)] * len(self.inputs), {}
+
+
+class ScaleLayer(TrainableLayer):
+    """A tensor times a number that is not trained, the nearest one of 16 bits; so is the gradient."""
+
+    def __init__(self, node: Node):
+        super().__init__(node)
+        self.shape = np.shape(node.attrs["constant"])
+        self.factor = Dyadic.nearest(float(np.reshape(node.attrs["constant"], ())))
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {"constant": np.full(self.shape, float(self.factor.value))}
+
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        return [multiplied(xs[0], self.factor, context.formats.intermediate)], None
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
+        return [multiplied(only(grads), self.factor, context.formats.intermediate)], {}
 
 
 class Moving(TrainableLayer):
