@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,16 +42,17 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None, device: Device 
     from concord.train import Samples, Trainer, augmented, described, fitted, taught
 
     arrays, names = arrays_of(plan.data), plan.names
-    if missing := [names[key] for key in ("x", "y") if names[key] not in arrays and not (plan.taught and key == "y")]:
+    needed = [*_each(names["x"]), *([] if plan.taught else _each(names["y"]))]
+    if missing := [name for name in needed if name not in arrays]:
         raise ValueError(f"{plan.data} must have the arrays {missing}, and has {sorted(arrays)}")
     if isinstance(plan.model, Path):
         graph = import_model(plan.model, batchnorm=plan.batchnorm)
     else:
-        graph = described(plan.model, plan.input_shape or ())
+        graph = described(plan.model, plan.input_shape or (), outputs=plan.outputs)
     sets = [
-        Samples(arrays[names[x]], arrays[names[x if plan.taught else y]], plan.scale, plan.zero)
+        Samples(_taken(arrays, names[x]), _taken(arrays, names[x if plan.taught else y]), plan.scale, plan.zero)
         for x, y in (("x", "y"), ("test_x", "test_y"))
-        if names[x] in arrays and (plan.taught or names[y] in arrays)
+        if {*_each(names[x]), *([] if plan.taught else _each(names[y]))} <= set(arrays)
     ]
     for what, samples in zip(("training", "test"), sets, strict=False):
         samples.check_inputs(what, graph)
@@ -61,13 +61,23 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None, device: Device 
     if plan.taught:
         sets = [taught(graph, samples, None if k else more, seed) for k, samples in enumerate(sets)]
     elif more is not None:
-        sets[0] = augmented(sets[0], more, seed, plan.settings.loss)
+        sets[0] = augmented(sets[0], more, seed, plan.settings.losses_of(graph.outputs))
     test = sets[1] if len(sets) > 1 else None
     if device is not None:
         from concord.train.npu import NpuTrainer
 
         return NpuTrainer(device, start, sets[0], plan.settings, test, plan.random)
     return Trainer(start, sets[0], plan.settings, test, plan.random, engine)
+
+
+def _each(name: str | dict[str, str]) -> list[str]:
+    """Names of arrays."""
+    return list(name.values()) if isinstance(name, dict) else [name]
+
+
+def _taken(arrays: Mapping[str, Any], name: str | dict[str, str]) -> Any:
+    """An array, or a dict of one for each output."""
+    return {key: arrays[each] for key, each in name.items()} if isinstance(name, dict) else arrays[name]
 
 
 def _device(on: str | None, preset: str | None, file: Path | None, link: str | None) -> AbstractContextManager[Any]:
@@ -155,7 +165,7 @@ def _train(
     with _interruption() as pressed:
         shown.run(trainer, saved, console, pressed)
     trainer.save(saved)
-    write_text(history, json.dumps([asdict(figures) for figures in trainer.history], indent=1) + "\n")
+    write_text(history, json.dumps([figures.facts for figures in trainer.history], indent=1) + "\n")
     if not trainer.finished:
         echo(f"interrupted; go on with: concord train {config} -o {output} --resume")
         raise click.exceptions.Exit(INTERRUPTED)

@@ -7,6 +7,7 @@ alone; what comes out is data, computed once, in double precision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.train.data import Samples
+from concord.train.losses import ONLY, OutputLoss
 from concord.train.network import OF_THE_LOSS
 from concord.train.noise import permutation, raw, uniform
 from concord.utils.arrays import FloatArray
@@ -117,8 +119,12 @@ def _shifted(x: FloatArray, by: np.ndarray, axis: int) -> FloatArray:
     return np.take_along_axis(x, at.reshape(len(x), *[size if k == axis else 1 for k in range(1, x.ndim)]), axis)
 
 
-def augmented(samples: Samples, augmentation: Augmentation, seed: int, loss: str = "cross_entropy") -> Samples:
+def augmented(
+    samples: Samples, augmentation: Augmentation, seed: int, loss: str | Mapping[str, OutputLoss] = "cross_entropy"
+) -> Samples:
     """Samples and changed ones, which have the labels or targets of what they were made from.
+
+    ``loss`` is that of the only output, or there is one for each of several.
 
     Raises
     ------
@@ -127,10 +133,16 @@ def augmented(samples: Samples, augmentation: Augmentation, seed: int, loss: str
     """
     if augmentation.mix:
         raise ValueError(f"mix must be 0 with labels, not {augmentation.mix!r}: a mixture has the targets of a network")
-    x, y = samples.inputs(slice(None)), np.asarray(samples.y)
-    if loss == "cross_entropy" and y.ndim > 1 and (any(augmentation.shift) or augmentation.flip is not None):
+    x, labels = samples.inputs(slice(None)), samples.labels
+    losses = {ONLY: OutputLoss(loss)} if isinstance(loss, str) else loss
+    of_positions = any(
+        name in losses and losses[name].loss == "cross_entropy" and y.ndim > 1 for name, y in labels.items()
+    )
+    if of_positions and (any(augmentation.shift) or augmentation.flip is not None):
         raise ValueError("shift and flip must not be set with a label per position, which would stay where it is")
-    return Samples(np.concatenate([x, augmentation.changed(x, seed)]), np.concatenate([y] * (1 + augmentation.copies)))
+    repeated = {name: np.concatenate([y] * (1 + augmentation.copies)) for name, y in labels.items()}
+    changed = np.concatenate([x, augmentation.changed(x, seed)])
+    return Samples(changed, repeated[ONLY] if ONLY in repeated else repeated)
 
 
 def outputs(graph: Graph, x: FloatArray) -> FloatArray:

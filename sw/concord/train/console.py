@@ -13,7 +13,7 @@ from rich.table import Table
 
 from concord.display.tables import text_table
 from concord.spec.training import TRAIN_EXP_MAX
-from concord.train.trainer import Figures, Trainer
+from concord.train.trainer import Figures, OutputFigures, Trainer
 
 if TYPE_CHECKING:
     from concord.compiler.calibration.trained import Trained
@@ -56,8 +56,8 @@ def convergence(trainer: Trainer) -> list[str]:
     stop, history = trainer.settings.stop, trainer.history
     if stop is None or not trainer.converged:
         return []
-    figures = [getattr(each, stop.metric) for each in history]
-    best, name = stop.best(figures), stop.metric.replace("_", " ")
+    figures = trainer.followed
+    best, name = stop.best(figures), " ".join(filter(None, (stop.output, stop.metric.replace("_", " "))))
     text = (
         f"converged in epoch {len(history)} of {trainer.settings.epochs}: {name} was best in epoch {best + 1} "
         f"({figures[best]:.4f}) and not better since; weights are those of the last epoch"
@@ -69,15 +69,22 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.2f} %"
 
 
-def line(figures: Figures) -> str:
-    """An epoch in a line."""
-    parts = [f"epoch {figures.epoch + 1}: loss {figures.loss:.4f}"]
+def _judged(figures: Figures | OutputFigures) -> list[str]:
+    """Losses and accuracies."""
+    parts = [f"loss {figures.loss:.4f}"]
     if figures.accuracy is not None:
         parts.append(f"accuracy {_percent(figures.accuracy)}")
     if figures.test_loss is not None:
         parts.append(f"test loss {figures.test_loss:.4f}")
     if figures.test_accuracy is not None:
         parts.append(f"test accuracy {_percent(figures.test_accuracy)}")
+    return parts
+
+
+def line(figures: Figures) -> str:
+    """An epoch in a line, the outputs behind all together."""
+    parts = [f"epoch {figures.epoch + 1}: {', '.join(_judged(figures))}"]
+    parts += [f"{name}: {', '.join(_judged(of_output))}" for name, of_output in figures.outputs.items()]
     if figures.overflow is not None:
         parts.append(f"overflows {figures.overflow.ended:,} of {figures.overflow.sums:,} sums")
         if figures.overflow.scaled:
@@ -96,6 +103,7 @@ def summary(history: list[Figures]) -> Table:
         "accuracy": lambda f: _percent(f.accuracy),
         "test loss": lambda f: "" if f.test_loss is None else f"{f.test_loss:.4f}",
         "test accuracy": lambda f: _percent(f.test_accuracy),
+        **{key: text for name in history[-1].outputs for key, text in _columns_of(name).items()},
         "refused": lambda f: _percent(f.counts.refused / max(f.counts.elements, 1)),
         "vanished": lambda f: _percent(f.counts.vanished / max(f.counts.elements, 1)),
         "grown": lambda f: str(f.counts.grown),
@@ -110,6 +118,18 @@ def summary(history: list[Figures]) -> Table:
     for k in shown:
         table.add_row(*(text(history[k]) for text in columns.values()))
     return table
+
+
+def _columns_of(output: str) -> dict[str, Callable[[Figures], str]]:
+    """Columns of one of several outputs: its accuracy or, without classes, its loss."""
+
+    def shown(loss: float | None, accuracy: float | None) -> str:
+        return _percent(accuracy) if accuracy is not None else "" if loss is None else f"{loss:.4f}"
+
+    return {
+        output: lambda f: shown(f.outputs[output].loss, f.outputs[output].accuracy),
+        f"test {output}": lambda f: shown(f.outputs[output].test_loss, f.outputs[output].test_accuracy),
+    }
 
 
 def _overflows(figures: Figures) -> str:

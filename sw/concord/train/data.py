@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from concord.graph.ir import Graph, Shape
 from concord.train.indices import check_indices, index_lookups
-from concord.train.losses import IGNORED, judged_count
+from concord.train.losses import IGNORED, ONLY, OutputLoss, judged_count
 
 Array = npt.NDArray[Any]
 
@@ -24,17 +25,17 @@ class Samples:
     ----------
     x : array of numbers
         ``[samples, *shape]``, of any type.
-    y : array
+    y : array, or dict of arrays
         Classes ``[samples]``; or a class per position ``[samples, *positions]``, where the output has so many before
         its last axis and -1 is a position that does not count; or targets ``[samples, *shape of the output]`` for a
-        squared error.
+        squared error. Where losses have the names of outputs, an array for each of these.
     scale, zero : float
         The network reads ``(x - zero) * scale``, in double precision, rounded to the format of activations batch by
         batch.
     """
 
     x: Array
-    y: Array
+    y: Any
     scale: float = 1.0
     zero: float = 0.0
 
@@ -45,19 +46,34 @@ class Samples:
         """What the network reads of some samples."""
         return np.asarray((self.x[rows].astype(np.float64) - self.zero) * self.scale)
 
+    @property
+    def labels(self) -> dict[str, Array]:
+        """Labels or targets by the output that they are of."""
+        return {name: np.asarray(y) for name, y in (self.y if isinstance(self.y, Mapping) else {ONLY: self.y}).items()}
+
     def part(self, rows: Array | slice) -> Samples:
         """Some of the samples."""
-        return Samples(np.asarray(self.x)[rows], np.asarray(self.y)[rows], self.scale, self.zero)
+        parts = {name: y[rows] for name, y in self.labels.items()}
+        return replace(self, x=np.asarray(self.x)[rows], y=parts if isinstance(self.y, Mapping) else parts[ONLY])
 
-    def check(self, what: str, graph: Graph, output: str, loss: str) -> None:
-        """Raise ``ValueError`` unless a network can read and judge them."""
+    def check(self, what: str, graph: Graph, outputs: Mapping[str, str], losses: Mapping[str, OutputLoss]) -> None:
+        """Raise ``ValueError`` unless a network can read and judge them.
+
+        ``outputs`` are the tensors that the losses read, by the name that the losses have.
+        """
         self.check_inputs(what, graph)
-        x, y = np.asarray(self.x), np.asarray(self.y)
-        if y.dtype.kind not in "iufb":
-            raise ValueError(f"labels of the {what} data must be numbers, not {y.dtype}")
-        if len(y) != len(x) if y.ndim else True:
-            raise ValueError(f"{what} data must have a label for each of {len(x)} samples, not {list(y.shape)}")
-        self._check_labels(what, y, graph.shapes[output], loss)
+        x, labels = np.asarray(self.x), self.labels
+        if set(labels) != set(losses):
+            wanted = "one array, that of the only output" if ONLY in losses else f"one of each of {', '.join(losses)}"
+            there = "one array" if ONLY in labels else ", ".join(labels) or "none"
+            raise ValueError(f"labels of the {what} data must be {wanted}, not {there}")
+        for name, y in labels.items():
+            data = f"{what} data of {name}" if name else f"{what} data"
+            if y.dtype.kind not in "iufb":
+                raise ValueError(f"labels of the {data} must be numbers, not {y.dtype}")
+            if len(y) != len(x) if y.ndim else True:
+                raise ValueError(f"{data} must have a label for each of {len(x)} samples, not {list(y.shape)}")
+            self._check_labels(data, y, graph.shapes[outputs[name]], losses[name].loss)
 
     def check_inputs(self, what: str, graph: Graph) -> None:
         """Raise ``ValueError`` unless a network can read them."""
@@ -77,25 +93,23 @@ class Samples:
         if index_lookups(graph):
             check_indices(what, graph, self.inputs(slice(None)))
 
-    def _check_labels(self, what: str, y: Array, shape: Shape, loss: str) -> None:
+    def _check_labels(self, data: str, y: Array, shape: Shape, loss: str) -> None:
         outputs, positions = prod(shape), _bare(shape[:-1])
         if loss == "cross_entropy":
             single = y.ndim == 1
             if y.dtype.kind not in "iu" or not (single or _bare(y.shape[1:]) == positions):
                 several = f" or one for each of the positions {list(positions)}" if positions else ""
-                raise ValueError(f"labels of the {what} data must be whole numbers, one per sample{several}, not "
+                raise ValueError(f"labels of the {data} must be whole numbers, one per sample{several}, not "
                                  f"{y.dtype} {list(y.shape)}")  # fmt: skip
             least, classes = (0, outputs) if single else (IGNORED, shape[-1])
             if y.min() < least or y.max() >= classes:
-                raise ValueError(
-                    f"labels of the {what} data must be in {least}..{classes - 1}, not {y.min()}..{y.max()}"
-                )
+                raise ValueError(f"labels of the {data} must be in {least}..{classes - 1}, not {y.min()}..{y.max()}")
             if not judged_count(loss, y):
-                raise ValueError(f"labels of the {what} data must have one that counts, and all are {IGNORED}")
+                raise ValueError(f"labels of the {data} must have one that counts, and all are {IGNORED}")
         elif prod(y.shape[1:]) != outputs:
-            raise ValueError(f"targets of the {what} data must have {outputs} elements per sample, not {list(y.shape)}")
+            raise ValueError(f"targets of the {data} must have {outputs} elements per sample, not {list(y.shape)}")
         elif y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise ValueError(f"targets of the {what} data must be finite, not infinite or NaN")
+            raise ValueError(f"targets of the {data} must be finite, not infinite or NaN")
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

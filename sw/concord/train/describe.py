@@ -35,17 +35,22 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
-def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: str = "network") -> Graph:
+def described(
+    layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: str = "network", outputs: Sequence[str] = ()
+) -> Graph:
     """A graph from layers, each of which reads the one before; weights are zeros.
 
     Parameters
     ----------
     layers : list of dict
         ``op`` is one of :data:`LAYERS`, the other keys are its options. ``name`` names a layer, so that a later
-        ``add`` can be ``to`` it: the sum of the layer before and that one.
+        ``add`` can be ``to`` it: the sum of the layer before and that one. A layer that is ``from`` another one reads
+        that in the place of the one before.
     shape : tuple of int
         Of a sample: channels, height and width of images; nodes and features of graphs; positions in front of an
         ``embedding``, whose input is an index per position.
+    outputs : sequence of str
+        Names of the layers that are outputs; empty: the last one.
 
     Raises
     ------
@@ -58,11 +63,13 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
     last, names = "x", list[str]()
     for number, layer in enumerate(layers):
         entry = dict(layer)
-        kind, called = entry.pop("op", None), str(entry.pop("name", ""))
+        kind, called, last = entry.pop("op", None), str(entry.pop("name", "")), entry.pop("from", last)
         if kind not in LAYERS:
             raise ValueError(f"layer {number} must have an op of {', '.join(LAYERS)}, not {kind!r}")
         called = called or f"{kind}{1 + sum(name.startswith(kind) for name in names)}"
         names.append(called)
+        if last not in graph.shapes:
+            raise ValueError(f"layer {called} must be from a layer in front of it, not {last!r}")
         options = LAYERS[kind] | entry
         if kind == "graph_conv":
             options = _like_before(options, graph)
@@ -77,7 +84,10 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"layer {called} must fit what is in front of it: {error}") from error
         last = called
-    graph.outputs, graph.batched = [last], {"x", last}
+    ends = list(outputs) or [last]
+    if unknown := [end for end in ends if end not in names]:
+        raise ValueError(f"outputs must be among the layers {', '.join(names)}, not {', '.join(map(str, unknown))}")
+    graph.outputs, graph.batched = ends, {"x", *ends}
     if index_lookups(graph):
         graph.element_types["x"] = "int64"
     graph.check()

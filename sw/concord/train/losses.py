@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,8 @@ from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied, qua
 
 #: The label of a position that does not count.
 IGNORED = -1
+#: What the only output of a network is called where losses have no names.
+ONLY = ""
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,13 @@ class LossFigures:
         The sum of the samples' losses.
     right : int or None
         Labels whose class has the largest output; ``None`` without classes.
+    output : str
+        Whose loss it is.
     """
 
     value: float
     right: int | None
+    output: str = field(default=ONLY, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,37 @@ class Loss(LossFigures):
     """
 
     gradient: Tensor
+
+
+@dataclass(frozen=True)
+class OutputLoss:
+    """What an output is judged by.
+
+    Parameters
+    ----------
+    loss : str
+        ``cross_entropy`` or ``mse``.
+    weight : Fraction
+        Of its loss in the sum of all, above 0; the nearest number of 16 bits.
+
+    Raises
+    ------
+    ValueError
+        If the loss is not known, or the weight is not above 0.
+    """
+
+    loss: str = "cross_entropy"
+    weight: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss)
+        if not self.weight > 0:
+            raise ValueError(f"weight must be above 0, not {float(self.weight)!r}")
+
+    @property
+    def factor(self) -> Dyadic:
+        """The weight that counts."""
+        return Dyadic.nearest(self.weight)
 
 
 def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
@@ -128,3 +164,34 @@ LOSSES: dict[str, Callable[[Tensor, npt.NDArray[Any], TrainingFormats], Loss]] =
     "cross_entropy": cross_entropy,
     "mse": squared_error,
 }
+
+
+def check_loss(name: str) -> None:
+    """Raise ``ValueError`` unless there is a loss of this name."""
+    if name not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {name!r}")
+
+
+def losses_of(
+    outputs: Mapping[str, Tensor],
+    labels: Mapping[str, npt.NDArray[Any]],
+    losses: Mapping[str, OutputLoss],
+    formats: TrainingFormats,
+) -> list[Loss]:
+    """The loss of every output, each with the gradient of the weighted sum of all.
+
+    Parameters
+    ----------
+    outputs : dict
+        ``[samples, *shape]`` by their names.
+    labels, losses : dict
+        What each should be, and what it is judged by.
+    formats : TrainingFormats
+        Of gradients.
+    """
+    judged = []
+    for name, by in losses.items():
+        loss = LOSSES[by.loss](outputs[name], labels[name], formats)
+        weighted = loss.gradient if by.weight == 1 else multiplied(loss.gradient, by.factor, formats.intermediate)
+        judged.append(replace(loss, gradient=weighted, output=name))
+    return judged

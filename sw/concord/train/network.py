@@ -53,7 +53,7 @@ class TrainableNetwork:
     Parameters
     ----------
     graph : Graph
-        With one output. A Softmax or LogSoftmax at its end belongs to the loss.
+        With one input. A Softmax or LogSoftmax at an output belongs to the loss.
     formats : TrainingFormats
         Of parameters.
     seed : int or None
@@ -70,16 +70,17 @@ class TrainableNetwork:
 
     def __init__(self, graph: Graph, formats: TrainingFormats, seed: int | None = None):
         self.graph, self.formats, self.seed = deepcopy(graph), formats, seed
-        if len(graph.outputs) != 1 or len(graph.inputs) != 1:
+        if len(graph.inputs) != 1 or not graph.outputs:
             raise CannotTrain(
-                f"network must have one input and one output, not {len(graph.inputs)} and {len(graph.outputs)}"
+                f"network must have one input and an output or more, not {len(graph.inputs)} and {len(graph.outputs)}"
             )
-        self.output = graph.outputs[0]
+        #: What the loss of every output reads.
+        self.outputs = {name: name for name in graph.outputs}
         problems: list[str] = []
         self.layers: list[TrainableLayer] = []
         for index, node in enumerate(graph.nodes):
-            if node.op in OF_THE_LOSS and node.outputs[0] == self.output:
-                self.output = node.inputs[0]
+            if node.op in OF_THE_LOSS and node.outputs[0] in self.outputs:
+                self.outputs[node.outputs[0]] = node.inputs[0]
                 if not graph.consumers(node.outputs[0]):
                     continue
             try:
@@ -281,6 +282,12 @@ class TrainableNetwork:
     # Passes -------------------------------------------------------------------------------------------
 
     @property
+    def output(self) -> str:
+        """What the loss of the only output reads."""
+        (tensor,) = self.outputs.values()
+        return tensor
+
+    @property
     def parameters(self) -> dict[str, Parameter]:
         """Every parameter by its name."""
         return {p.name: p for layer in self.layers for p in layer.parameters.values()}
@@ -302,22 +309,33 @@ class TrainableNetwork:
             norms[name].follow(statistics)
 
     def forward(self, x: Tensor, context: PassContext) -> tuple[Tensor, list[Any]]:
-        """The output before a final Softmax, an intermediate, and what backward needs."""
+        """The only output before a final Softmax, an intermediate, and what backward needs."""
+        outputs, memories = self.forward_all(x, context)
+        (output,) = outputs.values()
+        return output, memories
+
+    def forward_all(self, x: Tensor, context: PassContext) -> tuple[dict[str, Tensor], list[Any]]:
+        """All outputs by their names, each before a final Softmax, and what backward needs."""
         values = {self.graph.inputs[0]: x}
         memories = []
         for layer in self.layers:
             outputs, memory = layer.forward([values[name] for name in layer.inputs], context)
             memories.append(memory if context.training else None)
             values.update(zip(layer.outputs, outputs, strict=False))
-        return values[self.output], memories
+        return {name: values[tensor] for name, tensor in self.outputs.items()}, memories
 
-    def backward(self, gradient: Tensor, memories: Sequence[Any], context: PassContext) -> dict[str, Tensor]:
-        """Gradients of all parameters."""
+    def backward(
+        self, gradient: Tensor | Mapping[str, Tensor], memories: Sequence[Any], context: PassContext
+    ) -> dict[str, Tensor]:
+        """Gradients of all parameters, from that of the only output, or from those of outputs by their names."""
+        arriving = (
+            [(self.output, gradient)]
+            if isinstance(gradient, Tensor)
+            else [(self.outputs[name], of_output) for name, of_output in gradient.items()]
+        )
         steps = zip(reversed(self.layers), reversed(memories), strict=True)
         passed = ((layer, layer.inputs, layer.outputs, memory) for layer, memory in steps)
-        return {
-            parameter.name: change for parameter, change in parameter_gradients(passed, self.output, gradient, context)
-        }
+        return {parameter.name: change for parameter, change in parameter_gradients(passed, arriving, context)}
 
     # The way back ----------------------------------------------------------------------------------------
 
@@ -340,24 +358,23 @@ class TrainableNetwork:
 
 def parameter_gradients(
     steps: Iterable[tuple[TrainableLayer, Sequence[str], Sequence[str], Any]],
-    output: str,
-    gradient: Tensor,
+    gradients: Iterable[tuple[str, Tensor]],
     context: PassContext,
 ) -> Iterator[tuple[Parameter, Tensor]]:
-    """Gradients of parameters, from that of an output.
+    """Gradients of parameters, from those of outputs.
 
     Parameters
     ----------
     steps : iterable of (TrainableLayer, names, names, memory)
         The forward pass from its end to its start: layers, what they have read and made, and what they have kept.
-    output : str
-        Name of the tensor whose gradient is there.
-    gradient : Tensor
-        That.
+    gradients : iterable of (str, Tensor)
+        Names of the tensors whose gradients are there, and these.
     context : PassContext
         Of the forward pass.
     """
-    arriving: dict[str, list[Tensor]] = {output: [gradient]}
+    arriving: dict[str, list[Tensor]] = {}
+    for name, gradient in gradients:
+        arriving.setdefault(name, []).append(gradient)
     fmt = context.formats.intermediate
     for layer, inputs, outputs, memory in steps:
         grads = [added(arriving.pop(name), fmt) if name in arriving else None for name in outputs]

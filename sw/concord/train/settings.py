@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from math import isfinite
@@ -14,7 +14,7 @@ from typing import Any
 from concord.spec.formats import Rounding
 from concord.spec.training import TrainingFormats
 from concord.train.augment import Augmentation
-from concord.train.losses import LOSSES
+from concord.train.losses import ONLY, OutputLoss, check_loss
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Dyadic
 
@@ -37,16 +37,21 @@ class Convergence:
         One of :data:`METRICS`: of the samples of the epoch while they were learned, or of the test samples after it.
     patience : int
         Epochs, one after the other, of which none has a better figure than the best one before.
+    output : str
+        Whose figure it is, of several outputs; empty: of all together.
     """
 
     metric: str
     patience: int
+    output: str = ""
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"stop.metric must be one of {', '.join(METRICS)}, not {self.metric!r}")
         if type(self.patience) is not int or self.patience < 1:
             raise ValueError(f"stop.patience must be a whole number from 1 on, not {self.patience!r}")
+        if type(self.output) is not str:
+            raise ValueError(f"stop.output must be the name of an output, not {self.output!r}")
 
     def best(self, figures: Sequence[float]) -> int:
         """The epoch with the best of some figures, the first one of several that are alike."""
@@ -71,7 +76,9 @@ class Settings:
     schedule : tuple of (int, Fraction)
         From this epoch on, counted from 0, the rate is that many times what it was before.
     loss : str
-        ``cross_entropy`` or ``mse``.
+        ``cross_entropy`` or ``mse``, of the only output.
+    losses : dict of str to OutputLoss
+        By name, of all outputs, in the place of ``loss``.
     shards : int
         Parts of a batch that are computed by themselves, each with exponents and statistics of its own; as many
         workers can share a step.
@@ -97,6 +104,7 @@ class Settings:
     formats: TrainingFormats = field(default_factory=TrainingFormats)
     overflow: OverflowSettings | None = None
     stop: Convergence | None = None
+    losses: Mapping[str, OutputLoss] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("shards", 1)):
@@ -108,8 +116,9 @@ class Settings:
         for name in ("momentum", "decay"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be from 0 to below 1, not {float(getattr(self, name))!r}")
-        if self.loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {self.loss!r}")
+        check_loss(self.loss)
+        if ONLY in self.losses:
+            raise ValueError("losses must have the names of outputs, not an empty one")
         for epoch, factor in self.schedule:
             if epoch < 0 or not factor > 0:
                 raise ValueError(
@@ -121,10 +130,32 @@ class Settings:
                 raise ValueError(
                     "stop must not be given with [overflow]: its ranges end with the last epoch, which must be known"
                 )
-        if self.stop is not None and "accuracy" in self.stop.metric and self.loss != "cross_entropy":
+        if self.stop is not None:
+            self._check_stop(self.stop)
+
+    def _check_stop(self, stop: Convergence) -> None:
+        if stop.output and stop.output not in self.losses:
             raise ValueError(
-                f"stop.metric must be a loss with {self.loss}, which has no accuracy, not {self.stop.metric!r}"
+                f"stop.output must be one of losses, {', '.join(self.losses) or 'none'}, not {stop.output!r}"
             )
+        by = self.losses[stop.output].loss if stop.output else "a sum of several losses" if self.losses else self.loss
+        if "accuracy" in stop.metric and by != "cross_entropy":
+            raise ValueError(f"stop.metric must be a loss with {by}, which has no accuracy, not {stop.metric!r}")
+
+    def losses_of(self, outputs: Collection[str]) -> dict[str, OutputLoss]:
+        """What the outputs of a network are judged by, in their order; that of the only one has no name.
+
+        Raises
+        ------
+        ValueError
+            If there are several outputs and no ``losses``, or these have other names.
+        """
+        if not self.losses and len(outputs) == 1:
+            return {ONLY: OutputLoss(self.loss)}
+        if set(self.losses) != set(outputs):
+            there = ", ".join(sorted(self.losses)) or "none"
+            raise ValueError(f"losses must have one for each of the outputs {', '.join(outputs)}, not {there}")
+        return {name: self.losses[name] for name in outputs}
 
     def rate_of(self, epoch: int) -> Fraction:
         """The rate of an epoch, a number of 16 bits."""
@@ -137,9 +168,11 @@ class Settings:
     def facts(self) -> dict[str, Any]:
         """Everything as texts and numbers; for checkpoints."""
         facts = asdict(self)
-        for name in ("overflow", "stop"):
-            if facts[name] is None:
+        for name in ("overflow", "stop", "losses"):
+            if not facts[name]:
                 del facts[name]
+        for entry in facts.get("losses", {}).values():
+            entry["weight"] = str(entry["weight"])
         for name in ("rate", "momentum", "decay"):
             facts[name] = str(facts[name])
         facts["schedule"] = [[epoch, str(factor)] for epoch, factor in self.schedule]
@@ -171,7 +204,9 @@ class TrainingPlan:
     data : Path
         An npz file.
     names : dict
-        ``x``, ``y``, ``test_x``, ``test_y``: arrays of the file.
+        ``x``, ``y``, ``test_x``, ``test_y``: arrays of the file; of labels of several outputs, a dict by output.
+    outputs : tuple of str
+        Layers that are outputs, of layers; empty: the last one.
     scale, zero : float
         The network reads ``(x - zero) * scale``.
     """
@@ -181,13 +216,14 @@ class TrainingPlan:
     input_shape: tuple[int, ...] | None
     random: bool
     data: Path
-    names: dict[str, str]
+    names: dict[str, str | dict[str, str]]
     scale: float = 1.0
     zero: float = 0.0
     batchnorm: bool = False
     fitted: bool = False
     augmentation: Augmentation | None = None
     taught: bool = False
+    outputs: tuple[str, ...] = ()
 
 
 _DATA = {"x": "x_train", "y": "y_train", "test_x": "x", "test_y": "y"}
@@ -207,13 +243,16 @@ def read_plan(path: Path) -> TrainingPlan:
         raise ValueError(f"{path} must be TOML: {error}") from error
     _known(contents, ("model", "data", "augment", "train", "formats", "overflow"), str(path))
     model, data = (_table(contents, name, path) for name in ("model", "data"))
-    _known(model, ("file", "layers", "input", "start", "batchnorm", "rounding"), f"{path} [model]")
+    _known(model, ("file", "layers", "input", "outputs", "start", "batchnorm", "rounding"), f"{path} [model]")
     _known(data, ("file", "scale", "zero", "targets", *_DATA), f"{path} [data]")
     start = model.get("start", "random" if "layers" in model else "pretrained")
     if ("file" in model) == ("layers" in model) or start not in ("random", "pretrained"):
         raise ValueError(f'{path} [model] must have file or layers, and start = "random" or "pretrained"')
     if "layers" in model and (start != "random" or "input" not in model):
         raise ValueError(f'{path} [model] must have input, the shape of a sample, and start = "random" with layers')
+    named = model.get("outputs", [])
+    if "outputs" in model and ("file" in model or not isinstance(named, list) or not named):
+        raise ValueError(f"{path} [model] outputs must be a list of names of layers, beside layers, not {named!r}")
     batchnorm = model.get("batchnorm", "fold")
     if batchnorm not in ("train", "fold") or ("batchnorm" in model and "layers" in model):
         raise ValueError(f'{path} [model] batchnorm must be "train" or "fold", beside file, not {batchnorm!r}')
@@ -238,6 +277,8 @@ def read_plan(path: Path) -> TrainingPlan:
             raise ValueError(f"{path} [data] {name} must be a finite number, not {value!r}")
         numbers[name] = float(value)
     settings = _settings(contents, path)
+    if targets == "network" and settings.losses:
+        raise ValueError(f'{path} [data] targets must be "labels" with [train.losses], not {targets!r}')
     if targets == "network" and settings.loss != "mse":
         raise ValueError(f'{path} [train] loss must be "mse" with targets = "network", not {settings.loss!r}')
     return TrainingPlan(
@@ -246,13 +287,20 @@ def read_plan(path: Path) -> TrainingPlan:
         tuple(model["input"]) if "input" in model else None,
         start == "random",
         path.parent / data["file"],
-        {name: str(data.get(name, default)) for name, default in _DATA.items()},
+        {name: _array_names(name, data.get(name, default)) for name, default in _DATA.items()},
         **numbers,
         batchnorm=batchnorm == "train",
         fitted=rounding == "samples",
         augmentation=_augmentation(contents, path, targets == "network") if "augment" in contents else None,
         taught=targets == "network",
+        outputs=tuple(map(str, named)),
     )
+
+
+def _array_names(what: str, name: Any) -> str | dict[str, str]:
+    """The name of an array; of labels perhaps one for each output."""
+    by_output = isinstance(name, dict) and what.endswith("y")
+    return {key: str(each) for key, each in name.items()} if by_output else str(name)
 
 
 def _augmentation(contents: Mapping[str, Any], path: Path, taught: bool) -> Augmentation:
@@ -291,13 +339,28 @@ def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
         if "schedule" in values:
             values["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in values["schedule"])
         if "stop" in values:
-            _known(stop := _table(values, "stop", path), ("metric", "patience"), f"{path} [train] stop")
+            _known(stop := _table(values, "stop", path), ("metric", "patience", "output"), f"{path} [train] stop")
             values["stop"] = Convergence(**stop)
+        if "losses" in values:
+            if "loss" in values:
+                raise ValueError("[train] must have loss, that of the only output, or losses, not both")
+            values["losses"] = {
+                name: _output_loss(name, of_output) for name, of_output in _table(values, "losses", path).items()
+            }
         formats = read_formats(contents.get("formats", {}), f"{path} [formats]")
         overflow = OverflowSettings.read(contents["overflow"], "[overflow]") if "overflow" in contents else None
         return Settings(**values, formats=formats, overflow=overflow)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _output_loss(name: str, values: Any) -> OutputLoss:
+    """A loss by its name, or a table with its weight, too."""
+    options = {"loss": values} if isinstance(values, str) else dict(values)
+    _known(options, ("loss", "weight"), f"[train.losses] {name}")
+    if "weight" in options:
+        options["weight"] = exact(options["weight"])
+    return OutputLoss(**options)
 
 
 def exact(number: Any) -> Fraction:

@@ -17,7 +17,7 @@ from concord.graph.ir import Graph
 from concord.spec.training import TrainingFormats
 from concord.train.data import Samples
 from concord.train.layers.base import PassContext
-from concord.train.losses import LOSSES, Loss
+from concord.train.losses import ONLY, Loss, OutputLoss, losses_of
 from concord.train.network import TrainableNetwork, batch
 from concord.train.noise import NoiseStream
 from concord.train.overflow_monitor import OverflowMonitor
@@ -39,8 +39,8 @@ class Shard:
     ----------
     gradients : dict
         Of the sum of the losses of its samples, by parameter.
-    loss : Loss
-        Of its samples.
+    losses : list of Loss
+        Of its samples, one for each output.
     seen : dict
         Statistics of normalisations.
     calls : int
@@ -48,7 +48,7 @@ class Shard:
     """
 
     gradients: dict[str, Tensor]
-    loss: Loss
+    losses: list[Loss]
     seen: dict[str, Any]
     calls: int
 
@@ -58,35 +58,42 @@ def split(rows: Any, shards: int) -> list[Any]:
     return [part for part in np.array_split(rows, shards) if len(part)]
 
 
-def forward(network: TrainableNetwork, samples: Samples, context: PassContext) -> tuple[Tensor, list[Any]]:
-    """The forward pass of samples: in the format of activations, or as the monitor of few bits reads them."""
+def forward(network: TrainableNetwork, samples: Samples, context: PassContext) -> tuple[dict[str, Tensor], list[Any]]:
+    """Outputs of a forward pass; samples are in the format of activations, or as the monitor of few bits reads them."""
     values, graph = samples.inputs(slice(None)), network.graph
     if context.monitor is None:
-        return network.forward(batch(values, graph, context.formats), context)
+        return network.forward_all(batch(values, graph, context.formats), context)
     x = context.monitor.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
-    return network.forward(x, context)
+    return network.forward_all(x, context)
+
+
+def named(by_output: Mapping[str, Any], losses: Mapping[str, OutputLoss]) -> dict[str, Any]:
+    """What there is of each output, by the name that the losses have; the only one may have none."""
+    return dict(zip(losses, by_output.values(), strict=True)) if ONLY in losses else dict(by_output)
 
 
 def computed(
-    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, monitor: OverflowMonitor | None,
-    noise: NoiseStream, number: int,
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, losses: Mapping[str, OutputLoss],
+    monitor: OverflowMonitor | None, noise: NoiseStream, number: int,
 ) -> Shard:  # fmt: skip
     """Forward and backward of one shard; ``noise`` is that of the step."""
     own = NoiseStream(noise.seed, noise.place)
     own.calls = number * _CALLS
     context = PassContext(formats, own, monitor=monitor)
-    output, memories = forward(network, samples, context)
-    judgement = LOSSES[loss](output, samples.y, formats)
-    return Shard(network.backward(judgement.gradient, memories, context), judgement, context.seen, own.calls)
+    outputs, memories = forward(network, samples, context)
+    judged = losses_of(named(outputs, losses), samples.labels, losses, formats)
+    gradients = judged[0].gradient if ONLY in losses else {loss.output: loss.gradient for loss in judged}
+    return Shard(network.backward(gradients, memories, context), judged, context.seen, own.calls)
 
 
 def judged(
-    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, loss: str, monitor: OverflowMonitor | None
-) -> tuple[float, int | None]:
-    """Loss and right labels of one batch, with the forward pass of training."""
-    output, _ = forward(network, samples, PassContext(formats, training=False, monitor=monitor))
-    judgement = LOSSES[loss](output, samples.y, formats)
-    return judgement.value, judgement.right
+    network: TrainableNetwork, samples: Samples, formats: TrainingFormats, losses: Mapping[str, OutputLoss],
+    monitor: OverflowMonitor | None,
+) -> dict[str, tuple[float, int | None]]:  # fmt: skip
+    """Loss and right labels of one batch, by output, with the forward pass of training."""
+    outputs, _ = forward(network, samples, PassContext(formats, training=False, monitor=monitor))
+    of_outputs = losses_of(named(outputs, losses), samples.labels, losses, formats)
+    return {loss.output: (loss.value, loss.right) for loss in of_outputs}
 
 
 def together(shards: Sequence[Shard], formats: TrainingFormats) -> dict[str, Tensor]:

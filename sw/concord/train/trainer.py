@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,14 +21,14 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
-from concord.train.losses import LossFigures, judged_count
+from concord.train.losses import ONLY, LossFigures, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
 from concord.train.overflow_monitor import OverflowCounts, OverflowMonitor, bias_values
 from concord.train.parameters import UpdateCounts
 from concord.train.settings import Settings
-from concord.train.shards import Passes, Shard, computed, forward, judged, split, together
+from concord.train.shards import Passes, Shard, computed, forward, judged, named, split, together
 from concord.train.sites import monitor_of, passed_on
 from concord.train.tensor import Dyadic, Tensor, saturations
 from concord.utils.parallel import Engine
@@ -37,6 +37,22 @@ from concord.utils.parallel import Engine
 EVALUATION_BATCH = 256
 #: Places of random numbers: weights (1) are in :mod:`concord.train.network`.
 _ORDER, _NOISE = 2, 3
+
+
+@dataclass
+class OutputFigures:
+    """Results of one of several outputs in an epoch.
+
+    Parameters
+    ----------
+    loss, accuracy, test_loss, test_accuracy
+        As of :class:`Figures`, without the weight of the output.
+    """
+
+    loss: float
+    accuracy: float | None = None
+    test_loss: float | None = None
+    test_accuracy: float | None = None
 
 
 @dataclass
@@ -50,13 +66,16 @@ class Figures:
     rate : float
         Of the epoch.
     loss, accuracy : float
-        Of its samples while they were learned, per label that counts; accuracy is ``None`` without classes.
+        Of its samples while they were learned, per label that counts; accuracy is ``None`` without classes. Of several
+        outputs the loss is the weighted sum, and there is no accuracy of all.
     test_loss, test_accuracy : float or None
         Of the test samples after it.
     counts : UpdateCounts
         Of its updates; and what has saturated in its steps and when it was judged.
     overflow, test_overflow : OverflowCounts or None
         Of its sums, and of those of the test samples, with an accumulator of few bits.
+    outputs : dict of str to OutputFigures
+        Of several outputs, by their names.
     """
 
     epoch: int
@@ -68,14 +87,24 @@ class Figures:
     counts: UpdateCounts = field(default_factory=UpdateCounts)
     overflow: OverflowCounts | None = None
     test_overflow: OverflowCounts | None = None
+    outputs: dict[str, OutputFigures] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers, for files."""
+        facts = asdict(self)
+        if not self.outputs:
+            del facts["outputs"]
+        return facts
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Figures:
-        """From plain numbers, as :func:`dataclasses.asdict` makes them."""
+        """From plain numbers, as :attr:`facts` has them."""
         overflows = {
             key: OverflowCounts(**facts[key]) for key in ("overflow", "test_overflow") if facts.get(key) is not None
         }
-        return cls(**{**facts, "counts": UpdateCounts(**facts["counts"]), **overflows})
+        outputs = {name: OutputFigures(**each) for name, each in facts.get("outputs", {}).items()}
+        return cls(**{**facts, "counts": UpdateCounts(**facts["counts"]), **overflows, "outputs": outputs})
 
 
 def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
@@ -121,7 +150,7 @@ class Trainer:
     CannotTrain
         If a layer cannot be trained.
     ValueError
-        If data do not fit the network, are empty or not finite.
+        If data or losses do not fit the network, or data are empty or not finite.
     """
 
     def __init__(
@@ -135,9 +164,12 @@ class Trainer:
     ):
         self.settings = settings or Settings()
         self.network = TrainableNetwork(graph, self.settings.formats, self.settings.seed if random else None)
-        samples.check("training", self.network.graph, self.network.output, self.settings.loss)
+        #: What every output is judged by; that of the only one may have no name.
+        self.losses = self.settings.losses_of(self.network.outputs)
+        outputs = named(self.network.outputs, self.losses)
+        samples.check("training", self.network.graph, outputs, self.losses)
         if test is not None:
-            test.check("test", self.network.graph, self.network.output, self.settings.loss)
+            test.check("test", self.network.graph, outputs, self.losses)
         stop = self.settings.stop
         if stop is not None and stop.metric.startswith("test") and test is None:
             raise ValueError(
@@ -155,7 +187,7 @@ class Trainer:
         self.optimiser = Optimiser(Dyadic.nearest(self.settings.momentum), self.settings.decay)
         self.history: list[Figures] = []
         self.done = 0  # steps of the epoch that is under way
-        self._sums = [0.0, 0]
+        self._sums = self._no_sums()
         self._counts = UpdateCounts()
         self._order: Any = None
         #: Sums of the samples that were judged last, with an accumulator of few bits.
@@ -182,7 +214,14 @@ class Trainer:
     def converged(self) -> bool:
         """Whether the figure of ``settings.stop`` has not become better for as long as it says."""
         stop = self.settings.stop
-        return stop is not None and stop.converged([getattr(figures, stop.metric) for figures in self.history])
+        return stop is not None and stop.converged(self.followed)
+
+    @property
+    def followed(self) -> list[float]:
+        """The figure of ``settings.stop`` in all epochs."""
+        stop = self.settings.stop
+        assert stop is not None
+        return [getattr(f.outputs[stop.output] if stop.output else f, stop.metric) for f in self.history]
 
     @property
     def notes(self) -> list[str]:
@@ -191,31 +230,41 @@ class Trainer:
 
     @property
     def running(self) -> str:
-        """Loss and accuracy of the epoch that is under way, so far."""
+        """Loss and accuracy of the epoch that is under way, so far; of several outputs one after the other."""
         order = self._shuffled(self.epoch) if self._order is None else self._order
-        seen = self._judged_count(self.samples, order[: self.done * self.settings.batch])
-        if not seen:
+        seen = self._judged_counts(self.samples, order[: self.done * self.settings.batch])
+        if not any(seen.values()):
             return ""
-        accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
-        overflows = f", overflows {self.monitor.counts.ended:,}" if self.monitor is not None else ""
-        saturated = f", saturated {self._counts.saturated:,}" if self._counts.saturated else ""
-        return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}{saturated}"
+        parts = []
+        for name, (loss, right) in self._sums.items():
+            if count := seen[name]:
+                parts.append(f"{name}{': ' if name else ''}loss {loss / count:.4f}")
+                parts += [f"accuracy {100 * right / count:.1f} %"] * (self.losses[name].loss == "cross_entropy")
+        if self.monitor is not None:
+            parts.append(f"overflows {self.monitor.counts.ended:,}")
+        if self._counts.saturated:
+            parts.append(f"saturated {self._counts.saturated:,}")
+        return ", ".join(parts)
 
-    def _forward(self, samples: Samples, rows: Any, context: PassContext) -> tuple[Tensor, list[Any]]:
+    def _forward(self, samples: Samples, rows: Any, context: PassContext) -> tuple[dict[str, Tensor], list[Any]]:
         """The forward pass of some samples."""
         context.monitor = self.monitor
         return forward(self.network, samples.part(rows), context)
 
-    def _judged_count(self, samples: Samples, rows: Any = slice(None)) -> int:
-        """What the loss of some samples is divided by."""
-        return judged_count(self.settings.loss, np.asarray(samples.y)[rows])
+    def _judged_counts(self, samples: Samples, rows: Any = slice(None)) -> dict[str, int]:
+        """What the losses of some samples are divided by, by output."""
+        return {name: judged_count(self.losses[name].loss, y[rows]) for name, y in samples.labels.items()}
+
+    def _no_sums(self) -> dict[str, list[Any]]:
+        """Losses and right labels of no samples, by output."""
+        return {name: [0.0, 0] for name in self.losses}
 
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
     def _shards(self, rows: Any, noise: NoiseStream) -> list[Shard]:
         """What comes of the shards of a batch."""
-        fixed = self.settings.formats, self.settings.loss, self.monitor, noise
+        fixed = self.settings.formats, self.losses, self.monitor, noise
         parts = map(self.samples.part, split(rows, self.settings.shards))
         return self.passes.map(computed, [(part, *fixed, k) for k, part in enumerate(parts)])
 
@@ -237,7 +286,8 @@ class Trainer:
         rows = self._order[self.done * size : (self.done + 1) * size]
         losses = self._learn(rows, self.epoch * self.steps + self.done)
         for loss in losses:
-            self._sums = [self._sums[0] + loss.value, self._sums[1] + (loss.right or 0)]
+            value, right = self._sums[loss.output]
+            self._sums[loss.output] = [value + loss.value, right + (loss.right or 0)]
         self.done += 1
         if self.done == self.steps:
             self._close(losses[0].right is not None)
@@ -260,32 +310,62 @@ class Trainer:
             self.network.follow(shard.seen)
         if self.monitor is not None:
             self.monitor.end_step()
-        return [shard.loss for shard in shards]
+        return [loss for shard in shards for loss in shard.losses]
 
     def _close(self, classes: bool) -> None:
-        count = self._judged_count(self.samples)
-        figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), self._sums[0] / count)
-        figures.accuracy, figures.counts = self._sums[1] / count if classes else None, self._counts
+        figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), counts=self._counts)
+        learned = self._per_label(self._sums, self.samples)
+        figures.loss, accuracy = self._together(learned)
+        figures.accuracy = accuracy if classes else None
+        if ONLY not in self.losses:
+            figures.outputs = {name: OutputFigures(*of_output) for name, of_output in learned.items()}
         if self.monitor is not None:
             figures.overflow = self.monitor.end_epoch(self.epoch + 1 == self.settings.epochs)
         if self.test is not None:
-            figures.test_loss, figures.test_accuracy = self.judge(self.test)
+            if ONLY in self.losses:
+                figures.test_loss, figures.test_accuracy = self.judge(self.test)
+            else:
+                tested = self.judge_outputs(self.test)
+                figures.test_loss, _ = self._together(tested)
+                for name, (loss, accuracy) in tested.items():
+                    figures.outputs[name].test_loss, figures.outputs[name].test_accuracy = loss, accuracy
             figures.test_overflow = self.judged
         self.history.append(figures)
-        self.done, self._sums, self._counts, self._order = 0, [0.0, 0], UpdateCounts(), None
+        self.done, self._sums, self._counts, self._order = 0, self._no_sums(), UpdateCounts(), None
+
+    def _per_label(self, sums: Mapping[str, list[Any]], samples: Samples) -> dict[str, tuple[float, float | None]]:
+        """Loss and accuracy of every output, per label that counts."""
+        counts = self._judged_counts(samples)
+        return {
+            name: (loss / counts[name], right / counts[name] if self.losses[name].loss == "cross_entropy" else None)
+            for name, (loss, right) in sums.items()
+        }
+
+    def _together(self, by_output: Mapping[str, tuple[float, float | None]]) -> tuple[float, float | None]:
+        """Loss and accuracy of the only output, or the weighted sum of the losses of several."""
+        if ONLY in by_output:
+            return by_output[ONLY]
+        return sum(float(self.losses[name].factor.value) * loss for name, (loss, _) in by_output.items()), None
 
     def judge(self, samples: Samples, bits: int | None = None) -> tuple[float, float | None]:
         """Loss and accuracy on samples, per label that counts, with the forward pass of training, 256 at a time.
 
-        ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
+        ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts. Of
+        several outputs it is the weighted sum of the losses, and ``None``.
         """
+        return self._together(self.judge_outputs(samples, bits))
+
+    def judge_outputs(self, samples: Samples, bits: int | None = None) -> dict[str, tuple[float, float | None]]:
+        """As :meth:`judge`, loss and accuracy of every output by its name, without weights."""
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
-        fixed = self.settings.formats, self.settings.loss, self.monitor
+        fixed = self.settings.formats, self.losses, self.monitor
         with nullcontext() if self.monitor is None else self.monitor.separate_counts(bits) as self.judged:
             results = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
-        loss, right = sum(value for value, _ in results), sum(right or 0 for _, right in results)
-        count = self._judged_count(samples)
-        return loss / count, right / count if results[0][1] is not None else None
+        sums: dict[str, list[Any]] = {}
+        for name in self.losses:
+            of_output = [result[name] for result in results]
+            sums[name] = [sum(loss for loss, _ in of_output), sum(right or 0 for _, right in of_output)]
+        return self._per_label(sums, samples)
 
     def fit(self, after_step: Callable[[Trainer], bool] | None = None) -> list[Figures]:
         """Take all steps that are left, or until ``after_step``, which is called after each, says so with ``True``."""
@@ -299,7 +379,8 @@ class Trainer:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        marks = [_mark(np.asarray(a)) for a in (self.samples.x, self.samples.y)]
+        labels: Any = {name: _mark(y) for name, y in self.samples.labels.items()}
+        marks = [_mark(np.asarray(self.samples.x)), labels[ONLY] if ONLY in labels else labels]
         facts = self.settings.facts | {"data": marks, "scale": self.samples.scale, "zero": self.samples.zero}
         for name in ("epochs", "stop"):  # a run may be made longer
             facts.pop(name, None)
@@ -308,9 +389,9 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
         progress = {
-            "history": [asdict(figures) for figures in self.history],
+            "history": [figures.facts for figures in self.history],
             "done": self.done,
-            "sums": self._sums,
+            "sums": self._sums[ONLY] if ONLY in self._sums else self._sums,
             "counts": asdict(self._counts),
         }
         if self.monitor is not None:
@@ -321,7 +402,8 @@ class Trainer:
         """Go on where a checkpoint was written, with the same bits as without a break."""
         progress = checkpoint.restore(path, self.network, self._facts)
         self.history = [Figures.of(facts) for facts in progress["history"]]
-        self.done, self._sums, self._order = int(progress["done"]), list(progress["sums"]), None
+        sums = {ONLY: progress["sums"]} if ONLY in self.losses else progress["sums"]
+        self.done, self._sums, self._order = int(progress["done"]), {k: list(both) for k, both in sums.items()}, None
         self._counts = UpdateCounts(**progress["counts"])
         if self.monitor is not None:
             self.monitor.resume(progress["overflow"]["state"])

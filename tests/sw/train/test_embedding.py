@@ -220,7 +220,7 @@ def test_what_cannot_be_trained_is_refused():
     ):
         with pytest.raises(CannotTrain, match=r"table \(Lookup, .* and read by nothing else\)"):
             TrainableNetwork(graph, TrainingFormats())
-    with pytest.raises(ValueError, match=r"layers must be none of tables and .* with \[overflow\]: words"):
+    with pytest.raises(ValueError, match=r"layers must be none of tables, .* with \[overflow\]: words"):
         trainer(overflow=OverflowSettings(accumulator_bits=16), epochs=1)
     data = samples()
     for bad in (data.x + 1, data.x + 0.5, -data.x - 2):

@@ -146,7 +146,8 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
         assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
-    output, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
+    outputs, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
+    (output,) = outputs.values()
     assert np.array_equal(results.reshape(48, -1), output.values.reshape(48, -1))
     assert {layer.name for layer in evidence.layers} == set(got.monitor.sites)
     assert all(layer.observed <= bits_of and not layer.beyond for layer in evidence.layers)

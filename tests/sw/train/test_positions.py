@@ -10,7 +10,7 @@ from concord.spec.softmax import powers
 from concord.spec.training import TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, augmented, described
 from concord.train.layers.base import PassContext
-from concord.train.losses import cross_entropy, judged_count
+from concord.train.losses import ONLY, OutputLoss, cross_entropy, judged_count
 from concord.train.noise import NoiseStream
 from concord.train.settings import Convergence
 from concord.train.shards import computed, together
@@ -113,15 +113,16 @@ def test_figures_are_per_label_that_counts():
     samples, test = pairs(60), pairs(40, 1)
     one = trainer(samples, test, epochs=1, batch=25)
     before = trainer(samples, test, epochs=1, batch=25)
-    output, _ = before._forward(before.samples, np.arange(60), PassContext(FORMATS, training=False))
+    outputs, _ = before._forward(before.samples, np.arange(60), PassContext(FORMATS, training=False))
+    (output,) = outputs.values()
     one.step()
     labels = samples.y[one._order[:25]]
-    assert one.running.startswith(f"loss {one._sums[0] / (labels >= 0).sum():.4f}, accuracy ")
-    share = 100 * one._sums[1] / (labels >= 0).sum()
+    assert one.running.startswith(f"loss {one._sums[ONLY][0] / (labels >= 0).sum():.4f}, accuracy ")
+    share = 100 * one._sums[ONLY][1] / (labels >= 0).sum()
     assert one.running.endswith(f"accuracy {share:.1f} %")
-    sums = list(one._sums)
+    sums = one._sums[ONLY]
     while one.done:
-        last = list(one._sums)
+        last = one._sums[ONLY]
         one.step()
     assert 0 < sums[0] < last[0]
     loss, accuracy = before.judge(samples)
@@ -182,12 +183,12 @@ def test_shards_are_batches_of_their_own():
     rows = one._shuffled(0)[:12]
     noise = NoiseStream(1, (3, 0))
     got = one._shards(rows, noise)
-    fixed = FORMATS, "cross_entropy", None, noise
+    fixed = FORMATS, {ONLY: OutputLoss()}, None, noise
     parts = [computed(one.network, one.samples.part(rows[4 * k : 4 * k + 4]), *fixed, k) for k in range(3)]
     for key, change in together(got, FORMATS).items():
         other = together(parts[::-1], FORMATS)[key]
         assert change.exp == other.exp and np.array_equal(change.mant, other.mant)
-    assert [shard.loss.right for shard in got] == [shard.loss.right for shard in parts]
+    assert [shard.losses[0].right for shard in got] == [shard.losses[0].right for shard in parts]
 
 
 @pytest.mark.parametrize(

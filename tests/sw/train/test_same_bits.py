@@ -9,6 +9,7 @@ import pytest
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described, shards
+from concord.train.losses import ONLY, OutputLoss
 from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream
 from concord.train.shards import computed, judged
@@ -79,7 +80,7 @@ def test_shards_have_noise_of_their_own():
     )
     samples = Samples(np.full((6, 4), 3.0), np.zeros(6, np.int64))
     found = [
-        computed(network, samples, CASES["noise"][0], "cross_entropy", None, noise, number) for number in (0, 1, 1)
+        computed(network, samples, CASES["noise"][0], {ONLY: OutputLoss()}, None, noise, number) for number in (0, 1, 1)
     ]
     assert [shard.calls >> 32 for shard in found] == [0, 1, 1] and noise.calls == 0
 
@@ -92,7 +93,7 @@ def test_a_copy_has_what_a_pass_reads():
     trainer.fit()
     copy, args = (
         TrainableNetwork(trainer.network.graph, TrainingFormats()),
-        (samples, TrainingFormats(), "cross_entropy", None),
+        (samples, TrainingFormats(), {ONLY: OutputLoss()}, None),
     )
     there = shards._with(copy, shards.state(trainer.network), judged, args)
     assert there == (judged(trainer.network, *args), 0), "the result, and how many numbers were cut off"

@@ -128,7 +128,7 @@ def test_the_command_says_it(tmp_path):
     assert "converged in epoch" in done.output and "weights are those of the last epoch" in done.output
     for broken, message in (
         ("stop = 3", "must have a table [stop]"),
-        ('stop = {metric = "loss", patience = 1, best = true}', "stop must have metric, patience only, not best"),
+        ('stop = {metric = "loss", patience = 1, best = true}', "must have metric, patience, output only, not best"),
         ('stop = {metric = "loss"}', "patience"),
     ):
         (tmp_path / "net.toml").write_text(CONFIG.replace('stop = {metric = "test_loss", patience = 1}', broken))

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from concord.golden.rounding import Ints, round_shift
+from concord.golden.softmax import probabilities
 from concord.graph.ir import Node
 from concord.graph.ops.base import aligned
 from concord.graph.ops.elementwise import SoftmaxAttributes
+from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.normalised import FINE
-from concord.train.losses import PROBABILITY_POINT, softmax
 from concord.train.products import exact, total
 from concord.train.tensor import Array, Tensor, added, quantised, to_format, top_of
 
@@ -92,7 +93,7 @@ class Mask(TrainableLayer):
 
 
 class SoftmaxLayer(TrainableLayer):
-    """Probabilities along an axis, with the bits of :func:`concord.train.losses.softmax`.
+    """Probabilities along an axis, with the bits of :func:`concord.golden.softmax.probabilities`.
 
     Backward ``y (g - sum(g y))``, the sum exact, on a grid where g has at least 30 bits.
     """
@@ -103,7 +104,9 @@ class SoftmaxLayer(TrainableLayer):
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         (x,) = xs
-        mant: Ints = np.moveaxis(softmax(x.with_mant(np.moveaxis(x.mant, self.axis, -1))), -1, self.axis)
+        mant: Ints = np.moveaxis(
+            probabilities(np.moveaxis(x.mant, self.axis, -1).astype(np.int64), x.exp), -1, self.axis
+        )
         y = to_format(mant, -PROBABILITY_POINT, 1 << PROBABILITY_POINT, context.formats.intermediate)
         return [y], y
 

@@ -76,6 +76,11 @@ class NpuTrainer(Trainer):
         config, chosen = device.config, self.settings
         if not config.integer_chains:
             raise ValueError(f"training on the NPU needs a configuration with integer_chains, not {config.name}")
+        if chosen.losses:
+            raise ValueError(
+                f"training on the NPU must have one output with the loss of [train], not [train.losses] of "
+                f"{', '.join(chosen.losses)}; train this network on the host, without --on"
+            )
         network = operations_of(self.network, chosen)
         most = min(chosen.batch, len(samples))
         sizes = tuple(size for size in (most, len(samples) % most) if size)

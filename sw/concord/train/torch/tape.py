@@ -153,7 +153,7 @@ class Tape:
 
     def _backward(self, name: str, gradient: Tensor, samples: int) -> None:
         parts: dict[int, tuple[Parameter, list[Tensor]]] = {}
-        for parameter, change in parameter_gradients(self._steps(), name, gradient, self.context):
+        for parameter, change in parameter_gradients(self._steps(), [(name, gradient)], self.context):
             parts.setdefault(id(parameter), (parameter, []))[1].append(change)
         for record in self.records:  # in the order of the layers
             for parameter in record.layer.parameters.values():
