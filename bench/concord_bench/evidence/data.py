@@ -40,17 +40,16 @@ class Split:
 
 def _mark(samples: Samples) -> str:
     whole = hashlib.sha256()
-    for array in (samples.x, samples.y):
+    for array in (samples.x, *samples.labels.values()):
         whole.update(np.ascontiguousarray(array).tobytes())
     return whole.hexdigest()[:12]
 
 
 def cut(x: Any, y: Any, scale: float, sizes: tuple[int, int, int]) -> Split:
-    """Three parts of a data set in an order that never changes."""
-    order, parts, at = permutation(*_SPLIT, len(x)), [], 0
+    """Three parts of a data set in an order that never changes; ``y`` may be a dict of labels by output."""
+    order, parts, at, whole = permutation(*_SPLIT, len(x)), [], 0, Samples(x, y, scale)
     for size in sizes:
-        rows = order[at : at + size]
-        parts.append(Samples(x[rows], y[rows], scale))
+        parts.append(whole.part(order[at : at + size]))
         at += size
     return Split(*parts)
 

@@ -5,15 +5,15 @@ Needs the ``torch`` extra.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from concord.graph.ir import Graph, Node
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
-from concord.train import Figures, Samples, Settings
-from concord.train.losses import IGNORED, judged_count
+from concord.train import Figures, OutputFigures, Samples, Settings
+from concord.train.losses import IGNORED, ONLY, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.trainer import EVALUATION_BATCH, order_of
 
@@ -41,14 +41,15 @@ class FloatTrainer:
     Raises
     ------
     ValueError
-        If an operator has no float32 counterpart here, or the loss is not ``cross_entropy``.
+        If an operator has no float32 counterpart here, or a loss is not ``cross_entropy``.
     """
 
     def __init__(self, graph: Graph, samples: Samples, settings: Settings, test: Samples | None = None):
         import torch
 
-        if settings.loss != "cross_entropy":
-            raise ValueError(f"loss must be cross_entropy, not {settings.loss!r}")
+        self.losses = settings.losses_of(graph.outputs)
+        if others := sorted({by.loss for by in self.losses.values()} - {"cross_entropy"}):
+            raise ValueError(f"loss must be cross_entropy, not {others[0]!r}")
         if unknown := sorted({node.op for node in graph.nodes} - set(_OPS)):
             raise ValueError(f"operators must be among {', '.join(_OPS)}, not {', '.join(unknown)}")
         torch.manual_seed(settings.seed)  # nothing is drawn; a layer that did would be repeatable
@@ -67,7 +68,12 @@ class FloatTrainer:
         )
 
     def forward(self, x: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-        """Logits ``[samples, classes]`` of samples as the network reads them."""
+        """Logits ``[samples, classes]`` of samples as the network reads them, of the only output."""
+        (output,) = self.forward_all(x).values()
+        return output
+
+    def forward_all(self, x: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
+        """Those of all outputs, by the names that losses have."""
         import torch
 
         name = self.graph.inputs[0]
@@ -76,7 +82,10 @@ class FloatTrainer:
             operands = [values[name] for name in node.inputs if name]
             results = _OPS[node.op](node, self.parameters[node.name], *operands)
             values |= {name: tensor for name, tensor in zip(node.outputs, results, strict=False) if name}
-        return values[self.graph.outputs[0]].reshape(len(x), -1)
+        return {
+            name: values[output].reshape(len(x), -1)
+            for name, output in zip(self.losses, self.graph.outputs, strict=True)
+        }
 
     def fit(self) -> list[Figures]:
         """Take all steps."""
@@ -87,38 +96,58 @@ class FloatTrainer:
             rate = float(self.settings.rate_of(epoch))
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-            order, total, right = order_of(self.settings.seed, epoch, len(self.samples)), 0.0, 0
+            order = order_of(self.settings.seed, epoch, len(self.samples))
+            sums: dict[str, list[float]] = {name: [0.0, 0] for name in self.losses}
             for start in range(0, len(order), size):
-                rows = order[start : start + size]
-                labels = torch.tensor(self.samples.y[rows].astype(np.int64))
-                output = self.forward(self.samples.inputs(rows))
-                loss = _loss(output, labels, len(rows))
+                part = self.samples.part(order[start : start + size])
+                whole = torch.zeros(())
+                for name, output in self.forward_all(part.inputs(slice(None))).items():
+                    labels = torch.tensor(part.labels[name].astype(np.int64))
+                    loss = _loss(output, labels, len(part))
+                    whole = whole + float(self.losses[name].weight) * loss
+                    sums[name][0] += float(loss.detach()) * len(part)
+                    sums[name][1] += _right(output, labels)
                 self.optimiser.zero_grad()
-                loss.backward()
+                whole.backward()
                 self.optimiser.step()
-                total += float(loss.detach()) * len(rows)
-                right += _right(output, labels)
-            count = judged_count(self.settings.loss, self.samples.y)
-            figures = Figures(epoch, rate, total / count, right / count)
+            learned = self._per_label(sums, self.samples)
+            figures = Figures(epoch, rate, *self._together(learned))
+            if ONLY not in learned:
+                figures.outputs = {name: OutputFigures(*of_output) for name, of_output in learned.items()}
             if self.test is not None:
-                figures.test_loss, figures.test_accuracy = self.judge(self.test)
+                tested = self.judge_outputs(self.test)
+                figures.test_loss, figures.test_accuracy = self._together(tested)
+                for name, each in figures.outputs.items():
+                    each.test_loss, each.test_accuracy = tested[name]
             self.history.append(figures)
         return self.history
 
-    def judge(self, samples: Samples) -> tuple[float, float]:
-        """Loss and accuracy on samples."""
+    def judge(self, samples: Samples) -> tuple[float, float | None]:
+        """Loss and accuracy on samples; of several outputs the weighted sum of the losses, and ``None``."""
+        return self._together(self.judge_outputs(samples))
+
+    def judge_outputs(self, samples: Samples) -> dict[str, tuple[float, float]]:
+        """Loss and accuracy of every output by its name."""
         import torch
 
-        total, right = 0.0, 0
+        sums: dict[str, list[float]] = {name: [0.0, 0] for name in self.losses}
         with torch.no_grad():
             for start in range(0, len(samples), EVALUATION_BATCH):
-                rows = slice(start, start + EVALUATION_BATCH)
-                labels = torch.tensor(samples.y[rows].astype(np.int64))
-                output = self.forward(samples.inputs(rows))
-                total += float(_loss(output, labels, 1))
-                right += _right(output, labels)
-        count = judged_count(self.settings.loss, samples.y)
-        return total / count, right / count
+                part = samples.part(slice(start, start + EVALUATION_BATCH))
+                for name, output in self.forward_all(part.inputs(slice(None))).items():
+                    labels = torch.tensor(part.labels[name].astype(np.int64))
+                    sums[name][0] += float(_loss(output, labels, 1))
+                    sums[name][1] += _right(output, labels)
+        return self._per_label(sums, samples)
+
+    def _per_label(self, sums: Mapping[str, Sequence[float]], samples: Samples) -> dict[str, tuple[float, float]]:
+        counts = {name: judged_count(self.losses[name].loss, y) for name, y in samples.labels.items()}
+        return {name: (loss / counts[name], right / counts[name]) for name, (loss, right) in sums.items()}
+
+    def _together(self, by_output: Mapping[str, tuple[float, float]]) -> tuple[float, float | None]:
+        if ONLY in by_output:
+            return by_output[ONLY]
+        return sum(float(self.losses[name].weight) * loss for name, (loss, _) in by_output.items()), None
 
 
 def _loss(output: Any, labels: Any, samples: int) -> Any:
@@ -147,22 +176,25 @@ def _trained_arrays(node: Node, keys: Collection[str]) -> dict[str, Any]:
 
 
 def _images(x: Any) -> Any:
-    """``[samples, batch, C, H, W]`` as images."""
+    """``[samples, batch, C, *spatial]`` as images or videos."""
     return x.reshape(-1, *x.shape[2:])
 
 
 def _padded(x: Any, node: Node, fill: float = 0.0) -> Any:
     from torch.nn import functional
 
-    top, left, bottom, right = node.attrs["pads"]
-    return functional.pad(x, (left, right, top, bottom), value=fill)
+    pads = node.attrs["pads"]
+    begins, ends = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    last_first = [number for both in zip(reversed(begins), reversed(ends), strict=True) for number in both]
+    return functional.pad(x, last_first, value=fill)
 
 
 def _conv(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
     from torch.nn import functional
 
     strides, dilations = node.attrs["strides"], node.attrs["dilations"]
-    y = functional.conv2d(
+    convolve = {2: functional.conv2d, 3: functional.conv3d}[len(strides)]
+    y = convolve(
         _padded(_images(x), node), p["weight"], p["bias"], tuple(strides), 0, tuple(dilations), node.attrs["group"]
     )
     return (y.reshape(len(x), -1, *y.shape[1:]),)
@@ -172,7 +204,8 @@ def _max_pool(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
     from torch.nn import functional
 
     padded = _padded(_images(x), node, -np.inf)
-    y = functional.max_pool2d(padded, tuple(node.attrs["kernel"]), tuple(node.attrs["strides"]))
+    pool = {2: functional.max_pool2d, 3: functional.max_pool3d}[len(node.attrs["kernel"])]
+    y = pool(padded, tuple(node.attrs["kernel"]), tuple(node.attrs["strides"]))
     return (y.reshape(len(x), -1, *y.shape[1:]),)
 
 

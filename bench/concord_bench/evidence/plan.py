@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
-from concord.train import Augmentation, Settings
+from concord.train import Augmentation, OutputLoss, Settings
 from concord_bench.evidence.data import digits, large
 from concord_bench.evidence.finetune import FineTuning
 from concord_bench.evidence.networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
 from concord_bench.evidence.recall import attention, pairs
 from concord_bench.evidence.scratch import ALL, FEW, FLOAT, LAZY, ROOM, Scratch
 from concord_bench.evidence.sentences import sentences, translator
+from concord_bench.evidence.two_digits import digit_pairs, two_outputs
+from concord_bench.evidence.videos import moving_digits, over_time
 
 Study = Scratch | FineTuning
 
@@ -30,6 +33,9 @@ def _halving(epochs: int, batch: int) -> Settings:
 def _rates(*powers: int) -> tuple[Fraction, ...]:
     return tuple(Fraction(1, 1 << power) for power in powers)
 
+
+#: Losses of the pairs of digits.
+_OF_BOTH = {"left": OutputLoss(), "right": OutputLoss(weight=Fraction(1, 2))}
 
 STUDIES: tuple[Study, ...] = (
     Scratch("digits-mlp", "Digits, MLP", "64-32-10 with ReLU", MLP, digits, _settings(12), _rates(5, 4, 3, 2), ALL, 3),
@@ -53,6 +59,19 @@ STUDIES: tuple[Study, ...] = (
         "attention with two heads and what it has read added, a layer normalisation and a product at every position, "
         "with a label at the last one",
         attention, pairs, _settings(8), _rates(6, 5, 4, 3), (*FEW, ROOM),
+    ),
+    Scratch(
+        "digits-pairs", "Pairs of digits, two outputs",
+        "two digits side by side: convolutions of 8 and 16 channels with ReLU and pooling, then a product for the left "
+        "digit and one for the right digit, whose loss has the weight 1/2; accuracies are the means of both",
+        two_outputs, digit_pairs, replace(_settings(8), losses=_OF_BOTH),
+        _rates(6, 5, 4, 3), (*FEW, ROOM),
+    ),
+    Scratch(
+        "digits-videos", "Videos of digits, convolutions over time",
+        "four frames of 14 by 14 pixels with noise, in which a digit moves in one of eight directions: two "
+        "convolutions over frames, rows and columns, of 8 and 16 channels, with ReLU and pooling, and a product",
+        over_time, moving_digits, _settings(6), _rates(6, 5, 4, 3),
     ),
     FineTuning(
         "kws_dscnn", "Keywords, DS-CNN", "the reference network of MLPerf Tiny, 500 clips with labels, 100 without",

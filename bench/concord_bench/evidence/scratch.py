@@ -11,11 +11,11 @@ from typing import Any
 from concord.graph.ir import Graph
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
-from concord.train import Settings, Trainer
+from concord.train import Samples, Settings, Trainer
 from concord.train.losses import judged_count
 from concord_bench.evidence.data import Split
 from concord_bench.evidence.floats import FloatTrainer, initial
-from concord_bench.evidence.store import CHOICE, Result, Run, Store, curve_of
+from concord_bench.evidence.store import CHOICE, Result, Run, Store, curve_of, mean_accuracy
 
 #: Seeds whose results are compared.
 SEEDS = (1, 2, 3, 4, 5)
@@ -133,7 +133,7 @@ class Scratch:
         start, split, variant = time.process_time(), self.data(), self._variant(run)
         rates = self.rates if run.seed == CHOICE else (Fraction(self._chosen(store)),)
         trained = {rate: self._trained(variant, run.seed, rate, split) for rate in rates}
-        judged = {rate: trainer.judge(split.validation) for rate, trainer in trained.items()}
+        judged = {rate: _judged(trainer, split.validation) for rate, trainer in trained.items()}
         rate = max(rates, key=lambda r: ((judged[r][1] or 0.0), -judged[r][0]))
         best = trained[rate]
         return Result(
@@ -141,8 +141,8 @@ class Scratch:
             facts=self.facts(run),
             rate=str(rate),
             validation=judged[rate][1],
-            test=best.judge(split.test)[1] if run.seed != CHOICE else None,
-            samples=judged_count(self.settings.loss, split.test.y),
+            test=_judged(best, split.test)[1] if run.seed != CHOICE else None,
+            samples=sum(judged_count(best.losses[name].loss, y) for name, y in split.test.labels.items()),
             candidates={str(r): [accuracy or 0.0, loss] for r, (loss, accuracy) in judged.items()},
             curve=curve_of(best.history),
             counts=[asdict(f.counts) for f in best.history if f.counts.elements],
@@ -159,3 +159,10 @@ class Scratch:
             trainer = Trainer(graph, split.train, settings, split.validation, random=True)
         trainer.fit()
         return trainer
+
+
+def _judged(trainer: Trainer | FloatTrainer, samples: Samples) -> tuple[float, float | None]:
+    """Loss, and the mean of the accuracies of all outputs."""
+    by_output = trainer.judge_outputs(samples)
+    loss = sum(float(trainer.losses[name].weight) * loss for name, (loss, _) in by_output.items())
+    return loss, mean_accuracy([accuracy for _, accuracy in by_output.values()])

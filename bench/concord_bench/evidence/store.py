@@ -44,13 +44,14 @@ class Result:
     rate : str
         Of the first epoch, as a fraction; empty if nothing was trained.
     validation, test : float or None
-        Accuracies at the end; ``test`` is ``None`` if the run was only there to choose a rate.
+        Accuracies at the end, of several outputs their mean; ``test`` is ``None`` if the run was only there to choose a
+        rate.
     samples : int
         Judged in ``test``.
     candidates : dict
         By rate, accuracy (if there are labels) and loss on the validation part, which have decided.
     curve : list of dict
-        By epoch: loss and accuracy of training, and on the validation part.
+        By epoch: loss and accuracy of training, and on the validation part; of several outputs the mean accuracy.
     counts : list of dict
         By epoch: updates, and those refused, vanished and grown; empty for float32.
     seconds : float
@@ -74,7 +75,20 @@ class Result:
 def curve_of(history: Sequence[Figures]) -> list[dict[str, float | None]]:
     """Figures of epochs as they are kept."""
     names = ("loss", "accuracy", "test_loss", "test_accuracy")
-    return [{name: None if (value := getattr(f, name)) is None else round(value, 5) for name in names} for f in history]
+    return [{name: None if (value := _figure(f, name)) is None else round(value, 5) for name in names} for f in history]
+
+
+def _figure(figures: Figures, name: str) -> float | None:
+    """A figure of an epoch; an accuracy of several outputs is their mean."""
+    value: float | None = getattr(figures, name)
+    if value is not None or not figures.outputs or "accuracy" not in name:
+        return value
+    return mean_accuracy([getattr(each, name) for each in figures.outputs.values()])
+
+
+def mean_accuracy(accuracies: Sequence[float | None]) -> float | None:
+    """The mean of the accuracies of all outputs; ``None`` if one has none."""
+    return None if None in accuracies else sum(a or 0.0 for a in accuracies) / len(accuracies)
 
 
 class Store:

@@ -46,7 +46,7 @@ def trainer_of(plan: TrainingPlan, engine: Engine | None = None, device: Device 
     if missing := [name for name in needed if name not in arrays]:
         raise ValueError(f"{plan.data} must have the arrays {missing}, and has {sorted(arrays)}")
     if isinstance(plan.model, Path):
-        graph = import_model(plan.model, batchnorm=plan.batchnorm)
+        graph = import_model(plan.model, batchnorm=plan.batchnorm, volumes=True)
     else:
         graph = described(plan.model, plan.input_shape or (), outputs=plan.outputs)
     sets = [

@@ -82,6 +82,8 @@ class Context:
         Constants that are a reason by themselves.
     batchnorm : bool
         Whether BatchNormalization stays a node, to be trained.
+    volumes : bool
+        Whether windows over three spatial axes stay a node, to be trained.
     names : set of str
         Names of nodes that are in the graph.
     stay : frozenset of str
@@ -108,6 +110,7 @@ class Context:
     decoded: dict[str, Quantization] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     batchnorm: bool = False
+    volumes: bool = False
     names: set[str] = field(default_factory=set)
     stay: frozenset[str] = frozenset()
     sequences: dict[str, list[str]] = field(default_factory=dict)

@@ -110,6 +110,7 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     batchnorm: bool = False,
     stay: Collection[str] = (),
+    volumes: bool = False,
 ) -> Graph:
     """Return the graph of an ONNX file (or ``ModelProto``) of opset 7 or later.
 
@@ -126,6 +127,9 @@ def import_model(
     stay : collection of str
         Names of pairs of QuantizeLinear and DequantizeLinear that are computed, however fine their codes are: those of
         the FakeQuantize in :func:`reference_graph`.
+    volumes : bool
+        Let convolutions and poolings over three spatial axes stay what they are, which is trained but not compiled;
+        otherwise they become those of planes.
 
     Raises
     ------
@@ -134,7 +138,7 @@ def import_model(
     ValueError
         If it is no valid ONNX, or if ``shapes`` does not fit.
     """
-    graph = IMPORT.run(OnnxSource(model, shapes or {}, batchnorm, stay)).graph
+    graph = IMPORT.run(OnnxSource(model, shapes or {}, batchnorm, stay, volumes)).graph
     graph.check()
     return graph
 
@@ -150,7 +154,7 @@ def reference_graph(model: str | Path | bytes | Any, shapes: Mapping[str, Sequen
     model, shapes
         As for :func:`import_model`, with its errors.
     """
-    graph = AS_WRITTEN.run(OnnxSource(model, shapes or {}, batchnorm=False, stay=())).graph
+    graph = AS_WRITTEN.run(OnnxSource(model, shapes or {}, batchnorm=False, stay=(), volumes=False)).graph
     graph.check()
     return graph
 
@@ -163,6 +167,7 @@ class OnnxSource:
     shapes: Mapping[str, Sequence[int]]
     batchnorm: bool
     stay: Collection[str]
+    volumes: bool
 
 
 @dataclass(frozen=True)
@@ -181,18 +186,19 @@ def _parsed(source: OnnxSource) -> ParsedOnnx:
 @pass_called("import")
 def _imported(state: ParsedOnnx) -> Rewriting:
     """Make nodes of ONNX operators."""
-    return Rewriting(_nodes(state.proto, state.shapes, state.batchnorm, state.stay))
+    return Rewriting(_nodes(state.proto, state))
 
 
-def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, stay: Collection[str]) -> Graph:
+def _nodes(proto: Any, source: OnnxSource) -> Graph:
     """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
     known_texts = texts_of_model(proto)
-    known, reasons = input_shapes(values, shapes, bool(known_texts))
+    known, reasons = input_shapes(values, source.shapes, bool(known_texts))
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]
     importer = _Importer(proto, graph, nodes, reasons)
-    importer.ctx.batchnorm, importer.ctx.stay = batchnorm, frozenset(stay)
+    importer.ctx.batchnorm, importer.ctx.stay = source.batchnorm, frozenset(source.stay)
+    importer.ctx.volumes = source.volumes
     importer.ctx.element_types = {
         value.name: kind for value in values if value.name in known and (kind := input_type(value)) is not None
     }

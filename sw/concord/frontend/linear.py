@@ -25,7 +25,7 @@ def conv(ctx: Context, node: OnnxNode) -> str:
         raise Refusal(f"must have 1 to 3 spatial axes, not {weight.ndim - 2}", "use Conv over fewer axes")
     bias = ctx.floats(node.input(2), "bias") if node.input(2) else np.zeros(len(weight))
     attrs = window_attrs(node, weight.shape[2:], ctx.shape(x)[2:])
-    if weight.ndim == 5:
+    if weight.ndim == 5 and not ctx.volumes:
         return conv_volume(ctx, node, x, weight, bias, int(node.attrs.get("group", 1)), attrs)
     images, each = ctx.shape(x)[0], len(weight)
     weight, bias = np.concatenate([weight] * images), np.tile(bias, images)

@@ -67,9 +67,9 @@ def one_image(ctx: Context, node: OnnxNode, x: str) -> str:
 
 
 def _pool(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) -> str:
-    """One image as it is; a batch as more channels; along the first of three spatial axes a product."""
+    """One image as it is; a batch as more channels; along the first of three axes a product, unless that is trained."""
     images, channels, *spatial = ctx.shape(x)
-    if len(spatial) == 3:
+    if len(spatial) == 3 and not ctx.volumes:
         y = pool_volume(ctx, node, op, x, attrs)
     elif images == 1:
         return ctx.emit(node, op, [x], **attrs)

@@ -47,8 +47,8 @@ def described(
         ``add`` can be ``to`` it: the sum of the layer before and that one. A layer that is ``from`` another one reads
         that in the place of the one before.
     shape : tuple of int
-        Of a sample: channels, height and width of images; nodes and features of graphs; positions in front of an
-        ``embedding``, whose input is an index per position.
+        Of a sample: channels, height and width of images; channels, frames, height and width of videos; nodes and
+        features of graphs; positions in front of an ``embedding``, whose input is an index per position.
     outputs : sequence of str
         Names of the layers that are outputs; empty: the last one.
 
@@ -94,9 +94,20 @@ def described(
     return graph
 
 
-def _window(options: Mapping[str, Any]) -> dict[str, Any]:
-    stride = options["kernel"] if options["stride"] is None else options["stride"]
-    return {"strides": (stride, stride), "pads": (options["pad"],) * 4, "dilations": (1, 1)}
+def _along(options: Mapping[str, Any], name: str, rank: int) -> tuple[int, ...]:
+    """An option of a window: a number for every spatial axis, or one for all."""
+    value = options[name]
+    if type(value) is int:
+        return (value,) * rank
+    if not isinstance(value, Sequence) or len(value) != rank or any(type(number) is not int for number in value):
+        raise ValueError(f"{name} must be a whole number, or one for each of {rank} spatial axes, not {value!r}")
+    return tuple(value)
+
+
+def _window(options: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    stride = "kernel" if options["stride"] is None else "stride"
+    pads = _along(options, "pad", rank)
+    return {"strides": _along(options, stride, rank), "pads": (*pads, *pads), "dilations": (1,) * rank}
 
 
 def adjacency_of(nodes: int, edges: Sequence[Sequence[int]]) -> FloatArray:
@@ -216,12 +227,15 @@ def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: S
 
 def _operation(kind: str, options: Mapping[str, Any], shape: Shape) -> tuple[str, dict[str, Any]]:
     """Operator and attributes of a layer that is one node."""
-    kernel = (options.get("kernel", 1),) * 2
+    rank = len(shape) - 2
+    if "kernel" in options and rank not in (2, 3):
+        raise ValueError(f"it must have images or videos, a sample of three or four axes, not {list(shape[1:])}")
+    kernel = _along(options, "kernel", rank) if "kernel" in options else ()
     if kind in ("conv", "depthwise"):
         groups = shape[1] if kind == "depthwise" else options["groups"]
         outputs = shape[1] if kind == "depthwise" else options["channels"]
         weight = np.zeros((outputs, shape[1] // groups, *kernel))
-        return "Conv", {"weight": weight, "bias": np.zeros(outputs), "group": groups, **_window(options)}
+        return "Conv", {"weight": weight, "bias": np.zeros(outputs), "group": groups, **_window(options, rank)}
     if kind == "dense":
         outputs = options["outputs"]
         return "Dense", {"weight": np.zeros((outputs, shape[-1])), "bias": np.zeros(outputs)}
@@ -236,11 +250,11 @@ def _operation(kind: str, options: Mapping[str, Any], shape: Shape) -> tuple[str
     if kind in [record.name for record in trainable()]:
         return "Function", {"functions": ((kind, {}),)}
     if kind == "max_pool":
-        return "MaxPool", {"kernel": kernel, **_window(options)}
+        return "MaxPool", {"kernel": kernel, **_window(options, rank)}
     if kind == "average_pool":
-        return "AveragePool", {"kernel": kernel, "counted": (0,) * 4, **_window(options)}
+        return "AveragePool", {"kernel": kernel, "counted": (0,) * 2 * rank, **_window(options, rank)}
     if kind == "global_average":
-        axes = (1,) if len(shape) == 3 else (2, 3)  # of nodes, or of positions
+        axes = (1,) if len(shape) == 3 else tuple(range(2, len(shape)))  # of nodes, or of positions
         return "ReduceMean", {"axes": axes, "keepdims": False}
     if kind == "flatten":
         return "Reshape", {"shape": (1, int(np.prod(shape)))}

@@ -21,6 +21,9 @@ from concord.train.layers.recurrent import RecurrentLayer
 from concord.train.overflow_monitor import OverflowMonitor, ProductSite
 from concord.train.overflow_settings import OverflowSettings
 
+#: Spatial axes of images; a convolution over more is one of planes on the NPU, whose sums have other terms.
+_PLANE = 2
+
 
 def _source(graph: Graph, tensor: str) -> str | None:
     """The tensor whose numbers, or the greatest of some, a tensor has; ``None`` if they are computed or given."""
@@ -80,6 +83,8 @@ def monitor_of(
             "layers must be none of tables, layer normalisations, products of two tensors, Mul, masks and Softmax "
             f"with [overflow]: {', '.join(names)}"
         )
+    if names := [layer.name for layer in layers if isinstance(layer, Conv) and layer.geometry.rank > _PLANE]:
+        raise ValueError(f"convolutions must be over one or two axes with [overflow]: {', '.join(names)}")
     sites = sites_of(graph, layers)
     groups: dict[str, list[ProductSite]] = {}
     for site in sites:

@@ -44,7 +44,8 @@ def conv(rng, o, c, kernel, group=1, **options):
 
 
 def average(kernel, counted=0, **options):
-    return "AveragePool", {"kernel": kernel, "counted": (counted,) * 4, **window(**options)}
+    counted = (counted,) * (2 * len(kernel))
+    return "AveragePool", {"kernel": kernel, "counted": counted, **window(rank=len(kernel), **options)}
 
 
 CASES = {
@@ -57,6 +58,14 @@ CASES = {
     "conv, groups": lambda r: (conv(r, 6, 4, (3, 3), group=2, pad=1), (1, 4, 5, 5)),
     "depthwise": lambda r: (conv(r, 3, 3, (3, 3), group=3, stride=2, pad=1), (1, 3, 7, 6)),
     "depthwise, one axis": lambda r: (conv(r, 3, 3, (3,), group=3), (1, 3, 7)),
+    "conv, three axes": lambda r: (conv(r, 4, 3, (3, 2, 3), pad=1), (1, 3, 4, 5, 4)),
+    "conv, three axes, strides": lambda r: (conv(r, 2, 2, (2, 3, 2), stride=2), (1, 2, 5, 7, 6)),
+    "conv, three axes, dilated": lambda r: (conv(r, 2, 1, (2, 2, 3), dilation=2, pad=2), (1, 1, 4, 3, 5)),
+    "conv, three axes, groups": lambda r: (conv(r, 6, 4, (2, 3, 3), group=2, pad=1), (1, 4, 3, 4, 4)),
+    "depthwise, three axes": lambda r: (conv(r, 3, 3, (2, 3, 2), group=3, stride=2, pad=1), (1, 3, 4, 5, 5)),
+    "average, three axes": lambda r: (average((2, 2, 1), stride=2), (1, 2, 4, 6, 3)),
+    "average, three axes, pads": lambda r: (average((2, 2, 2), 1, stride=1, pad=1), (1, 2, 3, 4, 4)),
+    "mean, three axes": lambda r: (("ReduceMean", {"axes": (2, 3, 4), "keepdims": False}), (1, 3, 2, 4, 8)),
     "average": lambda r: (average((2, 2), stride=2), (1, 3, 6, 4)),
     "average, overlapping": lambda r: (average((4, 2), stride=1), (1, 2, 6, 4)),
     "average, counted pads": lambda r: (average((2, 2), 1, stride=1, pad=1), (1, 2, 4, 4)),
@@ -195,7 +204,7 @@ def test_what_cannot_be_trained_is_listed_at_once():
         Node("Mul", "gate", ("a", "b"), ("y",)),
     ]
     graph = Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xaby", (1, 3)))
-    with pytest.raises(CannotTrain, match=r"curve \(Function: erf\); gate \(Mul\)"):
+    with pytest.raises(CannotTrain, match=r"curve \(Function: erf\); gate \(Mul of two tensors\)"):
         TrainableNetwork(graph, WIDE)
     with pytest.raises(CannotTrain, match="must have weights to train"):
         TrainableNetwork(

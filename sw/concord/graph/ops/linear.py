@@ -159,7 +159,7 @@ class AffineAttributes(NoAttributes):
 class ConvAttributes(AffineAttributes, WindowAttributes):
     """Of a Conv."""
 
-    weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY)]
+    weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one to three spatial axes", ARRAY)]
     group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
 
 

@@ -73,8 +73,9 @@ class PassContext:
 
 
 def channels(x: Tensor) -> int:
-    """Axis of the channels: of images ``[samples, batch, C, H, W]``, or the last one."""
-    return -3 if x.mant.ndim == 5 else -1
+    """Axis of the channels: of images ``[samples, batch, C, H, W]``, of videos ``[samples, batch, C, D, H, W]``, or the
+    last one."""
+    return {5: -3, 6: -4}.get(x.mant.ndim, -1)
 
 
 class TrainableLayer:

@@ -1,4 +1,4 @@
-"""Convolution: dense, grouped and depthwise, over one or two axes."""
+"""Convolution: dense, grouped and depthwise, over one to three axes."""
 
 from __future__ import annotations
 

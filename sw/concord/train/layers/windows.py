@@ -1,4 +1,4 @@
-"""The elements that taps of a window meet, for convolution and pooling over one or two axes."""
+"""The elements that taps of a window meet, for convolution and pooling over one to three axes."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from concord.train.tensor import Dyadic
 
 #: Most readers of a tensor: sums of gradients have two terms.
 _READERS = 2
+#: Axes of the tensor of an image: that of the batch, channels, rows and columns.
+_IMAGE_AXES = 4
 #: Most rows and columns of an image: what windows and their padding reach.
 _SIDE = 63
 
@@ -251,7 +253,9 @@ class _Builder:
     def _check_images(self, layer: TrainableLayer, inputs: Features) -> None:
         """Windows go over images as they were made: what a Reshape has made of a tensor lies as before."""
         shape = self.network.graph.shapes[layer.inputs[0]]
-        if Features.of(shape) != inputs:
+        if len(shape) > _IMAGE_AXES:
+            self.problems.append(f"windows over images, not over {list(shape[1:])} as {layer.name}")
+        elif Features.of(shape) != inputs:
             self.problems.append(f"windows over images that no reshape has made, not {list(shape[1:])} as {layer.name}")
 
     def _reshape(self, layer: Moving, read: str) -> None:
