@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
+from concord.frontend import import_model
+from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from support.derived_backends import NO_TORCH
 
@@ -57,6 +59,54 @@ def test_every_function_computes_what_pytorch_computes():
     model.eval()
     assert torch.allclose(model(x).detach(), original(x).detach().double(), atol=2e-2)
     assert torch.equal(out.argmax(1), out.detach().argmax(1)) and len(out) == 40 and "BlockTensor([40, 3]" in repr(out)
+
+
+class Attends(nn.Module):
+    """Two heads of attention, with what they have read added."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(6, 6) for _ in range(4))
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        q, k, v = (layer(x).view(x.size(0), 4, 2, 3).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        shares = F.softmax(q @ k.transpose(-2, -1) / 3**0.5, dim=-1)
+        y = torch.matmul(shares, v * 0.5).transpose(1, 2).reshape(x.size(0), 4, 6)
+        return self.last((self.out(y) + self.v(x)).mean(1))
+
+
+def volumes():
+    return nn.Sequential(
+        nn.Conv3d(1, 3, (2, 3, 3), padding=1), nn.BatchNorm3d(3), nn.ReLU(), nn.MaxPool3d((1, 2, 2)),
+        nn.Conv3d(3, 4, 2, stride=(1, 2, 2)), nn.AvgPool3d((2, 1, 1)), nn.AdaptiveAvgPool3d(1), nn.Flatten(),
+        nn.Linear(4, 3),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "shape"), [(Attends, (4, 6)), (volumes, (1, 4, 8, 8))], ids=["attention", "volumes"])
+def test_attention_and_volumes_are_learned_and_written(make, shape):
+    from concord.train.torch import SGD, convert, export_onnx
+
+    torch.manual_seed(8)
+    labels = torch.arange(24) % 3
+    original, x = make(), torch.rand(24, *shape) * (1 + labels).reshape(-1, *[1] * len(shape)) / 3
+    assert torch.allclose(convert(original, FINE)(x).detach(), original(x).detach().double(), atol=5e-3)
+    model = convert(original)
+    optimiser, losses = SGD(model, lr=0.125, momentum=0.9), []
+    for _ in range(16):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.95 * losses[0]
+    out = model.eval()(x)
+    graph = import_model(export_onnx(model, x))
+    (got,) = execute.run(graph, {graph.inputs[0]: x.double().numpy().reshape(24, *graph.sample_shape(graph.inputs[0]))}
+                         ).values()  # fmt: skip
+    assert np.abs(got.reshape(24, 3) - out.detach().numpy()).max() < 1e-2 * np.abs(got).max()
 
 
 def test_losses_and_gradients_of_ones_own():
@@ -125,6 +175,12 @@ def test_modules_that_cannot_be_converted(make, message):
         (lambda m, x: m.a(x).exp(), "not exp"),
         (lambda m, x: m.a(x) + 1, "operands of add must be blocks"),
         (lambda m, x: m.a(x) + torch.ones(4), "operands of add must be blocks"),
+        (lambda m, x: m.a(x) * m.b(x), "factors must be numbers in a converted module, not BlockTensor"),
+        (lambda m, x: m.a(x) / 0, "divisors must not be 0"),
+        (lambda m, x: m.a(x) @ m.b(x), r"blocks with as many axes, three at least, not \[\[5, 4\], \[5, 4\]\]"),
+        (lambda m, x: m.a(x) @ 3, r"blocks with as many axes, three at least, not \[\[5, 4\], 3\]"),
+        (lambda m, x: torch.softmax(m.a(x), 0), "dim of softmax must be an axis behind that of the samples, not 0"),
+        (lambda m, x: F.softmax(m.a(x), 1, dtype=torch.float64), "dtype of softmax must be None"),
         (lambda m, x: F.dropout(m.a(x)), "dropout must be in evaluation mode"),
         (lambda m, x: m.a(x).view(-1), "must keep the axis of 5 samples"),
         (lambda m, x: m.a(x).mean(0), "must leave the axis of the samples"),

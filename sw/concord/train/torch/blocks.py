@@ -118,6 +118,20 @@ class BlockTensor:
 
     __radd__ = __add__
 
+    def __mul__(self, other: Any) -> BlockTensor:
+        product: BlockTensor = function("mul")(self, other)
+        return product
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> BlockTensor:
+        quotient: BlockTensor = function("div")(self, other)
+        return quotient
+
+    def __matmul__(self, other: Any) -> BlockTensor:
+        product: BlockTensor = function("matmul")(self, other)
+        return product
+
     def __getitem__(self, index: Any) -> BlockTensor:
         part: BlockTensor = function("getitem")(self, index)
         return part

@@ -21,16 +21,19 @@ from concord.train.torch.tape import Session, Tape
 CONVERTED: dict[type[nn.Module], Callable[[str, nn.Module, TrainingFormats], nn.Module]] = {
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
+    nn.Conv3d: convolution,
     nn.Linear: linear,
     nn.BatchNorm1d: batch_norm,
     nn.BatchNorm2d: batch_norm,
+    nn.BatchNorm3d: batch_norm,
     nn.LSTM: recurrent,
     nn.GRU: recurrent,
 }
 #: Modules of PyTorch that stay as they are: what they call takes blocks.
 KEPT: tuple[type[nn.Module], ...] = (
-    nn.ReLU, *(getattr(nn, record.onnx) for record in trainable()), nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
-    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity, nn.Dropout, nn.Sequential,
+    nn.ReLU, *(getattr(nn, record.onnx) for record in trainable()), nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d,
+    nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+    nn.Softmax, nn.Flatten, nn.Identity, nn.Dropout, nn.Sequential,
     nn.ModuleList, nn.ModuleDict, nn.CrossEntropyLoss, nn.MSELoss,
 )  # fmt: skip
 

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from concord.functions import trainable
 from concord.graph.ir import Node
 from concord.train.network import without_weights
 from concord.train.torch.blocks import FUNCTIONS, BlockTensor, judged
+
+#: Axes of matrices, one of each sample.
+_MATRICES = 3
 
 
 def layer(op: str, stem: str, blocks: Sequence[BlockTensor], **attrs: Any) -> BlockTensor:
@@ -150,6 +154,37 @@ def add(x: Any, other: Any, *, alpha: Any = 1) -> BlockTensor:
     return layer("Add", "add", [x, other])
 
 
+def matmul(x: BlockTensor, other: BlockTensor) -> BlockTensor:
+    """Products of two blocks ``[samples, ..., I, K]`` and ``[samples, ..., K, J]``, each sample by itself."""
+    if not isinstance(other, BlockTensor) or x.dim() != other.dim() or x.dim() < _MATRICES:
+        shapes = [list(block.shape) if isinstance(block, BlockTensor) else block for block in (x, other)]
+        raise ValueError(f"factors of matmul must be blocks with as many axes, three at least, not {shapes}")
+    return layer("MatMul", "matmul", [x, other])
+
+
+def mul(x: BlockTensor, other: Any) -> BlockTensor:
+    """A block times a number, the nearest one of 16 bits."""
+    if isinstance(other, bool) or not isinstance(other, int | float):
+        raise ValueError(f"factors must be numbers in a converted module, not {type(other).__name__}")
+    return layer("Mul", "mul", [x], constant=np.asarray(float(other)))
+
+
+def div(x: BlockTensor, other: Any, *, rounding_mode: str | None = None) -> BlockTensor:
+    """A block divided by a number: times the nearest number of 16 bits."""
+    expect("div", rounding_mode=(rounding_mode, None))
+    if not other:
+        raise ValueError(f"divisors must not be {other!r}")
+    return mul(x, 1 / other)
+
+
+def softmax(x: BlockTensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> BlockTensor:
+    """Probabilities along an axis of every sample."""
+    expect("softmax", dtype=(dtype, None))
+    if dim is None or not dim % x.dim():
+        raise ValueError(f"dim of softmax must be an axis behind that of the samples, not {dim!r}")
+    return layer("Softmax", "softmax", [x], axis=dim % x.dim())
+
+
 def dropout(x: BlockTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> BlockTensor:
     """Nothing: dropout is for evaluation only, or has p = 0."""
     if training and p:
@@ -203,9 +238,10 @@ def mse_loss(
 FUNCTIONS.update(
     relu=relu, relu_=relu, mean=mean, reshape=reshape, view=reshape, flatten=flatten,
     permute=permute, transpose=transpose, squeeze=squeeze, unsqueeze=unsqueeze, add=add, add_=add, dropout=dropout,
+    matmul=matmul, mul=mul, div=div, true_divide=div, softmax=softmax,
     getitem=getitem, cross_entropy=cross_entropy, mse_loss=mse_loss, max_pool1d=_max_pool(1), max_pool2d=_max_pool(2),
-    avg_pool1d=_average_pool(1), avg_pool2d=_average_pool(2), adaptive_avg_pool1d=_adaptive_pool(1),
-    adaptive_avg_pool2d=_adaptive_pool(2),
+    max_pool3d=_max_pool(3), avg_pool1d=_average_pool(1), avg_pool2d=_average_pool(2), avg_pool3d=_average_pool(3),
+    adaptive_avg_pool1d=_adaptive_pool(1), adaptive_avg_pool2d=_adaptive_pool(2), adaptive_avg_pool3d=_adaptive_pool(3),
     argmax=BlockTensor.argmax, detach=BlockTensor.detach,
     **{record.name: looked_up(record.name) for record in trainable()},
 )  # fmt: skip

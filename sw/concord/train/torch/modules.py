@@ -118,7 +118,7 @@ def shapes_only(attrs: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 class ProductModule(_Converted):
-    """Conv1d, Conv2d or Linear."""
+    """Conv1d, Conv2d, Conv3d or Linear."""
 
     layer: Conv | Dense
 
@@ -148,8 +148,8 @@ class ProductModule(_Converted):
 
 
 def convolution(name: str, module: nn.Module, formats: TrainingFormats) -> ProductModule:
-    """Conv1d and Conv2d."""
-    assert isinstance(module, nn.Conv1d | nn.Conv2d)
+    """Conv1d, Conv2d and Conv3d."""
+    assert isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d)
     weight = _numbers(module.weight)
     rank = weight.ndim - 2
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
@@ -171,7 +171,7 @@ def linear(name: str, module: nn.Module, formats: TrainingFormats) -> ProductMod
 
 
 class BatchNorm(nn.Module):
-    """BatchNorm1d or BatchNorm2d behind a convolution or product, with which it becomes one layer."""
+    """BatchNorm1d to BatchNorm3d behind a convolution or product, with which it becomes one layer."""
 
     def __init__(self, name: str, norm: Norm):
         super().__init__()
@@ -213,8 +213,8 @@ class BatchNorm(nn.Module):
 
 
 def batch_norm(name: str, module: nn.Module, formats: TrainingFormats) -> BatchNorm:
-    """BatchNorm1d and BatchNorm2d."""
-    assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)
+    """BatchNorm1d to BatchNorm3d."""
+    assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
     if not module.affine or not module.track_running_stats or module.momentum is None:
         raise ValueError("affine and track_running_stats must be True, and momentum a number")
     numbers = {
