@@ -10,7 +10,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
-from support.integer_programs import TRAIN_SMALL
+from support.integer_programs import LOSS_SMALL
 from support.npu_training import numbers
 
 pytestmark = pytest.mark.slow
@@ -24,16 +24,17 @@ DEPTHWISE = [
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", TRAIN_SMALL, library=find_library(TRAIN_SMALL)) as device:
+    with connect("rtl", LOSS_SMALL, library=find_library(LOSS_SMALL)) as device:
         yield device
 
 
 def trainers(device, settings, layers=LAYERS, shape=(19,), count=25):
     """The same training on the host, on the RTL and on the emulator."""
     draw = np.random.default_rng(settings.seed)
-    samples = Samples(draw.normal(size=(count, *shape)).astype(np.float32), draw.integers(0, 5, count))
+    x = draw.normal(size=(count, *shape)).astype(np.float32)
+    samples = Samples(x, draw.normal(size=(count, 5)) if settings.loss == "mse" else draw.integers(0, 5, count))
     graph = described(layers, shape)
-    npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in (device, EmulatedDevice(TRAIN_SMALL))]
+    npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in (device, EmulatedDevice(LOSS_SMALL))]
     return Trainer(graph, samples, settings, random=True), *npus
 
 
@@ -46,12 +47,14 @@ def assert_same_on_all(host, rtl, emulator):
         rtl.synchronise()
         assert numbers(rtl) == numbers(host), f"epoch {host.epoch}, step {host.done}"
     assert rtl.history == host.history
+    assert rtl.loss_on_host is None
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 @pytest.mark.parametrize("momentum", [0, Fraction(9, 10)], ids=["plain", "momentum"])
-def test_every_step(device, momentum):
+def test_every_step(device, momentum, loss):
     """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
-    settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), seed=4)
+    settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), loss=loss, seed=4)
     assert_same_on_all(*trainers(device, settings))
 
 

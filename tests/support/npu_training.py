@@ -25,6 +25,8 @@ CNN = [
     {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "flatten"}, {"op": "dense", "outputs": 10},
 ]  # fmt: skip
+#: The NPU that is trained on by itself, with the loss on the host.
+LOSS_ON_HOST = training_config().replace(name="loss-on-host", integer_loss=False)
 #: Memories for images.
 LARGE = training_config().replace(narrow_depth=16384, wide_depth=16384, matrix_depth=8192, program_depth=4096)
 

@@ -28,6 +28,7 @@ from concord.train.tensor import Tensor, saturations, top_of
 from support.integer_programs import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE
 from support.npu_training import (
     LARGE,
+    LOSS_ON_HOST,
     LoggedDevice,
     assert_same_steps,
     numbers,
@@ -39,10 +40,7 @@ from support.npu_training import (
 
 FORMATS = TrainingFormats()
 #: Memories for networks that are drawn, and for images.
-ROOMY, IMAGES = (
-    config.replace(name="mine", integer_loss=True)
-    for config in (training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048), LARGE)
-)
+ROOMY, IMAGES = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048), LARGE
 SMALL = [{"op": "dense", "outputs": 5}, {"op": "relu"}, {"op": "dense", "outputs": 3}]
 WIDE_TOP = (1 << 31) - 1
 
@@ -196,7 +194,7 @@ def test_labels_that_do_not_count(tmp_path):
 
 def test_digits_have_the_bits_of_the_host(tmp_path):
     samples, test = some_digits(104)
-    config = training_config().replace(name="mine", integer_loss=True)
+    config = training_config()
     assert_same_training(*pair(Settings(1, 32), samples=samples, test=test, config=config), tmp_path)
 
 
@@ -212,8 +210,7 @@ def test_targets_beyond_the_greatest_exponent_are_counted():
 def test_a_run_changes_between_all_three(tmp_path):
     """An epoch each: on the host, with the loss on the NPU, and with the loss on the host; then all once more."""
     settings = Settings(6, 32)
-    there = training_config().replace(name="mine", integer_loss=True)
-    (host, npu), (alone, other) = pair(settings, config=there), pair(settings)
+    (host, npu), (alone, other) = pair(settings), pair(settings, config=LOSS_ON_HOST)
     assert npu.loss_on_host is None and other.loss_on_host is not None
     alone.fit()
     for epoch in range(6):
@@ -239,7 +236,7 @@ def travelled(npu, steps):
 
 
 def test_between_steps_samples_and_labels_travel():
-    device = LoggedDevice(training_config().replace(name="mine", integer_loss=True))
+    device = LoggedDevice(training_config())
     npu = pair(Settings(2, 32), device=device)[1]
     batch = npu.program.batches[32]
     step = [
@@ -282,8 +279,8 @@ def test_the_host_computes_what_the_npu_cannot():
     host, npu = pair(Settings(1, 4), image, (2, 1, 1), pixels, config=IMAGES)
     assert npu.loss_on_host == "the output has several positions", "a label for each channel, of one class"
     assert_same_steps(host, npu)
-    npu = pair(Settings(1, 32))[1]
-    assert npu.loss_on_host == "ecp5-85f-train has no integer_loss"
+    npu = pair(Settings(1, 32), config=LOSS_ON_HOST)[1]
+    assert npu.loss_on_host == "loss-on-host has no integer_loss"
     assert pair(Settings(1, 32), config=ROOMY)[1].notes == ["the NPU computes the loss: a step is one start"]
 
 

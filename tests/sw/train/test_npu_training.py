@@ -8,7 +8,16 @@ import pytest
 
 from concord.train import Samples, Settings
 from concord.train.npu import NpuTrainer, training_config
-from support.npu_training import MLP, LoggedDevice, assert_same_steps, numbers, pair, random_case, some_digits
+from support.npu_training import (
+    LOSS_ON_HOST,
+    MLP,
+    LoggedDevice,
+    assert_same_steps,
+    numbers,
+    pair,
+    random_case,
+    some_digits,
+)
 
 ROOMY = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
 SMALL = [{"op": "dense", "outputs": 5}, {"op": "relu"}, {"op": "dense", "outputs": 3}]
@@ -100,8 +109,8 @@ def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
     assert turns[1].trained().nodes[1].attrs["weight"].tobytes() == alone.trained().nodes[1].attrs["weight"].tobytes()
 
 
-def test_between_steps_little_travels():
-    device = LoggedDevice(training_config())
+def test_between_steps_little_travels_for_a_loss_on_the_host():
+    device = LoggedDevice(LOSS_ON_HOST)
     _, npu = pair(Settings(2, 32, schedule=((1, Fraction(1, 2)),)), device=device)
     npu.step()
     device.log.clear()
