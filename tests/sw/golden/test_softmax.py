@@ -54,7 +54,7 @@ def test_probabilities_have_these_bits():
 
 def test_what_a_loss_makes_of_samples():
     """Labels decide the gradient; a sample without one has none, and the first of equal logits is the guess."""
-    logits = np.array([[3, 3, -5], [0, 1, 2], [7, 0, 7], [1, 1, 1]])
+    logits = np.array([[3, 3, -5], [0, 1, 2], [7, 0, 7], [1, 2, 0]])
     labels = np.array([[1, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 1]], dtype=bool)
     found = probabilities(logits, -1)
     got = judged(logits, -1, labels)
@@ -62,4 +62,4 @@ def test_what_a_loss_makes_of_samples():
     assert not got.gradient[1].any()
     assert got.gradient[3].tolist() == [found[3, 0], *(found[3, 1:] - (1 << 30))]
     assert got.hit.tolist() == [found[0, 0], 0, found[2, 2], found[3, 2]]
-    assert got.right.tolist() == [True, False, False, False]
+    assert got.right.tolist() == [True, False, False, True]
