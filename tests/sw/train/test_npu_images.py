@@ -1,6 +1,7 @@
 """Training of convolutional networks on the NPU has the bits of training on the host, after every step."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,8 +12,10 @@ from concord.graph.ops import operator_of
 from concord.host.emulated import EmulatedDevice
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
-from concord.train import Samples, Settings, Trainer
+from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
+from concord.train.npu.features import Features, WindowShape
+from concord.train.npu.plan import has_samples_as_lanes
 from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, pair, random_images, some_digits
 
 SEEDS = [seed for seed in range(40) if seed not in (0, 39)]  # those need more memory than there is
@@ -101,6 +104,88 @@ def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     layers = [CONV, RELU, {"op": "max_pool"}, FLATTEN, DENSE]
     host, npu = pair(Settings(2, 8, loss=loss), layers, SHAPE, Samples(np.zeros((20, *SHAPE)), y), config=LARGE)
     assert_same_steps(host, npu)
+
+
+@pytest.mark.parametrize("size", [1, 3, 16, 17])
+def test_lanes_of_gradients_are_what_takes_fewer_cycles(size):
+    """Samples where these fill tiles, or else positions of all samples; both have the bits of the host."""
+    layers = [{**CONV, "channels": 20}, RELU, {**CONV, "channels": 17, "stride": 2}, RELU, FLATTEN, DENSE]
+    host, npu = pair(Settings(1, size), layers, samples=some_digits(min(2 * size, 20))[0], config=LARGE)
+    _, second, _ = npu.memory.operations.products
+    assert has_samples_as_lanes(second, size, LARGE) == (size == 16)
+    assert_same_steps(host, npu, 2)
+
+
+def test_lanes_of_gradients_may_be_those_that_fit():
+    """Sums over all positions of large images have more terms than the NPU adds, or take longer than a vector may."""
+    samples = Samples(np.zeros((16, 2, 14, 14)), np.zeros(16, np.int64))
+    npu = pair(Settings(1, 16), [CONV, {"op": "global_average"}, DENSE], (2, 14, 14), samples, config=LARGE)[1]
+    step, _ = npu.memory.operations.products
+    assert has_samples_as_lanes(step, 16, LARGE)
+    assert not has_samples_as_lanes(step, 16, LARGE.replace(max_terms=512)), "980 terms with five digits"
+    assert has_samples_as_lanes(step, 32, LARGE.replace(max_terms=4096)), "3,920 cycles"
+    assert not has_samples_as_lanes(step, 48, LARGE.replace(max_terms=4096)), "5,880 cycles"
+
+
+def test_a_step_of_images_takes_few_cycles():
+    _, npu = pair(Settings(1, 32, momentum=Fraction(0)), CNN, config=LARGE)
+    npu.step()
+    assert npu.device.counters()["CYCLES"] <= 153_600
+
+
+@pytest.mark.parametrize("where", ["host", "npu"])
+def test_windows_of_samples_are_gathered(where):
+    """By the host where nobody else reads the samples; the NPU then has no tiles for it."""
+    first = [{**CONV, "stride": 2, "kernel": 3}] if where == "host" else [RELU, {**CONV, "stride": 2}]
+    samples = some_digits(20)[0]
+    host, npu = pair(Settings(1, 16), [*first, RELU, FLATTEN, DENSE], samples=samples, config=LARGE)
+    own, _ = npu.memory.products.values()
+    assert (npu.memory.packed_samples is own, own.selection is None) == (where == "host",) * 2 and own.packed
+    assert npu.memory.source == (Features(9, 4, 4) if where == "host" else Features(1, 8, 8))
+    assert_same_steps(host, npu)
+
+
+def test_samples_with_two_readers_stay_as_they_are():
+    """A convolution of windows that a vector holds, and a sum with the samples themselves."""
+    layers = [
+        {"op": "relu", "name": "in"}, {"op": "conv", "channels": 1, "pad": 1}, {"op": "add", "to": "in"}, FLATTEN, DENSE
+    ]  # fmt: skip
+    graph = described(layers, SHAPE)
+    (source,) = graph.inputs
+    graph.nodes = [
+        replace(node, inputs=tuple(source if name == "in" else name for name in node.inputs))
+        for node in graph.nodes[1:]
+    ]
+    samples, settings = some_digits(20)[0], Settings(1, 16)
+    host, npu = (
+        Trainer(graph, samples, settings, random=True),
+        NpuTrainer(EmulatedDevice(LARGE), graph, samples, settings, random=True),
+    )
+    own, _ = npu.memory.products.values()
+    assert npu.memory.packed_samples is None and own.packed and own.selection is not None
+    assert_same_steps(host, npu)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_windows_meet(seed):
+    rng, sides = np.random.default_rng(seed), [0]
+    while min(sides) < 1:  # a window must fit the image
+        inputs = Features(*(int(size) for size in rng.integers(1, (4, 9, 9))))
+        kernel, strides, dilations = (tuple(int(n) for n in rng.integers(1, 4, 2)) for _ in range(3))
+        pads = tuple(int(n) for n in rng.integers(0, 3, 4))
+        sides = [
+            (size + pads[k] + pads[k + 2] - (kernel[k] - 1) * dilations[k] - 1) // strides[k] + 1
+            for k, size in enumerate((inputs.height, inputs.width))
+        ]
+    window = WindowShape(kernel, strides, dilations, pads)
+    outputs, values = Features(1, *sides), rng.integers(-9, 9, (3, inputs.channels, inputs.height, inputs.width))
+    got = window.gathered(values, inputs, outputs)
+    assert got.shape == (3, window.taps * inputs.channels, *sides)
+    for sample, lane, y, x in np.ndindex(got.shape):
+        tap, channel = divmod(lane, inputs.channels)
+        row, column = (place + n * step for place, n, step in zip(window.place(tap), (y, x), strides, strict=True))
+        inside = 0 <= row < inputs.height and 0 <= column < inputs.width
+        assert got[sample, lane, y, x] == (values[sample, channel, row, column] if inside else 0)
 
 
 def test_images_of_an_output_are_trained():

@@ -1,43 +1,30 @@
 """Depthwise convolutions on the NPU: products with diagonal tiles, and diagonals of products for their gradient.
 
-Lanes of tiles are samples, so a tap of a window is an address, and the gradient of the weights is a convolution of the
-input with the gradient. Of the products of all channels of a tile with each other only those of a channel with itself
-are kept.
+Lanes of tiles are samples (:mod:`concord.train.npu.sample_lanes`). Of the products of all channels of a tile with each
+other only those of a channel with itself are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concord.program.chains import Address, Window
+from concord.program.chains import Address
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
-from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
-from concord.train.npu.operations import TrainedProduct
-from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, ProductMemory, digits_of
-from concord.train.npu.product_inputs import ForwardProduct, ProductInput
-from concord.train.npu.products import ProductSteps
+from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.product_inputs import ForwardProduct
+from concord.train.npu.sample_lanes import SampleInput, SampleSteps
 from concord.train.npu.tensors import Held
-from concord.train.npu.update import UpdateSteps
 
 #: Digits that the lower of two wide integers has of a sum.
 _LOWER_DIGITS = DIGITS_MAX - 1
 
 
-def _sample_tiles(batch: TrainingBatch) -> int:
-    """Tiles of lanes for the samples of a batch."""
-    return -(-batch.size // batch.config.native)
-
-
-class DepthwiseInput(ProductInput):
-    """Windows over images of channels; transposed when the weights ask for it."""
-
-    def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
-        super().__init__(batch, own, x)
-        self.sample_tiles = _sample_tiles(batch)
+class DepthwiseInput(SampleInput):
+    """Windows over images of channels, each with its own kernel."""
 
     def products(self, result: Held) -> Iterator[ForwardProduct]:
         own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
@@ -51,40 +38,11 @@ class DepthwiseInput(ProductInput):
             )
             yield ForwardProduct(self.batch.image_loops(step.outputs), source, Address(own.bias + c), result.image(c))
 
-    @property
-    def transposed_words(self) -> int:
-        """Narrow words of a tile of channels with samples as lanes."""
-        return self.own.lanes * self.step.inputs.positions * self.sample_tiles
 
-    def transpose(self, c: int, vectors: int) -> None:
-        """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
-        inputs, count, native, steps = self.step.inputs, self.sample_tiles, self.config.native, self.config.steps
-        space, line = self.memory.workspace.tiles, inputs.width * count
-        met = space.take(inputs.positions * count)
-        rows = Address(met * native, 1, count * native, line * native)
-        self.writer.chain(self.batch.image_loops(inputs), self.x.image(c), tile_rows=rows)
-        self.writer.chain(
-            ChainLoops(count, self.own.lanes, inputs.positions),
-            ProductSource(Address(self.memory.units, 0, 1), Address(met * steps, steps, 0, count * steps)),
-            vectors=VectorPlace(Mem.NARROW, Address(vectors, 1, inputs.positions * count, count)),
-            valid=self.batch.size % native,
-        )
-        space.give_back(met)
-
-    def release(self) -> None:
-        self.batch.release(self.x)
-
-
-class DepthwiseSteps(ProductSteps):
-    """A convolution of every channel with its own kernel; points of its gradient are ``[y][x][sample]``."""
+class DepthwiseSteps(SampleSteps):
+    """A convolution of every channel with its own kernel."""
 
     _input: DepthwiseInput
-    point_order = False
-
-    def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
-        super().__init__(batch, step, updates)
-        self.sample_tiles = _sample_tiles(batch)
-        self.point_tiles = step.outputs.positions * self.sample_tiles
 
     def _read_input(self) -> DepthwiseInput:
         return DepthwiseInput(self.batch, self.own, self._shared_input())
@@ -92,10 +50,6 @@ class DepthwiseSteps(ProductSteps):
     @property
     def _input_terms(self) -> int:
         return self.own.taps
-
-    def _point_columns(self, first: int) -> Address:
-        position = self.sample_tiles * self.config.native
-        return Address(first, 1, position, self.step.outputs.width * position)
 
     def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
         """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
@@ -107,17 +61,6 @@ class DepthwiseSteps(ProductSteps):
             yield self.batch.image_loops(step.inputs), source, result.image(c)
 
     # Gradients of the parameters ----------------------------------------------------------------------
-
-    def _sums(self, tiles: GradientTiles) -> ProductSource:
-        outputs, ones = self.step.outputs, Address(self.memory.ones[self.batch.size])
-        words = Address(tiles.first * self.config.steps, tiles.apart * self.config.steps)
-        window = Window(outputs.height, outputs.width)
-        return ProductSource(ones, words, self.sample_tiles, self._point_taps(tiles.digits), window)
-
-    def _point_taps(self, digits: int) -> ProductTaps:
-        """Columns and digits of products of samples, from position to position of the gradient."""
-        steps = self.config.steps
-        return ProductTaps(vector=1, matrix=steps, matrix_digit=self.point_tiles * steps, digits=digits, of=1)
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
@@ -187,22 +130,22 @@ class DepthwiseSteps(ProductSteps):
         first, word, count : int
             The first tile, tiles of a word of the weights, and digits of a product.
         """
-        own, window, inputs, outputs = self.own, self.step.window, self.step.inputs, self.step.outputs
-        native, line, column = self.config.native, inputs.width * self.sample_tiles, self.sample_tiles
-        (y, x), (down, right) = window.place(0), window.dilations
+        own, native, kernel = self.own, self.config.native, self.step.window.kernel
         vectors = self.memory.workspace.narrow.take(self._input.transposed_words)
-        met = Address(vectors + y * line + x * column, inputs.height * line, right * column, down * line)
-        over, pad = window.weight_window(outputs, column, inputs.width), window.weight_pad(inputs, outputs)
+        met = self._input.taps_met(vectors)
         units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
         tap = own.output_tiles * word * native
         for c in range(own.output_tiles):
             self._input.transpose(c, vectors)
             for place, digits in parts.items():
-                words = Address((tiles.part(digits).first + c * tiles.apart) * self.config.steps)
-                source = ProductSource(met, words, self.sample_tiles, self._point_taps(len(digits)), over, pad)
-                columns = Address((first + c * word + place) * native, 1, tap, window.kernel[1] * tap)
+                part, steps = tiles.part(digits), self.config.steps
+                words = Address((part.first + c * part.apart) * steps)
+                source = ProductSource(
+                    met.address, words, self.sample_tiles, part.taps(steps), met.window, met.pad
+                )  # fmt: skip
+                columns = Address((first + c * word + place) * native, 1, tap, kernel[1] * tap)
                 self.writer.chain(
-                    ChainLoops(own.lanes, *reversed(window.kernel)), source, operand=units, columns=columns,
+                    ChainLoops(own.lanes, *reversed(kernel)), source, operand=units, columns=columns,
                     planes=Planes(count, 0, native), mask=1,
                 )  # fmt: skip
         self.memory.workspace.narrow.give_back(vectors)

@@ -132,6 +132,17 @@ class WindowShape:
         """The bounds of that, for loops over rows and columns of taps."""
         return self._pad(inputs, outputs, self.dilations)
 
+    def gathered(self, values: Any, inputs: Features, outputs: Features) -> Ints:
+        """What windows meet of samples ``[samples, C, H, W]``, as channels ``[samples, taps * C, H, W]``."""
+        (down, right), (top, left, bottom, side) = self.strides, self.pads
+        images = np.asarray(values).reshape(-1, inputs.channels, inputs.height, inputs.width)
+        images = np.pad(images, ((0, 0), (0, 0), (top, bottom), (left, side)))
+        taps = []
+        for tap in range(self.taps):
+            y, x = (place + pad for place, pad in zip(self.place(tap), (top, left), strict=True))
+            taps.append(images[:, :, y : y + down * outputs.height : down, x : x + right * outputs.width : right])
+        return np.concatenate(taps, axis=1)
+
     def _pad(self, inputs: Features, outputs: Features, steps: tuple[int, int]) -> Pad:
         if all(self.inside(tap, inputs, outputs) for tap in range(self.taps)):
             return Pad()

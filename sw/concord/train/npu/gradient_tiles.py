@@ -40,8 +40,11 @@ class GradientTiles:
         """Some of the digits."""
         return replace(self, first=self.first + digits.start * self.point_tiles, digits=len(digits))
 
+    def taps(self, steps: int) -> ProductTaps:
+        """Columns and digits of products with vectors of points; ``steps`` are words of a tile."""
+        return ProductTaps(vector=1, matrix=steps, matrix_digit=self.point_tiles * steps, digits=self.digits, of=1)
+
     def over_points(self, vectors: Address, steps: int) -> ProductSource:
         """The tiles, with outputs as rows of a chain, times vectors of points; ``steps`` are words of a tile."""
-        count = self.point_tiles
-        taps = ProductTaps(vector=1, matrix=steps, matrix_digit=count * steps, digits=self.digits, of=1)
-        return ProductSource(vectors, Address(self.first * steps, self.apart * steps), count, taps)
+        words = Address(self.first * steps, self.apart * steps)
+        return ProductSource(vectors, words, self.point_tiles, self.taps(steps))

@@ -20,7 +20,7 @@ from concord.train.npu.operations import (
     TrainedRelu,
     TrainedSum,
 )
-from concord.train.npu.plan import TrainingMemory
+from concord.train.npu.plan import TrainingMemory, has_samples_as_lanes
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
@@ -28,15 +28,24 @@ from concord.train.npu.resident_loss import ResidentLoss
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
+from concord.train.npu.window_steps import WindowSteps
 
 _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
-    TrainedProduct: DenseSteps,
     TrainedDepthwise: DepthwiseSteps,
     TrainedRelu: ReluSteps,
     TrainedMaximum: MaximumSteps,
     TrainedAverage: AverageSteps,
     TrainedSum: SumSteps,
 }
+
+
+def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps[Any]:
+    """How the chains of an operation are written."""
+    kind = _STEPS.get(type(step))
+    if kind is None:
+        assert isinstance(step, TrainedProduct)
+        kind = WindowSteps if has_samples_as_lanes(step, batch.size, batch.config) else DenseSteps
+    return kind(batch, step, updates)
 
 
 @dataclass(frozen=True)
@@ -97,10 +106,10 @@ def written_passes(
     network = memory.operations
     batch = TrainingBatch(writer, memory, config, size)
     forward = batch.begin()
-    source = batch.new(network.features[network.source], Mem.NARROW)
+    source = batch.new(memory.source, Mem.NARROW)
     batch.made(network.source, source)
     judgement = None if loss is None else loss(batch, network.features[network.output])
-    steps = [_STEPS[type(step)](batch, step, updates) for step in network.steps]
+    steps = [_steps(batch, step, updates) for step in network.steps]
     for written in steps:
         written.forward()
         for name in written.step.reads:

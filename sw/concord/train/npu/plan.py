@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from concord.program.chains import Address
+from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.integers import FACTORS, WIDE_BITS, digit_span, digits_of_bits
+from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
 from concord.spec.isa import DIGITS_MAX
 from concord.spec.training import TrainingFormats
 from concord.train.losses import squared_error_factor
 from concord.train.npu.chains import ChainLoops
+from concord.train.npu.features import Features
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
@@ -59,7 +61,8 @@ class ProductMemory:
         That of those with inputs as rows, if the gradient of the input is asked for: of flat products in the same
         order, of others ``[tap, the last one first][tile of outputs][tile of inputs]``. Diagonal tiles need none.
     selection : int or None
-        Number of the first of tiles, one a tap, that put all elements of a window side by side, if a vector holds them.
+        Number of the first of tiles, one a tap, that put all elements of a window side by side, if a vector holds them
+        and the samples do not come so.
     weight_registers, bias_registers : ParameterRegisters
     """
 
@@ -80,8 +83,14 @@ class ProductMemory:
 
     @property
     def packed(self) -> bool:
-        """Whether there are such tiles."""
-        return self.selection is not None
+        """Whether a vector holds all elements of a window."""
+        return is_packed(self.step, self.native)
+
+    @property
+    def windows(self) -> Features:
+        """What windows meet, where a vector holds one."""
+        outputs = self.step.outputs
+        return Features(self.taps * self.channels, outputs.height, outputs.width)
 
     @property
     def taps(self) -> int:
@@ -201,6 +210,18 @@ class TrainingMemory:
     factors: dict[int, Dyadic]
     averages: dict[Dyadic, int]
 
+    @property
+    def packed_samples(self) -> ProductMemory | None:
+        """The product whose windows are what the host writes in the place of samples; ``None``: samples as they are."""
+        step = _reader_of_windows(self.operations, self.workspace.config.native)
+        return None if step is None else self.products[step.name]
+
+    @property
+    def source(self) -> Features:
+        """What the host writes of a sample."""
+        packed = self.packed_samples
+        return self.operations.features[self.operations.source] if packed is None else packed.windows
+
     def velocity(self, parameter: int) -> int:
         """Wide word of the momentum of the parameter at a narrow word."""
         return self.velocities + 2 * parameter
@@ -216,6 +237,51 @@ def _has_windows(step: TrainedOperation) -> bool:
     return isinstance(step, TrainedProduct) and not (step.flat or isinstance(step, TrainedDepthwise))
 
 
+def sample_tiles(size: int, native: int) -> int:
+    """Tiles of lanes for the samples of a batch."""
+    return -(-size // native)
+
+
+def has_samples_as_lanes(step: TrainedProduct, size: int, config: NpuConfig) -> bool:
+    """Whether the gradient of the weights takes fewer cycles with samples as lanes than with points as lanes.
+
+    Parameters
+    ----------
+    step : TrainedProduct
+        A product of windows.
+    size : int
+        Samples of the batch.
+    config : NpuConfig
+        What executes it.
+    """
+    native, lanes = config.native, min(step.inputs.channels, config.native)
+    if isinstance(step, TrainedDepthwise):
+        return True
+    if step.flat or is_packed(step, native):
+        return False
+    k, positions, met = step.inputs.tiles(native), step.outputs.positions, step.inputs.positions
+    words, tiles = step.window.taps * step.inputs.channels * step.outputs.tiles(native), sample_tiles(size, native)
+    points = -(-size * positions // native)
+    most = tiles * positions * DIGITS_MAX
+    if most > config.max_terms or most * config.steps > isa.FORMS[isa.Op.I_RUN].fields["interval"].high:
+        return False
+
+    def cycles(transpositions: int, read: int, columns: int, sums: int) -> int:
+        """Of vectors that are transposed, and of sums over so many tiles for the words of the weights."""
+        each = interval(beats=config.beats, narrow_reads=sums * GRADIENT_DIGITS * config.steps)
+        return transpositions * k * WIDE_READS * (read + lanes * columns) + words * each
+
+    by_points = cycles(step.window.taps, size * positions, points, points)
+    return cycles(1, size * met, met * tiles, positions * tiles) < by_points
+
+
+def _reader_of_windows(operations: TrainingOperations, native: int) -> TrainedProduct | None:
+    """The only reader of the samples, if it multiplies windows that a vector holds."""
+    readers = operations.readers(operations.source)
+    step = readers[0] if len(readers) == 1 else None
+    return step if isinstance(step, TrainedProduct) and is_packed(step, native) else None
+
+
 def with_identity(operations: TrainingOperations) -> bool:
     """Whether products with the identity are needed: for windows with padding, and for sums over windows."""
     return any(isinstance(step, TrainedAverage) or _has_windows(step) for step in operations.steps)
@@ -229,11 +295,11 @@ def with_zeros(operations: TrainingOperations) -> bool:
     )
 
 
-def _counts_of_ones(step: TrainedProduct, size: int, native: int) -> tuple[int, ...]:
-    """Lengths of vectors of ones that a product needs: points, or samples and channels of a tile."""
+def _counts_of_ones(step: TrainedProduct, size: int, config: NpuConfig) -> tuple[int, ...]:
+    """Lengths of vectors of ones that a product needs: points or samples, and channels of a tile."""
     if isinstance(step, TrainedDepthwise):
-        return size, min(step.inputs.channels, native)
-    return (size * step.outputs.positions,)
+        return size, min(step.inputs.channels, config.native)
+    return (size if has_samples_as_lanes(step, size, config) else size * step.outputs.positions,)
 
 
 def planned(
@@ -255,6 +321,7 @@ def planned(
         return ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
 
     products: dict[str, ProductMemory] = {}
+    gathered = _reader_of_windows(operations, native)
     for step in operations.products:
         k, o = step.inputs.tiles(native), step.outputs.tiles(native)
         depthwise = isinstance(step, TrainedDepthwise)
@@ -266,13 +333,13 @@ def planned(
             narrow.take(o),
             tiles.take(o if is_packed(step, native) else count),
             tiles.take(count) if step.back[0] and not depthwise else None,
-            tiles.take(step.window.taps) if is_packed(step, native) else None,
+            tiles.take(step.window.taps) if is_packed(step, native) and step is not gathered else None,
             own(),
             own(),
         )
     state_words = narrow.used
     counts = dict.fromkeys(
-        count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, native)
+        count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, config)
     )
     averages = _average_registers(operations, loss)
     return TrainingMemory(

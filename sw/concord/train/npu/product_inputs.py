@@ -11,7 +11,6 @@ from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
-from concord.train.npu.features import Features
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import ProductMemory
 from concord.train.npu.tensors import Held
@@ -60,17 +59,21 @@ class ProductInput:
         raise NotImplementedError
 
 
-class PointInput(ProductInput):
+class DenseInput(ProductInput):
+    """The input of a product in which every output reads all inputs of its window."""
+
+    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+        """Sums over points of gradients times the input, each to the words of the weights there."""
+        raise NotImplementedError
+
+
+class PointInput(DenseInput):
     """An input whose lanes become points for the gradient of the weights."""
 
     def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
         super().__init__(batch, own, x)
         self.points = batch.points(own.step)
         self.point_tiles = -(-self.points // self.config.native)
-
-    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
-        """Sums over points of gradients times the input, each to the words of the weights there."""
-        raise NotImplementedError
 
     def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
         """Unit vectors pick the columns of tiles of points; what is behind the last point becomes zero."""
@@ -136,10 +139,10 @@ class FlatInput(PointInput):
 
 
 class PackedInput(FlatInput):
-    """All elements of a window in one vector, which a product with tiles that select them makes."""
+    """All elements of a window in one vector; if they do not come so, a product with tiles that select them does it."""
 
     def __init__(self, batch: TrainingBatch, own: ProductMemory, x: Held):
-        super().__init__(batch, own, _packed(batch, own, x))
+        super().__init__(batch, own, x if own.selection is None else _packed(batch, own, x))
 
     @property
     def lanes(self) -> int:
@@ -151,7 +154,7 @@ def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
     step, outputs, config = own.step, own.step.outputs, batch.config
     window, points = step.window, batch.points(step)
     assert own.selection is not None
-    met = batch.new(Features(own.taps * own.channels, outputs.height, outputs.width), Mem.NARROW)
+    met = batch.new(own.windows, Mem.NARROW)
     batch.writer.step(Op.T_FIT, met.register, x.register, bits=ACTIVATION_BITS, place=1)
     met.rows = batch.memory.workspace.tiles.take(-(-points // config.native)), 1
     source = ProductSource(
@@ -167,24 +170,27 @@ def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
     return met
 
 
+def window_products(read: ProductInput, result: Held) -> Iterator[ForwardProduct]:
+    """Chains of the forward pass over windows of images."""
+    own, step, steps, window = read.own, read.step, read.config.steps, read.step.window
+    output = own.taps * own.input_tiles * steps
+    for o in range(own.output_tiles):
+        source = ProductSource(
+            read.x.image(0, window.place(0), window.strides).address,
+            Address(own.tiles * steps + o * output),
+            own.input_tiles,
+            ProductTaps(vector=1, matrix=steps),
+            window.chain_window(own.input_tiles, step.inputs.width),
+            window.chain_pad(step.inputs, step.outputs),
+        )
+        yield ForwardProduct(read.batch.image_loops(step.outputs), source, Address(own.bias + o), result.image(o))
+
+
 class WindowInput(PointInput):
     """Windows over images; tap by tap what it has met is transposed when the weights ask for it."""
 
     def products(self, result: Held) -> Iterator[ForwardProduct]:
-        own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
-        output = own.taps * own.input_tiles * steps
-        for o in range(own.output_tiles):
-            source = ProductSource(
-                self.x.image(0, window.place(0), window.strides).address,
-                Address(own.tiles * steps + o * output),
-                own.input_tiles,
-                ProductTaps(vector=1, matrix=steps),
-                window.chain_window(own.input_tiles, step.inputs.width),
-                window.chain_pad(step.inputs, step.outputs),
-            )
-            yield ForwardProduct(
-                self.batch.image_loops(step.outputs), source, Address(own.bias + o), result.image(o)
-            )  # fmt: skip
+        return window_products(self, result)
 
     def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, space, count, lanes = self.own, self.memory.workspace, self.point_tiles, self.own.lanes

@@ -22,7 +22,7 @@ from concord.train.npu.plan import (
     ProductMemory,
     digits_of,
 )
-from concord.train.npu.product_inputs import PointInput, ProductInput, product_input
+from concord.train.npu.product_inputs import DenseInput, ProductInput, product_input
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
@@ -249,9 +249,9 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
-    _input: PointInput
+    _input: DenseInput
 
-    def _read_input(self) -> PointInput:
+    def _read_input(self) -> DenseInput:
         return product_input(self.batch, self.own, self._shared_input())
 
     @property

@@ -27,7 +27,7 @@ from concord.train.npu.resident import ResidentParameters, training_image
 from concord.train.npu.transfers import read_tensor, write_tensor
 from concord.train.npu.words import factor_word
 from concord.train.settings import Settings
-from concord.train.tensor import Dyadic
+from concord.train.tensor import Dyadic, Tensor
 from concord.train.trainer import Trainer
 
 
@@ -113,12 +113,20 @@ class NpuTrainer(Trainer):
         x = batch(samples.inputs(slice(None)), self.network.graph, self.settings.formats)
         self._place_parameters()
         self._place_factors(len(rows))
-        write_tensor(self.device, program.source, x)
+        write_tensor(self.device, program.source, self._as_read(x))
         figures = self._pass_both_ways(program, np.asarray(samples.y))
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
         self._broken = False
         return [figures]
+
+    def _as_read(self, x: Tensor) -> Tensor:
+        """Samples as the first product reads them: as they are, or windows of them."""
+        packed = self.memory.packed_samples
+        if packed is None:
+            return x
+        step = packed.step
+        return x.with_mant(step.window.gathered(x.mant, step.inputs, step.outputs))
 
     def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> LossFigures:
         """Learn from samples that are there, and leave the step half done."""
