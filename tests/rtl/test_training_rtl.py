@@ -10,6 +10,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
+from concord.train.npu.plan import has_samples_as_lanes
 from support.integer_programs import LOSS_SMALL
 from support.npu_training import numbers
 
@@ -18,6 +19,10 @@ pytestmark = pytest.mark.slow
 LAYERS = [{"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 5}]
 DEPTHWISE = [
     {"op": "depthwise", "kernel": 2, "stride": 2, "pad": 1}, {"op": "relu"}, {"op": "depthwise", "kernel": 2},
+    {"op": "global_average"}, {"op": "dense", "outputs": 5},
+]  # fmt: skip
+CONVOLUTION = [
+    {"op": "conv", "channels": 3, "kernel": 2, "stride": 2}, {"op": "relu"}, {"op": "conv", "channels": 7, "pad": 1},
     {"op": "global_average"}, {"op": "dense", "outputs": 5},
 ]  # fmt: skip
 
@@ -62,6 +67,16 @@ def test_every_step_of_depthwise_convolutions(device):
     """Sums of the gradient of one are taken as a whole, those of the other, which no Relu follows, in two parts."""
     settings = Settings(batch=12, epochs=2, rate=Fraction(1, 16), seed=6)
     assert_same_on_all(*trainers(device, settings, DEPTHWISE, (10, 3, 3), 24))
+
+
+def test_every_step_of_convolutions(device):
+    """The host gathers windows of the first one; gradients of the weights of the other one have samples as lanes."""
+    settings = Settings(batch=8, epochs=2, rate=Fraction(1, 16), seed=7)
+    host, rtl, emulator = trainers(device, settings, CONVOLUTION, (2, 6, 4), 16)
+    first, second, _ = rtl.memory.products.values()
+    assert rtl.memory.packed_samples is first
+    assert has_samples_as_lanes(second.step, 8, LOSS_SMALL)
+    assert_same_on_all(host, rtl, emulator)
 
 
 def test_a_run_goes_on_elsewhere(device, tmp_path):
