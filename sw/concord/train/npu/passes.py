@@ -41,11 +41,10 @@ _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
 
 def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps[Any]:
     """How the chains of an operation are written."""
-    kind = _STEPS.get(type(step))
-    if kind is None:
-        assert isinstance(step, TrainedProduct)
-        kind = WindowSteps if has_samples_as_lanes(step, batch.size, batch.config) else DenseSteps
-    return kind(batch, step, updates)
+    if type(step) is TrainedProduct:
+        samples = has_samples_as_lanes(step, batch.size, batch.config)
+        return (WindowSteps if samples else DenseSteps)(batch, step, updates)
+    return _STEPS[type(step)](batch, step, updates)
 
 
 @dataclass(frozen=True)
