@@ -275,7 +275,7 @@ class Trainer:
             raise ValueError(f"training must have epochs left, and {over}")
         with saturations(self._counts):
             if self.done == self.steps:  # all steps were taken, but the end of the epoch has failed
-                self._close(self.settings.loss == "cross_entropy")
+                self._close()
             if not self.finished:
                 self._step()
 
@@ -290,7 +290,7 @@ class Trainer:
             self._sums[loss.output] = [value + loss.value, right + (loss.right or 0)]
         self.done += 1
         if self.done == self.steps:
-            self._close(losses[0].right is not None)
+            self._close()
 
     def _learn(self, rows: Any, number: int) -> list[LossFigures]:
         """Learn from samples, in the step with this number; figures of the losses of their shards."""
@@ -312,23 +312,19 @@ class Trainer:
             self.monitor.end_step()
         return [loss for shard in shards for loss in shard.losses]
 
-    def _close(self, classes: bool) -> None:
+    def _close(self) -> None:
         figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), counts=self._counts)
         learned = self._per_label(self._sums, self.samples)
-        figures.loss, accuracy = self._together(learned)
-        figures.accuracy = accuracy if classes else None
+        figures.loss, figures.accuracy = self._together(learned)
         if ONLY not in self.losses:
             figures.outputs = {name: OutputFigures(*of_output) for name, of_output in learned.items()}
         if self.monitor is not None:
             figures.overflow = self.monitor.end_epoch(self.epoch + 1 == self.settings.epochs)
         if self.test is not None:
-            if ONLY in self.losses:
-                figures.test_loss, figures.test_accuracy = self.judge(self.test)
-            else:
-                tested = self.judge_outputs(self.test)
-                figures.test_loss, _ = self._together(tested)
-                for name, (loss, accuracy) in tested.items():
-                    figures.outputs[name].test_loss, figures.outputs[name].test_accuracy = loss, accuracy
+            tested = self.judge_outputs(self.test)
+            figures.test_loss, figures.test_accuracy = self._together(tested)
+            for name, of_output in figures.outputs.items():
+                of_output.test_loss, of_output.test_accuracy = tested[name]
             figures.test_overflow = self.judged
         self.history.append(figures)
         self.done, self._sums, self._counts, self._order = 0, self._no_sums(), UpdateCounts(), None

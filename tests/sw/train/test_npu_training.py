@@ -186,7 +186,7 @@ def test_an_end_of_an_epoch_that_has_failed_is_made_up_for(monkeypatch, tmp_path
         host, npu = pair(Settings(2, 32))
         trainer = (host, npu)[k]
         close = trainer._close
-        monkeypatch.setattr(trainer, "_close", lambda classes: (_ for _ in ()).throw(OSError("gone")))
+        monkeypatch.setattr(trainer, "_close", lambda: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             while True:
                 trainer.step()
@@ -209,3 +209,14 @@ def test_a_product_whose_exponent_is_beyond_training_ends_it():
     weight.replace(weight.weight, weight.acc, weight.exp + 45)
     with pytest.raises(OverflowError, match="within its range"):
         npu.step()
+
+
+def test_what_is_judged_are_the_parameters_as_they_are_now():
+    samples, test = some_digits(64)
+    host, npu = pair(Settings(1, 16), samples=samples, test=test)
+    for trainer in (host, npu):
+        trainer.step()
+    assert npu.judge_outputs(test) == host.judge_outputs(test)
+    for trainer in (host, npu):
+        trainer.step()
+    assert npu.judge(test) == host.judge(test)

@@ -213,14 +213,14 @@ class NpuTrainer(Trainer):
             self._counts.add(self._parameters.read())
             self._newer = False
 
-    def _close(self, classes: bool) -> None:
+    def _close(self) -> None:
         self.synchronise()
-        super()._close(classes)
+        super()._close()
 
-    def judge(self, samples: Samples, bits: int | None = None) -> tuple[float, float | None]:
+    def judge_outputs(self, samples: Samples, bits: int | None = None) -> dict[str, tuple[float, float | None]]:
         """As on the host, which does it, with the parameters as they are now."""
         self.synchronise()
-        return super().judge(samples, bits)
+        return super().judge_outputs(samples, bits)
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, that of the host."""
