@@ -96,22 +96,27 @@ def line(figures: Figures) -> str:
 
 def summary(history: list[Figures]) -> Table:
     """The first epochs, every few in between, and the last."""
-    columns: dict[str, Callable[[Figures], str]] = {
+    judged: dict[str, Callable[[Figures], str]] = {
         "epoch": lambda f: str(f.epoch + 1),
         "rate": lambda f: f"{f.rate:.6g}",
         "loss": lambda f: f"{f.loss:.4f}",
         "accuracy": lambda f: _percent(f.accuracy),
         "test loss": lambda f: "" if f.test_loss is None else f"{f.test_loss:.4f}",
         "test accuracy": lambda f: _percent(f.test_accuracy),
-        **{key: text for name in history[-1].outputs for key, text in _columns_of(name).items()},
+    }
+    counted: dict[str, Callable[[Figures], str]] = {
         "refused": lambda f: _percent(f.counts.refused / max(f.counts.elements, 1)),
         "vanished": lambda f: _percent(f.counts.vanished / max(f.counts.elements, 1)),
         "grown": lambda f: str(f.counts.grown),
     }
     if history[-1].overflow is not None:
-        columns["overflows"] = _overflows
+        counted["overflows"] = _overflows
     if any(f.counts.saturated for f in history):
-        columns["saturated"] = lambda f: f"{f.counts.saturated:,}"
+        counted["saturated"] = lambda f: f"{f.counts.saturated:,}"
+    of_outputs: dict[str, Callable[[Figures], str]] = {}
+    for name in history[-1].outputs:  # one that is called like a column is quoted
+        of_outputs |= _columns_of(name, repr(name) if name in judged | counted else name)
+    columns = judged | of_outputs | counted
     names = tuple(columns)
     table = text_table("Training", names, right=names, whole=names)
     shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
@@ -120,15 +125,15 @@ def summary(history: list[Figures]) -> Table:
     return table
 
 
-def _columns_of(output: str) -> dict[str, Callable[[Figures], str]]:
+def _columns_of(output: str, header: str) -> dict[str, Callable[[Figures], str]]:
     """Columns of one of several outputs: its accuracy or, without classes, its loss."""
 
     def shown(loss: float | None, accuracy: float | None) -> str:
         return _percent(accuracy) if accuracy is not None else "" if loss is None else f"{loss:.4f}"
 
     return {
-        output: lambda f: shown(f.outputs[output].loss, f.outputs[output].accuracy),
-        f"test {output}": lambda f: shown(f.outputs[output].test_loss, f.outputs[output].test_accuracy),
+        header: lambda f: shown(f.outputs[output].loss, f.outputs[output].accuracy),
+        f"test {header}": lambda f: shown(f.outputs[output].test_loss, f.outputs[output].test_accuracy),
     }
 
 

@@ -16,7 +16,18 @@ from concord.graph import execute
 from concord.host import connect
 from concord.spec.presets import ECP5_85F_TRAIN
 from concord.spec.training import TrainingFormats
-from concord.train import Augmentation, CannotTrain, OutputLoss, Settings, Trainer, augmented, described, export_onnx
+from concord.train import (
+    Augmentation,
+    CannotTrain,
+    Figures,
+    OutputFigures,
+    OutputLoss,
+    Settings,
+    Trainer,
+    augmented,
+    described,
+    export_onnx,
+)
 from concord.train.console import convergence, line, summary
 from concord.train.layers.base import PassContext
 from concord.train.losses import ONLY, losses_of
@@ -152,6 +163,14 @@ def test_what_is_shown_has_every_output():
     assert f", image: loss {one.history[-1].outputs['image'].loss:.4f}, test loss" in text
     headers = [column.header for column in summary(one.history).columns]
     assert headers[6:10] == ["digit", "test digit", "image", "test image"]
+
+
+def test_an_output_may_be_called_like_a_column():
+    figures = Figures(0, 0.5, 1.25, outputs={"loss": OutputFigures(2.5), "grown": OutputFigures(3.5, 0.25)})
+    table = summary([figures])
+    shown = {column.header: next(iter(column.cells)) for column in table.columns}
+    assert len(table.columns) == 13
+    assert (shown["loss"], shown["'loss'"], shown["grown"], shown["'grown'"]) == ("1.2500", "2.5000", "0", "25.00 %")
 
 
 @pytest.mark.parametrize("shards", [1, 3])
