@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
 from concord.golden.rounding import Ints, round_shift
@@ -141,7 +142,7 @@ def _cleared(columns: Index, config: NpuConfig) -> tuple[Index, Index]:
     return words, bits
 
 
-class IntegerUnit:
+class IntegerUnit(IntegerMachine):
     """Tensor registers and integer chains of one NPU.
 
     Parameters
@@ -169,16 +170,6 @@ class IntegerUnit:
             memories.tensor_top, memories.tensor_exp, memories.factor_mant, memories.factor_exp
         )
         self.grown: list[bool] = []
-
-    def execute(self, item: IntegerChain | TensorStep | IntegerLoss) -> None:
-        """Execute what a word asks for; errors are those of the methods for each."""
-        match item:
-            case TensorStep():
-                self.step(item)
-            case IntegerLoss():
-                self.loss(item)
-            case IntegerChain():
-                self.chain(item)
 
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""

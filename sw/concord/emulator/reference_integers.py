@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, moved
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
@@ -59,7 +60,7 @@ def _clipped(value: int, limit: int) -> int:
     return max(-limit, min(limit, value))
 
 
-class ReferenceIntegers:
+class ReferenceIntegers(IntegerMachine):
     """Tensor registers and integer chains of one NPU.
 
     Parameters
@@ -80,16 +81,6 @@ class ReferenceIntegers:
         self.registers = TensorRegisters(
             memories.tensor_top, memories.tensor_exp, memories.factor_mant, memories.factor_exp
         )
-
-    def execute(self, item: IntegerChain | TensorStep | IntegerLoss) -> None:
-        """Execute what a word asks for; errors are those of the methods for each."""
-        match item:
-            case TensorStep():
-                self.step(item)
-            case IntegerLoss():
-                self.loss(item)
-            case IntegerChain():
-                self.chain(item)
 
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
@@ -125,7 +116,7 @@ class ReferenceIntegers:
             places: list[Place] = [(outer, inner, row) for row in range(loss.rows)]
             logits = [value for place in places for value in self._wide(self._at(loss.source, place))]
             marks = [value > 0 for place in places for value in self._narrow(self._at(loss.operand, place))]
-            count = (loss.rows - 1) * self.config.native + (loss.valid or self.config.native)
+            count = loss.classes(self.config)
             gradient, record = _sample(logits[:count], exp, marks[:count])
             records.append(record)
             gradients.append(gradient + [0] * (len(logits) - count))

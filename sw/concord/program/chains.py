@@ -34,6 +34,11 @@ class Address:
     inner: int = 0
     outer: int = 0
 
+    def over(self, outer: int, inner: int, rows: int) -> Index:
+        """``base + r*row + i*inner + o*outer`` of all turns ``[outer, inner, rows]``, not yet modulo anything."""
+        o, i, r = np.ogrid[:outer, :inner, :rows]
+        return np.asarray(self.base + r * self.row + i * self.inner + o * self.outer, dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class MatrixWrite:
@@ -307,8 +312,7 @@ class Chain:
         return taps // config.lanes, taps % config.lanes
 
     def _linear(self, address: Address) -> Index:
-        outer, inner, row = np.ogrid[: self.outer, : self.inner, : self.rows]
-        return np.asarray(address.base + row * address.row + inner * address.inner + outer * address.outer)
+        return address.over(self.outer, self.inner, self.rows)
 
     # What the counters add up ------------------------------------------------------------------
 

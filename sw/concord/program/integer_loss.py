@@ -71,9 +71,8 @@ class IntegerLoss:
 
     def addresses(self, address: Address) -> Index:
         """Addresses in a vector memory ``[samples, rows]``, modulo 2**14."""
-        o, i, r = np.ogrid[: self.outer, : self.inner, : self.rows]
-        words = address.base + r * address.row + i * address.inner + o * address.outer
-        return np.asarray(words & VECTOR_MASK).reshape(self.samples, self.rows)
+        words = address.over(self.outer, self.inner, self.rows) & VECTOR_MASK
+        return words.reshape(self.samples, self.rows)
 
     def judged_words(self, config: NpuConfig) -> Index:
         """Wide words of what samples were judged, in order."""

@@ -173,9 +173,7 @@ class IntegerChain:
         )
 
     def _numbers(self, address: Address) -> Index:
-        """``base + r*row + i*inner + o*outer`` ``[outer, inner, rows]``."""
-        o, i, r = np.ogrid[: self.outer, : self.inner, : self.rows]
-        return np.asarray(address.base + r * address.row + i * address.inner + o * address.outer, dtype=np.int64)
+        return address.over(*self.shape)
 
     def addresses(self, address: Address) -> Index:
         """Addresses in a vector memory ``[outer, inner, rows]``, modulo 2**14."""
