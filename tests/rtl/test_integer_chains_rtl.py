@@ -17,7 +17,7 @@ from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
-from support.device_runs import check_machines, load
+from support.device_runs import check_machines, check_seeds, load
 from support.integer_programs import TRAIN_SMALL, TRAIN_WHOLE, random_case
 
 pytestmark = pytest.mark.slow
@@ -32,12 +32,7 @@ def device(request):
 
 
 def test_random_programs(device):
-    for seed in range(SEEDS):
-        try:
-            check_machines(device, random_case(random.Random(seed), device.config)[1])
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    check_seeds(device, lambda rng: random_case(rng, device.config)[1], range(SEEDS))
 
 
 def test_random_programs_that_may_trap(device):

@@ -4,13 +4,12 @@
 """
 
 import os
-import random
 
 import pytest
 
 from concord.host import connect
 from concord.host.rtl import find_library
-from support.device_runs import check_machines
+from support.device_runs import check_seeds
 from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, random_case, random_loss
 
 pytestmark = pytest.mark.slow
@@ -25,29 +24,23 @@ def device(request):
 
 
 def test_random_losses(device):
-    for seed in range(SEEDS):
-        try:
-            check_machines(device, random_loss(random.Random(seed), device.config))
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    check_seeds(device, lambda rng: random_loss(rng, device.config), range(SEEDS))
 
 
 def test_losses_between_chains(device):
     """What chains have left, an update that was the latest ``i_run`` among it, is nothing to a loss, and vice versa."""
-    for seed in range(SEEDS // 4):
-        rng = random.Random(seed)
-        words, memories = random_case(rng, device.config, size=3)
-        loss = random_loss(rng, device.config)
-        end = next(k for k, word in enumerate(loss.program.tolist()) if not word)
-        program = [*words[:-1], *loss.program.tolist()[: end - 1], *words]
-        if len(program) > device.config.program_depth:
-            continue
-        loss.program[: len(program)] = program
-        for name in ("matrix_mant", "matrix_exp", "narrow_exp"):
-            getattr(loss, name)[:] = getattr(memories, name)
-        try:
-            check_machines(device, loss)
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    check_seeds(device, lambda rng: loss_between_chains(rng, device.config), range(SEEDS // 4))
+
+
+def loss_between_chains(rng, config):
+    """A random program, a loss, and the program once more; ``None`` if that is too long."""
+    words, memories = random_case(rng, config, size=3)
+    loss = random_loss(rng, config)
+    end = next(k for k, word in enumerate(loss.program.tolist()) if not word)
+    program = [*words[:-1], *loss.program.tolist()[: end - 1], *words]
+    if len(program) > config.program_depth:
+        return None
+    loss.program[: len(program)] = program
+    for name in ("matrix_mant", "matrix_exp", "narrow_exp"):
+        getattr(loss, name)[:] = getattr(memories, name)
+    return loss

@@ -1,5 +1,7 @@
 """Programs through the driver, compared with the reference machine."""
 
+import random
+
 from concord.emulator import ReferenceMachine
 from concord.spec.memmap import INTEGER_REGIONS, RegionId
 from support.reference_runs import assert_machines_agree
@@ -43,6 +45,19 @@ def compare(device, memories):
     counters = device.counters()
     assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
     return run
+
+
+def check_seeds(device, make, seeds):
+    """:func:`check_machines` for the memories that ``make`` gives for each seed; ``None`` is left out."""
+    for seed in seeds:
+        memories = make(random.Random(seed))
+        if memories is None:
+            continue
+        try:
+            check_machines(device, memories)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 def check_machines(device, memories):

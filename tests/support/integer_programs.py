@@ -13,13 +13,14 @@ from concord.emulator import ReferenceMachine
 from concord.emulator.integers import IntegerUnit
 from concord.golden.integers import IntegerRangeError
 from concord.image import Memories
-from concord.program import Address, Chain, Pad, Trace, Window, trace
+from concord.program import Address, Chain, Pad, Span, Trace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTOR_MANT_BITS, FACTORS, TENSORS
 from concord.spec.isa import ADDR_REGS, Mem, Op
+from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource
 from concord.spec.presets import ECP5_25F, ECP5_85F
 
@@ -37,6 +38,11 @@ LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
     config.replace(name=config.name.replace("train", "loss"), integer_loss=True)
     for config in (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
 )
+#: Words of the memories that a small one has, for the verifier.
+EVERYTHING = [
+    Span(RegionId.NARROW, 0, 512), Span(RegionId.WIDE, 0, 512), Span(RegionId.TENSORS, 0, TENSORS),
+    Span(RegionId.FACTORS, 0, FACTORS),
+]  # fmt: skip
 CONFIGS = (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
 
 _MOST_VECTORS = 40
@@ -80,6 +86,21 @@ def random_contents(rng, config: NpuConfig) -> Memories:
     memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
     memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
     memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
+    return memories
+
+
+def filled(config=TRAIN_SMALL, *, wide=None, narrow=None, tensors=None, factors=None):
+    """Memories with wide integers, narrow vectors, tensor registers ``(exp, top)`` and factors ``(mant, exp)``."""
+    memories = Memories(config)
+    for address, values in (wide or {}).items():
+        vector = np.resize(np.array(values, dtype=np.int64), config.native).astype("<i4")
+        memories.wide[address : address + 2] = vector.view("<u2").reshape(2, -1)
+    for address, values in (narrow or {}).items():
+        memories.narrow_mant[address] = np.resize(values, config.native)
+    for number, (exp, top) in (tensors or {}).items():
+        memories.tensor_exp[number], memories.tensor_top[number] = exp, top
+    for number, (mant, exp) in (factors or {}).items():
+        memories.factor_mant[number], memories.factor_exp[number] = mant, exp
     return memories
 
 

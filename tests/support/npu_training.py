@@ -4,6 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from concord.graph.ir import Graph
+from concord.graph.ops import operator_of
 from concord.host.emulated import EmulatedDevice
 from concord.program import Span
 from concord.spec.integers import judged_per_word
@@ -29,6 +31,17 @@ CNN = [
 LOSS_ON_HOST = training_config().replace(name="loss-on-host", integer_loss=False)
 #: Memories for images.
 LARGE = training_config().replace(narrow_depth=16384, wide_depth=16384, matrix_depth=8192, program_depth=4096)
+
+
+def network_of(nodes, shape):
+    """The graph of nodes, one behind the other, that reads samples of a shape."""
+    graph, last = Graph("windows", [], ["x"], [], {"x": shape}, {"x"}), nodes[-1].name
+    for node in nodes:
+        (graph.shapes[node.name],) = operator_of(node).shape(node, [graph.shapes[name] for name in node.inputs])
+        graph.nodes.append(node)
+    graph.outputs, graph.batched = [last], {"x", last}
+    graph.check()
+    return graph
 
 
 class LoggedDevice(EmulatedDevice):

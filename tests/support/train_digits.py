@@ -40,6 +40,17 @@ def bits(network):
     return {k: [p.weight.tobytes(), p.acc.tobytes(), p.exp.tobytes()] for k, p in network.parameters.items()}
 
 
+def assert_a_break_changes_nothing(make, path):
+    """A run that goes on from its checkpoint in the second epoch is the whole one; ``make`` begins a run."""
+    whole, first, second = (make() for _ in range(3))
+    whole.fit()
+    first.fit(lambda t: t.epoch == 1 and t.done == 1)
+    first.save(path)
+    second.restore(path)
+    second.fit()
+    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+
+
 def on_emulator(compiled, samples):
     """Results of the NPU."""
     inputs = {compiled.graph.inputs[0]: samples.inputs(slice(None))}

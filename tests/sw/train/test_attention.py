@@ -21,7 +21,7 @@ from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.noise import raw
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor, narrow
-from support.train_digits import FORMATS, bits
+from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
 WIDE = TrainingFormats(
     weight=TrainingFormat(24), bias=TrainingFormat(24), activation=TrainingFormat(24), gradient=TrainingFormat(28),
@@ -331,15 +331,7 @@ def test_a_break_and_shards_change_nothing(formats, tmp_path):
     layers = [*LAYERS[:1], {"op": "attention", "heads": 2, "causal": True}, *LAYERS[2:]]
     settings = {"epochs": 2, "batch": 16, "shards": 2, "formats": FORMATS[formats], "decay": Fraction(1, 100)}
     test = recalled(20, 1)
-    complete = trainer(test=test, layers=layers, **settings)
-    complete.fit()
-    first = trainer(test=test, layers=layers, **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 1)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=test, layers=layers, **settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(complete.network) and second.history == complete.history
+    assert_a_break_changes_nothing(lambda: trainer(test=test, layers=layers, **settings), tmp_path / "c.npz")
 
 
 def test_a_checkpoint_belongs_to_its_factors(tmp_path):

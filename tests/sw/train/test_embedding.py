@@ -25,7 +25,7 @@ from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor
 from support import onnx_models as onnx
 from support.sequences import LENGTH, WORDS, sentences
-from support.train_digits import FORMATS, bits
+from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
 LAYERS = [
     {"op": "embedding", "rows": WORDS + 1, "outputs": 12, "name": "words"}, {"op": "flatten"},
@@ -171,15 +171,7 @@ def test_words_are_learned_and_compile():
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_and_shards_change_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 16, "shards": 2, "formats": FORMATS[formats], "decay": Fraction(1, 100)}
-    whole = trainer(test=samples(20, 1), **settings)
-    whole.fit()
-    first = trainer(test=samples(20, 1), **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 1)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=samples(20, 1), **settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    assert_a_break_changes_nothing(lambda: trainer(test=samples(20, 1), **settings), tmp_path / "c.npz")
 
 
 def test_rows_that_nobody_reads_stay_and_tables_do_not_decay():

@@ -20,7 +20,7 @@ from concord.train.overflow_settings import OverflowSettings
 from concord.train.quotients import nearest_quotients, reciprocal_roots, rounded_quotients, together_on_one_grid
 from concord.train.tensor import Dyadic, Tensor, top_of
 from support.sequences import LENGTH, WORDS, sentences
-from support.train_digits import FORMATS, bits, digits
+from support.train_digits import FORMATS, assert_a_break_changes_nothing, digits
 
 WIDE = TrainingFormats(weight=TrainingFormat(24), activation=TrainingFormat(24), gradient=TrainingFormat(28))
 #: Each word is known by its neighbours, which one product puts side by side for all.
@@ -326,15 +326,7 @@ def test_files_have_the_normalisation(axes, centred):
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_and_shards_change_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 16, "shards": 2, "formats": FORMATS[formats], "decay": Fraction(1, 100)}
-    whole = trainer(test=samples(20, 1), **settings)
-    whole.fit()
-    first = trainer(test=samples(20, 1), **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 1)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=samples(20, 1), **settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    assert_a_break_changes_nothing(lambda: trainer(test=samples(20, 1), **settings), tmp_path / "c.npz")
 
 
 def test_what_cannot_be_trained_is_refused():

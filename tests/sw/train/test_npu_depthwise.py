@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.graph.ir import Graph, Node
-from concord.graph.ops import operator_of
+from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
@@ -15,7 +14,7 @@ from concord.program.verify import verify_phases
 from concord.train import Samples, Settings, Trainer
 from concord.train.npu import NpuTrainer
 from concord.train.npu.depthwise import DepthwiseSteps
-from support.npu_training import LARGE, assert_same_steps, pair, phases_of, random_depthwise, some_digits
+from support.npu_training import LARGE, assert_same_steps, network_of, pair, phases_of, random_depthwise, some_digits
 
 #: A network for digits: convolution, two pairs of a depthwise and a 1 x 1 convolution, classes.
 SEPARABLE = [
@@ -75,13 +74,7 @@ def _windows(channels, kernel, strides, pads, dilations):
         nodes.append(Node("Relu", f"{name}r", (name,), (f"{name}r",)))
         last = f"{name}r"
     nodes.append(Node("ReduceMean", "m", (last,), ("m",), {"axes": tuple(range(2, 2 + rank)), "keepdims": False}))
-    graph = Graph("windows", [], ["x"], [], {"x": (1, channels, *(11, 12)[:rank])}, {"x"})
-    for node in nodes:
-        (graph.shapes[node.name],) = operator_of(node).shape(node, [graph.shapes[name] for name in node.inputs])
-        graph.nodes.append(node)
-    graph.outputs, graph.batched = ["m"], {"x", "m"}
-    graph.check()
-    return graph
+    return network_of(nodes, (1, channels, *(11, 12)[:rank]))
 
 
 @pytest.mark.parametrize(

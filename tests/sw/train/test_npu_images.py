@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.graph.ir import Graph, Node
-from concord.graph.ops import operator_of
+from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
@@ -16,7 +15,7 @@ from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from concord.train.npu.features import Features, WindowShape
 from concord.train.npu.plan import has_samples_as_lanes
-from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, pair, random_images, some_digits
+from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, network_of, pair, random_images, some_digits
 
 SEEDS = [seed for seed in range(40) if seed not in (0, 39)]  # those need more memory than there is
 CONV = {"op": "conv", "channels": 6, "pad": 1}
@@ -228,13 +227,7 @@ def _windows(weight, strides, pads, dilations):
         Node("MaxPool", "p", ("c2",), ("p",), pool),
         Node("ReduceMean", "m", ("p",), ("m",), {"axes": tuple(range(2, 2 + rank)), "keepdims": True}),
     ]
-    graph = Graph("windows", [], ["x"], [], {"x": (1, weight.shape[1], *(13, 12)[:rank])}, {"x"})
-    for node in nodes:
-        (graph.shapes[node.name],) = operator_of(node).shape(node, [graph.shapes[name] for name in node.inputs])
-        graph.nodes.append(node)
-    graph.outputs, graph.batched = ["m"], {"x", "m"}
-    graph.check()
-    return graph
+    return network_of(nodes, (1, weight.shape[1], *(13, 12)[:rank]))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from concord.train.npu import NpuTrainer
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor
 from concord_bench.evidence.videos import DIRECTIONS, FRAMES, SIDE, moving_digits
-from support.train_digits import FORMATS, bits
+from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
 LAYERS = [
     {"op": "conv", "channels": 6, "pad": 1, "name": "first"}, {"op": "relu"}, {"op": "max_pool", "kernel": [1, 2, 2]},
@@ -161,15 +161,7 @@ def test_a_break_and_shards_change_nothing(formats, tmp_path):
     layers = [LAYERS[0], {"op": "batch_norm"}, *LAYERS[1:]]
     test = moving_digits().test.part(slice(20))
     settings = {"epochs": 2, "batch": 16, "shards": 2, "formats": FORMATS[formats], "decay": Fraction(1, 100)}
-    complete = trainer(test=test, layers=layers, **settings)
-    complete.fit()
-    first = trainer(test=test, layers=layers, **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 1)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=test, layers=layers, **settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(complete.network) and second.history == complete.history
+    assert_a_break_changes_nothing(lambda: trainer(test=test, layers=layers, **settings), tmp_path / "c.npz")
 
 
 def test_a_file_is_trained_with_its_convolutions(tmp_path):
