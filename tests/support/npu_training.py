@@ -14,19 +14,12 @@ from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
 from concord.train.npu.resident_loss import ResidentCrossEntropy, ResidentSquaredError
+from concord_bench.npu_training import NETWORKS
 from support.train_digits import digits
 
-MLP = [
-    {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
-    {"op": "dense", "outputs": 10},
-]  # fmt: skip
+#: Three products; images: convolution, pooling, convolution, pooling, classes; and depthwise convolutions.
+MLP, CNN, SEPARABLE = map(list, NETWORKS.values())
 SHAPE = (1, 8, 8)
-#: Images: convolution, pooling, convolution, pooling, classes.
-CNN = [
-    {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "flatten"}, {"op": "dense", "outputs": 10},
-]  # fmt: skip
 #: The NPU that is trained on by itself, with the loss on the host.
 LOSS_ON_HOST = training_config().replace(name="loss-on-host", integer_loss=False)
 #: Memories for images.

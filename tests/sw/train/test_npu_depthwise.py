@@ -14,15 +14,18 @@ from concord.program.verify import verify_phases
 from concord.train import Samples, Settings, Trainer
 from concord.train.npu import NpuTrainer
 from concord.train.npu.depthwise import DepthwiseSteps
-from support.npu_training import LARGE, assert_same_steps, network_of, pair, phases_of, random_depthwise, some_digits
+from support.npu_training import (
+    LARGE,
+    SEPARABLE,
+    assert_same_steps,
+    network_of,
+    pair,
+    phases_of,
+    random_depthwise,
+    some_digits,
+)
 
 #: A network for digits: convolution, two pairs of a depthwise and a 1 x 1 convolution, classes.
-SEPARABLE = [
-    {"op": "conv", "channels": 16, "pad": 1, "stride": 2}, {"op": "relu"},
-    {"op": "depthwise", "pad": 1}, {"op": "relu"}, {"op": "conv", "channels": 24, "kernel": 1}, {"op": "relu"},
-    {"op": "depthwise", "pad": 1, "stride": 2}, {"op": "relu"}, {"op": "conv", "channels": 32, "kernel": 1},
-    {"op": "relu"}, {"op": "global_average"}, {"op": "dense", "outputs": 10},
-]  # fmt: skip
 SEEDS = [seed for seed in range(32) if seed != 24]  # that one needs more memory than there is
 
 
