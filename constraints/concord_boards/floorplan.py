@@ -3,15 +3,15 @@
 The placer of nextpnr puts a multiplier or block RAM that finds its place taken wherever one is free. Where nearly all
 are used, the operands and products of a row then cross the device.
 
-Multipliers are in three rows of the device, block RAMs in four, each in thirteen groups of four. A pair of matrix rows
-gets four groups of each, one above the other: three pairs share a row of multipliers. The multifunction units, which
-exchange vectors with all pairs, have the place in the middle, and the vector memories are beside it.
+Multipliers are in three rows of the device, block RAMs in four, each in thirteen groups of four. Two matrix rows get
+four groups of each, one above the other: three pairs of them share a row of multipliers. The multifunction units, which
+exchange vectors with all rows, have the place in the middle, and the vector memories are beside it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 #: Columns at which the groups begin, and those of the multipliers and block RAMs within one.
@@ -19,7 +19,7 @@ GROUPS = (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114)
 MULTIPLIERS, BLOCK_RAMS = (0, 1, 4, 5), (0, 2, 4, 6)
 #: Groups of a third of the device.
 _LEFT, _MIDDLE, _RIGHT = range(4), range(4, 8), range(8, 12)
-#: For each pair of matrix rows its groups, and its rows of multipliers and of block RAMs.
+#: For every two matrix rows their groups, and its rows of multipliers and of block RAMs.
 _PAIRS = (
     (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
     (_LEFT, 58, 82), (_MIDDLE, 58, 82), (_RIGHT, 58, 82),
@@ -52,37 +52,67 @@ def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
     return [sites[k] for k in of_narrow], [site for k, site in enumerate(sites) if k not in of_narrow]
 
 
-def _rules(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names."""
+#: Multipliers in the place of the units.
+_MIDDLE_MULTIPLIERS = multipliers(*_UNITS[:2])
+#: Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names.
+Rules = Iterator[tuple[str, Sequence[str]]]
+
+
+def pairs() -> Rules:
+    """Of rows that share their multipliers. Columns of both take turns, as lanes lie from left to right."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
-        # Columns of both rows take turns, as lanes lie from left to right.
         for row in range(2):
             name = rf"core\.core\.matrix\.row{2 * pair + row}\.bank0\.column(\d+)"
             yield name, block_rams(groups, ram)[row::2]
-    groups, dsp, ram = _UNITS
+    yield from _units(_MIDDLE_MULTIPLIERS)
+
+
+def lanes() -> Rules:
+    """Of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
+    for pair, (groups, dsp, ram) in enumerate(_PAIRS):
+        for row in range(2):
+            number = 2 * pair + row
+            yield rf"core\.core\.pipe\.mvm\.row{number}\.mul(\d+)\.mult", multipliers(groups, dsp)[row::2]
+            name = rf"core\.core\.matrix\.row{number}\.lane(\d+)\.bank0\.column(\d+)"
+            yield name, block_rams(groups, ram)[row::2]
+    half = len(_MIDDLE_MULTIPLIERS) // 2
+    yield from _units(_MIDDLE_MULTIPLIERS[:half])
+    for k, part in enumerate(("low", "high")):
+        yield rf"core\.core\.pipe\.engine\.lane(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[half + k :: 2]
+
+
+def _units(sites: Sequence[str]) -> Rules:
+    """Of the multipliers of the multifunction units."""
     for unit in range(2):
-        yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", multipliers(groups, dsp)[unit::2]
+        yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", sites[unit::2]
+
+
+def _rules(rows: Callable[[], Rules], names: Sequence[str]) -> Rules:
+    """Of the matrix rows and all multipliers, tables, and the vector memories."""
+    yield from rows()
+    groups, _, ram = _UNITS
+    for unit in range(2):
         tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
         yield tables, block_rams(groups, ram)[unit::2]
     yield from zip((_NARROW, _WIDE), _vectors(*(len(_matching(kind, names)) for kind in (_NARROW, _WIDE))), strict=True)
 
 
-def places(names: Iterable[str]) -> dict[str, str]:
+def places(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str, str]:
     """Sites by name of a cell, for those of the cells that have one.
 
     A kind of cells of which there are more than sites is left to the placer.
     """
     names = list(names)
     places: dict[str, str] = {}
-    for pattern, sites in _rules(names):
+    for pattern, sites in _rules(rows, names):
         cells = _matching(pattern, names)
         if len(cells) <= len(sites):
             places |= dict(zip(cells, sites, strict=False))
     return places
 
 
-def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
+def ecp5_85f(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str, str]:
     """Sites by name of a cell, for the cells of a whole netlist that have one, as :func:`places` gives them.
 
     Raises
@@ -91,10 +121,15 @@ def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
         If the netlist has no cell of some kind: cells with other names would be placed anywhere.
     """
     names = list(names)
-    for pattern, _ in _rules(names):
+    for pattern, _ in _rules(rows, names):
         if not _matching(pattern, names):
             raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
-    return places(names)
+    return places(names, rows)
+
+
+def ecp5_85f_integers(names: Iterable[str]) -> dict[str, str]:
+    """The same for configurations with ``integer_chains``, whose matrix memory has lanes."""
+    return ecp5_85f(names, lanes)
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -103,7 +138,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: tuple(map(int, match.groups())))]
 
 
-def all_sites() -> list[str]:
+def all_sites(rows: Callable[[], Rules] = pairs) -> list[str]:
     """Every site that a cell can be given."""
     vectors = block_rams(range(_VECTOR_GROUPS), _VECTOR_ROW)
-    return [*chain.from_iterable(sites for _, sites in _rules([])), *vectors]
+    return [*chain.from_iterable(sites for _, sites in _rules(rows, [])), *vectors]

@@ -16,6 +16,9 @@ _FIXED = Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set"
 PLACEMENTS_85F = {
     "ecp5-85f-256": replace(_FIXED, short_chains=True, aim_hz=77_000_000),
     "ecp5-85f-mlp": replace(_FIXED, aim_hz=65_000_000),
+    "ecp5-85f-train": replace(
+        _FIXED, sites=floorplan.ecp5_85f_integers, short_chains=True, seeds=(1,), aim_hz=64_000_000
+    ),
     # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
     "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
 }

@@ -31,8 +31,9 @@ def places_of_the_device():
     return places
 
 
-def test_every_site_is_there_and_given_once():
-    places, sites = places_of_the_device(), floorplan.all_sites()
+@pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.lanes])
+def test_every_site_is_there_and_given_once(rows):
+    places, sites = places_of_the_device(), floorplan.all_sites(rows)
     assert len(places["MULT18"]) == 156 and len(places["EBR"]) == 208
     assert len(set(sites)) == len(sites) and set(sites) < places["MULT18"] | places["EBR"]
 
@@ -57,20 +58,27 @@ def paths(unit, top, platform):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["ecp5-85f-256", "ecp5-85f-mlp"])
-def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset):
+@pytest.mark.parametrize(
+    "preset, sites, others",
+    [
+        ("ecp5-85f-256", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)"),
+        ("ecp5-85f-mlp", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)"),
+        ("ecp5-85f-train", floorplan.ecp5_85f_integers, r"core\.core\.(program|flags|pipe\.engine\.loss)"),
+    ],
+)
+def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset, sites, others):
     plan = Plan("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
     plan.choose(None, None)
     top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, link=plan.link)
     names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
     names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
-    found = floorplan.ecp5_85f(names)
-    units = 2 * plan.config.mfu_lanes
+    found = sites(names)
+    units = (4 if plan.config.integer_chains else 2) * plan.config.mfu_lanes
     memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
     assert memories == (128, 128 + units)
-    assert all(re.match(r"core\.(core\.(program|flags)|feeder)", name) for name in {*names} - {*found})
+    assert all(re.match(others, name) for name in {*names} - {*found})
     with pytest.raises(ValueError, match=r"core.*mfu0.*none has"):
-        floorplan.ecp5_85f([name for name in names if ".mfu0." not in name])
+        sites([name for name in names if ".mfu0." not in name])
 
 
 def test_numbers_decide_and_not_their_digits():
@@ -98,6 +106,8 @@ def test_more_vector_memory_than_there_are_sites_is_left_to_the_placer():
 def test_only_the_preset_has_them(tmp_path):
     quiet = Console(quiet=True)
     assert Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement.sites is floorplan.ecp5_85f
+    train = Plan("ulx3s-85f", "ecp5-85f-train", None, tmp_path, quiet).flow.placement
+    assert train.sites is floorplan.ecp5_85f_integers
     assert Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is None
 
 
