@@ -13,7 +13,6 @@ from concord_bench.accumulators import measure_accumulators
 from concord_bench.c_host import measure_c_host
 from concord_bench.c_networks import measure_c_networks
 from concord_bench.calibration import measure_calibration
-from concord_bench.code_scaling import code_scaling_cells
 from concord_bench.exact_networks import measure_exact_networks
 from concord_bench.feature_scales import measure_feature_scales
 from concord_bench.functions import measure_functions
@@ -30,6 +29,7 @@ from concord_bench.rates import measure_rates
 from concord_bench.results import Figure, Results
 from concord_bench.software import emulator_speed, synthesis
 from concord_bench.training import measure_training
+from concord_bench.unit_areas import code_scaling_cells, integer_cells
 
 Say = Callable[[str], None]
 #: Parts that need the RTL, by name: what measures them on it.
@@ -59,6 +59,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),
     "code_scaling": lambda config, results, _: code_scaling_cells(results),
+    "integers": lambda config, results, _: integer_cells(results),
 }
 #: Names of all parts, in order.
 PARTS = (*ON_RTL, *WITHOUT_RTL)

@@ -1,0 +1,89 @@
+"""Cells of the units of the integer engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from amaranth.lib import wiring
+from rich.console import Console
+from rich.table import Table
+
+import concord_boards
+from concord.spec import timing
+from concord.spec.config import NpuConfig
+from concord.spec.presets import preset
+from concord_rtl.families import family_named
+from concord_rtl.flow.area import unit_cells
+from concord_rtl.flow.plan import PRESET, board_option, build_option
+from concord_rtl.pipe.integers.collector import VectorCollector
+from concord_rtl.pipe.integers.engine import IntegerEngine
+from concord_rtl.pipe.integers.integer_lane import IntegerLane
+from concord_rtl.pipe.integers.loss.loss_unit import LossUnit
+from concord_rtl.pipe.integers.reader import IntegerReader
+from concord_rtl.pipe.integers.table_lookup import TableLookup
+from concord_rtl.pipe.integers.tensor_unit import TensorUnit
+from concord_rtl.pipe.integers.update_stage import UpdateStage
+from concord_rtl.pipe.integers.writer import IntegerWriter
+
+CONSOLE = Console()
+
+
+def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
+    """What makes the units of the integer engine of a configuration, by what they are; the engine itself last."""
+    latencies = {
+        "product_latency": timing.sum_latency(config) + timing.MATRIX_DELAY,
+        "result_latency": timing.RESULT_QUEUE,
+    }
+    some: dict[str, Callable[[], wiring.Component]] = {
+        f"lane, one of {config.mfu_lanes}": IntegerLane,
+        "tensor registers": lambda: TensorUnit(with_loss=config.integer_loss),
+        "reader": lambda: IntegerReader(config, **latencies),
+    }
+    if config.integer_tables:
+        some["table lookup, a part of the reader"] = lambda: TableLookup(config)
+    some |= {
+        "collector": lambda: VectorCollector(config),
+        "writer": lambda: IntegerWriter(config),
+        "lazy update": lambda: UpdateStage(config),
+    }
+    if config.integer_loss:
+        some["loss"] = lambda: LossUnit(config)
+    return some | {"integer engine": lambda: IntegerEngine(config, **latencies)}
+
+
+def _table(summary: dict[str, Any]) -> Table:
+    """What was counted, for a terminal."""
+    rows = summary["rows"]
+    shown = Table("", *rows[0]["cells"], title=summary["of"], title_justify="left")
+    for row in rows:
+        shown.add_row(row["what"], *(f"{count:,}" for count in row["cells"].values()))
+    return shown
+
+
+@click.command("integers")
+@board_option
+@click.option("--preset", "preset_name", type=PRESET, default="ecp5-85f-train", show_default=True)
+@build_option
+def integers(board_name: str, preset_name: str, build: Path) -> None:
+    """Synthesise the integer engine and its units, each by itself, and count cells.
+
+    Inputs are not known then, so that the units together are more than the engine. Writes integers.json, which
+    python -m concord_bench shows.
+    """
+    board, config = concord_boards.board_named(board_name), preset(preset_name)
+    if not config.integer_chains:
+        raise click.ClickException(f"preset must be one with integer_chains, not {config.name!r}")
+    family, folder = family_named(board.family), build / "area" / f"{board.name}-{config.name}-integers"
+    rows = []
+    for k, (what, make) in enumerate(units(config).items()):
+        CONSOLE.print(f"{board.name}, {what}")
+        rows.append(
+            {"what": what, "cells": unit_cells(make(), f"unit{k}", family, folder, CONSOLE, target=family.target)}
+        )
+    summary = {"of": f"the integer engine of {config.name} on {board.name}", "rows": rows}
+    (folder / "integers.json").write_text(json.dumps(summary, indent=2) + "\n")
+    CONSOLE.print(_table(summary))

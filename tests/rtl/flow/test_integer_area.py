@@ -1,0 +1,44 @@
+"""Cells of the integer engine by unit."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from concord.spec.presets import preset
+from concord_rtl.build import main
+from concord_rtl.flow import integer_area
+from concord_rtl.pipe.integers.engine import IntegerEngine
+from support.integer_programs import LOSS_SMALL, TRAIN_SMALL
+
+
+def test_units_are_those_of_the_configuration():
+    small, more = integer_area.units(TRAIN_SMALL), integer_area.units(LOSS_SMALL)
+    assert set(more) - set(small) == {"table lookup, a part of the reader", "loss"}
+    assert list(small)[-1] == list(more)[-1] == "integer engine"
+    assert f"lane, one of {TRAIN_SMALL.mfu_lanes}" in small
+
+
+def test_the_command_counts_them(monkeypatch, tmp_path):
+    made = []
+
+    def unit_cells(unit, name, family, folder, console, *, target):
+        folder.mkdir(parents=True, exist_ok=True)
+        made.append(unit)
+        return {"LUT4": len(made)}
+
+    monkeypatch.setattr(integer_area, "unit_cells", unit_cells)
+    found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--build", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    (path,) = tmp_path.glob("area/*/integers.json")
+    summary = json.loads(path.read_text())
+    assert summary["of"] == "the integer engine of ecp5-85f-train on ulx3s-85f"
+    names = list(integer_area.units(preset("ecp5-85f-train")))
+    assert [(row["what"], row["cells"]["LUT4"]) for row in summary["rows"]] == [(n, k + 1) for k, n in enumerate(names)]
+    assert isinstance(made[-1], IntegerEngine) and "integer engine" in found.output
+
+
+@pytest.mark.parametrize("name", ["ecp5-85f", "tiny"])
+def test_presets_without_integer_chains_are_refused(name, tmp_path):
+    found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--preset", name, "--build", str(tmp_path)])
+    assert found.exit_code == 1 and f"preset must be one with integer_chains, not '{name}'" in found.output
