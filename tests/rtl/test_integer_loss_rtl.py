@@ -7,8 +7,10 @@ import os
 
 import pytest
 
+from concord.emulator import Emulator
 from concord.host import connect
 from concord.host.rtl import find_library
+from concord.spec.isa import Trap
 from support.device_runs import check_seeds
 from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, random_case, random_loss
 
@@ -33,7 +35,7 @@ def test_losses_between_chains(device):
 
 
 def loss_between_chains(rng, config):
-    """A random program, a loss, and the program once more; ``None`` if that is too long."""
+    """A random program, a loss, and the program once more; ``None`` if that is too long, or traps then."""
     words, memories = random_case(rng, config, size=3)
     loss = random_loss(rng, config)
     end = next(k for k, word in enumerate(loss.program.tolist()) if not word)
@@ -43,4 +45,4 @@ def loss_between_chains(rng, config):
     loss.program[: len(program)] = program
     for name in ("matrix_mant", "matrix_exp", "narrow_exp"):
         getattr(loss, name)[:] = getattr(memories, name)
-    return loss
+    return loss if Emulator(loss.copy()).run().trap is Trap.NONE else None

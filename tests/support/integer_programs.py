@@ -33,9 +33,9 @@ TRAIN_LARGE = ECP5_85F.replace(
     name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
     matrix_depth=512,
 )  # fmt: skip
-#: The same with losses.
+#: The same with losses and tables.
 LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
-    config.replace(name=config.name.replace("train", "loss"), integer_loss=True)
+    config.replace(name=config.name.replace("train", "loss"), integer_loss=True, integer_tables=True)
     for config in (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
 )
 #: Words of the memories that a small one has, for the verifier.
@@ -86,6 +86,9 @@ def random_contents(rng, config: NpuConfig) -> Memories:
     memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
     memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
     memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
+    if config.integer_tables:  # the first wide integers are factors
+        factors = integers_of(draw, (half // 4, n), FACTOR_MANT_BITS).astype("<i4")
+        memories.wide[: half // 4 * 2] = factors.view("<u2").reshape(-1, n)
     return memories
 
 
@@ -232,7 +235,7 @@ class _Generator:
         run = trace([*words, HALT], self.config)
         work, unit = self.work.copy(), self.unit
         self.unit = IntegerUnit(work)
-        for name in ("rounding", "moves", "update"):
+        for name in ("rounding", "moves", "update", "lookup"):
             value = getattr(unit.registers, name)
             setattr(self.unit.registers, name, list(value) if name == "rounding" else value)
         try:
@@ -289,6 +292,8 @@ class _Generator:
         before = []
         if steps.update:
             before += self._update_steps(chain)
+        if chain.kind is IntegerSource.TABLE and rng.random() < 0.9:
+            before.append((Op.T_LOOK, {"x": self._register()}))
         if steps.add or rng.random() < 0.1:
             before.append(self._sum_step())
         for place in range(2):
@@ -347,7 +352,8 @@ class _Generator:
 
     def _chain(self) -> IntegerChain:
         rng, config = self.rng, self.config
-        kind = rng.choice([*IntegerSource, IntegerSource.PRODUCT])
+        kinds = [kind for kind in IntegerSource if kind is not IntegerSource.TABLE or config.integer_tables]
+        kind = rng.choice([*kinds, IntegerSource.PRODUCT])
         update = kind is IntegerSource.WIDE and rng.random() < 0.35
         limit = rng.choice([1, 4, 12, _MOST_VECTORS])
         counts = [1, 1, 1]
@@ -360,7 +366,7 @@ class _Generator:
         return IntegerChain(
             pc=0, rows=rows, cols=cols, inner=inner, outer=outer, kind=kind,
             source=self._vectors(counts, config.narrow_depth if kind is not IntegerSource.WIDE else config.wide_depth),
-            operand=self._vectors(counts, config.narrow_depth, apart=update),
+            operand=self._factors(counts) if steps.mul else self._vectors(counts, config.narrow_depth, apart=update),
             operand_mem=self._operand_memory(kind, steps),
             destination=self._vectors(counts, config.narrow_depth, apart=True),
             destination_mem=Mem.NARROW if planes.count > 1 else Mem(rng.randint(0, 1)),
@@ -374,6 +380,8 @@ class _Generator:
         )  # fmt: skip
 
     def _operand_memory(self, kind: IntegerSource, steps: ChainSteps) -> Mem:
+        if steps.mul:
+            return Mem.WIDE
         narrow = kind is IntegerSource.PRODUCT or steps.mask or steps.update
         return Mem.NARROW if narrow else Mem(self.rng.randint(0, 1))
 
@@ -410,9 +418,13 @@ class _Generator:
         def flag(chance: float) -> int:
             return int(rng.random() < chance)
 
-        operand = rng.choice(["add", "add", "mask", ""]) if not update else "update"
+        table = kind is IntegerSource.TABLE
+        mul = ["mul", "mul"] if config.integer_tables and kind is not IntegerSource.PRODUCT else []
+        operand = "update" if update else "" if table else rng.choice(["add", "add", "mask", "", *mul])
         fields = {
-            "scale": flag(0.3) * (kind is not IntegerSource.PRODUCT),
+            "scale": flag(0.3) * (kind is not IntegerSource.PRODUCT and operand != "mul"),
+            "mul": int(operand == "mul"),
+            "binades": rng.choice([1, rng.randint(1, 9), rng.randint(1, 63)]) * table,
             "factor": rng.randrange(FACTORS),
             "round0": flag(0.25),
             "add": int(operand == "add"),
@@ -441,6 +453,10 @@ class _Generator:
             _, inner, rows = counts
             return self._based(counts, depth, [step * rows * inner, step * rows, step])
         return self._based(counts, depth, [rng.choice([0, 1, 2, rng.randint(-9, 9)]) for _ in counts])
+
+    def _factors(self, counts: list[int]) -> Address:
+        """Addresses of wide integers, those of factors if they are still what they were."""
+        return self._based(counts, self.config.wide_depth // 4, [self.rng.choice([0, 2, 2, 4]) for _ in counts])
 
     def _places(self, counts: list[int], depth: int, strides: list[int]) -> Address:
         rng = self.rng

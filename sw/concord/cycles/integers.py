@@ -22,6 +22,11 @@ def integer_cycles(item: IntegerChain | TensorStep | IntegerLoss, config: NpuCon
     grown : bool
         Whether the exponent of the weights grows, for an update: they are gone over once more.
     """
+    return timing.INTEGER_WAY + _executed(item, config, grown)
+
+
+def _executed(item: IntegerChain | TensorStep | IntegerLoss, config: NpuConfig, grown: bool) -> int:
+    """Cycles of the engine itself."""
     if isinstance(item, TensorStep):
         return timing.TENSOR_SCALE if item.op is Op.T_SCALE else timing.TENSOR_STEP
     if isinstance(item, IntegerLoss):
@@ -29,6 +34,8 @@ def integer_cycles(item: IntegerChain | TensorStep | IntegerLoss, config: NpuCon
     source = timing.INTEGER_SOURCE
     if item.kind is IntegerSource.PRODUCT:
         source = item.product_steps(config) + timing.integer_result(config)
+    if item.kind is IntegerSource.TABLE:  # a beat has to wait for all its entries, one a cycle
+        source = timing.INTEGER_LOOKUP + config.native - 1 - config.beats
     update = timing.LAZY_UPDATE if item.steps.update else 0
     cycles = timing.INTEGER_BEGIN + _walk(item, config, source + update) + timing.INTEGER_END
     return cycles + (1 + _walk(item, config, timing.INTEGER_SOURCE + timing.LAZY_GROWTH) if grown else 0)

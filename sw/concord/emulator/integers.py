@@ -13,6 +13,7 @@ import numpy as np
 from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
+from concord.golden.lookup import entry_numbers
 from concord.golden.rounding import Ints, round_shift
 from concord.golden.softmax import judged
 from concord.golden.tensor_registers import TensorRegisters
@@ -22,7 +23,7 @@ from concord.program.integer_access import broken_chain_rules, tile_row_words
 from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
-from concord.spec.integers import DIGIT_BITS, JUDGED_WORD, SUM_BITS, WIDE_BITS, judged_per_word
+from concord.spec.integers import DIGIT_BITS, FACTOR_MANT_BITS, JUDGED_WORD, SUM_BITS, WIDE_BITS, judged_per_word
 from concord.spec.isa import Mem
 from concord.spec.operations import IntegerSource
 from concord.spec.softmax import PROBABILITY_POINT
@@ -196,11 +197,13 @@ class IntegerUnit(IntegerMachine):
             self._accesses[key] = _Access.of(chain, self.config, accumulators)
         access = self._accesses[key]
         values = self._source(chain, access)
+        operand = self._operand(chain, access) if chain.with_operand else values
         if steps.scale:
             values = within(values * registers.mant[steps.factor])
+        if steps.mul:
+            values = within(values * within(operand, FACTOR_MANT_BITS))
         if steps.round0:
             values = rounded(values, *registers.rounding[0])
-        operand = self._operand(chain, access) if chain.with_operand else values
         if steps.add:
             first, second = registers.moves
             values = within(_moved(values, first) + _moved(operand, second))
@@ -212,7 +215,7 @@ class IntegerUnit(IntegerMachine):
         if steps.mask:
             values = np.where(operand > 0, values, 0)
         if steps.valid:
-            values = np.where(access.last[:, None] & (np.arange(self.config.native) >= steps.valid), 0, values)
+            values = self._kept(chain, access, values)
         if steps.update:
             values = self._update(access, operand, values)
         self._write(chain, access, values)
@@ -246,7 +249,23 @@ class IntegerUnit(IntegerMachine):
             return self._product(chain, access.product)
         if chain.kind is IntegerSource.WIDE:
             return wide_integers(self.memories, access.source)
-        return self.memories.narrow_mant[access.source].astype(np.int64)
+        values = self.memories.narrow_mant[access.source].astype(np.int64)
+        if chain.kind is IntegerSource.TABLE:
+            return self._looked_up(chain, access, values)
+        return values
+
+    def _looked_up(self, chain: IntegerChain, access: _Access, codes: Ints) -> Ints:
+        """Entries of the table of the chain; of elements that are not kept zero."""
+        bits, steps = self.config.act_mant, chain.steps
+        kept = within(self._kept(chain, access, codes), bits)
+        numbers = entry_numbers(kept, self.registers.lookup, steps.binades, bits)
+        table = self.memories.wide[np.array(chain.table(self.config))].view(np.int16).reshape(-1)
+        return self._kept(chain, access, table[numbers].astype(np.int64))
+
+    def _kept(self, chain: IntegerChain, access: _Access, values: Ints) -> Ints:
+        """Zeros in elements from ``valid`` on of the last row of vectors, if that is not 0."""
+        valid = chain.steps.valid or self.config.native
+        return np.where(access.last[:, None] & (np.arange(self.config.native) >= valid), 0, values)
 
     def _operand(self, chain: IntegerChain, access: _Access) -> Ints:
         if chain.operand_mem is Mem.WIDE:

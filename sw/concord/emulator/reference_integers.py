@@ -18,6 +18,7 @@ from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.integers import (
     DIGIT_BITS,
     DIGIT_HALF,
+    FACTOR_MANT_BITS,
     JUDGED_WORD,
     SUM_BITS,
     WIDE_BITS,
@@ -25,6 +26,7 @@ from concord.spec.integers import (
     judged_per_word,
 )
 from concord.spec.isa import Mem
+from concord.spec.lookup import BINADE_MIN, binade_entries
 from concord.spec.operations import IntegerSource
 from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
@@ -152,6 +154,8 @@ class ReferenceIntegers(IntegerMachine):
         for n, (value, other) in enumerate(zip(source, operand, strict=True)):
             if steps.scale:
                 value = _checked(value * int(registers.mant[steps.factor]), most)
+            if steps.mul:
+                value = _checked(value * _checked(other, _limit(FACTOR_MANT_BITS)), most)
             if steps.round0:
                 right, bits = registers.rounding[0]
                 value = _clipped(_right(value, right), _limit(bits))
@@ -192,9 +196,25 @@ class ReferenceIntegers(IntegerMachine):
         address = self._at(chain.source, place)
         if chain.kind is IntegerSource.NARROW:
             return self._narrow(address)
+        if chain.kind is IntegerSource.TABLE:
+            kept = chain.steps.valid if chain.steps.valid and place[2] == chain.rows - 1 else self.config.native
+            codes = self._narrow(address)[:kept]
+            return [self._entry(chain, code) for code in codes] + [0] * (self.config.native - kept)
         if chain.kind is IntegerSource.WIDE:
             return self._wide(address)
         return [_checked(value, _limit(SUM_BITS)) for value in self._product(chain, place)]
+
+    def _entry(self, chain: IntegerChain, code: int) -> int:
+        """The entry of a table: that of the binade of the number, or of the nearest one that the table has."""
+        top = _checked(abs(code), _limit(self.config.act_mant))
+        half = binade_entries(self.config.act_mant) // 2
+        place = top.bit_length() - 1
+        binade = min(max(self.registers.lookup + place - BINADE_MIN, 0), chain.steps.binades - 1) if top else 0
+        while top and top < half:
+            top *= 2
+        word, element = divmod((2 * binade + (code < 0)) * half + top % half, self.config.native)
+        entry = int(self.memories.wide[(chain.operand.base & VECTOR_MASK) + word, element])
+        return entry - (entry >> 15 << 16)
 
     def _product(self, chain: IntegerChain, place: Place) -> Vector:
         """Sums over digits, taps and columns."""

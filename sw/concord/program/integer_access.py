@@ -52,6 +52,10 @@ def words_read(chain: IntegerChain, config: NpuConfig, accumulators: int) -> dic
             parts[RegionId.NARROW].append(chain.addresses(chain.source))
         case IntegerSource.WIDE:
             parts[RegionId.WIDE].append(_both(chain.addresses(chain.source)))
+        case IntegerSource.TABLE:
+            parts[RegionId.NARROW].append(chain.addresses(chain.source))
+            table = np.array(chain.table(config))
+            parts[RegionId.WIDE].append(np.broadcast_to(table, (chain.vectors, len(table))))
     if chain.with_operand:
         at = chain.addresses(chain.operand)
         if chain.operand_mem is Mem.NARROW:

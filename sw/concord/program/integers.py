@@ -13,6 +13,7 @@ from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Index, Mas
 from concord.spec import integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
+from concord.spec.lookup import table_words
 from concord.spec.operations import IntegerSource
 
 
@@ -27,7 +28,7 @@ class TensorStep:
     op : Op
         One of :data:`concord.spec.operations.TENSOR_OPS`.
     z : int
-        Register of the result.
+        Register of the result, if there is one.
     x, y : int
         Registers that are read.
     exp, bits, place, factor, accumulators : int
@@ -36,7 +37,7 @@ class TensorStep:
 
     pc: int
     op: Op
-    z: int
+    z: int = 0
     x: int = 0
     y: int = 0
     exp: int = 0
@@ -86,6 +87,8 @@ class ChainSteps:
     to_vector: int = 0
     to_column: int = 0
     to_row: int = 0
+    mul: int = 0
+    binades: int = 0
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class IntegerChain:
     @property
     def with_operand(self) -> bool:
         """Whether an operand is read."""
-        return bool(self.steps.add or self.steps.mask or self.steps.update)
+        return bool(self.steps.add or self.steps.mul or self.steps.mask or self.steps.update)
 
     def product_steps(self, config: NpuConfig) -> int:
         """Tile steps of a vector; 0 if there is no product."""
@@ -163,11 +166,13 @@ class IntegerChain:
         """Cycles from vector to vector that the ports of the memories need."""
         steps, count = self.steps, self.planes.count
         narrow_operand = self.with_operand and self.operand_mem is Mem.NARROW
-        reads = self.product_steps(config) or (self.kind is IntegerSource.NARROW)
+        looks_up = self.kind is IntegerSource.TABLE
+        reads = self.product_steps(config) or looks_up or self.kind is IntegerSource.NARROW
         narrow_result = steps.to_vector and self.destination_mem is Mem.NARROW
         return integers.interval(
             beats=config.beats,
             narrow_reads=reads + narrow_operand,
+            wide_reads=config.native * looks_up,
             narrow_writes=1 if steps.update else count * narrow_result,
             matrix_writes=count * steps.to_column + config.steps * steps.to_row,
         )
@@ -178,6 +183,11 @@ class IntegerChain:
     def addresses(self, address: Address) -> Index:
         """Addresses in a vector memory ``[outer, inner, rows]``, modulo 2**14."""
         return self._numbers(address) & VECTOR_MASK
+
+    def table(self, config: NpuConfig) -> range:
+        """Wide words of the table that a source is looked up in."""
+        first = self.operand.base & VECTOR_MASK
+        return range(first, first + table_words(self.steps.binades, config.act_mant, config.native))
 
     def source_taps(self) -> Index:
         """Addresses of the vectors of a product ``[outer, inner, rows, digits, taps, cols]``."""
@@ -218,12 +228,13 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
     product = chain.kind is IntegerSource.PRODUCT
     if (least := chain.least_interval(config)) > steps.interval:
         broken.append(f"must have an interval of at least {least} cycles, not {steps.interval}")
-    if steps.add + steps.mask + steps.update > 1:
-        broken.append("must have one operand: to add, to mask, or the weights of an update")
+    if steps.add + steps.mul + steps.mask + steps.update > 1:
+        broken.append("must have one operand: to add, to multiply, to mask, or the weights of an update")
+    broken += _broken_table_rules(chain, config)
     if (steps.mask or steps.update) and chain.operand_mem is not Mem.NARROW:
         broken.append("must have a narrow operand to mask or to update")
-    if product and steps.scale:
-        broken.append("must not scale a product")
+    if product and (steps.scale or steps.mul):
+        broken.append("must not scale or multiply a product")
     if product and steps.add and chain.operand_mem is not Mem.NARROW:
         broken.append("must have a narrow operand with a product")
     if steps.update and (
@@ -243,6 +254,25 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
     return broken + _outside(chain, config)
 
 
+def _broken_table_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
+    """Rules of tables and of products of two tensors."""
+    steps, looks_up = chain.steps, chain.kind is IntegerSource.TABLE
+    if not config.integer_tables:
+        if steps.mul or looks_up:
+            return ["must not look up or multiply in a configuration without integer_tables"]
+        return []
+    broken: list[str] = []
+    if looks_up and chain.with_operand:
+        broken.append("must have no operand with a table, which takes its place")
+    if looks_up and not steps.binades:
+        broken.append("must have binades with a table")
+    if steps.mul and steps.scale:
+        broken.append("must multiply either by a factor or by an operand")
+    if steps.mul and chain.operand_mem is not Mem.WIDE:
+        broken.append("must have a wide operand to multiply")
+    return broken
+
+
 def _outside(chain: IntegerChain, config: NpuConfig) -> list[str]:
     """Addresses beyond the memories."""
     steps, product = chain.steps, chain.kind is IntegerSource.PRODUCT
@@ -253,10 +283,12 @@ def _outside(chain: IntegerChain, config: NpuConfig) -> list[str]:
         reached = np.broadcast_to(chain.inside()[:, :, None, None, :, None], chain.source_taps().shape)
         narrow.append(np.where(reached, chain.source_taps(), 0))
         matrix.append(chain.tile_words(config))
-    elif chain.kind is IntegerSource.NARROW:
-        narrow.append(chain.addresses(chain.source))
-    else:
+    elif chain.kind is IntegerSource.WIDE:
         wide.append(chain.addresses(chain.source) + 1)
+    else:
+        narrow.append(chain.addresses(chain.source))
+    if chain.kind is IntegerSource.TABLE:
+        wide.append(np.array([chain.table(config).stop - 1]))
     if chain.with_operand:
         at = chain.addresses(chain.operand)
         (narrow if chain.operand_mem is Mem.NARROW else wide).append(at if chain.operand_mem is Mem.NARROW else at + 1)

@@ -33,6 +33,7 @@ from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, 
 from concord.spec.operations import (
     INTEGER_OPS,
     INTEGER_STATE_OPS,
+    LOOKUP_OPS,
     LOSS_OPS,
     MATRIX_WRITE_OPS,
     SCALING_OPS,
@@ -50,6 +51,7 @@ _NEEDS: dict[int, str] = {
     **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
     **dict.fromkeys(INTEGER_OPS, "integer_chains"),
     **dict.fromkeys(LOSS_OPS, "integer_loss"),
+    **dict.fromkeys(LOOKUP_OPS, "integer_tables"),
 }
 
 #: Fields of integer instructions that name an address register.
@@ -393,5 +395,9 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         )
     if op is Op.MV_MUL and values["sliding"] and not config.window_taps:
         raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
+    if op is Op.I_RUN and (values["mul"] or values["binades"]) and not config.integer_tables:
+        raise IllegalInstruction(Trap.BAD_OPCODE, "mul and binades must be 0 in a configuration without integer_tables")
+    if op is Op.I_SRC and values["kind"] == IntegerSource.TABLE and not config.integer_tables:
+        raise IllegalInstruction(Trap.BAD_FIELD, "kind must not be 3 in a configuration without integer_tables")
     if op is Op.V_TBL and values["table"] >= config.table_slots:
         raise IllegalInstruction(Trap.BAD_FIELD, f"table must be below {config.table_slots}, not {values['table']}")

@@ -190,11 +190,13 @@ class _Checker:
 
     def _step(self, step: TensorStep) -> None:
         """A step of the tensor registers: those that it reads must have a value."""
-        reads = {Op.T_SET: (), Op.T_FIT: (step.x,), Op.T_SCALE: (step.x,)}.get(step.op, (step.x, step.y))
+        of_x = dict.fromkeys((Op.T_FIT, Op.T_SCALE, Op.T_LOOK), (step.x,))
+        reads = {Op.T_SET: (), **of_x}.get(step.op, (step.x, step.y))
         self._registers(step.pc, RegionId.TENSORS, reads)
         if step.op is Op.T_SCALE:
             self._registers(step.pc, RegionId.FACTORS, (step.factor,))
-        self._write_words(step.pc, RegionId.TENSORS, np.array([step.z]))
+        if step.op is not Op.T_LOOK:
+            self._write_words(step.pc, RegionId.TENSORS, np.array([step.z]))
 
     def _registers(self, pc: int, region: RegionId, numbers: Iterable[int]) -> None:
         unknown = [number for number in numbers if not self.written[region][number]]

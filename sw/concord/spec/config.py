@@ -55,6 +55,7 @@ LATER = {
     "writable_matrix": False,
     "integer_chains": False,
     "integer_loss": False,
+    "integer_tables": False,
     "code_pages": 1,
     "request_buffer": 0,
     "outbox": 0,
@@ -126,6 +127,9 @@ class NpuConfig:
         mantissas of 8 bits, at most 128 products per cycle, no ``acc_register`` and sums of at least 48 bits.
     integer_loss : bool
         Whether there is ``i_loss``: softmax and cross-entropy on the NPU. Needs ``integer_chains``.
+    integer_tables : bool
+        Whether integer chains look up tables of functions and slopes, and multiply two tensors. Needs
+        ``integer_chains``.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -177,6 +181,7 @@ class NpuConfig:
     writable_matrix: bool = False
     integer_chains: bool = False
     integer_loss: bool = False
+    integer_tables: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -434,7 +439,8 @@ def _check_shape(config: NpuConfig) -> None:
     if config.integer_chains:
         _check_integer_chains(config)
     else:
-        _require(config, "integer_loss", "False without integer_chains", not config.integer_loss)
+        for name in ("integer_loss", "integer_tables"):
+            _require(config, name, "False without integer_chains", not getattr(config, name))
     if config.writable_matrix:
         _require(
             config, "wgt_mant", f"act_mant={config.act_mant} with writable_matrix", config.wgt_mant == config.act_mant

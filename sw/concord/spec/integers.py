@@ -17,8 +17,8 @@ integer chain runs the loops of other chains over ``outer``, ``inner`` and ``row
 addresses ``addr + areg[reg] + r*row + i*inner + o*outer``; address registers are read when the word that names them
 executes. A vector goes these steps, those that ``i_run`` asks for::
 
-    source      narrow vector | wide integers | product
-    scale       * mantissa of the factor register, 17 bits (not with a product)
+    source      narrow vector | wide integers | product | table
+    scale, mul  * mantissa of the factor register, 17 bits, or * operand, wide integers of 17 bits (not with a product)
     round0      as the latest t_fit of place 0 says: move right, halves away from zero, limit to its bits
     add         + operand; source and operand are moved as the latest t_add or t_bias says
     peak        the greatest magnitude, if it is greater than that of the tensor register, goes there
@@ -33,6 +33,11 @@ product
     At the addresses of (r, i, o) each, the vector is ``ky*stride_y + kx*stride_x + c*vector`` further, and the tile
     ``((ky*kw + kx)*cols + c) * matrix`` words; the digit moves either of them (``of``) by ``p*vector_digit`` or
     ``p*matrix_digit``. Taps outside the image count as zero, as in other chains. Exact.
+table
+    The entry of a table for each element of the narrow vector, with the exponent that the latest ``t_look`` has read
+    (:mod:`concord.spec.lookup`). The table is in the wide memory, from the first address of ``i_opd`` on: entry e is
+    element ``e % N`` of word ``e // N``, 16 bits, of ``binades`` binades. Elements that ``valid`` leaves out are zero
+    from the source on. Only with ``integer_tables``, as is ``mul``.
 column q, row q
     q counts columns or rows of tiles, ``first + r*row + i*inner + o*outer``, columns ``p*col`` more for digit p: column
     q is lane ``q % L`` of word ``q // L``, element n going to row n; row q is row ``q % N`` of tile ``q // N``, which
@@ -60,9 +65,9 @@ tensor steps
     magnitude of its register and leaves the exponent that a step has set.
 
 Everything is exact within :data:`SUM_BITS`. The trap ``INTEGER_RANGE`` ends the run where integers leave that, where
-results have more than 32 bits or more than they are written with, and where exponents are none of training: -127 to 127
-of a tensor that ``t_fit`` rounds, -128 to 127 of an update. What the chain has written and counted by then is not
-defined.
+results have more than 32 bits or more than they are written with, where an operand of ``mul`` has more than 17 bits,
+where an element that is looked up is -128, and where exponents are none of training: -127 to 127 of a tensor that
+``t_fit`` rounds, -128 to 127 of an update. What the chain has written and counted by then is not defined.
 """
 
 from __future__ import annotations
@@ -130,7 +135,9 @@ def judged_per_word(native: int) -> int:
     return native * BINARY16_WIDTH // JUDGED_WORD.width
 
 
-def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_writes: int = 0) -> int:
+def interval(
+    *, beats: int, narrow_reads: int, wide_reads: int = WIDE_READS, narrow_writes: int = 0, matrix_writes: int = 0
+) -> int:
     """Cycles from vector to vector of an integer chain: the busiest port decides.
 
     Parameters
@@ -139,10 +146,12 @@ def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_wr
         N/P.
     narrow_reads, narrow_writes : int
         Words of the narrow memory: one for each step of a product, or for a narrow source, and one for an operand.
+    wide_reads : int
+        Words of the wide memory: one for each element that is looked up; at least :data:`WIDE_READS`.
     matrix_writes : int
         Words of the matrix memory: one for a column, N/L for a row.
 
     Four cycles are enough for all words of the wide memory: two of a source, and two of an operand or one of
     accumulators.
     """
-    return max(WIDE_READS, beats, narrow_reads, narrow_writes, matrix_writes)
+    return max(WIDE_READS, wide_reads, beats, narrow_reads, narrow_writes, matrix_writes)

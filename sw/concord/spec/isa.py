@@ -60,6 +60,7 @@ from dataclasses import dataclass
 
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
+from concord.spec.lookup import BINADES_BITS
 from concord.spec.operations import IntegerSource as IntegerSource
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
@@ -326,6 +327,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         _lay(_RESULT, _X, Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators")),
         "Exponents of the weights ``z`` and of the update ``x`` for the chain that updates.",
     ),
+    Instruction(Op.T_LOOK, _lay(_X), "Exponent of the integers that the chains behind it look up."),
     Instruction(
         Op.I_PLANES,
         _lay(
@@ -340,7 +342,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     ),
     Instruction(
         Op.I_SRC,
-        _lay(Field("kind", 2, doc="0 narrow, 1 wide integers, 2 product"), _REG, _ADDR, *_STRIDES),
+        _lay(
+            Field("kind", 2, doc="0 narrow, 1 wide integers, 2 product, 3 narrow, looked up in the table at ``i_opd``"),
+            _REG,
+            _ADDR,
+            *_STRIDES,
+        ),
         "Source of integer chains; of a product the vectors.",
         most=(("kind", max(IntegerSource)),),
     ),
@@ -405,6 +412,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("to_vector", 1, doc="write to ``i_dst``"),
             Field("to_column", 1, doc="write to ``i_col``"),
             Field("to_row", 1, doc="write to ``i_row``"),
+            Field("mul", 1, doc="multiply by the operand, wide integers of at most 17 bits"),
+            Field("binades", BINADES_BITS, doc="binades of the table that a source is looked up in"),
         ),
         "Execute an integer chain.",
         least=(("interval", 1),),

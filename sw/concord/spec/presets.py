@@ -45,11 +45,11 @@ ECP5_85F_INT8 = ECP5_85F.replace(
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
-#: For training on the NPU: integer chains and losses, and memories for a network of three layers of some ten thousand
-#: weights.
+#: For training on the NPU: integer chains, losses and tables, and memories for a network of three layers of some ten
+#: thousand weights.
 ECP5_85F_TRAIN = ECP5_85F.replace(
-    name="ecp5-85f-train", integer_chains=True, integer_loss=True, matrix_depth=2048, wide_depth=2048,
-    program_depth=1024, table_depth=256, inbox=0, outbox=0, code_pages=1,
+    name="ecp5-85f-train", integer_chains=True, integer_loss=True, integer_tables=True, matrix_depth=2048,
+    wide_depth=2048, program_depth=1024, table_depth=256, inbox=0, outbox=0, code_pages=1,
 )  # fmt: skip
 
 #: The named configurations.
@@ -119,6 +119,7 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
         acc_width=acc_width,
         integer_chains=config.integer_chains and mant == INTEGER_MANT,
         integer_loss=config.integer_loss and mant == INTEGER_MANT,
+        integer_tables=config.integer_tables and mant == INTEGER_MANT,
         code_scaling=config.code_scaling and acc_width + config.act_exp_min <= SCALED_BITS_MAX,
     )
 
@@ -161,5 +162,6 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         window_taps=0,
         integer_chains=False,
         integer_loss=False,
+        integer_tables=False,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

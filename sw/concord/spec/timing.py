@@ -200,9 +200,12 @@ MAGNITUDE_ROUNDER = 4
 INTEGER_PEAK = MULTIPLIER + 1 + 1 + MAGNITUDE_ROUNDER + 1 + 2 + 1 + 1 + 1
 #: From there to the result: a rounding, the sign.
 INTEGER_LANE = INTEGER_PEAK + MAGNITUDE_ROUNDER + 1
-#: From the start of a step of the tensor registers to the next one: words that are read, two stages for the place of
-#: the first one, how many bits there are above, a rounding, the write.
-TENSOR_STEP = COLUMN_MEMORY + 2 + 1 + MAGNITUDE_ROUNDER + 1
+#: Of words on their way to the integer engine, and of its answer that they have been executed or have trapped: the
+#: sequencer is on the other side of the device.
+INTEGER_WAY = 1 + 1
+#: From the start of a step of the tensor registers to the next one: words that are read, their register, two stages for
+#: the place of the first one, how many bits there are above, a rounding, the write.
+TENSOR_STEP = COLUMN_MEMORY + 1 + 2 + 1 + MAGNITUDE_ROUNDER + 1
 #: Of ``t_scale``, which multiplies bit by bit.
 TENSOR_SCALE = TENSOR_STEP + FACTOR_MANT_BITS
 #: Of both passes of a lazy update.
@@ -232,6 +235,10 @@ LOSS_BEGIN = 4
 INTEGER_BEGIN, INTEGER_LOOPS, INTEGER_END = 2, 3, 2
 #: From the beginning of a vector that is read to the cycle in front of its first beat.
 INTEGER_SOURCE = 6
+#: Of a lookup: an element, registers for the address of its entry, the word, the entry.
+LOOKUP = 1 + 4 + VECTOR_READ + 1
+#: From the beginning of a vector that is looked up to its first entry: its word is read in the second cycle.
+INTEGER_LOOKUP = 1 + VECTOR_READ + LOOKUP
 #: From the last beat of a vector to its first word at a memory.
 INTEGER_COLLECT = 3
 

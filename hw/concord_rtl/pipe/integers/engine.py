@@ -15,6 +15,7 @@ from concord.spec.isa import DIGITS_MAX, OPCODE_BITS
 from concord.spec.operations import TENSOR_OPS, Op
 from concord.spec.training import TRAIN_EXP_BITS, TRAIN_EXP_MAX
 from concord_rtl.arith.block_float import activations
+from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.memories.tile_port import TilePort
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.memory_ports import WritePort
@@ -25,7 +26,7 @@ from concord_rtl.pipe.integers.integer_lane import IntegerLane
 from concord_rtl.pipe.integers.loss.loss_unit import LossUnit
 from concord_rtl.pipe.integers.ports import EngineReads, IntegerHost, IntegerPort
 from concord_rtl.pipe.integers.reader import IntegerReader
-from concord_rtl.pipe.integers.state import IntegerState
+from concord_rtl.pipe.integers.state import EXECUTED, IntegerState
 from concord_rtl.pipe.integers.tensor_unit import TensorUnit
 from concord_rtl.pipe.integers.update_counters import UpdateCounters
 from concord_rtl.pipe.integers.update_stage import UpdateStage
@@ -73,7 +74,7 @@ class IntegerEngine(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        words = self.words
+        words = self._words(m)
         m.submodules.state = state = IntegerState(self.config)
         m.submodules.tensors = tensors = TensorUnit(with_loss=self.config.integer_loss)
         m.submodules.reader = reader = IntegerReader(self.config, **self.latencies)
@@ -85,39 +86,63 @@ class IntegerEngine(Component):
             state.word.eq(words.word),
             state.offset.eq(words.offset),
         ]
-        self._tensor_steps(m, tensors)
+        self._tensor_steps(m, words, tensors)
         over, ends = Signal(), Signal()
-        load, grows = self._phases(m, state.o.run, tensors, writer, update, over, ends)
-        self._host(m, state.o.run, tensors, update, grows, tensors.updated & grows)
+        load, grows = self._phases(m, words, state.o.run, tensors, writer, update, over, ends)
+        self._host(m, words, state.o.run, tensors, update, grows, tensors.updated & grows)
         m.d.comb += [
             reader.loops.eq(words.loops),
-            reader.state.eq(state.o),
+            reader.state.eq(self._copied(m, "reader_state", state.o)),
             reader.accumulators.eq(tensors.update.accumulators),
             reader.grows.eq(grows),
+            *([reader.lookup.eq(tensors.lookup)] if self.config.integer_tables else []),
             reader.load.eq(load),
             reader.narrow_data.eq(self.narrow_data),
             reader.wide_data.eq(self.wide_data),
             reader.acc.eq(self.acc),
             writer.loops.eq(words.loops),
-            writer.state.eq(state.o),
+            writer.state.eq(self._copied(m, "writer_state", state.o)),
             writer.accumulators.eq(tensors.update.accumulators),
             writer.load.eq(load),
             self.dense_step.eq(reader.reads.step.valid),
         ]
         wiring.connect(m, reader.reads, wiring.flipped(self.reads))
-        for name in ("narrow", "wide", "tiles"):
-            wiring.connect(m, getattr(writer, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, writer.tiles, wiring.flipped(self.tiles))
+        for port, own in ((self.narrow, writer.narrow), (self.wide, writer.wide)):
+            m.d.sync += [port.en.eq(own.en), port.addr.eq(own.addr), port.data.eq(own.data)]
         results, valid, overs = self._lanes(m, state.o.run, tensors, reader, update.top, load)
         self._update(m, reader, tensors, update, results, valid, state.o.run.update)
         overs += self._collect(m, state.o, results, valid, update, writer, load, grows)
-        self._watch(m, overs, over)
+        self._watch(m, words, overs, over)
         if self.config.integer_loss:
-            self._loss(m, state.o, tensors)
+            self._loss(m, words, state.o, tensors)
         return m
 
-    def _tensor_steps(self, m, tensors):
+    @staticmethod
+    def _copied(m, name, value) -> Value:
+        """What stays for a chain in a register near its user: wires all over the engine would be the longest."""
+        m.submodules[name] = copy = KeptRegister(len(Value.cast(value)))
+        m.d.comb += copy.i.eq(value)
+        return copy.o
+
+    def _words(self, m):
+        """The words in registers of the engine's own, and its answer a cycle later, too: ``INTEGER_WAY``."""
+        port = self.words
+        words = IntegerPort(self.config).create(path=("own",))
+        taken = (*TENSOR_OPS, *EXECUTED)
+        takes = Cat(port.word[:OPCODE_BITS] == op for op in taken).any()
+        begins = delay(m, port.execute & takes, 1, "begins", reset_less=False)
+        m.d.sync += [words.execute.eq(port.execute), words.word.eq(port.word), words.offset.eq(port.offset)]
+        m.d.comb += [
+            words.loops.eq(port.loops),
+            words.start.eq(port.start),
+            port.busy.eq(begins | words.busy | delay(m, words.busy, 1, "answers", reset_less=False)),
+            port.trap.eq(delay(m, words.trap, 1, "traps", reset_less=False)),
+        ]
+        return words
+
+    def _tensor_steps(self, m, words, tensors):
         """Steps of tensor registers, as their words say."""
-        words = self.words
         with m.Switch(words.word[:OPCODE_BITS]):
             for op in TENSOR_OPS:
                 with m.Case(op):
@@ -127,14 +152,13 @@ class IntegerEngine(Component):
                     m.d.comb += [tensors.step[name].eq(fields[name]) for name in sorted(names - {"op"})]
         m.d.comb += [tensors.step.op.eq(words.word[:OPCODE_BITS]), tensors.reset.eq(words.start)]
 
-    def _phases(self, m, run, tensors, writer, update, over, ends):
+    def _phases(self, m, words, run, tensors, writer, update, over, ends):
         """A chain from its word to the tensor register that it changes; ``ends``: its last vector has been written."""
-        words = self.words
         names = ("begin", "load", "grows", "idle", "illegal")
         begin, load, grows, idle, illegal = (Signal(name=name) for name in names)
         own, change = tensors.update.exp, tensors.update.change_exp
         stuck = update.need & ~grows & (own == TRAIN_EXP_MAX)
-        m.d.comb += illegal.eq(run.update & (_beyond_training(own) | _beyond_training(change) | stuck))
+        m.d.sync += illegal.eq(run.update & (_beyond_training(own) | _beyond_training(change) | stuck))
         m.d.comb += [
             begin.eq(words.execute & (words.word[:OPCODE_BITS] == Op.I_RUN)),
             self.chain.eq(begin),
@@ -166,17 +190,17 @@ class IntegerEngine(Component):
                     with m.If(run.update & update.need & ~(grows | over | illegal)):
                         m.d.sync += grows.eq(1)
                         m.next = "LOAD"
-            with m.State("END"):
-                m.d.comb += ends.eq(1)
+            with m.State("END"):  # the last words are written
+                m.d.comb += [ends.eq(1), self.active.eq(1)]
                 m.next = "IDLE"
         return load, grows
 
-    def _host(self, m, run, tensors, update, grows, grown):
+    def _host(self, m, words, run, tensors, update, grows, grown):
         """Registers and counters for the host."""
         host = self.host
         m.submodules.counters = counters = UpdateCounters(self.config)
         m.d.comb += [
-            tensors.host_addr.eq(Mux(self.words.busy, run.tensor, host.addr)),
+            tensors.host_addr.eq(Mux(words.busy, run.tensor, host.addr)),
             host.tensor.eq(tensors.host_data),
             host.count.eq(counters.data),
             tensors.write.en.eq(host.write_tensor),
@@ -193,10 +217,10 @@ class IntegerEngine(Component):
             counters.grown.eq(grown),
         ]
 
-    def _loss(self, m, state, tensors):
+    def _loss(self, m, words, state, tensors):
         """An ``i_loss``, which has memories and tensor registers for itself: no chain is under way."""
         m.submodules.loss = loss = LossUnit(self.config)
-        words, reads = self.words, self.reads
+        reads = self.reads
         begin = words.execute & (words.word[:OPCODE_BITS] == Op.I_LOSS)
         m.d.comb += [
             loss.loops.eq(words.loops),
@@ -222,7 +246,7 @@ class IntegerEngine(Component):
                 with m.If(loss.finished):
                     m.next = "END"
             with m.State("END"):
-                m.d.comb += tensors.lost.eq(1)
+                m.d.comb += [tensors.lost.eq(1), self.active.eq(1)]
                 m.next = "IDLE"
         with m.If(~idle):
             m.d.comb += [
@@ -234,16 +258,18 @@ class IntegerEngine(Component):
                 reads.narrow_addr.eq(loss.narrow_addr),
                 reads.wide_en.eq(loss.wide_en),
                 reads.wide_addr.eq(loss.wide_addr),
+                self.vector.eq(loss.vector),
+            ]
+            m.d.sync += [
                 self.wide.en.eq(loss.wide.en),
                 self.wide.addr.eq(loss.wide.addr),
                 self.wide.data.eq(loss.wide.data),
-                self.vector.eq(loss.vector),
             ]
 
-    def _watch(self, m, overs, over):
+    def _watch(self, m, words, overs, over):
         """Whether anything has left its range since the word was executed."""
         beyond = register(m, reduce(or_, overs), "beyond")
-        with m.If(self.words.execute):
+        with m.If(words.execute):
             m.d.sync += over.eq(0)
         with m.Elif(beyond & self.active):
             m.d.sync += over.eq(1)
@@ -251,29 +277,38 @@ class IntegerEngine(Component):
     def _lanes(self, m, run, tensors, reader, weights_top, load):
         """Everything between source and destination, the greatest magnitude, and bits for what leaves its range."""
         results, magnitudes, overs = [], [], []
-        written = run.to_vector | run.to_column | run.to_row | run.update
+        tables = self.config.integer_tables
+        controls = {
+            "scale": run.scale | (run.mul if tables else 0),
+            **({"mul": run.mul} if tables else {}),
+            "factor": tensors.factor,
+            "round0_on": run.round0,
+            "round0": tensors.round0,
+            "add": run.add,
+            "moves": tensors.moves,
+            "round1_on": run.round1,
+            "round1": tensors.round1,
+            "relu": run.relu,
+            "mask": run.mask,
+            "written": run.to_vector | run.to_column | run.to_row | run.update,
+        }
         for p in range(self.config.mfu_lanes):
             m.submodules[f"lane{p}"] = lane = IntegerLane()
             beat = reader.o.elements[p]
+            own = {name: self._copied(m, f"lane{p}_{name}", value) for name, value in controls.items()}
+            factor = own.pop("factor").as_signed()
+            if tables:
+                factor = Mux(own.pop("mul"), beat.operand, factor)
             m.d.comb += [
                 lane.value.eq(beat.value),
                 lane.operand.eq(beat.operand),
                 lane.keep.eq(beat.keep),
                 lane.valid.eq(reader.valid),
-                lane.scale.eq(run.scale),
-                lane.factor.eq(tensors.factor),
-                lane.round0_on.eq(run.round0),
-                lane.round0.eq(tensors.round0),
-                lane.add.eq(run.add),
-                lane.moves.eq(tensors.moves),
-                lane.round1_on.eq(run.round1),
-                lane.round1.eq(tensors.round1),
-                lane.relu.eq(run.relu),
-                lane.mask.eq(run.mask),
-                lane.written.eq(written),
+                lane.factor.eq(factor),
+                *(Value.cast(getattr(lane, name)).eq(value) for name, value in own.items()),
             ]
             results.append(lane.o)
-            magnitudes.append(lane.magnitude)
+            magnitudes.append(register(m, lane.magnitude, f"magnitude_{p}"))
             overs.append(lane.over)
         top = Signal(SUM_BITS - 1)
         latest = register(m, max_tree(m, magnitudes, "magnitudes"), "magnitude")
@@ -311,16 +346,20 @@ class IntegerEngine(Component):
         with m.Switch(state.count):
             for count in range(2, DIGITS_MAX + 1):
                 with m.Case(count):
-                    m.d.comb += halves.eq(sum(DIGIT_HALF << DIGIT_BITS * p for p in range(count)))
-                    m.d.comb += above.eq(-1 << DIGIT_BITS * count)
-        run, single, beyond = state.run, state.count == 1, []
-        codes = ~run.update & (run.to_vector & ~state.target_wide | run.to_column | run.to_row)
+                    m.d.sync += halves.eq(sum(DIGIT_HALF << DIGIT_BITS * p for p in range(count)))
+                    m.d.sync += above.eq(-1 << DIGIT_BITS * count)
+            with m.Default():
+                m.d.sync += [halves.eq(0), above.eq(0)]
+        run, beyond = state.run, []
+        single = register(m, state.count == 1, "single")
+        codes = register(m, ~run.update & (run.to_vector & ~state.target_wide | run.to_column | run.to_row), "codes")
         for p, result in enumerate(results):
             number = (result + Cat(halves, Const(0, 1)).as_signed())[:ELEMENT_BITS]
             m.d.sync += collector.i[p].eq(Mux(run.update, update.o[p].as_value(), number))
             high = result[self.config.act_mant - 1 :]
             least = high.all() & ~result[: self.config.act_mant - 1].any()
-            beyond.append(codes & valid & Mux(single, high.any() & ~high.all() | least, (number & above).any()))
+            wide = register(m, single & (high.any() & ~high.all() | least), f"wide_{p}")
+            beyond.append(codes & collector.valid & (wide | (collector.i[p] & above).any()))
         m.d.sync += collector.valid.eq(Mux(state.run.update, update.o_valid, valid))
         m.d.comb += [
             collector.clear.eq(load),

@@ -22,8 +22,8 @@ class IntegerLane(Component):
     """The steps of an integer chain for one element: scale, round0, add, peak, round1, relu and mask.
 
     Does not stall. One element per cycle, ``LATENCY`` cycles later; its magnitude for the peak comes ``PEAK_LATENCY``
-    cycles later. All inputs but ``value``, ``operand``, ``keep`` and ``valid`` belong to the chain: they must stay the
-    same from its first element on until its last result.
+    cycles later. All inputs but ``value``, ``operand``, ``factor``, ``keep`` and ``valid`` belong to the chain:
+    they must stay the same from its first element on until its last result.
 
     An element that is scaled must have at most 32 bits. Of two moves one must be from -46 to 1, and the other from 0 to
     63, as those are that :class:`concord_rtl.pipe.integers.tensor_unit.TensorUnit` gives: a grid is at most one place

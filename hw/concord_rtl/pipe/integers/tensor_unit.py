@@ -47,7 +47,7 @@ NO_LIMIT = (1 << LIMIT_BITS) - 1
 
 #: Cycles of a step by their number: the words of ``x`` and ``y`` are there, the highest bits of both are known (the one
 #: of ``y`` from then on), a product is made, the result is written.
-X, Y, HIGHEST_X, HIGHEST_Y = 1, 2, 1 + HighestBit.LATENCY, 2 + HighestBit.LATENCY
+X, Y, HIGHEST_X, HIGHEST_Y = 1, 2, 2 + HighestBit.LATENCY, 3 + HighestBit.LATENCY
 MULTIPLY = HIGHEST_Y
 LAST = timing.TENSOR_STEP - 1
 
@@ -76,6 +76,7 @@ class TensorUnit(Component):
     round1 = Output(ROUNDING, "Rounding of place 1.")
     moves = Output(MOVES, "Moves of source and operand of a sum.")
     update = Output(UPDATE, "What ``t_upd`` has named.")
+    lookup = Output(signed(TENSOR_EXP_BITS), "Exponent that ``t_look`` has read.")
     factor_number = Input(FACTOR_BITS, "Factor of the chain.")
     factor = Output(signed(FACTOR_MANT_BITS), "Its mantissa, a cycle later if no step is executed.")
 
@@ -137,16 +138,17 @@ class TensorUnit(Component):
                 m.d.sync += exp.eq(grid)
         top = Mux(step.op == Op.T_FIT, top, Mux(step.op == Op.T_SCALE, product, 0))
         bad_exp = (exp >= 1 << TENSOR_EXP_BITS - 1) | (exp < -1 << TENSOR_EXP_BITS - 1)
-        bad = Mux(step.op == Op.T_UPD, 0, bad_exp | bad_fit | bad_bias | (step.op == Op.T_SCALE) & over)
+        only_leaves = (step.op == Op.T_UPD) | (step.op == Op.T_LOOK)
+        bad = Mux(only_leaves, 0, bad_exp | bad_fit | bad_bias | (step.op == Op.T_SCALE) & over)
         last, good = phase == LAST, Signal()
         m.d.comb += good.eq(last & ~bad)
 
         grown = self.update.exp + self.grown
         too_great = grown > TRAIN_EXP_MAX
         m.d.comb += self.trap.eq(last & bad | self.updated & too_great)
-        stored = good & (step.op != Op.T_UPD)
+        stored = good & ~only_leaves
         self._write(m, tensors.write, step, stored, (top, exp), self.updated & ~too_great, grown)
-        self._leave(m, step, good, rounding, moves)
+        self._leave(m, step, good, rounding, moves, x)
         self._follow(m, tensors.write, step, good, word, x, y)
         return m
 
@@ -205,7 +207,7 @@ class TensorUnit(Component):
         Notes the highest bit of ``x`` for :meth:`_align`, too.
         """
         m.submodules.highest = highest = HighestBit()
-        m.d.comb += highest.i.eq(word.top)
+        m.d.comb += highest.i.eq(register(m, word.top, "latest"))  # a block RAM is slow
         excess = highest.place - highest.single + 2 - step.bits
         right, some = Signal(PLACE_BITS, reset_less=True), Signal(reset_less=True)
         with m.If(phase == HIGHEST_X):
@@ -270,7 +272,7 @@ class TensorUnit(Component):
                 m.d.comb += [port.en.eq(3), port.addr.eq(self.peak_tensor)]
                 m.d.comb += [word.top.eq(self.top), word.exp.eq(-PROBABILITY_POINT)]
 
-    def _leave(self, m, step, good, rounding, moves):
+    def _leave(self, m, step, good, rounding, moves, x):
         """What a chain reads of the latest steps."""
         roundings: list[Any] = [Signal(ROUNDING, name=f"rounding_{k}", init={"limit": NO_LIMIT}) for k in range(2)]
         kept = Signal(MOVES)
@@ -282,7 +284,9 @@ class TensorUnit(Component):
                 m.d.sync += Value.cast(latest).eq(rounding)
         m.d.comb += self.moves.eq(kept)
         with m.If(self.reset):
-            m.d.sync += Value.cast(kept).eq(0)
+            m.d.sync += [Value.cast(kept).eq(0), self.lookup.eq(0)]
+        with m.Elif(good & (step.op == Op.T_LOOK)):
+            m.d.sync += self.lookup.eq(x.exp)
         with m.Elif(good & ((step.op == Op.T_ADD) | (step.op == Op.T_BIAS))):
             m.d.sync += Value.cast(kept).eq(moves)
 

@@ -106,6 +106,7 @@ class Bench:
         want = weights, accumulators, int(golden.exp[weights]), int(golden.exp[change])
         got = get(dut.update.weights), get(dut.update.accumulators), get(dut.update.exp), get(dut.update.change_exp)
         assert got == want
+        assert get(dut.lookup) == golden.lookup
 
     async def updated(self, grown, top):
         """The end of an update; returns whether it has trapped."""
@@ -175,7 +176,7 @@ def test_steps_of_any_registers(op):
                 unit.check_outputs()
 
     run(bench)
-    with_traps = op not in (Op.T_SET, Op.T_UPD)
+    with_traps = op not in (Op.T_SET, Op.T_UPD, Op.T_LOOK)
     assert any(traps) == with_traps and not all(traps)
 
 
@@ -187,7 +188,7 @@ def test_programs(seed):
 
     async def bench(unit):
         registers = [0, 1, 2, 5, 63]
-        for _ in range(500):
+        for _ in range(700):
             match rng.randrange(12):
                 case 0:
                     await unit.write(rng.choice(registers), random_top(rng, 32), rng.randrange(-60, 60))

@@ -77,6 +77,8 @@ class LossUnit(Component):
             m.d.sync += exp.eq(self.exp)
         shares = walker.number == Pass.SHARES
         self._reads(m, walker, shares)
+        # Everything else uses the number of the pass many cycles after its first slot, and before that of the next one.
+        shares, totals = register(m, shares, "shares"), register(m, walker.number == Pass.TOTAL, "totals")
         element, mark = self._elements(m, walker)
         layout = slot_layout(self.config)
         slots, active = [walker.slot], [walker.active]  # those of so many cycles ago
@@ -89,8 +91,8 @@ class LossUnit(Component):
             arithmetic.exp.eq(exp),
             arithmetic.value.eq(register(m, Mux(shares, element, greatest - element)[:WIDE_BITS], "value")),
         ]
-        total = self._total(m, arithmetic.power, slots[POWER], active[POWER] & (walker.number == Pass.TOTAL))
-        ends = active[POWER] & slots[POWER].last & (walker.number == Pass.TOTAL)
+        total = self._total(m, arithmetic.power, slots[POWER], active[POWER] & totals)
+        ends = active[POWER] & slots[POWER].last & totals
         m.d.comb += [
             reciprocal.start.eq(delay(m, ends, 1, "total_ends", reset_less=False)),
             reciprocal.total.eq(total),
@@ -100,8 +102,9 @@ class LossUnit(Component):
         ]
         marked = delay(m, mark, SHARE - ELEMENT, "marked")
         gradient, hit = self._gradient(m, arithmetic.share, slots[SHARE], active[SHARE] & shares, marked, labelled)
-        slot = layout(Mux(shares, slots[GRADIENT].as_value(), slots[POWER].as_value()))
-        there = Mux(shares, active[GRADIENT], active[POWER] & (walker.number == Pass.TOTAL))
+        latest = Mux(shares, slots[GRADIENT - 1].as_value(), slots[POWER - 1].as_value())
+        slot = layout(register(m, latest, "latest"))
+        there = register(m, Mux(shares, active[GRADIENT - 1], active[POWER - 1] & totals), "there")
         result = Mux(shares, gradient, Mux(slot.keep, arithmetic.power, 0))
         word = self._word(m, walker, slot, there, result, shares)
         self._judgement(m, word, hit, guessed, active[GRADIENT] & slots[GRADIENT].last & shares)
