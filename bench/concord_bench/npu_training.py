@@ -20,10 +20,14 @@ from concord_bench.last_layer import CountingDevice
 #: Samples of a step, and of the shorter one at the end of an epoch.
 BATCH, SHORT = 32, 8
 #: Networks for images of 1x8x8, which are digits; ten classes.
-_RELU = {"op": "relu"}
+_RELU, _TANH = {"op": "relu"}, {"op": "tanh"}
 NETWORKS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "dense": (
         {"op": "flatten"}, {"op": "dense", "outputs": 64}, _RELU, {"op": "dense", "outputs": 32}, _RELU,
+        {"op": "dense", "outputs": 10},
+    ),
+    "tanh": (
+        {"op": "flatten"}, {"op": "dense", "outputs": 64}, _TANH, {"op": "dense", "outputs": 32}, _TANH,
         {"op": "dense", "outputs": 10},
     ),
     "convolutions": (

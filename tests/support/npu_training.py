@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from concord.functions import trainable
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.host.emulated import EmulatedDevice
@@ -18,7 +19,7 @@ from concord_bench.npu_training import NETWORKS
 from support.train_digits import digits
 
 #: Three products; images: convolution, pooling, convolution, pooling, classes; and depthwise convolutions.
-MLP, CNN, SEPARABLE = map(list, NETWORKS.values())
+MLP, CNN, SEPARABLE = (list(NETWORKS[name]) for name in ("dense", "convolutions", "separable"))
 SHAPE = (1, 8, 8)
 #: The NPU that is trained on by itself, with the loss on the host.
 LOSS_ON_HOST = training_config().replace(name="loss-on-host", integer_loss=False)
@@ -192,6 +193,18 @@ def random_depthwise(seed):
     return layers, shape, Samples(x, y), settings_of(values)
 
 
+def with_functions(case, seed):
+    """A case with some of its Relus as functions by table, and with functions at the front and the end of some."""
+    rng, (layers, shape, samples, settings) = np.random.default_rng([seed, 13]), case
+    names = [record.name for record in trainable()]
+    chosen = [
+        layer | {"op": str(rng.choice(names))} if layer["op"] == "relu" and rng.random() < 0.8 else layer
+        for layer in layers
+    ]
+    ends = [[{"op": str(rng.choice(names))}] if rng.random() < 0.3 else [] for _ in range(2)]
+    return [*ends[0], *chosen, *ends[1]], shape, samples, settings
+
+
 def settings_of(values):
     """Settings, with fractions for texts."""
     exact = {key: Fraction(values[key]) for key in ("rate", "momentum", "decay")}
@@ -212,6 +225,8 @@ def phases_of(npu):
     constants = [Span(RegionId.NARROW, memory.units, config.native)]
     constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
     constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
+    placed = [table for function in memory.functions.values() for table in function.tables]
+    constants += [Span(RegionId.WIDE, table.first, -(-table.table.entries.size // config.native)) for table in placed]
     zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
     state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
     state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]

@@ -8,8 +8,9 @@ k``.
 
 from __future__ import annotations
 
-#: Bits behind the binary point of an entry, and the greatest one.
-ENTRY_POINT = 15
+#: Bits of an entry, sign included; bits behind its binary point, and the greatest one.
+ENTRY_BITS = 16
+ENTRY_POINT = ENTRY_BITS - 1
 ENTRY_TOP = (1 << ENTRY_POINT) - 1
 #: The first binade of a table: all functions are constant up to its end, where zero and everything below are looked up.
 BINADE_MIN = -17

@@ -10,9 +10,10 @@ from concord.functions import function, trainable
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
+from concord.spec.lookup import ENTRY_POINT
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train.layers.base import PassContext
-from concord.train.layers.pointwise import TABLE_POINT, table
+from concord.train.layers.pointwise import table
 from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.tensor import Tensor
 
@@ -173,7 +174,7 @@ def test_tables_of_functions_and_slopes(name):
     values, slopes = table(name, -5, 127)
     x = np.arange(-127, 128) * 2.0**-5
     y = function(name).values(x)
-    unit = 2.0**-TABLE_POINT
+    unit = 2.0**-ENTRY_POINT
     slope = function(name).slope(y)
     assert np.abs(values * unit - np.minimum(y, 1 - unit)).max() <= unit * 0.51
     assert np.abs(slopes * unit - np.minimum(slope, 1 - unit)).max() <= unit * 0.51

@@ -11,39 +11,41 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
+from concord.spec.lookup import ENTRY_POINT, ENTRY_TOP
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
 
-#: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
-TABLE_POINT = 15
 
-
-@lru_cache(maxsize=512)
-def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
-    """A function and its slope for every mantissa of a grid, from ``-q_max`` on [transfer-lut].
+def entries_at(name: str, number: Fraction) -> tuple[int, int]:
+    """Entries of the tables of a function for an exact number: its value and its slope there [transfer-lut].
 
     Entries are the exact results, times ``2**15``, rounded to the nearest (halves away) and at most ``2**15 - 1``;
     slopes follow from the results with 60 digits, not from the entries.
     """
-    record, top = function(name), (1 << TABLE_POINT) - 1
+    record = function(name)
     assert record.slope is not None
-    evaluate = record.exact_with()
-    values: list[int] = []
-    slopes: list[int] = []
-    for code in range(-q_max, q_max + 1):
-        y = Fraction(evaluate(Fraction(code) * Fraction(2) ** exp))
-        for number, into in ((y, values), (record.slope(y), slopes)):
-            magnitude = int(abs(number) * (1 << TABLE_POINT) + Fraction(1, 2))
-            into.append(min(magnitude, top) * (1 if number >= 0 else -1))
-    return np.array(values, dtype=np.float32), np.array(slopes, dtype=np.float32)
+    y = Fraction(record.exact_with()(number))
+    return _entry(y), _entry(record.slope(y))
+
+
+def _entry(result: Fraction) -> int:
+    magnitude = min(int(abs(result) * (1 << ENTRY_POINT) + Fraction(1, 2)), ENTRY_TOP)
+    return magnitude if result >= 0 else -magnitude
+
+
+@lru_cache(maxsize=512)
+def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
+    """A function and its slope for every mantissa of a grid, from ``-q_max`` on: :func:`entries_at`."""
+    entries = [entries_at(name, Fraction(code) * Fraction(2) ** exp) for code in range(-q_max, q_max + 1)]
+    values, slopes = np.array(entries, dtype=np.float32).T
+    return values, slopes
 
 
 def looked_up(name: str, x: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     """A function and its slope of an activation, by table."""
     values, slopes = table(name, x.exp, q_max)
     codes = x.mant.astype(np.intp) + q_max
-    top = (1 << TABLE_POINT) - 1
-    return Tensor(values[codes], -TABLE_POINT, top), Tensor(slopes[codes], -TABLE_POINT, top)
+    return Tensor(values[codes], -ENTRY_POINT, ENTRY_TOP), Tensor(slopes[codes], -ENTRY_POINT, ENTRY_TOP)
 
 
 def times(a: Tensor, b: Tensor, context: PassContext) -> Tensor:

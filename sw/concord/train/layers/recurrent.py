@@ -17,21 +17,22 @@ import numpy as np
 from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops import directions
+from concord.spec.lookup import ENTRY_POINT
 from concord.spec.training import TrainingFormat
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
-from concord.train.layers.pointwise import TABLE_POINT, looked_up, times
+from concord.train.layers.pointwise import looked_up, times
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, added, carrier, joined, narrow
 
 #: Of states.
-STATE = TrainingFormat(TABLE_POINT + 1)
+STATE = TrainingFormat(ENTRY_POINT + 1)
 
 
 def state_of(x: Tensor) -> Tensor:
     """A state h: rounded to 15 bits behind the binary point, within 16 bits."""
-    mant = np.clip(round_shift(x.mant, -TABLE_POINT - x.exp), -STATE.q_max, STATE.q_max)
-    return Tensor(mant.astype(np.float32), -TABLE_POINT, STATE.q_max)
+    mant = np.clip(round_shift(x.mant, -ENTRY_POINT - x.exp), -STATE.q_max, STATE.q_max)
+    return Tensor(mant.astype(np.float32), -ENTRY_POINT, STATE.q_max)
 
 
 def state_operand(x: Tensor, site: str, context: PassContext) -> Tensor:
@@ -111,7 +112,7 @@ class RecurrentLayer(TrainableLayer):
         every, kept = [], []
         for d, cell in enumerate(self.cells):
             gates = product(x, cell.weight.tensor, cell.bias.tensor, context, f"{self.name}.W{d}")
-            h = Tensor(np.zeros((samples, self.size), np.float32), -TABLE_POINT, 0)
+            h = Tensor(np.zeros((samples, self.size), np.float32), -ENTRY_POINT, 0)
             site = f"{self.name}.R{d}"
             states: list[Any] = [None] * steps
             c: Tensor | None = None
@@ -124,7 +125,7 @@ class RecurrentLayer(TrainableLayer):
             kept.append(memories)
         y = np.stack(every, axis=2)[:, :, :, None]
         last = np.stack([s[:, self._order(d, steps)[-1]] for d, s in enumerate(every)], axis=1)[:, :, None]
-        outputs = [Tensor(y, -TABLE_POINT, STATE.q_max), Tensor(last, -TABLE_POINT, STATE.q_max)]
+        outputs = [Tensor(y, -ENTRY_POINT, STATE.q_max), Tensor(last, -ENTRY_POINT, STATE.q_max)]
         return outputs, (x, kept)
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
@@ -234,7 +235,7 @@ class GRU(RecurrentLayer):
             new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, context, site)
             pre = added([piece(gates, 2, size), new], fmt)
         n = looked_up("tanh", context.table_input(pre), top)
-        apart = Tensor(h.mant - n[0].mant, -TABLE_POINT, 2 * STATE.q_max)
+        apart = Tensor(h.mant - n[0].mant, -ENTRY_POINT, 2 * STATE.q_max)
         state = state_of(added([n[0], times(z[0], apart, context)], fmt))
         return state, None, (read, z, r, n, inner, reset, apart)
 
@@ -249,7 +250,7 @@ class GRU(RecurrentLayer):
         read, z, r, n, inner, reset, apart = memory
         fmt, weights, size = context.formats.intermediate, cell.recurrent.tensor, self.size
         gradient = added(dh, fmt) if dh else Tensor(np.zeros(z[0].mant.shape), 0, 0)
-        kept = Tensor((1 << TABLE_POINT) - z[0].mant, -TABLE_POINT, 1 << TABLE_POINT)
+        kept = Tensor((1 << ENTRY_POINT) - z[0].mant, -ENTRY_POINT, 1 << ENTRY_POINT)
         dz = derived(derived(gradient, apart, context), z[1], context)
         dn = derived(derived(gradient, kept, context), n[1], context)
         before = [derived(gradient, z[0], context)]

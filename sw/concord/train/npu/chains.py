@@ -51,6 +51,15 @@ class ProductSource:
     pad: Pad = field(default_factory=Pad)
 
 
+@dataclass(frozen=True)
+class TableSource:
+    """Narrow vectors whose elements are looked up: the first wide word of a table, and its binades."""
+
+    vectors: Address
+    table: int
+    binades: int
+
+
 class ChainWriter:
     """Writes integer chains and tensor steps to a program; every entry begins with the state of the start of a run."""
 
@@ -73,10 +82,14 @@ class ChainWriter:
         own = {name: number % TENSORS if name in _REGISTERS else number for name, number in (numbers | fields).items()}
         self._builder.emit(op, **own)
 
+    def look_up(self, x: int) -> None:
+        """Chains behind this look up integers with the exponent that a register has now."""
+        self._builder.emit(Op.T_LOOK, x=x % TENSORS)
+
     def chain(
         self,
         loops: ChainLoops,
-        source: VectorPlace | ProductSource,
+        source: VectorPlace | ProductSource | TableSource,
         *,
         operand: VectorPlace | None = None,
         vectors: VectorPlace | None = None,
@@ -96,6 +109,9 @@ class ChainWriter:
         """
         if isinstance(source, ProductSource):
             places = {"source": (Op.I_SRC, source.vectors), "tiles": (Op.I_MAT, source.tiles)}
+        elif isinstance(source, TableSource):
+            places = {"source": (Op.I_SRC, source.vectors)}
+            operand, steps = VectorPlace(Mem.WIDE, Address(source.table)), steps | {"binades": source.binades}
         else:
             places = {"source": (Op.I_SRC, source.address)}
         for name, op, place in (("operand", Op.I_OPD, operand), ("vectors", Op.I_DST, vectors)):
@@ -145,7 +161,7 @@ class ChainWriter:
         return len(list(_pieces(loops, places))) == 1
 
     def _piece(
-        self, piece: _Piece, source: VectorPlace | ProductSource, operand: VectorPlace | None,
+        self, piece: _Piece, source: VectorPlace | ProductSource | TableSource, operand: VectorPlace | None,
         vectors: VectorPlace | None, planes: Planes | None, steps: Mapping[str, int],
     ) -> None:  # fmt: skip
         """The words of one chain."""
@@ -159,9 +175,8 @@ class ChainWriter:
             self._set(Op.SET_WINDOW, **vars(source.window))
             self._set(Op.SET_PAD, **vars(_moved_pad(source.pad, piece.first)))
         else:
-            kind = IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
             self._set(Op.SET_SHAPE, rows=loops.rows, cols=1)
-            self._set(Op.I_SRC, kind=int(kind), **begin)
+            self._set(Op.I_SRC, kind=int(_kind(source)), **begin)
         self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)
         for op, name, place in ((Op.I_OPD, "operand", operand), (Op.I_DST, "vectors", vectors)):
             if place is not None:
@@ -206,6 +221,13 @@ class ChainWriter:
             _check_reach(op, state)
             self._builder.emit(op, **state)
             self._state[op] = state
+
+
+def _kind(source: VectorPlace | TableSource) -> IntegerSource:
+    """What a source without a product is."""
+    if isinstance(source, TableSource):
+        return IntegerSource.TABLE
+    return IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
 
 
 def _check_reach(op: Op, state: Mapping[str, int]) -> None:

@@ -9,13 +9,15 @@ from math import prod
 
 import numpy as np
 
+from concord.functions import trainable
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
+from concord.spec.config import NpuConfig
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
-from concord.train.layers.pointwise import Add, Moving, ReluLayer
+from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.npu.features import Features, WindowShape
@@ -95,6 +97,19 @@ class TrainedRelu(TrainedOperation):
 
 
 @dataclass(frozen=True)
+class TrainedLookup(TrainedOperation):
+    """A function by table.
+
+    Parameters
+    ----------
+    function : str
+        Its name.
+    """
+
+    function: str
+
+
+@dataclass(frozen=True)
 class TrainedMaximum(TrainedOperation):
     """The greatest element of windows that do not overlap."""
 
@@ -143,8 +158,15 @@ class TrainingOperations:
         return [step for step in self.steps for name in step.reads if name == tensor]
 
 
-def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOperations:
+def operations_of(network: TrainableNetwork, settings: Settings, config: NpuConfig) -> TrainingOperations:
     """The operations of a network.
+
+    Parameters
+    ----------
+    network, settings
+        What is trained, and how.
+    config : NpuConfig
+        With integer chains.
 
     Raises
     ------
@@ -152,9 +174,15 @@ def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOper
         With everything that is in the way of training it on the NPU.
     """
     reasons = list(_settings_in_the_way(settings))
+    looked_up = [layer.name for layer in network.layers if isinstance(layer, TableFunction)]
+    if looked_up and not config.integer_tables:
+        reasons.append(f"a configuration with integer_tables for {', '.join(looked_up)}, not {config.name}")
     names = [f"{layer.name} ({layer.kind})" for layer in network.layers if not _supported(layer)]
     if names:
-        known = "dense, conv (groups = 1), depthwise, relu, max_pool, average_pool, global_average, add or flatten"
+        known = (
+            f"dense, conv (groups = 1), depthwise, relu, {', '.join(record.name for record in trainable())}, max_pool, "
+            "average_pool, global_average, add or flatten"
+        )
         reasons.append(f"layers that are {known}, not {', '.join(names)}")
     else:
         builder = _Builder(network)
@@ -179,7 +207,7 @@ def _supported(layer: TrainableLayer) -> bool:
         return layer.node.op == "Reshape"
     if type(layer) is Conv:
         return layer.group == 1 or layer.depthwise
-    return type(layer) is Dense or isinstance(layer, ReluLayer | MaxPool | AveragePool | Mean | Add)
+    return type(layer) is Dense or isinstance(layer, ReluLayer | TableFunction | MaxPool | AveragePool | Mean | Add)
 
 
 @dataclass
@@ -247,6 +275,8 @@ class _Builder:
                 if len({self.features[name] for name in reads}) > 1 or len(set(reads)) < len(reads):
                     self.problems.append(f"sums of two tensors with the same layout, not as {layer.name}")
                 self.steps.append(TrainedSum(layer.name, reads, made, inputs, inputs, back))
+            case TableFunction():
+                self.steps.append(TrainedLookup(layer.name, reads, made, inputs, inputs, back, layer.function))
             case _:
                 self.steps.append(TrainedRelu(layer.name, reads, made, inputs, inputs, back))
 
@@ -309,8 +339,8 @@ class _Builder:
             if step.makes == self.output and operations.readers(step.makes):
                 self.problems.append(f"an output of the network that no layer reads, not {step.name}")
         last = next((step for step in operations.steps if step.makes == self.output), None)
-        if not isinstance(last, TrainedProduct | TrainedAverage | TrainedSum):
-            self.problems.append("a product, an average or a sum at the end of the network")
+        if not isinstance(last, TrainedProduct | TrainedAverage | TrainedSum | TrainedLookup):
+            self.problems.append("a product, an average, a sum or a function by table at the end of the network")
         sides = [size for step in self.steps for size in (step.inputs.height, step.inputs.width)]
         if max(sides, default=0) > _SIDE:
             self.problems.append(f"images of at most {_SIDE} rows and columns, not {max(sides)}")

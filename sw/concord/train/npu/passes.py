@@ -14,6 +14,7 @@ from concord.train.npu.loss_steps import CROSS_ENTROPY_TOP, LossSteps
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
+    TrainedLookup,
     TrainedMaximum,
     TrainedOperation,
     TrainedProduct,
@@ -21,7 +22,7 @@ from concord.train.npu.operations import (
     TrainedSum,
 )
 from concord.train.npu.plan import TrainingMemory, has_samples_as_lanes
-from concord.train.npu.pointwise import ReluSteps, SumSteps
+from concord.train.npu.pointwise import LookupSteps, ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
 from concord.train.npu.resident_loss import ResidentLoss
@@ -33,6 +34,7 @@ from concord.train.npu.window_steps import WindowSteps
 _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
     TrainedDepthwise: DepthwiseSteps,
     TrainedRelu: ReluSteps,
+    TrainedLookup: LookupSteps,
     TrainedMaximum: MaximumSteps,
     TrainedAverage: AverageSteps,
     TrainedSum: SumSteps,

@@ -21,13 +21,15 @@ from concord.train.npu.features import Features
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
+    TrainedLookup,
     TrainedMaximum,
     TrainedOperation,
     TrainedProduct,
     TrainingOperations,
 )
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
-from concord.train.npu.workspace import Workspace
+from concord.train.npu.tables import FunctionMemory, FunctionTable, TableMemory, function_tables
+from concord.train.npu.workspace import MemorySpace, Workspace
 from concord.train.tensor import Dyadic
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
@@ -193,6 +195,8 @@ class TrainingMemory:
         Factor registers that do not change.
     averages : dict
         Factor registers of averages; the gradient of a squared error is multiplied by such a factor, too.
+    functions : dict
+        By their names, tables of the functions of the network.
     """
 
     operations: TrainingOperations
@@ -209,6 +213,7 @@ class TrainingMemory:
     velocities: int
     factors: dict[int, Dyadic]
     averages: dict[Dyadic, int]
+    functions: dict[str, FunctionMemory]
 
     @property
     def packed_samples(self) -> ProductMemory | None:
@@ -310,7 +315,7 @@ def planned(
     Raises
     ------
     ValueError
-        If it has more averages than there are factor registers.
+        If it has more averages than there are factor registers, or a function that no table is for.
     """
     space, native = Workspace(config), config.native
     narrow, wide, tiles, registers = space.narrow, space.wide, space.tiles, space.registers
@@ -357,7 +362,23 @@ def planned(
         velocities=wide.take(2 * state_words) if momentum else 0,
         factors={TrainingFactor.NEGATION: Dyadic(-1, 0)} | {place: factor for factor, place in averages.items()},
         averages=averages,
+        functions=_functions(operations, wide, native),
     )
+
+
+def _functions(operations: TrainingOperations, wide: MemorySpace, native: int) -> dict[str, FunctionMemory]:
+    """Words for the tables of all functions; those of slopes where gradients go through."""
+
+    def placed(table: FunctionTable) -> TableMemory:
+        return TableMemory(wide.take(-(-table.entries.size // native)), table)
+
+    lookups = [step for step in operations.steps if isinstance(step, TrainedLookup)]
+    functions: dict[str, FunctionMemory] = {}
+    for name in dict.fromkeys(step.function for step in lookups):
+        values, slopes = function_tables(name)
+        asked = any(step.back[0] for step in lookups if step.function == name)
+        functions[name] = FunctionMemory(placed(values), placed(slopes) if asked else None)
+    return functions
 
 
 def _average_registers(operations: TrainingOperations, loss: str) -> dict[Dyadic, int]:

@@ -179,10 +179,6 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
         self._intermediate(write, change, tiles.top * self.points)
 
-    def _in_range(self, register: int) -> None:
-        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
-        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-
     def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
         """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
         if bound <= WIDE_TOP:

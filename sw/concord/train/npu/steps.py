@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from concord.spec.integers import WIDE_BITS
+from concord.spec.isa import Op
 from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.operations import TrainedOperation
 from concord.train.npu.tensors import Gradient
@@ -39,3 +41,7 @@ class OperationSteps(Generic[Kind]):
 
     def forget(self) -> None:
         """Release what was kept, where nobody asks for the gradient."""
+
+    def _in_range(self, register: int) -> None:
+        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

@@ -81,7 +81,7 @@ class NpuTrainer(Trainer):
                 f"training on the NPU must have one output with the loss of [train], not [train.losses] of "
                 f"{', '.join(chosen.losses)}; train this network on the host, without --on"
             )
-        network = operations_of(self.network, chosen)
+        network = operations_of(self.network, chosen, config)
         most = min(chosen.batch, len(samples))
         sizes = tuple(size for size in (most, len(samples) % most) if size)
         momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
