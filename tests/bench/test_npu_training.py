@@ -39,4 +39,4 @@ def test_the_table_is_shown(monkeypatch):
     monkeypatch.setattr(npu_training, "NETWORKS", {"dense": NETWORKS["dense"]})
     result = CliRunner().invoke(npu_training.main)
     assert result.exit_code == 0, result.output
-    assert "20,261" in result.output and "i_loss" in result.output
+    assert "20,468" in result.output and "i_loss" in result.output
