@@ -225,8 +225,8 @@ def phases_of(npu):
     constants = [Span(RegionId.NARROW, memory.units, config.native)]
     constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
     constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
-    placed = [table for function in memory.functions.values() for table in function.tables]
-    constants += [Span(RegionId.WIDE, table.first, -(-table.table.entries.size // config.native)) for table in placed]
+    tables = [each for function in memory.functions.values() for each in function.tables]
+    constants += [Span(RegionId.WIDE, each.first, each.table.words(config.native)) for each in tables]
     zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
     state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
     state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]

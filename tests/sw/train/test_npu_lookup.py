@@ -84,7 +84,10 @@ def test_tables_have_the_least_binades():
 @pytest.mark.parametrize(
     ("exact", "reason"),
     [
-        (lambda x: max(min(x * 3 / 2, Fraction(1)), Fraction(-1)), rf"constant up to 2\*\*{BINADE_MIN + 1}, not strange"),
+        (
+            lambda x: max(min(x * 3 / 2, Fraction(1)), Fraction(-1)),
+            rf"constant up to 2\*\*{BINADE_MIN + 1}, not strange",
+        ),
         (lambda x: x / (2**60 + abs(x)), r"constant from 2\*\*45 on, not strange"),
         (lambda x: Fraction(min(abs(x), 1) if x < 2**100 else 0), r"constant from 2\*\*45 on, not strange"),
     ],

@@ -370,7 +370,7 @@ def _functions(operations: TrainingOperations, wide: MemorySpace, native: int) -
     """Words for the tables of all functions; those of slopes where gradients go through."""
 
     def placed(table: FunctionTable) -> TableMemory:
-        return TableMemory(wide.take(-(-table.entries.size // native)), table)
+        return TableMemory(wide.take(table.words(native)), table)
 
     lookups = [step for step in operations.steps if isinstance(step, TrainedLookup)]
     functions: dict[str, FunctionMemory] = {}

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from concord.spec.lookup import BINADE_MIN, BINADES_BITS, binade_entries
+from concord.spec.lookup import BINADE_MIN, BINADES_BITS, binade_entries, table_words
 from concord.spec.training import TRAIN_EXP_MAX, TrainingFormats
 from concord.train.layers.pointwise import entries_at
 from concord.train.npu.words import Ints
@@ -35,6 +35,10 @@ class FunctionTable:
     def binades(self) -> int:
         """Binades that it has."""
         return len(self.entries)
+
+    def words(self, native: int) -> int:
+        """Wide words that it takes."""
+        return table_words(self.binades, _BITS, native)
 
 
 @lru_cache
