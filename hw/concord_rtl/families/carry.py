@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amaranth import *
@@ -50,6 +50,31 @@ def plain_chain(bits: list[CarryBit]) -> Value:
         sums.append(value ^ carry)
         carry = Mux(value, carry, other)
     return Cat(*sums)
+
+
+def summed(function: Callable[..., Value], first: Value | None, terms: Sequence[Value], carry: Value) -> list[CarryBit]:
+    """A bit for ``carry``, and the bits of ``first + function(*terms) + carry``; without ``first`` that is zero.
+
+    The function is of the bits of one place, with ``&``, ``|``, ``^`` and ``~`` of them. It has at most three terms,
+    and one less behind ``first``.
+    """
+    most = 3 if first is None else 2
+    if not 1 <= len(terms) <= most:
+        raise ValueError(f"terms must be 1 to {most} values, not {len(terms)}")
+
+    def value(a: int, b: int, c: int, d: int) -> int:
+        # Where the last input is 0 it tells the carry of a place with an even sum: that of the first term.
+        if first is None:
+            return function(*(a, b, c)[: len(terms)]) if d else 0
+        return a ^ function(*(b, c)[: len(terms)]) if d else a
+
+    inputs = (*(() if first is None else (first,)), *terms)
+    return [CarryBit(begins, (carry,)), *(CarryBit(value, bits) for bits in zip(*inputs, strict=True))]
+
+
+def begins(a: int, b: int, c: int, _: int) -> int:
+    """A carry if ``a``; the third input is 1."""
+    return 0 if c else a
 
 
 def both(a: int, u: int, b: int, v: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -91,6 +91,23 @@ class Primitives:
     def carry_chain(self, m: Module, name: str, bits: list[CarryBit]) -> Value:
         """Sums of a carry chain without a carry into its first bit; ``name`` is that of the cells in ``m``."""
         return plain_chain(bits)
+
+    def sum_of_function(
+        self,
+        m: Module,
+        name: str,
+        function: Callable[..., Value],
+        terms: Sequence[Value],
+        carry: Value,
+        first: Value | None = None,
+    ) -> Value:
+        """``first + function(*terms) + carry`` without its last carry; without ``first`` that is zero.
+
+        The function has ``&``, ``|``, ``^`` and ``~`` of up to three terms, one less with ``first``. They and ``first``
+        have the same number of bits, and so has the sum. ``name`` is that of cells in ``m``.
+        """
+        total = function(*terms) + carry if first is None else first + function(*terms) + carry
+        return total[: len(terms[0])]
 
     def kept_register(self, m: Module, i: Value, o: Value) -> None:
         """``o`` is ``i`` one cycle before."""

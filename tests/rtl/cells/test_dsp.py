@@ -2,8 +2,6 @@
 """Multiplier: the plain twin against integers, the instantiated DSP blocks against the twin."""
 
 import random
-import re
-from pathlib import Path
 
 import pytest
 from amaranth.back import verilog
@@ -11,34 +9,9 @@ from amaranth.back import verilog
 from concord_rtl import families
 from concord_rtl.cells.dsp import DualMultiplier, LeftShifter, Multiplier, PairMultiplier
 from support.bench import simulate
-from support.netlist import run_netlist
+from support.twins import CELLS, CYCLES, compare, operand
 
 ECP5, UP5K = families.ECP5.target, families.ICE40.target
-CELLS = Path(__file__).parents[3] / "sim" / "cells"
-
-#: Counts mismatches between a twin, the instance and the instance with a mistake, and results that change.
-BENCH = """
-module bench(input clk, output reg [15:0] wrong, noticed, moved);
-    initial {{wrong, noticed, moved}} = 0;
-    reg [63:0] noise = 64'h9E3779B97F4A7C15;
-    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
-    {registers}
-    wire [{width}-1:0] plain, block, broken;
-    twin twin_i (.clk(clk), .rst(1'b0), {pins}, .o(plain));
-    block block_i (.clk(clk), .rst(1'b0), {pins}, .o(block));
-    broken broken_i (.clk(clk), .rst(1'b0), {pins}, .o(broken));
-    reg [{width}-1:0] before = 0;
-    always @(posedge clk) begin
-        noise <= n3;
-        {steps}
-        before <= plain;
-        if (plain != block) wrong <= wrong + 1;
-        if (plain != broken) noticed <= noticed + 1;
-        if (plain != before) moved <= moved + 1;
-    end
-endmodule
-"""
-CYCLES = 1000
 
 
 def follows(dut, draw, latency):
@@ -76,11 +49,6 @@ def test_product_appears_after_the_latency(widths):
     follows(dut, draw, dut.LATENCY)
 
 
-def operand(name, width, value):
-    """Name, width and next value of an operand, an expression of ``noise``."""
-    return name, width, value
-
-
 def signed(name, width, at, top):
     """An operand that is a corner every other time: ``at`` is a bit of the noise, ``top`` where its other bits end."""
     corners = f"noise[{at + 1}] ? 1 << {width}-1 : (1 << {width}-1) - 1"
@@ -91,28 +59,6 @@ def symmetric(name, width, at, top, first, second):
     """The same for symmetric codes, with two corners of its own; zero instead of the least number."""
     value = f"noise[{at}] ? noise[{top}:{top + 1}-{width}] : noise[{at + 1}] ? {first} : {second}"
     return operand(name, width, f"({value}) == (1 << {width}-1) ? 0 : ({value})")
-
-
-def compare(folder, make, platform, cells, operands, output, change, pins=None):
-    """Clock the twin, the instance and the instance after ``change`` with the same operands.
-
-    Returns the mismatches of the instance, those of the changed instance, how often the result changed, and the Verilog
-    of the instance. ``make`` takes whether it is for the twin; ``pins`` are left out if operands have their names.
-    """
-    twin = verilog.convert(make(True), name="twin", emit_src=False)
-    block = verilog.convert(make(False), name="block", platform=platform, emit_src=False)
-    old, new = change
-    assert old in block
-    bench = BENCH.format(
-        registers="\n    ".join(f"reg [{width}-1:0] {name} = 0;" for name, width, _ in operands),
-        steps="\n        ".join(f"{name} <= {value};" for name, _, value in operands),
-        pins=pins or ", ".join(f".{name}({name})" for name, *_ in operands),
-        width=output,
-    )
-    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
-    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": bench}
-    sources["cells.v"] = "".join(cell.read_text() for cell in cells)
-    return *run_netlist(folder, sources, ["wrong", "noticed", "moved"], CYCLES), block
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amaranth import *
 
 from concord.spec.devices import ECP5_RAM_SHAPES
-from concord_rtl.families.carry import CarryBit
+from concord_rtl.families.carry import CarryBit, summed
 from concord_rtl.families.logic_product import logic_product
 from concord_rtl.families.primitives import Primitives, RamPorts
 from concord_rtl.families.shared_product import shared_product
@@ -85,6 +85,17 @@ class Ecp5Primitives(Primitives):
             m.submodules[f"{name}{k}"] = Instance("CCU2C", i_CIN=carry, o_COUT=after, **pins)
             carry = after
         return sums
+
+    def sum_of_function(
+        self,
+        m: Module,
+        name: str,
+        function: Callable[..., Value],
+        terms: Sequence[Value],
+        carry: Value,
+        first: Value | None = None,
+    ) -> Value:
+        return self.carry_chain(m, name, summed(function, first, terms, carry))[1:]
 
     def kept_register(self, m: Module, i: Value, o: Value) -> None:
         for k in range(len(i)):

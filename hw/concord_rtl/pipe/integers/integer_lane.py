@@ -9,6 +9,7 @@ from amaranth import *
 from concord.spec import timing
 from concord.spec.integers import FACTOR_MANT_BITS, SUM_BITS, WIDE_BITS
 from concord_rtl.cells.dsp import Multiplier
+from concord_rtl.families import primitives_of
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.integers.layouts import LIMIT_BITS, MAGNITUDE_BITS, MOVES, PLACE_BITS, ROUNDING
@@ -63,6 +64,7 @@ class IntegerLane(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
+        self._cells = primitives_of(platform)
         source, over_source = self._source(m, self._scaled(m))
         *terms, lost = self._terms(m, source, self._operand(m))
         negative, magnitude, over_sum = self._sum(m, *terms)
@@ -90,7 +92,7 @@ class IntegerLane(Component):
 
     def _source(self, m, scaled):
         """Five cycles: sign and rounded magnitude of the source; after one, whether it is out of range."""
-        magnitude = register(m, abs(scaled)[:SUM_BITS], "source")
+        magnitude = register(m, self._magnitude(m, "source_sum", scaled, SUM_BITS), "source")
         m.submodules.first = rounder = MagnitudeRounder(MAGNITUDE_BITS)
         self._set(m, rounder, self.round0_on, self.round0, MAGNITUDE_BITS)
         m.d.comb += rounder.i.eq(magnitude)
@@ -105,7 +107,7 @@ class IntegerLane(Component):
     def _operand(self, m):
         """Sign and magnitude of what is added, as late as the source is rounded."""
         operand = delay(m, self.operand, self.ROUNDED - 1, "operand")
-        magnitude = register(m, abs(operand)[:WIDE_BITS] & self.add.replicate(WIDE_BITS), "operand_magnitude")
+        magnitude = register(m, self._magnitude(m, "operand_sum", operand, WIDE_BITS, self.add), "operand_magnitude")
         return register(m, operand[-1], "operand_negative"), magnitude
 
     def _terms(self, m, source, operand):
@@ -132,13 +134,11 @@ class IntegerLane(Component):
 
     def _sum(self, m, upper, lower):
         """Three cycles: sign and magnitude of the sum, and whether it is out of range."""
-        term, carry = _signed(*upper)
-        rounded = Signal(signed(SUM_BITS), reset_less=True)
-        m.d.sync += rounded.eq(term + carry)
-        term, carry = (register(m, x, f"lower_{k}") for k, x in enumerate(_signed(*lower)))
+        upper = register(m, self._signed(m, "upper_sum", *upper), "rounded")
+        lower = (register(m, x, f"lower_{k}") for k, x in enumerate(lower))
         total = Signal(signed(SUM_BITS + 1), reset_less=True)
-        m.d.sync += total.eq(rounded + term.as_signed() + carry)
-        magnitude = register(m, abs(total)[:SUM_BITS], "sum")
+        m.d.sync += total.eq(self._signed(m, "both_sum", *lower, first=Cat(upper, upper[-1])))
+        magnitude = register(m, self._magnitude(m, "magnitude_sum", total, SUM_BITS), "sum")
         return register(m, total[-1], "sum_negative"), magnitude[:MAGNITUDE_BITS], magnitude[MAGNITUDE_BITS]
 
     def _result(self, m, negative, magnitude, over, valid):
@@ -152,13 +152,21 @@ class IntegerLane(Component):
 
         late = MagnitudeRounder.LATENCY
         keep, negative = delay(m, keep, late, "kept"), delay(m, negative & keep, late, "negative")
-        whole = Cat((rounder.o[:LIMIT_BITS] & keep.replicate(LIMIT_BITS)) ^ negative.replicate(LIMIT_BITS), negative)
-        m.d.sync += self.o.eq(whole.as_signed() + negative)
+        terms = (Cat(rounder.o[:LIMIT_BITS], 0), keep.replicate(WIDE_BITS), negative.replicate(WIDE_BITS))
+        m.d.sync += self.o.eq(
+            self._cells.sum_of_function(m, "result_sum", lambda bit, keep, sign: bit & keep ^ sign, terms, negative)
+        )
         beyond = rounder.limited & ~self.round1_on & self.written & keep & delay(m, valid, late, "valid_late")
         m.d.sync += self.over.eq(delay(m, over, late, "over") | beyond)
 
+    def _magnitude(self, m, name, value, bits, on=None):
+        """The last bits of the magnitude of a signed value, zero if not ``on``."""
+        on = Const(1) if on is None else on
+        terms = (value[:bits], value[-1].replicate(bits), on.replicate(bits))
+        return self._cells.sum_of_function(m, name, lambda bit, sign, on: (bit ^ sign) & on, terms, value[-1] & on)
 
-def _signed(negative, halves):
-    """A number of halves as a signed number and what is to be added to that, both to the nearest, away from zero."""
-    whole = halves[1:]
-    return Cat(whole ^ negative.replicate(len(whole)), negative).as_signed(), halves[0] ^ negative
+    def _signed(self, m, name, negative, halves, first=None):
+        """A number of halves as a signed number, to the nearest, away from zero, and ``first`` added to it."""
+        bits = SUM_BITS if first is None else len(first)
+        terms = (Cat(halves[1:], Const(0, bits))[:bits], negative.replicate(bits))
+        return self._cells.sum_of_function(m, name, lambda bit, sign: bit ^ sign, terms, halves[0] ^ negative, first)

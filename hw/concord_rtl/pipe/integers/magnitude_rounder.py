@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec import timing
+from concord_rtl.families import primitives_of
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import register
 from concord_rtl.pipe.integers.layouts import PLACE_BITS
@@ -48,9 +49,12 @@ class MagnitudeRounder(Component):
         high = register(m, (whole & ~self.limit).any(), "high")
         full = (whole | ~self.limit).all()
         carry, ends = register(m, up & ~full, "carry"), register(m, up & full, "ends")
-        kept = self.limit & (register(m, whole, "whole") | high.replicate(self.bits))
+        terms = (self.limit, register(m, whole, "whole"), high.replicate(self.bits))
+        rounded = primitives_of(platform).sum_of_function(
+            m, "sum", lambda limit, whole, high: limit & (whole | high), terms, carry & ~high
+        )
         m.d.comb += [
-            self.o.eq(register(m, (kept + (carry & ~high))[: self.bits], "rounded")),
+            self.o.eq(register(m, rounded, "rounded")),
             self.limited.eq(register(m, high | ends, "limited_0")),
         ]
         return m

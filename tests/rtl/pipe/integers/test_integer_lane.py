@@ -9,9 +9,11 @@ import pytest
 
 from concord.golden.integers import IntegerRangeError, aligned, fitted, moved, rounded, within
 from concord.spec.integers import SUM_BITS, WIDE_BITS
+from concord_rtl.families import ECP5
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
 from concord_rtl.pipe.integers.magnitude_rounder import MagnitudeRounder
 from support.bench import simulate
+from support.twins import CELLS, CYCLES, compare, operand
 
 #: Controls of a chain that does nothing.
 PLAIN = {
@@ -276,3 +278,41 @@ def test_latencies_follow_each_other():
         IntegerLane.LATENCY,
     ]
     assert all(a < b for a, b in pairwise(parts))
+
+
+#: Of the bits of a noise, those of the inputs of a lane: width, and what is taken.
+NOISE = {
+    "value": (48, "noise[0] ? noise[63:16] : {{40{noise[1]}}, noise[9:2]}"),
+    "operand": (32, "noise[10] ? noise[45:14] : {{24{noise[11]}}, noise[19:12]}"),
+    "keep": (1, "noise[20] | noise[21]"),
+    "valid": (1, "noise[22] | noise[23]"),
+    "scale": (1, "chain[0]"),
+    "factor": (17, "chain[17:1]"),
+    "round0_on": (1, "chain[18]"),
+    "round0": (37, "{32'h7fff >> chain[22:19], chain[23] ? 6'd0 : {2'd0, chain[27:24]}}"),
+    "add": (1, "chain[28]"),
+    "moves": (16, "chain[29] ? {8'd1, {3'd0, chain[34:30]}} : {{3'd0, chain[34:30]}, {4'hf, chain[38:35]}}"),
+    "round1_on": (1, "chain[39]"),
+    "round1": (37, "{32'h7fffffff >> chain[43:40], {2'd0, chain[47:44]}}"),
+    "relu": (1, "chain[48] & chain[49]"),
+    "mask": (1, "chain[50] & chain[51]"),
+    "written": (1, "1'b1"),
+}
+
+
+@pytest.mark.slow
+def test_the_lane_of_ecp5_equals_the_twin_and_a_wrong_carry_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    # Controls that stay for the elements of a chain.
+    controls = [operand("count", 6, "count + 1"), operand("chain", 64, "count == 0 ? noise : chain")]
+    operands = [*controls, *(operand(name, width, value) for name, (width, value) in NOISE.items())]
+    pins = ", ".join(f".{name}({name})" for name in NOISE)
+    cells = [CELLS / "mult18x18d.v", CELLS / "ccu2c.v"]
+    change = ("INIT0(16'h0a0a)", "INIT0(16'h0000)")
+    wrong, noticed, moved, block = compare(
+        tmp_path, lambda _: IntegerLane(), ECP5.target, cells, operands, WIDE_BITS, change, pins
+    )
+    assert block.count("CCU2C") > 150
+    assert wrong == 0
+    assert noticed > CYCLES / 32
+    assert moved > CYCLES / 4
