@@ -29,6 +29,13 @@ class Placement:
         in :data:`concord.spec.boards.BOARD_SPECS`.
     short_chains : bool
         Whether carry chains are shortened before, where the family can do that.
+    fold_carries : bool
+        Whether constant carries are folded into the first bits of chains then, where there is no bit to spare.
+
+    Raises
+    ------
+    ValueError
+        If carries are to be folded in chains that are not shortened.
     """
 
     blocked_rows: int = 0
@@ -38,6 +45,11 @@ class Placement:
     seeds: tuple[int, ...] = (1, 2, 3)
     aim_hz: int | None = None
     short_chains: bool = False
+    fold_carries: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fold_carries and not self.short_chains:
+            raise ValueError(f"fold_carries must be False without short_chains, not {self.fold_carries!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

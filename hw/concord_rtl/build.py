@@ -104,6 +104,11 @@ def verilog(preset_name: str, build: Path) -> None:
 @link_option
 @baud_option
 @partial_option
+@click.option(
+    "--short-chains",
+    is_flag=True,
+    help="Give carry chains the fewest cells before place and route, for a design that nearly fills an ECP5.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
 def bitstream(
     board_name: str,
@@ -119,13 +124,17 @@ def bitstream(
     baud: int | None,
     jobs: int,
     partial: bool,
+    short_chains: bool,
 ) -> None:
     """Make a bitstream and a report.
 
     Without --clock the bitstream of a family whose PLL can be tuned runs at the clock that place and route reached.
     Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file, link_name=link_name)
+    plan = Plan(
+        board_name, preset_name, image, build, CONSOLE,
+        config_file=config_file, link_name=link_name, short_chains=short_chains,
+    )  # fmt: skip
     if lacking := shortage(plan.config, board_name):
         raise click.ClickException(f"does not fit on {board_name}: {lacking}")
     plan.choose(clock_mhz, baud)

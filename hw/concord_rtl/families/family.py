@@ -204,7 +204,8 @@ class Family(ABC):
     blockages : Blockages, optional
         How rows of logic are kept empty; None where that cannot be.
     carry_chains : callable, optional
-        Shortens the carry chains of a module of a netlist for nextpnr, in place; None where that saves nothing.
+        Shortens the carry chains of a module of a netlist for nextpnr, in place, and, with ``fold``, folds constant
+        carries into their first bits; None where that saves nothing.
     gates : GateModels, optional
         For the simulation of netlists; None where they cannot be simulated.
     """
@@ -227,7 +228,7 @@ class Family(ABC):
     empty_regions: tuple[RegionId, ...] = ()
     tuning: Tuning | None = None
     blockages: Blockages | None = None
-    carry_chains: Callable[[dict[str, Any]], int] | None = None
+    carry_chains: Callable[..., int] | None = None
     gates: GateModels | None = None
 
     @abstractmethod

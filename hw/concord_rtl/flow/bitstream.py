@@ -232,7 +232,8 @@ class Flow:
         """What a placement depends on: the netlist, and what the configuration needs."""
         placement, netlist = self.placement, self.file("json")
         sites = self._sites(json.loads(netlist.read_text())["modules"][NAME]["cells"]) if placement.sites else {}
-        return [netlist, placement.short_chains, placement.blocked_rows, sites, placement.placer, placement.router]
+        chains = placement.short_chains, placement.fold_carries
+        return [netlist, chains, placement.blocked_rows, sites, placement.placer, placement.router]
 
     def _sites(self, cells: Iterable[str]) -> dict[str, str]:
         """Sites of the cells that have one; :class:`ToolError` if there are none to give sites to."""
@@ -259,7 +260,7 @@ class Flow:
     def _shorten(self, module: dict[str, Any]) -> None:
         if self.family.carry_chains is None:
             raise ToolError(f"short_chains must be False on {self.family.name}, not True")
-        self.family.carry_chains(module)
+        self.family.carry_chains(module, fold=self.placement.fold_carries)
 
     def _prepare(self) -> None:
         """Shorten carry chains, and add placement blockages, sites and settings where nextpnr finds them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from concord.spec.presets import PRESETS, preset
 from concord_boards.board import Placement
 from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
+from concord_rtl.families import family_named
 from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop, check_link
@@ -125,11 +126,14 @@ class Plan:
         The file that such a configuration is in.
     link_name : str or None
         Name of a link of the board; its first one without.
+    short_chains : bool
+        Whether carry chains have the fewest cells, whatever the board says of a preset.
 
     Raises
     ------
     click.ClickException
-        If the image or the configuration cannot be used, or the board has no such link.
+        If the image or the configuration cannot be used, the board has no such link, or its family no chains that can
+        be shortened.
     """
 
     def __init__(
@@ -143,6 +147,7 @@ class Plan:
         config: NpuConfig | None = None,
         config_file: Path | None = None,
         link_name: str | None = None,
+        short_chains: bool = False,
     ):
         self.board = concord_boards.board_named(board_name)
         self.config = config or configuration(self.board, preset_name, image, config_file)
@@ -157,13 +162,22 @@ class Plan:
             *([] if self.link == spec.link() else [self.link.name]),
         ]
         folder = build / "-".join(parts)
-        placement = self.board.placements.get(preset_of(self.config.name), Placement())
-        self.flow = Flow(self.board, folder, console, placement, self._smaller())
+        self.flow = Flow(self.board, folder, console, self._placement(short_chains), self._smaller())
         try:
             self.contents: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
         self.fixed = memories.fixed(self.config, self.flow.family, self.contents)
+
+    def _placement(self, short_chains: bool) -> Placement:
+        """What place and route needs, with the shortest carry chains if wanted."""
+        placement = self.board.placements.get(preset_of(self.config.name), Placement())
+        if not short_chains:
+            return placement
+        family = family_named(self.board.family)
+        if family.carry_chains is None:
+            raise click.ClickException(f"--short-chains must be left out for {self.board.name}: {family.name} has none")
+        return replace(placement, short_chains=True, fold_carries=True)
 
     def _smaller(self) -> str:
         """Options for smaller designs: other links than USB, presets, and parameters of a configuration."""

@@ -47,6 +47,11 @@ def module(cells, outputs, inputs=range(2, 10)):
 def outputs(module, values):
     """Values of the module's outputs; a carry that nothing makes is random, as it is in the device."""
     nets = {"0": 0, "1": 1} | values
+    for cell in module["cells"].values():
+        if cell["type"] == "LUT4":
+            net = cell["connections"]
+            at = sum(nets[net[name][0]] << n for n, name in enumerate("ABCD"))
+            nets[net["Z"][0]] = int(cell["parameters"]["INIT"], 2) >> at & 1
     waiting = [cell for cell in module["cells"].values() if cell["type"] == "CCU2C"]
     noise = random.Random(str(values))
     while waiting:
@@ -60,23 +65,26 @@ def outputs(module, values):
             table = int(cell["parameters"][f"INIT{k}"], 2)
             free = cell["parameters"][f"INJECT1_{k}"] == "NO"
             f, other = table >> at & 1, table >> (at & 3) & 1
-            nets[net[f"S{k}"][0]] = f ^ (carry & free)
+            if net[f"S{k}"] != ["x"]:
+                nets[net[f"S{k}"][0]] = f ^ (carry & free)
             carry = carry & free if f else other & free
         nets[net["COUT"][0]] = carry
     return [nets[bit] for bit in module["ports"]["o"]["bits"]]
 
 
+@pytest.mark.parametrize("fold", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_sums_stay_what_they_were(seed):
+def test_sums_stay_what_they_were(seed, fold):
     rng = random.Random(seed)
     inputs, cells, read = list(range(2, 10)), {}, []
     for first in range(1000, 4000, 1000):
-        made, sums, last = chain(rng, rng.randrange(1, 12), rng.choice(["0", "1", 2]), inputs, first)
+        terms = inputs[: rng.choice([2, 8])]  # of two a first bit is a function, whatever its table
+        made, sums, last = chain(rng, rng.randrange(1, 12), rng.choice(["0", "1", 2]), terms, first)
         cells |= made
-        read += sums + [last] * rng.randrange(2)
+        read += sums[rng.randrange(2) :] + [last] * rng.randrange(2)
     before = module(cells, read)
     after = copy.deepcopy(before)
-    shorten(after)
+    shorten(after, fold=fold)
     for _ in range(40):
         values = {net: rng.getrandbits(1) for net in inputs}
         assert outputs(after, values) == outputs(before, values)
@@ -107,6 +115,26 @@ def test_a_chain_whose_carry_is_read_in_the_middle_ends_there():
     carry = cells["sum1000_2"]["connections"]["COUT"][0]
     one = module(cells, [*sums, carry])
     assert shorten(one) == 1
+    assert one["cells"]["sum1000_0"]["connections"]["CIN"] == ["0"]
+
+
+@pytest.mark.parametrize("carry", ["0", "1"])
+@pytest.mark.parametrize("reads_first", [False, True])
+@pytest.mark.parametrize("reads_carry", [False, True])
+def test_constant_carries_are_folded_into_the_first_bit(carry, reads_first, reads_carry):
+    cells, sums, last = chain(random.Random(1), 6, carry, [2, 3])
+    one = module(cells, [*sums[not reads_first :], *[last] * reads_carry])
+    assert shorten(one, fold=True) == 1 + (not reads_carry)
+    assert shorten(one, fold=True) == 0, "there is nothing left to do"
+    assert one["cells"]["sum1000_0"]["connections"]["CIN"] == ["x"]
+    assert [cell["type"] for cell in one["cells"].values()].count("LUT4") == reads_first
+
+
+def test_a_first_bit_with_three_inputs_keeps_its_carry():
+    cells, sums, last = chain(random.Random(1), 6, "0", [2, 3])
+    cells["sum1000_0"]["connections"] |= {"A0": [2], "B0": [3], "C0": [4], "D0": ["1"]}
+    one = module(cells, [*sums, last])
+    assert shorten(one, fold=True) == 0
     assert one["cells"]["sum1000_0"]["connections"]["CIN"] == ["0"]
 
 

@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from concord.spec.links import uart
 from concord_boards import board_named
 from concord_boards.board import Placement
+from concord_rtl.build import main
 from concord_rtl.families.ecp5 import blockages
 from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Flow, Goal
@@ -54,6 +57,24 @@ def test_only_the_configuration_that_fills_the_board_has_blockages(tmp_path):
     assert full.placement.blocked_rows == 4 and dict(full.placement.router)["estimateWeight"] == "1.0"
     for board, preset in (("ulx3s-85f", "tiny"), ("ulx3s-25f", None)):
         assert Plan(board, preset, None, tmp_path, quiet).flow.placement == Placement()
+
+
+def test_chains_are_short_where_the_command_asks_for_it(tmp_path):
+    quiet = Console(quiet=True)
+    placement = Plan("ulx3s-25f", None, None, tmp_path, quiet, short_chains=True).flow.placement
+    assert placement == Placement(short_chains=True, fold_carries=True)
+    full = Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement
+    assert full.short_chains and not full.fold_carries
+    shorter = Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet, short_chains=True).flow.placement
+    assert shorter == replace(full, fold_carries=True)
+    done = CliRunner().invoke(main, ["bitstream", "--board", "icebreaker", "--short-chains", "--build", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.output == "Error: --short-chains must be left out for icebreaker: ice40 has none\n"
+
+
+def test_carries_are_folded_in_short_chains_alone():
+    with pytest.raises(ValueError, match="fold_carries must be False without short_chains, not True"):
+        Placement(fold_carries=True)
 
 
 @pytest.mark.slow
