@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from amaranth import *
 
@@ -52,7 +53,7 @@ def plain_chain(bits: list[CarryBit]) -> Value:
     return Cat(*sums)
 
 
-def summed(function: Callable[..., Value], first: Value | None, terms: Sequence[Value], carry: Value) -> list[CarryBit]:
+def summed(function: Callable[..., Any], first: Value | None, terms: Sequence[Value], carry: Value) -> list[CarryBit]:
     """A bit for ``carry``, and the bits of ``first + function(*terms) + carry``; without ``first`` that is zero.
 
     The function is of the bits of one place, with ``&``, ``|``, ``^`` and ``~`` of them. It has at most three terms,
@@ -65,8 +66,8 @@ def summed(function: Callable[..., Value], first: Value | None, terms: Sequence[
     def value(a: int, b: int, c: int, d: int) -> int:
         # Where the last input is 0 it tells the carry of a place with an even sum: that of the first term.
         if first is None:
-            return function(*(a, b, c)[: len(terms)]) if d else 0
-        return a ^ function(*(b, c)[: len(terms)]) if d else a
+            return int(function(*(a, b, c)[: len(terms)])) if d else 0
+        return a ^ int(function(*(b, c)[: len(terms)])) if d else a
 
     inputs = (*(() if first is None else (first,)), *terms)
     return [CarryBit(begins, (carry,)), *(CarryBit(value, bits) for bits in zip(*inputs, strict=True))]

@@ -135,9 +135,9 @@ class IntegerLane(Component):
     def _sum(self, m, upper, lower):
         """Three cycles: sign and magnitude of the sum, and whether it is out of range."""
         upper = register(m, self._signed(m, "upper_sum", *upper), "rounded")
-        lower = (register(m, x, f"lower_{k}") for k, x in enumerate(lower))
+        negative, halves = (register(m, x, f"lower_{k}") for k, x in enumerate(lower))
         total = Signal(signed(SUM_BITS + 1), reset_less=True)
-        m.d.sync += total.eq(self._signed(m, "both_sum", *lower, first=Cat(upper, upper[-1])))
+        m.d.sync += total.eq(self._signed(m, "both_sum", negative, halves, Cat(upper, upper[-1])))
         magnitude = register(m, self._magnitude(m, "magnitude_sum", total, SUM_BITS), "sum")
         return register(m, total[-1], "sum_negative"), magnitude[:MAGNITUDE_BITS], magnitude[MAGNITUDE_BITS]
 
