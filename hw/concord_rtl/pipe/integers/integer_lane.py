@@ -64,15 +64,15 @@ class IntegerLane(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        self._cells = primitives_of(platform)
-        source, over_source = self._source(m, self._scaled(m))
-        *terms, lost = self._terms(m, source, self._operand(m))
-        negative, magnitude, over_sum = self._sum(m, *terms)
+        cells = primitives_of(platform)
+        source, over_source = self._source(m, cells, self._scaled(m))
+        *terms, lost = self._terms(m, source, self._operand(m, cells))
+        negative, magnitude, over_sum = self._sum(m, cells, *terms)
         over = delay(m, over_source, self.MOVED - self.SCALED - 1, "over_source") | lost
         over = delay(m, over, self.PEAK_LATENCY - self.MOVED, "over_term") | over_sum
         valid = delay(m, self.valid, self.PEAK_LATENCY, "valid")
         m.d.comb += self.magnitude.eq(magnitude & valid.replicate(MAGNITUDE_BITS))
-        self._result(m, negative, magnitude, over & valid, valid)
+        self._result(m, cells, negative, magnitude, over & valid, valid)
         return m
 
     def _scaled(self, m):
@@ -90,9 +90,9 @@ class IntegerLane(Component):
         m.d.sync += scaled.eq(Mux(self.scale, (high.o << LOW_BITS) + low.o, value))
         return scaled
 
-    def _source(self, m, scaled):
+    def _source(self, m, cells, scaled):
         """Five cycles: sign and rounded magnitude of the source; after one, whether it is out of range."""
-        magnitude = register(m, self._magnitude(m, "source_sum", scaled, SUM_BITS), "source")
+        magnitude = register(m, _magnitude(m, cells, "source_sum", scaled, SUM_BITS), "source")
         m.submodules.first = rounder = MagnitudeRounder(MAGNITUDE_BITS)
         self._set(m, rounder, self.round0_on, self.round0, MAGNITUDE_BITS)
         m.d.comb += rounder.i.eq(magnitude)
@@ -104,10 +104,10 @@ class IntegerLane(Component):
         limit = Cat(rounding.limit | (~on).replicate(LIMIT_BITS), (~on).replicate(bits - LIMIT_BITS))
         m.d.comb += [rounder.right.eq(rounding.right & on.replicate(PLACE_BITS)), rounder.limit.eq(limit)]
 
-    def _operand(self, m):
+    def _operand(self, m, cells):
         """Sign and magnitude of what is added, as late as the source is rounded."""
         operand = delay(m, self.operand, self.ROUNDED - 1, "operand")
-        magnitude = register(m, self._magnitude(m, "operand_sum", operand, WIDE_BITS, self.add), "operand_magnitude")
+        magnitude = register(m, _magnitude(m, cells, "operand_sum", operand, WIDE_BITS, self.add), "operand_magnitude")
         return register(m, operand[-1], "operand_negative"), magnitude
 
     def _terms(self, m, source, operand):
@@ -132,16 +132,16 @@ class IntegerLane(Component):
         upper_sign, lower_sign = delay(m, upper_sign, 3, "upper_sign"), delay(m, lower_sign, 3, "lower_sign")
         return (upper_sign, upper), (lower_sign, lower), lost
 
-    def _sum(self, m, upper, lower):
+    def _sum(self, m, cells, upper, lower):
         """Three cycles: sign and magnitude of the sum, and whether it is out of range."""
-        upper = register(m, self._signed(m, "upper_sum", *upper), "rounded")
+        upper = register(m, _signed(m, cells, "upper_sum", *upper), "rounded")
         negative, halves = (register(m, x, f"lower_{k}") for k, x in enumerate(lower))
         total = Signal(signed(SUM_BITS + 1), reset_less=True)
-        m.d.sync += total.eq(self._signed(m, "both_sum", negative, halves, Cat(upper, upper[-1])))
-        magnitude = register(m, self._magnitude(m, "magnitude_sum", total, SUM_BITS), "sum")
+        m.d.sync += total.eq(_signed(m, cells, "both_sum", negative, halves, Cat(upper, upper[-1])))
+        magnitude = register(m, _magnitude(m, cells, "magnitude_sum", total, SUM_BITS), "sum")
         return register(m, total[-1], "sum_negative"), magnitude[:MAGNITUDE_BITS], magnitude[MAGNITUDE_BITS]
 
-    def _result(self, m, negative, magnitude, over, valid):
+    def _result(self, m, cells, negative, magnitude, over, valid):
         """Five cycles: the result, and whether anything was out of range."""
         m.submodules.second = rounder = MagnitudeRounder(MAGNITUDE_BITS)
         self._set(m, rounder, self.round1_on, self.round1, LIMIT_BITS)
@@ -154,19 +154,21 @@ class IntegerLane(Component):
         keep, negative = delay(m, keep, late, "kept"), delay(m, negative & keep, late, "negative")
         terms = (Cat(rounder.o[:LIMIT_BITS], 0), keep.replicate(WIDE_BITS), negative.replicate(WIDE_BITS))
         m.d.sync += self.o.eq(
-            self._cells.sum_of_function(m, "result_sum", lambda bit, keep, sign: bit & keep ^ sign, terms, negative)
+            cells.sum_of_function(m, "result_sum", lambda bit, keep, sign: bit & keep ^ sign, terms, negative)
         )
         beyond = rounder.limited & ~self.round1_on & self.written & keep & delay(m, valid, late, "valid_late")
         m.d.sync += self.over.eq(delay(m, over, late, "over") | beyond)
 
-    def _magnitude(self, m, name, value, bits, on=None):
-        """The last bits of the magnitude of a signed value, zero if not ``on``."""
-        on = Const(1) if on is None else on
-        terms = (value[:bits], value[-1].replicate(bits), on.replicate(bits))
-        return self._cells.sum_of_function(m, name, lambda bit, sign, on: (bit ^ sign) & on, terms, value[-1] & on)
 
-    def _signed(self, m, name, negative, halves, first=None):
-        """A number of halves as a signed number, to the nearest, away from zero, and ``first`` added to it."""
-        bits = SUM_BITS if first is None else len(first)
-        terms = (Cat(halves[1:], Const(0, bits))[:bits], negative.replicate(bits))
-        return self._cells.sum_of_function(m, name, lambda bit, sign: bit ^ sign, terms, halves[0] ^ negative, first)
+def _magnitude(m, cells, name, value, bits, on=None):
+    """The last bits of the magnitude of a signed value, zero if not ``on``."""
+    on = Const(1) if on is None else on
+    terms = (value[:bits], value[-1].replicate(bits), on.replicate(bits))
+    return cells.sum_of_function(m, name, lambda bit, sign, on: (bit ^ sign) & on, terms, value[-1] & on)
+
+
+def _signed(m, cells, name, negative, halves, first=None):
+    """A number of halves as a signed number, to the nearest, away from zero, and ``first`` added to it."""
+    bits = SUM_BITS if first is None else len(first)
+    terms = (Cat(halves[1:], Const(0, bits))[:bits], negative.replicate(bits))
+    return cells.sum_of_function(m, name, lambda bit, sign: bit ^ sign, terms, halves[0] ^ negative, first)
