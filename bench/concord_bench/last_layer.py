@@ -38,6 +38,8 @@ from concord_bench.tasks import folder
 
 #: The NPU.
 CONFIG = read_config(Path(str(files("concord_bench") / "last_layer.toml")))
+#: The greatest weight that it has an exponent for.
+WEIGHT_MAX = CONFIG.wgt.q_max * 2.0**CONFIG.wgt_exp_max
 #: The frozen network, and the kinds of clothes that it knows; those behind them are new.
 LAYERS: tuple[dict[str, Any], ...] = (
     {"op": "conv", "channels": 16, "stride": 2, "pad": 1}, {"op": "relu"},
@@ -106,7 +108,10 @@ class Learned:
 
 
 def trained_network(x: Pixels, y: Labels, epochs: int = 5, seed: int = 1) -> Graph:
-    """The frozen network, trained with PyTorch in float32 on the kinds that it is to know."""
+    """The frozen network, trained with PyTorch in float32 on the kinds that it is to know.
+
+    Weights are kept within :data:`WEIGHT_MAX` after every step.
+    """
     import torch
     from torch import nn
 
@@ -127,6 +132,10 @@ def trained_network(x: Pixels, y: Labels, epochs: int = 5, seed: int = 1) -> Gra
         nn.functional.cross_entropy(net(pictures[rows]), labels[rows]).backward()
         optimiser.step()
         schedule.step()
+        with torch.no_grad():
+            for part in net:
+                if hasattr(part, "weight"):
+                    part.weight.clamp_(-WEIGHT_MAX, WEIGHT_MAX)
     graph, products = described(LAYERS, (1, 28, 28), "clothes"), [part for part in net if hasattr(part, "weight")]
     for index, node in enumerate(graph.nodes):
         if "weight" in node.attrs:

@@ -11,7 +11,7 @@ from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from concord.train.npu.plan import has_samples_as_lanes
-from support.integer_programs import LOSS_SMALL
+from support.integer_programs import LOSS_SMALL, LOSS_WHOLE
 from support.npu_training import numbers
 
 pytestmark = pytest.mark.slow
@@ -24,6 +24,11 @@ DEPTHWISE = [
 CONVOLUTION = [
     {"op": "conv", "channels": 3, "kernel": 2, "stride": 2}, {"op": "relu"}, {"op": "conv", "channels": 7, "pad": 1},
     {"op": "global_average"}, {"op": "dense", "outputs": 5},
+]  # fmt: skip
+#: Functions by table, one of them the output.
+FUNCTIONS = [
+    {"op": "dense", "outputs": 12}, {"op": "tanh"}, {"op": "dense", "outputs": 11}, {"op": "relu"},
+    {"op": "dense", "outputs": 5}, {"op": "sigmoid"},
 ]  # fmt: skip
 
 
@@ -39,7 +44,8 @@ def trainers(device, settings, layers=LAYERS, shape=(19,), count=25):
     x = draw.normal(size=(count, *shape)).astype(np.float32)
     samples = Samples(x, draw.normal(size=(count, 5)) if settings.loss == "mse" else draw.integers(0, 5, count))
     graph = described(layers, shape)
-    npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in (device, EmulatedDevice(LOSS_SMALL))]
+    both = device, EmulatedDevice(device.config)
+    npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in both]
     return Trainer(graph, samples, settings, random=True), *npus
 
 
@@ -77,6 +83,14 @@ def test_every_step_of_convolutions(device):
     assert rtl.memory.packed_samples is first
     assert has_samples_as_lanes(second.step, 8, LOSS_SMALL)
     assert_same_on_all(host, rtl, emulator)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
+def test_every_step_of_functions(loss):
+    """Widths that are no multiples of N: what a table has for zero does not count there."""
+    settings = Settings(batch=16, epochs=2, rate=Fraction(1, 4), loss=loss, seed=8)
+    with connect("rtl", LOSS_WHOLE, library=find_library(LOSS_WHOLE)) as device:
+        assert_same_on_all(*trainers(device, settings, FUNCTIONS))
 
 
 def test_a_run_goes_on_elsewhere(device, tmp_path):

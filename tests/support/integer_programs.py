@@ -33,10 +33,10 @@ TRAIN_LARGE = ECP5_85F.replace(
     name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
     matrix_depth=512,
 )  # fmt: skip
-#: The same with losses and tables.
+#: The same with losses and tables; one of them has room for the tables of a function and its slope.
 LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
     config.replace(name=config.name.replace("train", "loss"), integer_loss=True, integer_tables=True)
-    for config in (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
+    for config in (TRAIN_SMALL, TRAIN_WHOLE.replace(wide_depth=2048, program_depth=1024), TRAIN_LARGE)
 )
 #: Words of the memories that a small one has, for the verifier.
 EVERYTHING = [
