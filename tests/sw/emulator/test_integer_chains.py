@@ -156,6 +156,20 @@ def test_digits_reach_the_ends_of_their_range(count, low, high):
     assert not trapped(text, filled(wide={0: [0, high + 1]}))
 
 
+def test_five_digits_hold_wide_integers():
+    text = """
+        i_planes 5, 1, 0, 0
+        i_src wide, 0, 0
+        i_dst narrow, 0, 10
+        i_run 5, to_vector=1
+        """
+    values = [(1 << 31) - 1, 1 - (1 << 31), 1 << 28, -(1 << 28), (1 << 27) - 1, 0, -1, 12345]
+    after, _ = run(text, filled(wide={0: values}))
+    got = after.narrow_mant[10:15].astype(np.int64)
+    assert (got * 128 ** np.arange(5)[:, None]).sum(axis=0).tolist() == values
+    assert np.abs(got[:4]).max() <= 64 and got.min() >= -64
+
+
 @pytest.mark.parametrize("of", [0, 1])
 def test_digits_of_either_operand_give_the_exact_product(of):
     """The same integers of 32 bits times the same of 8, with the digits in the vectors and in the tiles."""

@@ -42,12 +42,13 @@ MACHINES = [Emulator, ReferenceMachine]
 
 
 def contents(program=LOOKUP, config=LOSS_SMALL, exp=0):
-    """Two vectors of codes, a table whose entries are their numbers and some, and the exponent of the codes."""
+    """Two vectors of codes, a table whose entries are some number less their own, and the exponent of the codes."""
     memories, words = Memories(config), assemble(program)
     memories.program[: len(words)] = words
     count = table_words(BINADES, config.act_mant, config.native)
-    memories.wide[TABLE : TABLE + count] = 20_000 + np.arange(count * config.native).reshape(count, -1)
-    memories.narrow_mant[SOURCE : SOURCE + 2] = np.resize([1, -1, 2, 3, -3, 127, -127, 64, 0], (2, config.native))
+    memories.wide[TABLE : TABLE + count] = 20_000 - np.arange(count * config.native).reshape(count, -1)
+    memories.narrow_mant[SOURCE] = np.resize([3, -1, 7, 6, -3, 127, 65, -127], config.native)
+    memories.narrow_mant[SOURCE + 1] = np.resize([5, -2, 127, 0], config.native)  # the last entry is left out
     memories.tensor_exp[2] = exp
     return memories
 
@@ -113,7 +114,8 @@ def test_a_lookup(machine, exp):
     """Entries of both vectors; elements that are left out are zero, and not seen by the peak."""
     memories = contents(exp=exp)
     codes, native = memories.narrow_mant[SOURCE : SOURCE + 2].astype(np.int64), memories.config.native
-    want = 20_000 + entry_numbers(codes, exp, BINADES, 8)
+    want = 20_000 - entry_numbers(codes, exp, BINADES, 8)
+    assert want[1, 3] > max(want[0].max(), want[1, :3].max())
     run = machine(memories).run()
     assert run.trap is Trap.NONE
     want[1, 3:] = 0

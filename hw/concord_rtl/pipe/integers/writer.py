@@ -139,7 +139,7 @@ class IntegerWriter(Component):
         accumulators = Cat(element[weight : weight + acc] for element in self.i)
         narrow = run.to_vector & ~self.state.target_wide & (slot < self.state.count) | run.update & (slot == 0)
         wide = run.to_vector & self.state.target_wide & (slot < 2) | run.update & (slot == 0)
-        second = slot[0] & ~run.update
+        second = slot[0]
         m.d.comb += [
             self.narrow.en.eq(writes & narrow),
             self.narrow.addr.eq(address + offset),

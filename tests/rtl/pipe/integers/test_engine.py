@@ -88,15 +88,16 @@ def test_a_product_with_digits_and_a_bias(of):
 
 
 def test_a_window_with_padding():
+    """Taps in front of the first row and column, and behind the last ones."""
     text = """
         set_shape rows=1, cols=1
-        set_iters inner=3, outer=2
+        set_iters inner=4, outer=3
         set_window kh=2, kw=2, stride_y=3, stride_x=1
         set_pad y0=-1, x0=-1, height=2, width=3
         i_src product, addr=8, inner=1, outer=3
         i_mat 4
         i_taps matrix=2
-        i_dst wide, addr=0, inner=2, outer=6
+        i_dst wide, addr=0, inner=2, outer=8
         t_set 3, 0
         i_run 8, peak=1, tensor=3, to_vector=1
         halt
