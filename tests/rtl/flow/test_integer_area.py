@@ -1,14 +1,15 @@
 """Cells of the integer engine by unit."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+from amaranth.back import rtlil
 from click.testing import CliRunner
 
 from concord.spec.presets import preset
 from concord_rtl.build import main
 from concord_rtl.flow import integer_area
-from concord_rtl.pipe.integers.engine import IntegerEngine
 from support.integer_programs import LOSS_SMALL, TRAIN_SMALL
 
 
@@ -27,18 +28,26 @@ def test_the_command_counts_them(monkeypatch, tmp_path):
         made.append(unit)
         return {"LUT4": len(made)}
 
+    names = list(integer_area.units(preset("ecp5-85f-train")))
+    makes = {what: lambda what=what: SimpleNamespace(what=what) for what in names}
+    monkeypatch.setattr(integer_area, "units", lambda config: makes)
     monkeypatch.setattr(integer_area, "unit_cells", unit_cells)
     found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--build", str(tmp_path)])
     assert found.exit_code == 0, found.output
     (path,) = tmp_path.glob("area/*/integers.json")
     summary = json.loads(path.read_text())
     assert summary["of"] == "the integer engine of ecp5-85f-train on ulx3s-85f"
-    names = list(integer_area.units(preset("ecp5-85f-train")))
     assert [(row["what"], row["cells"]["LUT4"]) for row in summary["rows"]] == [(n, k + 1) for k, n in enumerate(names)]
-    assert isinstance(made[-1], IntegerEngine) and "integer engine" in found.output
+    assert [unit.what for unit in made] == names and "integer engine" in found.output
 
 
 @pytest.mark.parametrize("name", ["ecp5-85f", "tiny"])
 def test_presets_without_integer_chains_are_refused(name, tmp_path):
     found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--preset", name, "--build", str(tmp_path)])
     assert found.exit_code == 1 and f"preset must be one with integer_chains, not '{name}'" in found.output
+
+
+@pytest.mark.slow
+def test_each_of_them_is_made():
+    for what, make in integer_area.units(LOSS_SMALL).items():
+        assert rtlil.convert(make(), name="unit", emit_src=False).startswith("attribute"), what
