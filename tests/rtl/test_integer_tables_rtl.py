@@ -20,7 +20,7 @@ from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, filled, random_case
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "60"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "30"))
 
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
