@@ -184,11 +184,11 @@ def test_flags(device):
 
 
 def test_a_trap_names_the_word(device):
-    program = [*assemble("set_shape rows=2"), 0x2E, *assemble("halt")]
+    program = [*assemble("set_shape rows=2"), 0x2D, *assemble("halt")]
     device.load(Image(config=TINY, program=tuple(program)))
     with pytest.raises(TrapError, match=r"trap BAD_OPCODE at address 1: 0x000000000000002e \(operation code") as caught:
         device.run({})
-    assert (caught.value.trap, caught.value.pc, caught.value.word) == (Trap.BAD_OPCODE, 1, 0x2E)
+    assert (caught.value.trap, caught.value.pc, caught.value.word) == (Trap.BAD_OPCODE, 1, 0x2D)
     status = device.read("REGS", Reg.STATUS)
     assert status == [0b100]
     device.load(layer_image(TINY))
