@@ -12,7 +12,7 @@ from concord.host.tensors import check_batch
 from concord.image import Image, ImageError, Port, pack_vectors
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
-from concord.spec.isa import Trap
+from concord.spec.isa import OPCODE_BITS, Op, Trap
 from concord.spec.memmap import MAGIC, Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from support.host_samples import INPUTS, LAYER, OUTPUTS, layer_image, layer_reference
@@ -184,11 +184,12 @@ def test_flags(device):
 
 
 def test_a_trap_names_the_word(device):
-    program = [*assemble("set_shape rows=2"), 0x2D, *assemble("halt")]
+    free = max({*range(1 << OPCODE_BITS)} - {*map(int, Op)})
+    program = [*assemble("set_shape rows=2"), free, *assemble("halt")]
     device.load(Image(config=TINY, program=tuple(program)))
-    with pytest.raises(TrapError, match=r"trap BAD_OPCODE at address 1: 0x000000000000002e \(operation code") as caught:
+    with pytest.raises(TrapError, match=rf"trap BAD_OPCODE at address 1: {free:#018x} \(operation code") as caught:
         device.run({})
-    assert (caught.value.trap, caught.value.pc, caught.value.word) == (Trap.BAD_OPCODE, 1, 0x2D)
+    assert (caught.value.trap, caught.value.pc, caught.value.word) == (Trap.BAD_OPCODE, 1, free)
     status = device.read("REGS", Reg.STATUS)
     assert status == [0b100]
     device.load(layer_image(TINY))
