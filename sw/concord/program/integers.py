@@ -230,7 +230,7 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
         broken.append(f"must have an interval of at least {least} cycles, not {steps.interval}")
     if steps.add + steps.mul + steps.mask + steps.update > 1:
         broken.append("must have one operand: to add, to multiply, to mask, or the weights of an update")
-    broken += _broken_table_rules(chain, config)
+    broken += _broken_table_rules(chain)
     if (steps.mask or steps.update) and chain.operand_mem is not Mem.NARROW:
         broken.append("must have a narrow operand to mask or to update")
     if product and (steps.scale or steps.mul):
@@ -254,13 +254,9 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
     return broken + _outside(chain, config)
 
 
-def _broken_table_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
-    """Rules of tables and of products of two tensors."""
+def _broken_table_rules(chain: IntegerChain) -> list[str]:
+    """Rules of tables and of products of two tensors; configurations without them trap before."""
     steps, looks_up = chain.steps, chain.kind is IntegerSource.TABLE
-    if not config.integer_tables:
-        if steps.mul or looks_up:
-            return ["must not look up or multiply in a configuration without integer_tables"]
-        return []
     broken: list[str] = []
     if looks_up and chain.with_operand:
         broken.append("must have no operand with a table, which takes its place")
