@@ -18,7 +18,8 @@ from concord.program.assembler import assemble
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from support.device_runs import check_machines, check_seeds, load
-from support.integer_programs import TRAIN_SMALL, TRAIN_WHOLE, random_case
+from support.integer_contents import TRAIN_SMALL, TRAIN_WHOLE
+from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
 

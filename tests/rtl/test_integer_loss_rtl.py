@@ -12,7 +12,8 @@ from concord.host import connect
 from concord.host.rtl import find_library
 from concord.spec.isa import Trap
 from support.device_runs import check_seeds
-from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, random_case, random_loss
+from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
+from support.integer_programs import random_case, random_loss
 
 pytestmark = pytest.mark.slow
 

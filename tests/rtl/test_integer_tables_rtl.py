@@ -16,7 +16,8 @@ from concord.program.integers import IntegerChain
 from concord.spec.isa import Trap
 from concord.spec.operations import IntegerSource
 from support.device_runs import check_machines, check_seeds, load
-from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, filled, random_case
+from support.integer_contents import LOSS_SMALL, LOSS_WHOLE, filled
+from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
 

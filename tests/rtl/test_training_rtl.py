@@ -11,7 +11,7 @@ from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from concord.train.npu.plan import has_samples_as_lanes
-from support.integer_programs import LOSS_SMALL, LOSS_WHOLE
+from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
 from support.npu_training import numbers
 
 pytestmark = pytest.mark.slow

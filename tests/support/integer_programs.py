@@ -13,98 +13,20 @@ from concord.emulator import ReferenceMachine
 from concord.emulator.integers import IntegerUnit
 from concord.golden.integers import IntegerRangeError
 from concord.image import Memories
-from concord.program import Address, Chain, Pad, Span, Trace, Window, trace
+from concord.program import Address, Chain, Pad, Trace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.integers import FACTOR_MANT_BITS, FACTORS, TENSORS
+from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import ADDR_REGS, Mem, Op
-from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource
-from concord.spec.presets import ECP5_25F, ECP5_85F
-
-#: Small configurations with integer chains: one, two and more steps a tile, and several beats.
-TRAIN_SMALL = ECP5_25F.replace(
-    name="train-small", integer_chains=True, inbox=0, lanes=4, narrow_depth=512, wide_depth=512, matrix_depth=512
-)
-TRAIN_WHOLE = TRAIN_SMALL.replace(name="train-whole", lanes=8, mfu_lanes=4, matrix_depth=256, loop_levels=1)
-TRAIN_LARGE = ECP5_85F.replace(
-    name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
-    matrix_depth=512,
-)  # fmt: skip
-#: The same with losses and tables; one of them has room for the tables of a function and its slope.
-LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
-    config.replace(name=config.name.replace("train", "loss"), integer_loss=True, integer_tables=True)
-    for config in (TRAIN_SMALL, TRAIN_WHOLE.replace(wide_depth=2048, program_depth=1024), TRAIN_LARGE)
-)
-#: Words of the memories that a small one has, for the verifier.
-EVERYTHING = [
-    Span(RegionId.NARROW, 0, 512), Span(RegionId.WIDE, 0, 512), Span(RegionId.TENSORS, 0, TENSORS),
-    Span(RegionId.FACTORS, 0, FACTORS),
-]  # fmt: skip
-CONFIGS = (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
+from support.integer_contents import random_contents
 
 _MOST_VECTORS = 40
 _MOST_TERMS = 24
 _TRIES = 60
 HALT = isa.encode(Op.HALT)
-
-
-# Contents --------------------------------------------------------------------------------------
-
-
-def integers_of(draw, shape, bits: int):
-    """Integers of the symmetric range, of all magnitudes alike, weighted to zeros, ends and powers of two."""
-    limit = (1 << bits - 1) - 1
-    sizes = draw.integers(0, bits, shape)
-    values = draw.integers(0, 1 << 62, shape) & (np.int64(1) << sizes) - 1
-    powers = np.minimum((np.int64(1) << np.minimum(sizes, bits - 1)) + draw.integers(-1, 2, shape), limit)
-    halves = np.minimum(np.int64(3) << np.maximum(sizes - 2, 0), limit)
-    kind = draw.random(shape)
-    values = np.select([kind < 0.08, kind < 0.16, kind < 0.3, kind < 0.35], [0, limit, powers, halves], values)
-    return np.where(draw.random(shape) < 0.5, -values, values)
-
-
-def random_contents(rng, config: NpuConfig) -> Memories:
-    """Memories full of integers; of the wide memory one half holds wide integers, the other one accumulators."""
-    draw = np.random.default_rng(rng.getrandbits(64))
-    memories, n = Memories(config), config.native
-    digits = np.clip(integers_of(draw, memories.narrow_mant.shape, 8), -64, 63)
-    small = draw.random((config.narrow_depth, 1)) < 0.3
-    memories.narrow_mant[:] = np.where(small, digits, integers_of(draw, memories.narrow_mant.shape, 8))
-    memories.narrow_exp[:] = draw.integers(config.act.exp_min, config.act.exp_max + 1, config.narrow_depth)
-    memories.matrix_mant[:] = integers_of(draw, memories.matrix_mant.shape, 8)
-    half = config.wide_depth // 2
-    whole = integers_of(draw, (half // 2, n), 32).astype("<i4")
-    memories.wide[:half] = whole.view("<u2").reshape(half, n)
-    memories.wide[half:] = integers_of(draw, (config.wide_depth - half, n), 16).astype("<i2").view("<u2")
-    memories.tensor_top[:] = np.abs(integers_of(draw, TENSORS, 48))
-    memories.tensor_top[: TENSORS // 2] = np.abs(integers_of(draw, TENSORS // 2, 32))
-    memories.tensor_exp[:] = draw.integers(-40, 21, TENSORS)
-    memories.tensor_exp[-4:] = draw.choice([-128, -127, 126, 127], 4)
-    memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
-    memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
-    memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
-    if config.integer_tables:  # the first wide integers are factors
-        factors = integers_of(draw, (half // 4, n), FACTOR_MANT_BITS).astype("<i4")
-        memories.wide[: half // 4 * 2] = factors.view("<u2").reshape(-1, n)
-    return memories
-
-
-def filled(config=TRAIN_SMALL, *, wide=None, narrow=None, tensors=None, factors=None):
-    """Memories with wide integers, narrow vectors, tensor registers ``(exp, top)`` and factors ``(mant, exp)``."""
-    memories = Memories(config)
-    for address, values in (wide or {}).items():
-        vector = np.resize(np.array(values, dtype=np.int64), config.native).astype("<i4")
-        memories.wide[address : address + 2] = vector.view("<u2").reshape(2, -1)
-    for address, values in (narrow or {}).items():
-        memories.narrow_mant[address] = np.resize(values, config.native)
-    for number, (exp, top) in (tensors or {}).items():
-        memories.tensor_exp[number], memories.tensor_top[number] = exp, top
-    for number, (mant, exp) in (factors or {}).items():
-        memories.factor_mant[number], memories.factor_exp[number] = mant, exp
-    return memories
 
 
 # Losses ----------------------------------------------------------------------------------------
@@ -133,30 +55,7 @@ def random_loss(rng, config: NpuConfig, most: int = 5) -> Memories:
     shape = memories.narrow_mant.shape
     memories.narrow_mant[:] = np.where(draw.random(shape) < share, draw.integers(-3, 128, shape), 0)
     tensor = rng.randrange(TENSORS)
-    exps = [
-        -300,
-        -128,
-        -60,
-        -58,
-        -57,
-        -56,
-        -42,
-        -41,
-        -40,
-        -31,
-        -17,
-        -16,
-        -15,
-        -10,
-        0,
-        5,
-        6,
-        7,
-        127,
-        400,
-        -bits,
-        2 - bits,
-    ]
+    exps = [-300, -128, -60, -58, -57, -56, -42, -41, -40, -31, -17, -16, -15, -10, 0, 5, 6, 7, 127, 400]
     memories.tensor_exp[tensor] = rng.choice([*exps, -bits, 2 - bits])
     source = {"row": 2, "inner": 2 * rows, "outer": 2 * rows * inner}
     labels = {"row": 1, "inner": rows, "outer": rng.choice([0, rows * inner])}

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from concord.spec.presets import preset
 from concord_rtl.build import main
 from concord_rtl.flow import integer_area
-from support.integer_programs import LOSS_SMALL, TRAIN_SMALL
+from support.integer_contents import LOSS_SMALL, TRAIN_SMALL
 
 
 def test_units_are_those_of_the_configuration():

@@ -23,7 +23,8 @@ from concord.spec.isa import Op, Trap
 from concord.spec.memmap import CORE_REGIONS, INTEGER_REGIONS, RegionId, regions
 from concord.spec.operations import LOOKUP_OPS, TENSOR_OPS
 from concord.spec.presets import ECP5_25F, TINY
-from support.integer_programs import CONFIGS, EVERYTHING, TRAIN_LARGE, TRAIN_SMALL, filled, random_case
+from support.integer_contents import CONFIGS, EVERYTHING, TRAIN_LARGE, TRAIN_SMALL, filled
+from support.integer_programs import random_case
 
 N = TRAIN_SMALL.native
 LIMIT = (1 << 47) - 1

@@ -16,7 +16,8 @@ from concord.program.verify import Span, verify
 from concord.spec.integers import JUDGED_WORD
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
-from support.integer_programs import LOSS_SMALL, LOSS_WHOLE, TRAIN_SMALL, random_loss
+from support.integer_contents import LOSS_SMALL, LOSS_WHOLE, TRAIN_SMALL
+from support.integer_programs import random_loss
 
 PROGRAM = """
     set_shape 2, 1

@@ -17,7 +17,8 @@ from concord.program.verify import Span, verify
 from concord.spec.isa import Trap
 from concord.spec.lookup import BINADE_MIN, binade_entries, table_words
 from concord.spec.memmap import RegionId
-from support.integer_programs import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE, TRAIN_SMALL, random_case
+from support.integer_contents import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE, TRAIN_SMALL
+from support.integer_programs import random_case
 
 TABLE, BINADES, SOURCE, TARGET = 100, 3, 5, 40
 LOOKUP = f"""

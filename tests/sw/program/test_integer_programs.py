@@ -20,7 +20,8 @@ from concord.prove.difference_search import DifferenceSearch
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F
-from support.integer_programs import EVERYTHING, TRAIN_SMALL, filled, random_case
+from support.integer_contents import EVERYTHING, TRAIN_SMALL, filled
+from support.integer_programs import random_case
 
 N = TRAIN_SMALL.native
 

@@ -25,7 +25,7 @@ from concord.train.npu.transfers import read_tensor, write_tensor
 from concord.train.npu.words import factor_word
 from concord.train.parameters import UpdateCounts
 from concord.train.tensor import Tensor, saturations, top_of
-from support.integer_programs import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE
+from support.integer_contents import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE
 from support.npu_training import (
     LARGE,
     LOSS_ON_HOST,

@@ -13,7 +13,7 @@ from concord.spec.memmap import Reg, RegionId
 from concord_rtl.core.core import NpuCore
 from support.bench import simulate
 from support.core_bench import contents, read, run, write
-from support.integer_programs import TRAIN_SMALL, random_contents
+from support.integer_contents import TRAIN_SMALL, random_contents
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from concord.spec import timing
 from concord.spec.lookup import BINADE_MIN
 from concord_rtl.pipe.integers.table_lookup import TableLookup
 from support.bench import simulate
-from support.integer_programs import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE
+from support.integer_contents import LOSS_LARGE, LOSS_SMALL, LOSS_WHOLE
 
 
 @pytest.mark.parametrize("config", [LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE], ids=lambda config: config.name)
