@@ -23,7 +23,7 @@ from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "25"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "20"))
 
 
 @pytest.fixture(scope="module", params=[TRAIN_SMALL, TRAIN_WHOLE], ids=lambda config: config.name)

@@ -17,7 +17,7 @@ from support.integer_programs import random_case, random_loss
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "40"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "24"))
 
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
@@ -32,7 +32,7 @@ def test_random_losses(device):
 
 def test_losses_between_chains(device):
     """What chains have left, an update that was the latest ``i_run`` among it, is nothing to a loss, and vice versa."""
-    check_seeds(device, lambda rng: loss_between_chains(rng, device.config), range(SEEDS // 4))
+    check_seeds(device, lambda rng: loss_between_chains(rng, device.config), range(SEEDS // 3))
 
 
 def loss_between_chains(rng, config):
