@@ -38,11 +38,13 @@ def device():
         yield device
 
 
-def trainers(device, settings, layers=LAYERS, shape=(19,), count=25):
+def trainers(device, settings, layers=LAYERS, shape=(19,), count=25, classes=5):
     """The same training on the host, on the RTL and on the emulator."""
     draw = np.random.default_rng(settings.seed)
     x = draw.normal(size=(count, *shape)).astype(np.float32)
-    samples = Samples(x, draw.normal(size=(count, 5)) if settings.loss == "mse" else draw.integers(0, 5, count))
+    samples = Samples(
+        x, draw.normal(size=(count, classes)) if settings.loss == "mse" else draw.integers(0, classes, count)
+    )
     graph = described(layers, shape)
     both = device, EmulatedDevice(device.config)
     npus = [NpuTrainer(each, graph, samples, settings, random=True) for each in both]
@@ -67,6 +69,14 @@ def test_every_step(device, momentum, loss):
     """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
     settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), loss=loss, seed=4)
     assert_same_on_all(*trainers(device, settings))
+
+
+@pytest.mark.parametrize("classes", [17, 25, 33])
+def test_every_step_of_many_classes(device, classes):
+    """A pass over a sample takes longer than its results are on their way."""
+    settings = Settings(batch=5, epochs=2, rate=Fraction(1, 8), seed=classes)
+    layers = [*LAYERS[:2], {"op": "dense", "outputs": classes}]
+    assert_same_on_all(*trainers(device, settings, layers, count=10, classes=classes))
 
 
 def test_every_step_of_depthwise_convolutions(device):

@@ -45,8 +45,11 @@ def random_loss(rng, config: NpuConfig, most: int = 5) -> Memories:
         The greatest number of turns of each loop over samples.
     """
     memories, draw = random_contents(rng, config), np.random.default_rng(rng.getrandbits(64))
-    rows, inner, outer = rng.choice([1, 1, 2, 3]), rng.randint(1, most), rng.randint(1, most)
-    span, n, half = 2 * rows * inner * outer, config.native, config.wide_depth // 2
+    n, half, rows = config.native, config.wide_depth // 2, rng.choice([1, 1, 2, 3, 4, 6, 9])
+    samples = (half - 16) // (2 * rows)  # that there is room for
+    inner = rng.randint(1, min(most, samples))
+    outer = rng.randint(1, min(most, samples // inner))
+    span = 2 * rows * inner * outer
     bits = rng.choice([1, 3, 8, 20, 32])
     logits = draw.integers(-(1 << bits - 1), 1 << bits - 1, (half // 2, n)).astype("<i4")
     logits[draw.random(half // 2) < 0.1] = rng.choice([0, 5, -(1 << 31), (1 << 31) - 1])

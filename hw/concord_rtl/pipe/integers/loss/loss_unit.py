@@ -77,39 +77,45 @@ class LossUnit(Component):
             m.d.sync += exp.eq(self.exp)
         shares = walker.number == Pass.SHARES
         self._reads(m, walker, shares)
-        # Everything else uses the number of the pass many cycles after its first slot, and before that of the next one.
-        shares, totals = register(m, shares, "shares"), register(m, walker.number == Pass.TOTAL, "totals")
+        # A pass of powers or shares has the arithmetic for itself, until its last one is there.
+        shares = register(m, shares, "shares")
         element, mark = self._elements(m, walker)
         layout = slot_layout(self.config)
-        slots, active = [walker.slot], [walker.active]  # those of so many cycles ago
+        slots = [walker.slot]  # those of so many cycles ago
         for k in range(max(POWER, GRADIENT)):
             slots.append(layout(register(m, slots[-1], f"slot{k}")))
-            active.append(delay(m, active[-1], 1, f"active{k}", reset_less=False))
-        greatest, guessed, labelled = self._maximum(m, walker, element, mark, slots[ELEMENT], active[ELEMENT])
+        compares = self._slots_of(m, walker, Pass.MAXIMUM, ELEMENT)
+        greatest, guessed, labelled = self._maximum(m, compares, element, mark, slots[ELEMENT])
         m.d.comb += [
             arithmetic.divide.eq(shares),
             arithmetic.exp.eq(exp),
             arithmetic.value.eq(register(m, Mux(shares, element, greatest - element)[:WIDE_BITS], "value")),
         ]
-        total = self._total(m, arithmetic.power, slots[POWER], active[POWER] & totals)
-        ends = active[POWER] & slots[POWER].last & totals
+        # Slots of the first pass are still on their way when those of the second one begin.
+        power = self._slots_of(m, walker, Pass.TOTAL, POWER)
+        total = self._total(m, arithmetic.power, slots[POWER], power)
         m.d.comb += [
-            reciprocal.start.eq(delay(m, ends, 1, "total_ends", reset_less=False)),
+            reciprocal.start.eq(delay(m, power & slots[POWER].last, 1, "total_ends", reset_less=False)),
             reciprocal.total.eq(total),
             arithmetic.total.eq(total),
             arithmetic.place.eq(reciprocal.place),
             arithmetic.reciprocal.eq(reciprocal.o),
         ]
+        share = self._slots_of(m, walker, Pass.SHARES, SHARE)
+        there = delay(m, share, GRADIENT - SHARE, "gradient_there", reset_less=False)
         marked = delay(m, mark, SHARE - ELEMENT, "marked")
-        gradient, hit = self._gradient(m, arithmetic.share, slots[SHARE], active[SHARE] & shares, marked, labelled)
-        latest = Mux(shares, slots[GRADIENT - 1].as_value(), slots[POWER - 1].as_value())
-        slot = layout(register(m, latest, "latest"))
-        there = register(m, Mux(shares, active[GRADIENT - 1], active[POWER - 1] & totals), "there")
+        gradient, hit = self._gradient(m, arithmetic.share, slots[SHARE], share, marked, labelled)
+        slot = layout(register(m, Mux(shares, slots[SHARE].as_value(), slots[POWER - 1].as_value()), "latest"))
         result = Mux(shares, gradient, Mux(slot.keep, arithmetic.power, 0))
-        word = self._word(m, walker, slot, there, result, shares)
-        self._judgement(m, word, hit, guessed, active[GRADIENT] & slots[GRADIENT].last & shares)
-        self._top(m, gradient, active[GRADIENT] & shares)
+        word = self._word(m, walker, slot, power | there, result, shares)
+        self._judgement(m, word, hit, guessed, there & slots[GRADIENT].last)
+        self._top(m, gradient, there)
         return m
+
+    def _slots_of(self, m, walker, number, cycles) -> Value:
+        """Whether there was a slot of a pass so many cycles ago."""
+        there = walker.active & (walker.number == number)
+        return delay(m, there, cycles, f"{number.name.lower()}_slots", reset_less=False)
 
     def _address(self, m, name, strides, walker, *, again, advance) -> Value:
         """Address of the vectors of a sample."""
@@ -148,11 +154,10 @@ class LossUnit(Component):
         ]
         return elements[:WIDE_BITS].as_signed(), marks[0]
 
-    def _maximum(self, m, walker, element, mark, slot, there):
+    def _maximum(self, m, there, element, mark, slot):
         """The first greatest logit, whether it is the label's, and whether there is a label."""
-        number = delay(m, walker.number.as_value(), ELEMENT, "number")
         greatest, guessed, labelled = Signal(signed(WIDE_BITS), reset_less=True), Signal(), Signal()
-        with m.If(there & slot.keep & (number == Pass.MAXIMUM.value)):
+        with m.If(there & slot.keep):
             with m.If(slot.first | (element > greatest)):
                 m.d.sync += [greatest.eq(element), guessed.eq(mark)]
             m.d.sync += labelled.eq(mark | labelled & ~slot.first)
