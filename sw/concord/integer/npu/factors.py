@@ -108,8 +108,9 @@ class FactorRequantisation(Requantiser):
 
         ``reach`` are the largest magnitudes of accumulators, by factor; without it, any code may be the result.
         """
-        factor = self.factor.ravel()
-        errors = max(map(abs, self.ends)) / (2 * np.maximum(factor, 1))
+        factor, term = self.factor.ravel(), (self.whole + self.fraction / _ONE).ravel()
+        products = np.max([abs(end - term) for end in self.ends], axis=0)  # of results that are codes
+        errors = products / (2 * np.maximum(factor, 1))
         if reach is not None:
             errors = np.minimum(errors, reach / 2.0 ** (SCALE_FRACTION_BITS + self.shift + 1))
         return float(errors[factor > 0].max(initial=0.0))

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from concord.compiler.lowering.products import divide_weight, largest_weight
@@ -30,6 +30,7 @@ def by_fractions(sums, scales, terms):
     st.fractions(-1500, 1500, max_denominator=1 << 20),
     st.integers(0, 1 << 32),
 )
+@example([Fraction(3251, 52428800), Fraction(124, 1000)], Fraction(469), 0)
 def test_codes_are_those_of_exact_scales_but_next_to_a_half(scales, term, seed):
     terms = [term] * len(scales)
     requantisation = made(scales, terms)
@@ -67,6 +68,9 @@ def test_how_far_codes_may_be_away():
     assert requantisation.factor.tolist() == [1 << 15, 33]
     assert requantisation.largest_error() == 255 / 66
     assert requantisation.largest_error(np.array([100, 1000])) == 1000 / (1 << 17)
+    for term, furthest in ((450, 450), (Fraction(-901, 4), Fraction(1921, 4)), (Fraction(511, 4), Fraction(511, 4))):
+        shifted = made([Fraction(1, 2), Fraction(1, 2000)], [Fraction(term)] * 2)
+        assert shifted.largest_error() == float(furthest) / 66, "a term moves products that results are codes of"
 
 
 def test_halves_go_up_where_the_kernels_round_them_up():
