@@ -17,7 +17,7 @@ from support.integer_programs import random_case, random_loss
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "24"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "16"))
 
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)

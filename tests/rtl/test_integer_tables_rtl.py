@@ -21,7 +21,7 @@ from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "20"))
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "15"))
 
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
