@@ -101,11 +101,11 @@ def compare_steps(
     host, npu, model = trainer(Trainer), trainer(NpuTrainer, device), trainer(NpuTrainer, EmulatedDevice(device.config))
     compared, cycles = 0, []
     for step in watch(range(settings.epochs * host.steps)):
-        for one in (host, npu, model):
-            one.step()
+        for trained in (host, npu, model):
+            trained.step()
         npu.synchronise()
         compared += _compared(host, npu, f"step {step}")
-        got, want = ({name: one.device.counters()[name] for name in COUNTERS} for one in (npu, model))
+        got, want = ({name: on.device.counters()[name] for name in COUNTERS} for on in (npu, model))
         if got != want:
             raise DifferenceError(f"step {step}: counters must be {want}, as in the emulator, not {got}")
         cycles.append(got["CYCLES"])
