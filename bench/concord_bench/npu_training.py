@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from concord.cli.common import readable, wide_console
+from concord.demo.training import DENSE_LAYERS, LAYERS
 from concord.display.tables import text_table
 from concord.spec.config import NpuConfig
 from concord.train import Samples, Settings, described
@@ -22,19 +23,12 @@ BATCH, SHORT = 32, 8
 #: Networks for images of 1x8x8, which are digits; ten classes.
 _RELU, _TANH = {"op": "relu"}, {"op": "tanh"}
 NETWORKS: Mapping[str, tuple[dict[str, Any], ...]] = {
-    "dense": (
-        {"op": "flatten"}, {"op": "dense", "outputs": 64}, _RELU, {"op": "dense", "outputs": 32}, _RELU,
-        {"op": "dense", "outputs": 10},
-    ),
+    "dense": DENSE_LAYERS,
     "tanh": (
         {"op": "flatten"}, {"op": "dense", "outputs": 64}, _TANH, {"op": "dense", "outputs": 32}, _TANH,
         {"op": "dense", "outputs": 10},
     ),
-    "convolutions": (
-        {"op": "conv", "channels": 8, "pad": 1}, _RELU, {"op": "max_pool"},
-        {"op": "conv", "channels": 16, "pad": 1}, _RELU, {"op": "max_pool"},
-        {"op": "flatten"}, {"op": "dense", "outputs": 10},
-    ),
+    "convolutions": LAYERS,
     "separable": (
         {"op": "conv", "channels": 16, "pad": 1, "stride": 2}, _RELU,
         {"op": "depthwise", "pad": 1}, _RELU, {"op": "conv", "channels": 24, "kernel": 1}, _RELU,
@@ -42,6 +36,10 @@ NETWORKS: Mapping[str, tuple[dict[str, Any], ...]] = {
         {"op": "global_average"}, {"op": "dense", "outputs": 10},
     ),
 }  # fmt: skip
+
+
+#: The configuration of training with memory for all of them.
+ROOMY = training_config().replace(name="training", narrow_depth=8192, wide_depth=8192, program_depth=2048)
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,7 @@ def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy", o
     on_host : bool
         Whether the host computes a cross-entropy.
     """
-    config = training_config().replace(
-        name="training", integer_loss=not on_host, narrow_depth=8192, wide_depth=8192, program_depth=2048
-    )
+    config = ROOMY.replace(integer_loss=not on_host)
     draw, count = np.random.default_rng(1), 2 * BATCH + SHORT
     x, classes = draw.integers(0, 17, (count, 1, 8, 8)), draw.integers(0, 10, count)
     samples = Samples(x, np.eye(10)[classes] if loss == "mse" else classes, 1 / 16)

@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from concord.host.emulated import EmulatedDevice
 from concord.spec.memmap import RegionId
 from concord.train import Settings
+from concord.train.npu import training_config
 from concord_bench import npu_equality
-from concord_bench.npu_equality import DifferenceError, compare_steps, config_for, data
+from concord_bench.npu_equality import DifferenceError, compare_steps, data
 
 SETTINGS = Settings(1, 32, Fraction(1, 16), Fraction(9, 10), seed=2)
 
@@ -25,7 +26,7 @@ def compared(device, few):
 
 
 def test_all_numbers_of_all_steps_are_counted(few):
-    got = compared(EmulatedDevice(config_for("dense")), few)
+    got = compared(EmulatedDevice(training_config()), few)
     weights = 64 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
     blocks = 6  # with an exponent of the parameter and one of its momentum each
     assert (got.steps, got.numbers) == (2, 2 * (3 * weights + 2 * blocks))
@@ -52,21 +53,25 @@ class OtherCycles(EmulatedDevice):
 def test_a_wrong_bit_is_found_and_named(few):
     text = r"step 0: \S+weight\[\d+\] must be -?\d+, as on the host, not -?\d+; 1 of \d+ differ"
     with pytest.raises(DifferenceError, match=text):
-        compared(WrongBit(config_for("dense")), few)
+        compared(WrongBit(training_config()), few)
 
 
 def test_other_cycles_are_found(few):
     with pytest.raises(DifferenceError, match=r"step 0: counters must be .*26939.*, as in the emulator, not .*26940"):
-        compared(OtherCycles(config_for("dense")), few)
+        compared(OtherCycles(training_config()), few)
 
 
 @pytest.mark.slow
-def test_the_command(few, monkeypatch):
+def test_the_command(few, monkeypatch, tmp_path):
     monkeypatch.setattr(npu_equality, "data", lambda: few)
     result = CliRunner().invoke(npu_equality.main, ["--on", "emulator", "--epochs", "1", "--momentum", "9/10"])
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
     assert "2, 40 samples, batch 32" in words and "39,444, none different" in words
+    (tmp_path / "half.toml").write_text('preset = "ecp5-85f-train"\nlanes = 4\n')
+    options = ["--on", "emulator", "--epochs", "1", "--config", str(tmp_path / "half.toml")]
+    result = CliRunner().invoke(npu_equality.main, options)
+    assert result.exit_code == 0 and "30,368" in result.output and "(half)" in result.output
     monkeypatch.setattr(npu_equality, "connect", lambda on, config: WrongBit(config))
     result = CliRunner().invoke(npu_equality.main, ["--on", "emulator", "--epochs", "1"])
     assert result.exit_code == 1 and "as on the host" in result.output
