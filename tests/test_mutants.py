@@ -22,16 +22,42 @@ def functions(file):
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.area}-{zlib.crc32(repr(mutant).encode()):08x}")
-def test_a_mutant_fits_the_sources(mutant):
-    """Its text is there once, and its tests are there."""
-    text = (ROOT / mutant.file).read_text()
-    assert mutant.apply(text) != text
-    assert bool(mutant.tests) != bool(mutant.equivalent), "either tests, or why there are none"
-    for test in mutant.tests:
-        file, _, name = test.partition("::")
-        assert (ROOT / file).is_file()
-        assert not name or name.partition("[")[0] in functions(file)
+def misfits(mutants):
+    """What is wrong with entries of the lists, a line each: the text must be there once, and so must be the tests."""
+    for mutant in mutants:
+        where = f"{mutant.area}: {mutant.file}: {mutant.old!r}"
+        text = (ROOT / mutant.file).read_text() if (ROOT / mutant.file).is_file() else ""
+        if text.count(mutant.old) != 1:
+            yield f"{where} must be there once, not {text.count(mutant.old)} times"
+        if mutant.old == mutant.new:
+            yield f"{where} must change"
+        if bool(mutant.tests) == bool(mutant.equivalent):
+            yield f"{where} must have either tests, or a reason why there are none"
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            if not (ROOT / file).is_file() or (name and name.partition("[")[0] not in functions(file)):
+                yield f"{where}: there must be a test {test}"
+
+
+def test_mutants_fit_the_sources():
+    assert not list(misfits(MUTANTS))
+
+
+def test_misfits_are_found():
+    real = next(mutant for mutant in MUTANTS if mutant.tests)
+    wrong = {
+        "once, not 0 times": replace(real, old="no such text"),
+        "must change": replace(real, new=real.old),
+        "either tests, or a reason": replace(real, equivalent="it has tests"),
+        "must be a test tests/none.py": replace(real, tests=("tests/none.py",)),
+        "must be a test tests/test_mutants.py::test_none": replace(
+            real, tests=("tests/test_mutants.py::test_none[1]",)
+        ),
+    }
+    assert not list(misfits([real]))
+    for text, entry in wrong.items():
+        (line,) = misfits([entry])
+        assert text in line
 
 
 def test_no_mutant_is_listed_twice():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -26,12 +27,18 @@ ROOMS = (
 SOFTWARE, HARDWARE = ROOT / "sw" / "concord", ROOT / "hw" / "concord_rtl"
 
 
+@cache
+def _import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
+    """All import statements of a source text."""
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(path: Path, package: Sequence[str]) -> Iterator[str]:
     """Absolute names of everything that a file imports, also in functions and for type checkers."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _import_statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = [*above, *([node.module] if node.module else [])]
             yield ".".join(base)
