@@ -191,12 +191,16 @@ def broken(**changes):
 
 def targets(row, value, test=False):
     """Targets of a squared error of which one is not finite."""
-    y = np.zeros((8, 10))
-    whole, y = replace(few(8), y=y), np.where(np.arange(8)[:, None] * 10 + np.arange(10) == 10 * row + 9, value, y)
-    part = replace(few(8), y=y)
-    settings = Settings(loss="mse", batch=2)
-    pair = (whole, settings, part) if test else (part, settings)
-    return lambda: Trainer(described(MLP, (1, 8, 8)), *pair, random=True)
+
+    def make():
+        y = np.zeros((8, 10))
+        whole = replace(few(8), y=y)
+        part = replace(few(8), y=np.where(np.arange(8)[:, None] * 10 + np.arange(10) == 10 * row + 9, value, y))
+        settings = Settings(loss="mse", batch=2)
+        pair = (whole, settings, part) if test else (part, settings)
+        return Trainer(described(MLP, (1, 8, 8)), *pair, random=True)
+
+    return make
 
 
 NAN = np.full((8, 1, 8, 8), 0.5)
