@@ -23,13 +23,13 @@ demo: $(READY) ## train, compile and run the demo network
 train-demo: $(READY) ## train a network in block floating point, compile it, compare emulator and RTL
 	$(VENV)/bin/concord train-demo $(ARGS)
 check: lint ## what to run while you work, in two minutes: style, format, types and the fast tests
-	$(RUN) -m pytest -q -n 2 --dist worksteal -m "not slow" $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist worksteal --depth check $(ARGS)
 test: $(READY) ## all tests, on both cores
-	$(RUN) -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist worksteal --depth test $(ARGS)
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
-coverage: $(READY) ## lines and branches that the tests run, build/coverage/pages/index.html (ARGS='-m "not slow"' to choose)
+coverage: $(READY) ## lines and branches that the tests run, build/coverage/pages/index.html (ARGS="--depth check" to choose)
 	rm -rf build/coverage && mkdir -p build/coverage
-	$(RUN) -m coverage run -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(RUN) -m coverage run -m pytest -q -n 2 --dist worksteal --depth test $(ARGS)
 	$(RUN) -m coverage combine -q && $(RUN) -m coverage html -q && $(RUN) -m coverage report --format total
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
