@@ -1,6 +1,7 @@
 """Changes of one line that tests must notice: each is made in a copy of the sources, and its tests run there.
 
-The lists are ``mutants/*.toml``; ``docs/testing.md`` says what is in them. Usage: ``python tests/mutation.py --help``.
+The lists are ``mutants/*.toml``, or changes are drawn at random among the lines that changed since a commit;
+``docs/testing.md`` says more. Usage: ``python tests/mutation.py --help``.
 """
 
 from __future__ import annotations
@@ -11,19 +12,27 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
+
+from support.random_mutants import changed_lines, draw
+from support.reached import FAST, Reached, Stage, stages
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = Path(__file__).with_name("mutants")
@@ -33,6 +42,10 @@ PACKAGES = ("sw", "hw", "constraints", "bench")
 COPIED = (*PACKAGES, "tests", "sim", "docs", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md")
 #: Seconds that tests get, and how many times as long as without the change.
 _TIMEOUT, _LONGER = 90.0, 10.0
+#: Sources that random changes are drawn from unless others are named; most numbers of benches are choices.
+DRAWN = ("sw/", "hw/", "constraints/")
+#: List of the random changes that have no effect.
+RANDOM = "random"
 
 
 class Outcome(StrEnum):
@@ -42,6 +55,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"  # noticed, too: the tests did not end
     SURVIVED = "survived"
     INVALID = "invalid"  # tests could not even be collected, or fail without the change
+    EQUIVALENT = "no effect"  # a list says why
 
 
 @dataclass(frozen=True)
@@ -155,8 +169,19 @@ class Copy:
                 shutil.copy2(root / name, folder / name)
         self._changes = 0
 
-    def test(self, tests: list[str], timeout: float, *, changed: bool) -> int | None:
-        """Exit status of pytest up to the first failure; ``None`` if it did not end in time."""
+    def test(
+        self,
+        tests: list[str],
+        timeout: float,
+        *,
+        changed: bool,
+        computing: float | None = None,
+        more: tuple[str, ...] = (),
+    ) -> int | None:
+        """Exit status of pytest up to the first failure; ``None`` if it did not end in time.
+
+        ``computing`` limits the processor seconds of a process, ``more`` are options of pytest.
+        """
         path = os.pathsep.join(str(self.folder / name) for name in PACKAGES)
         own = {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         env = {**os.environ, **own, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -166,12 +191,15 @@ class Copy:
         shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
         options = ["-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
         with open(self.folder / "log", "w+", encoding="utf-8") as log:
-            command = [sys.executable, "-m", "pytest", *options, *tests]
+            command = [sys.executable, "-m", "pytest", *options, *more, *tests]
             process = subprocess.Popen(
                 command, cwd=self.folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
+            if computing is not None:
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (int(computing), int(computing) + 1))
             try:
-                return process.wait(timeout)
+                status = process.wait(timeout)
+                return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status
             except subprocess.TimeoutExpired:
                 return None
             finally:
@@ -183,21 +211,50 @@ class Copy:
         """What pytest said at last."""
         return (self.folder / "log").read_text()
 
-    def run(self, mutant: Mutant, timeout: float) -> Outcome:
-        """Make the change, run its tests, and take the change back."""
+    @contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[None]:
+        """With a change made, which is taken back."""
         path = self.folder / mutant.file
         text, times = path.read_text(), path.stat()
         self._changes += 1
         try:
             path.write_text(mutant.apply(text))
             os.utime(path, (times.st_atime, times.st_mtime + 10 * self._changes))
-            status = self.test(list(mutant.tests), timeout, changed=True)
+            yield
         finally:
             path.write_text(text)
             os.utime(path, (times.st_atime, times.st_mtime))
+
+    def run(self, mutant: Mutant, timeout: float) -> Outcome:
+        """Make the change, run its tests, and take the change back."""
+        with self.changed(mutant):
+            status = self.test(list(mutant.tests), timeout, changed=True)
         if status is None:
             return Outcome.TIMEOUT
         return {0: Outcome.SURVIVED, 1: Outcome.NOTICED}.get(status, Outcome.INVALID)
+
+    def run_stages(self, mutant: Mutant, planned: list[Stage], failed: tuple[str, ...]) -> tuple[Outcome, str]:
+        """Make the change, run tests in stages until one fails, and take the change back; also what failed.
+
+        A test that fails without the change, too, proves nothing, and neither do those in ``failed``.
+        """
+        for stage in planned:
+            left = list(failed)
+            while True:
+                limit = ("--computing", str(stage.seconds), "-m", stage.marks)
+                options = (*limit, *(f"--deselect={name}" for name in left))
+                seconds = 3 * stage.seconds + 60
+                with self.changed(mutant):
+                    status = self.test(list(stage.files), 20 * seconds, changed=True, computing=seconds, more=options)
+                if status in (0, 5):
+                    break
+                culprits = re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log(), re.M)
+                if status is None:
+                    return Outcome.TIMEOUT, ""
+                if stage.marks == FAST or not culprits or self.test(culprits, 20 * _TIMEOUT, changed=False) == 0:
+                    return Outcome.NOTICED, (culprits or [""])[0]
+                left += culprits
+        return Outcome.SURVIVED, ""
 
 
 def _files(mutants: list[Mutant]) -> dict[str, list[str]]:
@@ -293,6 +350,111 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
     return done
 
 
+def _installed(text: str) -> bool:
+    """Whether all that a source imports, in functions, too, is installed."""
+    roots = re.findall(r"^ *(?:from|import) ([a-z]\w*)", text, re.M)
+    return all(find_spec(name) is not None for name in set(roots))
+
+
+def random_mutants(
+    since: str, count: int, seed: int, *, only: str = "", reached: Reached | None = None, root: Path = ROOT
+) -> list[Mutant]:
+    """Random changes of lines that changed since a commit; their tests are all those that may be run.
+
+    Not of sources that import what is not installed, unless tests run them all the same.
+
+    Parameters
+    ----------
+    since : str
+        A commit, branch or tag.
+    count : int
+        As many, or fewer if there are not as many lines.
+    seed : int
+        The same sources and seed draw the same changes.
+    only : str
+        Part of the path of sources.
+    """
+    lines = changed_lines(since, root, [name for name in PACKAGES if (root / name).is_dir()])
+    wanted = {
+        file: numbers
+        for file, numbers in lines.items()
+        if (only in file if only else file.startswith(DRAWN))
+        and ((reached is not None and reached.files(file, "")) or _installed((root / file).read_text()))
+    }
+    return [Mutant(RANDOM, file, old, new) for file, old, new in draw(wanted, root, count, seed)]
+
+
+def without_effect(mutant: Mutant, listed: list[Mutant], root: Path = ROOT) -> bool:
+    """Whether a list says why a change has no effect."""
+    text = (root / mutant.file).read_text()
+    return any(m.apply(text) == mutant.apply(text) for m in listed if m.file == mutant.file and m.equivalent)
+
+
+def what_is_reached(path: Path, root: Path = ROOT, say=print) -> Reached:
+    """Which test files run which functions, from a file, which is written first if there is none.
+
+    It is of use for sources and tests that have changed since: functions keep their names, and test files that are new
+    are found beside the sources.
+    """
+    if not path.exists():
+        say(f"running all fast tests once to see which run which functions, for {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder:
+            copy = Copy(Path(folder) / "0", root)
+            copy.test(["tests"], 7200, changed=False, more=("--maxfail=1000", "--reached", str(path), "-m", FAST))
+            if not path.exists():
+                raise RuntimeError(copy.log())
+    return Reached.read(path)
+
+
+def run_random(mutants: list[Mutant], reached: Reached, *, results: Path | None = None, root: Path = ROOT, say=print):
+    """Outcomes of random changes, one after the other, as those of :func:`run`; each is noticed by any test."""
+    known, done = _known(results), []
+    listed = load(root / "tests" / "mutants")
+    with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder:
+        copy = Copy(Path(folder) / "0", root)
+        for number, mutant in enumerate(mutants, 1):
+            start, by = time.monotonic(), ""
+            planned = stages(mutant.file, mutant.line(root), reached, root)
+            files = dict.fromkeys(name for stage in planned for name in stage.files)
+            keys = {name: replace(mutant, tests=(name,)).key(root) for name in files}
+            before = [known[key] for key in keys.values() if key in known]
+            if without_effect(mutant, listed, root):
+                outcome = Outcome.EQUIVALENT
+            elif before:
+                outcome = Outcome(before[0])
+            else:
+                outcome, by = copy.run_stages(mutant, planned, reached.failed)
+                key = keys.get(by.partition("::")[0])
+                if results and key and outcome is Outcome.NOTICED:
+                    known = _known(results) | {key: str(outcome)}
+                    results.parent.mkdir(parents=True, exist_ok=True)
+                    results.write_text(json.dumps(known, indent=1))
+            seconds = time.monotonic() - start
+            say(f"[{number}/{len(mutants)}] {outcome}, {seconds:.1f} s: {mutant.describe(root)}{by and f'  ({by})'}")
+            done.append(Result(mutant, outcome, seconds))
+    return done
+
+
+def entry(mutant: Mutant) -> str:
+    """A change as an entry of a list, to be completed with why it has no effect."""
+    quoted = [json.dumps(text, ensure_ascii=False) for text in (mutant.file, mutant.old, mutant.new)]
+    return '[[mutant]]\nfile = {}\nold = {}\nnew = {}\nequivalent = ""\n'.format(*quoted)
+
+
+def summarise_random(found: list[Result]) -> int:
+    """Print counts and what was not noticed; returns the exit status."""
+    counts = Counter(result.outcome for result in found)
+    left = [result.mutant for result in found if result.outcome is Outcome.SURVIVED]
+    if left:
+        print(f"\nsurvived; a test is missing, or tests/mutants/{RANDOM}.toml says why there is no effect:\n")
+        print("\n".join(entry(mutant) for mutant in left))
+    print(", ".join(f"{outcome} {counts[outcome]}" for outcome in Outcome if counts[outcome]))
+    good = len(found) - len(left)
+    print(f"{good} of {len(found)} noticed or without effect ({100 * good / max(1, len(found)):.0f} %)")
+    return 1 if left else 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status, 1 unless all were noticed."""
     parser = argparse.ArgumentParser(description="Make changes of one line that tests must notice.")
@@ -302,7 +464,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time (default: 1)")
     parser.add_argument("--again", action="store_true", help="also what was noticed before, with the same files")
     parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER", help="other lists than the project's")
+    text = "instead of the lists, random changes of as many lines"
+    parser.add_argument("--random", type=int, metavar="COUNT", help=text)
+    parser.add_argument("--since", default="HEAD~1", metavar="COMMIT", help="of those changed since (default: HEAD~1)")
     args = parser.parse_args(argv)
+    if args.random is not None:
+        return _main_random(args)
     mutants = load(args.lists)
     chosen = choose(mutants, args.only, args.seed, args.count)
     asked = [m for m in mutants if m.area == args.only or args.only in m.file]
@@ -316,6 +483,14 @@ def main(argv: list[str] | None = None) -> int:
     start = time.monotonic()
     found = run(chosen, jobs=args.jobs, results=results, say=lambda line: print(line, flush=True))
     return summarise(found, mutants, time.monotonic() - start)
+
+
+def _main_random(args: argparse.Namespace) -> int:
+    say = partial(print, flush=True)
+    reached = what_is_reached(ROOT / "build" / "reached.json", say=say)
+    chosen = random_mutants(args.since, args.random, args.seed, only=args.only, reached=reached)
+    results = None if args.again else ROOT / "build" / "mutants.json"
+    return summarise_random(run_random(chosen, reached, results=results, say=say))
 
 
 def missing(mutants: list[Mutant]) -> list[str]:

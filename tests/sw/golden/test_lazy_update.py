@@ -5,7 +5,7 @@ from math import ceil, floor, log2
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.golden.lazy_update import Updated, lazy_update, start
@@ -13,6 +13,7 @@ from concord.golden.rounding import round_shift
 from concord.golden.training import bits_to_drop, ceil_log2, quantize, quantize_float, shared_exponent
 from concord.spec.formats import Rounding
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat, TrainingFormats
+from support.property_tests import examples
 
 W8, ACC16 = TrainingFormat(8), AccumulatorFormat()
 
@@ -70,7 +71,7 @@ def updates(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(case=updates())
 def test_every_rule_by_hand(case):
     fmt, accumulator, weight, acc, exp, change, change_exp = case
@@ -213,7 +214,7 @@ def test_updates_far_above_the_accumulator_saturate_on_their_side(left, bits, ro
         assert not got.vanished.any()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5), st.sampled_from([4, 8, 16]))
 def test_pretrained_weights_keep_the_bits_of_both(values, bits):
     fmt = TrainingFormat(bits)
@@ -261,7 +262,7 @@ def test_a_power_of_two_saturates_and_says_so_in_the_rule():
     assert got.mant.tolist() == [127, -127, 64, 32] and got.exp == -7
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.integers(-(1 << 40), 1 << 40), min_size=1, max_size=5),
     st.integers(-150, 150),

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.graph.ops import OPS, OperatorKind
@@ -11,6 +11,7 @@ from concord.graph.passes.dtype_report import graph_rows
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import TINY
 from support.dtype_graphs import N, W, networks, operators_with_two_outputs
+from support.property_tests import examples
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,7 +105,7 @@ def as_set(conversions):
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(networks(), st.integers(0, 3))
 def test_random_graphs_against_every_way(example, set_number):
     net, factors = example
@@ -113,7 +114,7 @@ def test_random_graphs_against_every_way(example, set_number):
     assert (types.tensors, as_set(types.conversions), as_set(types.own)) == expected(net, factors, set_number)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(networks())
 def test_random_graphs_are_consistent(example):
     net, factors = example
@@ -140,7 +141,7 @@ def test_random_graphs_are_consistent(example):
         assert form.writes_narrow is ({types.tensors[t] for t in node.outputs} == {N})
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(networks())
 def test_there_are_never_more_conversions_than_before(example):
     net, _ = example

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.image.code_book import Coding, code_book
 from concord.spec.presets import TINY
+from support.property_tests import examples
 
 ONE, FOUR = TINY, TINY.replace(code_pages=4)
 
@@ -66,7 +67,7 @@ def test_two_images_share_the_pages_that_there_are():
     assert book.codings == {"x": Coding(0, by_channel=True), "z": Coding(0)}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 1 << 30), st.lists(st.tuples(st.integers(1, 5), st.integers(1, 400)), min_size=1, max_size=4))
 def test_bytes_stand_for_the_elements(seed, inputs):
     rng = np.random.default_rng(seed)

@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.integer.float32 import Binary32, bit_length, shifted_right
 from concord.integer.operations import CodeSum
 from concord.integer.requantise import Requantisation
+from support.property_tests import examples
 
 #: Accumulators at which rounding to 24 bits, or the sign, is decided.
 CORNERS = [0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, 2**24 + 3, 2**25 + 2, 2**25 + 6, -(2**24) - 1, 2**30 + 64]
@@ -62,14 +63,14 @@ def test_an_accumulator_beyond_32_bits_is_refused(value):
         Requantisation(np.float32([1]), 0, 0, 255).apply(np.array([0, value]), 0)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(a=st.integers(-(2**31), 2**31 - 1), b=FLOATS)
 def test_a_product_is_rounded_twice(a, b):
     got = Binary32.of_integers(np.array([a])) * Binary32.of(np.float32([b]))
     assert fraction(got) == nearest(nearest(Fraction(a)) * Fraction(b))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(factor=st.integers(-(2**17) + 1, 2**17 - 1), b=FLOATS, c=FLOATS, negative=st.booleans(), near=st.integers(-3, 3))
 def test_a_sum_with_a_product_is_rounded_once(factor, b, c, negative, near):
     """Also where the two cancel but for the last bits."""

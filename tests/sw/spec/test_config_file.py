@@ -1,12 +1,13 @@
 """Configurations in files: written, read, and refused with what is wrong."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import config_text, read_config
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, PRESETS, TINY, with_accumulator, with_mantissas
+from support.property_tests import examples
 
 
 def written(folder, text):
@@ -23,7 +24,7 @@ def test_what_is_written_is_read(tmp_path, preset, base):
     assert read_config(written(tmp_path, config_text(preset, base))) == preset
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(3, 12), st.sampled_from(sorted(PRESETS)), st.integers(16, 400), st.booleans())
 def test_any_configuration(tmp_path_factory, mantissa, name, depth, stochastic):
     try:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from concord.functions import FUNCTIONS, function
@@ -167,7 +167,6 @@ RISING = ["identity", "relu", "leaky_relu", "elu", "sigmoid", "tanh", "erf", "so
 
 @given(schemes, schemes, st.lists(st.sampled_from(RISING), max_size=2))
 @example(UniformAffine(1, 710.0, codes=CodeRange.UNSIGNED), FINE, ["exp", "identity"])  # beyond floats, and finite
-@settings(deadline=None)
 def test_rising_functions_give_rising_tables(source, target, names):
     entries = transfer_table(source, names, target).entries.tolist()
     assert all(a <= b for a, b in pairwise(entries))
