@@ -19,7 +19,6 @@ from concord_bench.functions import measure_functions
 from concord_bench.graph_training import measure_graph_training
 from concord_bench.hardware import RTL_MEASURES, Rtl
 from concord_bench.large_cells import measure_large_cells
-from concord_bench.lazy import lazy_by_lanes
 from concord_bench.networks import measure_networks, measure_widths
 from concord_bench.npu_codes import measure_npu_codes
 from concord_bench.overflow import measure_overflow
@@ -57,7 +56,6 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "npu_codes": lambda config, results, say: measure_npu_codes(results, say),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "large_cells": measure_large_cells,
-    "lazy": lambda config, results, _: lazy_by_lanes(results),
     "code_scaling": lambda config, results, _: code_scaling_cells(results),
     "integers": lambda config, results, _: integer_cells(results),
 }

@@ -25,7 +25,6 @@ from concord_rtl.flow.board_top import reachable
 from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.gates.command import gates
 from concord_rtl.flow.integer_area import integers
-from concord_rtl.flow.lazy_area import lazy
 from concord_rtl.flow.plan import (
     PRESET,
     Plan,
@@ -329,7 +328,6 @@ def _fill(plan: Plan, output: Path, partial: bool) -> None:
 
 
 main.add_command(gates)
-main.add_command(lazy)
 main.add_command(integers)
 main.add_command(code_scaling)
 

@@ -9,7 +9,7 @@ import numpy as np
 from concord.golden.lazy_update import Updated, lazy_update
 from concord.spec.formats import NOISE_BITS, Rounding
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
-from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 
 def widths(weight, acc, change, point=None, rounding=Rounding.NEAREST_AWAY):

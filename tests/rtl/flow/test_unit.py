@@ -3,9 +3,6 @@
 
 import random
 
-from click.testing import CliRunner
-
-from concord_rtl.build import main
 from concord_rtl.flow.unit import OnPins
 from concord_rtl.parts.register_slice import RegisterSlice
 from support.bench import simulate
@@ -30,12 +27,3 @@ def test_every_input_is_driven_and_every_output_is_seen():
     assert len(moved) >= 4 * width
     # Eight output bits in steps of four: two registers on the way.
     assert all(out == parity for (out, _), (_, parity) in zip(outputs[2:], outputs, strict=False))
-
-
-def test_what_the_command_refuses():
-    for lanes in ("3", "0", "1,x"):
-        result = CliRunner().invoke(main, ["lazy", "--lanes", lanes])
-        assert result.exit_code == 2 and "must be powers of two separated by commas" in result.output
-    result = CliRunner().invoke(main, ["lazy", "--board", "icebreaker", "--clock"])
-    assert result.exit_code == 1
-    assert "--clock must be left out for icebreaker: ice40 has no flow without pins" in result.output

@@ -6,9 +6,9 @@ from functools import partial
 
 from concord.spec.formats import NOISE_BITS, Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat
-from concord_rtl.lazy.growth_lane import GrowthLane
-from concord_rtl.lazy.update_lane import UpdateLane
-from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.pipe.integers.lazy.growth_lane import GrowthLane
+from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 from .arith import converted
 from .mutant import Change
@@ -16,7 +16,9 @@ from .proof import Function
 
 #: Bits of all integers in the definitions, more than any of them needs.
 _BITS = 96
-_STEPS, _UPDATE, _GROWTH = (f"concord_rtl.lazy.{name}" for name in ("steps", "update_lane", "growth_lane"))
+_STEPS, _UPDATE, _GROWTH = (
+    f"concord_rtl.pipe.integers.lazy.{name}" for name in ("steps", "update_lane", "growth_lane")
+)
 
 
 def _number(value: int) -> str:

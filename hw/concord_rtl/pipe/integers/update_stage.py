@@ -11,12 +11,12 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
-from concord_rtl.lazy.lazy_growth import LazyGrowth
-from concord_rtl.lazy.lazy_update import LazyUpdate
-from concord_rtl.lazy.update_lane import UpdateLane
-from concord_rtl.lazy.widths import EXPONENT, LazyWidths
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import max_tree, register
+from concord_rtl.pipe.integers.lazy.lazy_growth import LazyGrowth
+from concord_rtl.pipe.integers.lazy.lazy_update import LazyUpdate
+from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
+from concord_rtl.pipe.integers.lazy.widths import EXPONENT, LazyWidths
 
 #: Formats of the weights: those that training has if nothing else is said.
 WIDTHS = LazyWidths()

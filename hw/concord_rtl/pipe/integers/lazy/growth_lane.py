@@ -6,19 +6,19 @@ from typing import Any
 
 from amaranth import *
 
-from concord_rtl.lazy.steps import outside, split
-from concord_rtl.lazy.widths import LazyWidths
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import register
+from concord_rtl.pipe.integers.lazy.steps import outside, split
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 
 class GrowthLane(Component):
     """A weight and its accumulator in units of a greater exponent.
 
-    Takes what :class:`concord_rtl.lazy.update_lane.UpdateLane` gives, shifts both as one number, rounded to the nearest
-    away, and divides it into a weight and an accumulator. A weight that is still out of range, which is so only where
-    the exponent cannot grow as far, becomes the greatest or least one, with an accumulator of zero. Does not stall. One
-    element per cycle, ``LATENCY`` cycles later.
+    Takes what :class:`concord_rtl.pipe.integers.lazy.update_lane.UpdateLane` gives, shifts both as one number, rounded
+    to the nearest away, and divides it into a weight and an accumulator. A weight that is still out of range, which is
+    so only where the exponent cannot grow as far, becomes the greatest or least one, with an accumulator of zero. Does
+    not stall. One element per cycle, ``LATENCY`` cycles later.
 
     Parameters
     ----------

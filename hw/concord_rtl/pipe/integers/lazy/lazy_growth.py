@@ -7,12 +7,12 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
-from concord_rtl.lazy.growth_lane import GrowthLane
-from concord_rtl.lazy.lazy_update import check_lanes
-from concord_rtl.lazy.widths import LazyWidths
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import delay
+from concord_rtl.pipe.integers.lazy.growth_lane import GrowthLane
+from concord_rtl.pipe.integers.lazy.lazy_update import check_lanes
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 
 class LazyGrowth(Component):
@@ -38,7 +38,7 @@ class LazyGrowth(Component):
             )
         ),
         "A beat: ``places``, by how much the exponent of its block grows; ``elements``, as they come from "
-        ":class:`concord_rtl.lazy.lazy_update.LazyUpdate`.",
+        ":class:`concord_rtl.pipe.integers.lazy.lazy_update.LazyUpdate`.",
     )
     o = Output(
         lambda self: stream_of(data.ArrayLayout(self.widths.element, self.lanes)),

@@ -9,12 +9,12 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
-from concord_rtl.lazy.steps import growth_limit, limited_places, raw_places
-from concord_rtl.lazy.update_lane import UpdateLane
-from concord_rtl.lazy.widths import EXPONENT, LazyWidths
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.parts.stages import delay, register
+from concord_rtl.pipe.integers.lazy.steps import growth_limit, limited_places, raw_places
+from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
+from concord_rtl.pipe.integers.lazy.widths import EXPONENT, LazyWidths
 
 
 def check_lanes(lanes):
@@ -28,8 +28,8 @@ class LazyUpdate(Component):
 
     A block is done where the bits of ``need`` of all its beats together are zero. Otherwise its exponent grows by as
     many places as bits are set, but not beyond the greatest exponent, and everything that came out for the block goes
-    through a :class:`concord_rtl.lazy.lazy_growth.LazyGrowth`. One beat per cycle, ``LATENCY`` cycles later. Does not
-    keep blocks apart: the exponents come with every beat.
+    through a :class:`concord_rtl.pipe.integers.lazy.lazy_growth.LazyGrowth`. One beat per cycle, ``LATENCY`` cycles
+    later. Does not keep blocks apart: the exponents come with every beat.
 
     Parameters
     ----------

@@ -7,10 +7,10 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.formats import Rounding
-from concord_rtl.lazy.steps import outside, shifted, split
-from concord_rtl.lazy.widths import LazyWidths
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay, register
+from concord_rtl.pipe.integers.lazy.steps import outside, shifted, split
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 #: Bits of the shift that are left for the second of its two stages, and for the second step in that.
 FINE_BITS, FINEST_BITS = 4, 2
@@ -24,8 +24,8 @@ class UpdateLane(Component):
     only, which is time to read them.
 
     A weight that would leave its range stays as it is, with all that was added in its accumulator: together they are
-    worth the same, and both fit into their formats. :class:`concord_rtl.lazy.growth_lane.GrowthLane` makes a weight
-    and an accumulator of them again.
+    worth the same, and both fit into their formats. :class:`concord_rtl.pipe.integers.lazy.growth_lane.GrowthLane`
+    makes a weight and an accumulator of them again.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ class UpdateLane(Component):
     active = Input(1, "The element counts.")
     places = Input(
         lambda self: range(self.widths.places_max + 1),
-        "How far the update is shifted (:func:`concord_rtl.lazy.steps.limited_places`); one cycle after the update.",
+        "How far the update is shifted (:func:`concord_rtl.pipe.integers.lazy.steps.limited_places`), one cycle after "
+        "the update.",
     )
     weight = Input(lambda self: self.widths.element.members["weight"], "Weight, ``WAIT`` cycles after the update.")
     acc = Input(lambda self: self.widths.element.members["acc"], "Accumulator, likewise.")

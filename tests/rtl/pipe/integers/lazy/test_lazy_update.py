@@ -8,10 +8,10 @@ import pytest
 
 from concord.golden.rounding import round_shift
 from concord.spec.training import TRAIN_EXP_MAX, AccumulatorFormat, TrainingFormat
-from concord_rtl.lazy.lazy_growth import LazyGrowth
-from concord_rtl.lazy.lazy_update import LazyUpdate
-from concord_rtl.lazy.update_lane import UpdateLane
-from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.pipe.integers.lazy.lazy_growth import LazyGrowth
+from concord_rtl.pipe.integers.lazy.lazy_update import LazyUpdate
+from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 from support.bench import put, simulate
 from support.lazy_blocks import WIDTHS, Block, activity, corners, elements, golden, increments, random_block
 

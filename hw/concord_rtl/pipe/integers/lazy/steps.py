@@ -3,7 +3,7 @@
 from amaranth import *
 
 from concord.spec.training import TRAIN_EXP_MAX
-from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 
 def split(value, shift):
@@ -35,7 +35,7 @@ def limited_places(widths: LazyWidths, raw):
 
 
 def growth_limit(widths: LazyWidths, exp):
-    """:meth:`LazyWidths.growth_room` of an exponent."""
+    """Places by which a block with this exponent can grow, at most :attr:`LazyWidths.growth_max`."""
     most = widths.growth_max
     return Mux(exp > TRAIN_EXP_MAX - most, (TRAIN_EXP_MAX - exp)[: most.bit_length()], most)
 

@@ -8,7 +8,7 @@ from amaranth import signed
 from amaranth.lib import data
 
 from concord.spec.formats import NOISE_BITS, Rounding
-from concord.spec.training import TRAIN_EXP_BITS, TRAIN_EXP_MAX, AccumulatorFormat, TrainingFormat, TrainingFormats
+from concord.spec.training import TRAIN_EXP_BITS, AccumulatorFormat, TrainingFormat, TrainingFormats
 
 #: An exponent of a block.
 EXPONENT = signed(TRAIN_EXP_BITS)
@@ -93,10 +93,6 @@ class LazyWidths:
     def growth_max(self) -> int:
         """Greatest growth that a block can need: 1 where the point is ``bits - 1`` below that of the weights."""
         return next(k for k in range(self.total_bits + 1) if self.fitting(k) >= self._total_max)
-
-    def growth_room(self, exp: int) -> int:
-        """By how much a block with this exponent can grow, at most ``growth_max``."""
-        return min(TRAIN_EXP_MAX - exp, self.growth_max)
 
     @property
     def element(self) -> data.StructLayout:
