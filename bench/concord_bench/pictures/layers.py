@@ -59,5 +59,6 @@ def layers() -> Picture:
             _layer(picture, x, y, width, row)
         picture.text(x, y - LEADING * BODY - _SPACE, Line(title, BODY, bold=True))
     picture.y += PADDING
-    picture.paragraph(Line(f"Hardware and boards import nothing of the software but concord.{_SHARED}.", quiet=True))
+    shared = f"concord.{_SHARED} and the cache"
+    picture.paragraph(Line(f"Hardware and boards import nothing of the software but {shared}.", quiet=True))
     return picture

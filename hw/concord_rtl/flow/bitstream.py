@@ -13,10 +13,11 @@ from typing import Any
 
 from rich.console import Console
 
+from concord.utils.cache import digest
 from concord_boards.board import Placement
 from concord_rtl.families import family_named
 from concord_rtl.families.family import Blockages
-from concord_rtl.flow.cache import FlowStep, digest
+from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.paths import slow_paths
 from concord_rtl.flow.report import MHZ, fullness, packed, score

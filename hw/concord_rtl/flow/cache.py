@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-
-def digest(*parts: Any) -> str:
-    """Hash of files (given as :class:`Path`) and of plain JSON values."""
-    total = hashlib.sha256()
-    for part in parts:
-        data = part.read_bytes() if isinstance(part, Path) else json.dumps(part, sort_keys=True).encode()
-        total.update(len(data).to_bytes(8, "little") + data)
-    return total.hexdigest()
-
-
-def sources(*modules: Any) -> list[Path]:
-    """All Python files of packages, in order."""
-    return sorted(path for module in modules for path in Path(module.__file__).parent.rglob("*.py"))
 
 
 class FlowStep:

@@ -10,9 +10,7 @@ import amaranth
 import click
 from rich.console import Console
 
-import concord.spec
 import concord_boards
-import concord_rtl
 from concord.spec.blocks import blocks_of, shortage
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
@@ -21,6 +19,7 @@ from concord.spec.links import LINKS, LinkKind, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
+from concord.utils.cache import digest, source_digest
 from concord_boards.board import Placement
 from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
@@ -29,7 +28,6 @@ from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop, check_link
 from concord_rtl.flow.bram import BlockRams, Layout, Store
-from concord_rtl.flow.cache import digest, sources
 from concord_rtl.flow.clocking import clock_of, tunable
 from concord_rtl.flow.report import MHZ
 
@@ -66,7 +64,7 @@ baud_option = click.option("--baud", type=int, help="Bit rate of the serial port
 
 def source_key() -> str:
     """Hash of everything a design is generated from."""
-    return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
+    return digest(source_digest(("concord_rtl", "concord.spec", "concord_boards")), amaranth.__version__)
 
 
 def configuration(board: Any, preset_name: str | None, image: Path | None, config_file: Path | None) -> NpuConfig:

@@ -13,10 +13,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from rich.console import Console
 
+from concord.utils.cache import digest
 from concord_boards import Board
 from concord_rtl.families import family_named
 from concord_rtl.flow.bitstream import PREPARE
-from concord_rtl.flow.cache import FlowStep, digest
+from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.report import MHZ, score
 from concord_rtl.flow.tools import Job, run_jobs, tool_version
 from concord_rtl.parts.component import Component, Input, Output

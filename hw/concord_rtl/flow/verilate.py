@@ -2,7 +2,7 @@
 
 ``python -m concord_rtl.flow.verilate --preset NAME`` prints the path of the library of the whole NPU, building it when
 it is not there yet; the software finds it that way. The C functions are in ``verilate.cpp`` beside this file. Libraries
-are kept in the folder ``verilator`` of ``CONCORD_BUILD`` (default ``build``), under a hash of what they were made from.
+are kept in the cache of the user (:mod:`concord.utils.cache`), under a hash of what they were made from.
 
 Needs the packages of the extra ``hw`` and a C++ compiler: the one in ``CXX``, or g++, clang++ or c++, or the package
 ``ziglang``.
@@ -16,34 +16,24 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import metadata, util
 from pathlib import Path
 from threading import Timer
-from types import ModuleType
 
-import amaranth
 import click
 from amaranth.back import verilog
 from amaranth.lib import wiring
 from rich.console import Console
 
-import concord.spec
-import concord_rtl
 from concord.spec.config import NpuConfig
 from concord.spec.links import LINKS, LinkKind
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
-from concord_rtl.flow.cache import digest, sources
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows: two processes that need the same library both build it
-    fcntl = None
+from concord.utils.cache import CacheEntry, CacheError, digest
+from concord.utils.simulations import LIBRARY, SimulationNote, simulation_entry
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
 #: C functions by what the NPU has at its pins.
@@ -65,17 +55,11 @@ WARNING_FLAGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
 LEVEL = "-O1"
 #: Bytes of C++ that are worth a compiler of their own: each reads a second's worth of headers.
 PIECE = 500_000
-LIBRARY = "libdesign.so"
 PATIENCE = 2.0
 
 
 class SimulationError(RuntimeError):
     """The library could not be built."""
-
-
-def build_folder() -> Path:
-    """Where libraries are kept."""
-    return Path(os.environ.get("CONCORD_BUILD", "build")).resolve() / "verilator"
 
 
 def find_compiler() -> list[str]:
@@ -153,37 +137,14 @@ def _pieces(files: list[Path], folder: Path) -> list[Path]:
     return pieces
 
 
-@contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Wait for another process that is at the same; what it has built is there then."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_name(f"{target.name}.lock").open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """A new folder that becomes ``target`` when everything went well, unless another process was faster."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as name:
-        folder = Path(name) / "new"
-        folder.mkdir()
-        yield folder
-        with suppress(OSError):
-            folder.rename(target)
-
-
 def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
     """Objects of Verilator's own library, compiled once for all designs."""
     names = ["verilated", "verilated_threads", *(["verilated_vcd_c"] if trace else [])]
-    folder = build_folder() / f"support-{digest(Path(__file__), metadata.version('verilator'), compiler, trace)[:16]}"
-    with _alone(folder):
-        if not folder.exists():
-            files = [root / "include" / f"{name}.cpp" for name in names]
-            with _scratch(folder) as scratch:
-                _objects(files, scratch, root / "include", compiler, trace)
+    files = [root / "include" / f"{name}.cpp" for name in names]
+    key = digest(Path(__file__), metadata.version("verilator"), compiler, trace)[:24]
+    folder = CacheEntry("verilated", key).made(
+        lambda folder: _objects(files, folder, root / "include", compiler, trace)
+    )
     return [str(folder / f"{name}.o") for name in names]
 
 
@@ -191,12 +152,9 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
     """Return the library of a design given as Verilog; its C functions are in ``wrapper``."""
     compiler, root = find_compiler(), _verilator_root()
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
-    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
-    target = build_folder() / key
-    with _alone(target):
-        if target.exists():
-            return target / LIBRARY
-        with announced(f"Compiling the simulation of {top}"), _scratch(target) as folder:
+
+    def compile_into(folder: Path) -> None:
+        with announced(f"Compiling the simulation of {top}"):
             (folder / "design.v").write_text(text)
             program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
             names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
@@ -208,7 +166,9 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
             for path in folder.iterdir():
                 if path.name not in (LIBRARY, "design.v"):
                     path.unlink()
-    return target / LIBRARY
+
+    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    return simulation_entry(key).made(compile_into) / LIBRARY
 
 
 def build(top: wiring.Component, name: str, *, trace: bool = False, wrapper: Path = WRAPPER) -> Path:
@@ -251,15 +211,9 @@ def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = Link
 
     Of a serial port the bytes are simulated, not the bits.
     """
-    written = *sources(concord_rtl, concord.spec), *WRAPPERS.values(), SHARED
-    origin = digest(*written, amaranth.__version__, config.to_dict(), trace, link)[:24]
-    note = build_folder() / f"{origin}.path"
-    with _alone(note):
-        if note.exists() and (known := Path(note.read_text())).exists():
-            return known
-        path = build(_simulated(config, link), "npu", trace=trace, wrapper=WRAPPERS[link])
-        note.write_text(str(path))
-    return path
+    return SimulationNote(config.to_dict(), trace, link).made(
+        lambda: build(_simulated(config, link), "npu", trace=trace, wrapper=WRAPPERS[link])
+    )
 
 
 @click.command()
@@ -282,7 +236,7 @@ def main(name: str | None, text: str | None, link: str, trace: bool) -> None:
         raise click.UsageError(f"--config is not valid: {error}") from error
     try:
         click.echo(str(npu_library(config, trace=trace, link=LinkKind(link))))
-    except SimulationError as error:
+    except (CacheError, SimulationError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from concord.derive.flow import layer_names
 from concord.host import connect
 from concord.host.device import Device
-from concord.host.rtl import find_library
 from concord.prove.derived import Subject
 from concord.prove.device_state import DeviceState, count_words, run, writers
 from concord.prove.difference_search import DifferenceSearch
@@ -42,12 +40,9 @@ class Machine:
     vectors: int | None = None
 
 
-#: The simulation of a configuration is looked for once: sources do not change while programs are compared.
-_library = cache(find_library)
-
 MACHINES = {
     "reference": Machine("reference machine", ReferenceDevice, 20_000),
-    "rtl": Machine("RTL (Verilator)", lambda config: connect("rtl", config, library=_library(config))),
+    "rtl": Machine("RTL (Verilator)", lambda config: connect("rtl", config)),
 }
 
 

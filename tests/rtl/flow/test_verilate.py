@@ -18,6 +18,7 @@ from concord.image.words import to_bytes
 from concord.spec.links import LinkKind
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY, UP5K
+from concord.utils.simulations import LIBRARY, simulation_entry
 from concord_rtl.flow import verilate
 from support.memory_top import MemoryTop
 
@@ -93,28 +94,37 @@ def test_the_library_is_kept(library, monkeypatch):
         verilate.compile_verilog(text + "\n", "memory_top")
 
 
-def test_who_asks_again_gets_the_same_path(monkeypatch, tmp_path):
-    """The command is called once for a configuration, a folder, and waveforms or none, and when the library is gone."""
-    called = []
+def test_what_the_hardware_has_built_the_software_finds(monkeypatch, tmp_path):
+    """For each configuration, link, and waveforms or none; the command is called for what is not there."""
+    monkeypatch.setenv("CONCORD_CACHE", str(tmp_path))
+    made, called = [], []
+
+    def build(top, name, *, trace, wrapper):
+        made.append((trace, wrapper))
+        folder = simulation_entry(f"{len(made)}").made(lambda folder: (folder / LIBRARY).touch())
+        return folder / LIBRARY
 
     def command(words, **options):
         called.append(words)
-        path = tmp_path / f"{len(called)}.so"
-        path.write_text("")
-        return subprocess.CompletedProcess(words, 0, stdout=f"{path}\n")
+        return subprocess.CompletedProcess(words, 0, stdout="built\n")
 
+    monkeypatch.setattr(verilate, "_simulated", lambda *_: None)
+    monkeypatch.setattr(verilate, "build", build)
     monkeypatch.setattr(rtl.subprocess, "run", command)
-    monkeypatch.setattr(rtl, "_FOUND", {})
-    first = rtl.find_library(TINY)
-    assert rtl.find_library(TINY) == first
-    assert len({first, rtl.find_library(UP5K), rtl.find_library(TINY, trace=True)}) == len(called) == 3
-    first.unlink()
-    assert rtl.find_library(TINY) == rtl.find_library(TINY) != first and len(called) == 4
-    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
-    assert rtl.find_library(TINY) == rtl.find_library(TINY) and len(called) == 5
+    for config, trace, link in [
+        (TINY, False, "uart"),
+        (UP5K, False, "uart"),
+        (TINY, True, "uart"),
+        (TINY, False, "spi"),
+    ]:
+        kind = LinkKind(link)
+        assert rtl.find_library(config, trace=trace, link=kind) == Path("built")
+        path = verilate.npu_library(config, trace=trace, link=kind)
+        assert rtl.find_library(config, trace=trace, link=kind) == path
+        assert made[-1] == (trace, verilate.WRAPPERS[kind])
+    assert len(made) == len(called) == 4
 
 
-@pytest.mark.skipif(verilate.fcntl is None, reason="Windows has no locks of this kind")
 def test_two_that_need_the_same_build_it_once(monkeypatch, tmp_path):
     """A thread has files of its own, and waits as a process does."""
     called = []
@@ -122,11 +132,11 @@ def test_two_that_need_the_same_build_it_once(monkeypatch, tmp_path):
     def command(words, folder, env=None):
         called.append(words[0])
         time.sleep(0.1)
-        if verilate.LIBRARY in words:
-            (folder / verilate.LIBRARY).write_text("")
+        if LIBRARY in words:
+            (folder / LIBRARY).write_text("")
 
     monkeypatch.setattr(verilate, "_call", command)
-    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
+    monkeypatch.setenv("CONCORD_CACHE", str(tmp_path))
     with ThreadPoolExecutor(3) as pool:
         texts = ["one design", "one design", "another"]
         one, again, other = pool.map(lambda text: verilate.compile_verilog(text, "m"), texts)
@@ -164,7 +174,7 @@ def test_compilers(monkeypatch, tmp_path):
 
 def test_a_compiler_that_fails(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "false")
-    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
+    monkeypatch.setenv("CONCORD_CACHE", str(tmp_path))
     with pytest.raises(verilate.SimulationError, match="false failed with code 1"):
         verilate.compile_verilog("module m(input clk); endmodule", "m")
     assert not list(tmp_path.rglob("*.so"))
@@ -190,19 +200,16 @@ def test_command_line_refuses(arguments, message):
 
 def test_other_c_functions_make_another_library(tmp_path, monkeypatch):
     """Those of the link, and those that all of them share."""
-    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path / "build"))
-    (tmp_path / "library").touch()
-    built = []
-    monkeypatch.setattr(verilate, "_simulated", lambda *_: None)
-    monkeypatch.setattr(verilate, "build", lambda *_, **options: built.append(options) or tmp_path / "library")
-    verilate.npu_library(TINY)
-    verilate.npu_library(TINY)
-    assert len(built) == 1
-    for name in ("SHARED", "WRAPPERS"):
-        changed = tmp_path / f"{name}.cpp"
-        changed.write_text("// something else")
-        other = changed if name == "SHARED" else verilate.WRAPPERS | {LinkKind.UART: changed}
-        monkeypatch.setattr(verilate, name, other)
-        verilate.npu_library(TINY)
-        assert built[-1]["wrapper"] == verilate.WRAPPERS[LinkKind.UART]
-    assert len(built) == 3
+    monkeypatch.setenv("CONCORD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(verilate, "_call", lambda words, folder, env=None: None)
+    other = tmp_path / "other.cpp"
+    other.write_text("// something else")
+    paths = [verilate.compile_verilog("text", "m"), verilate.compile_verilog("text", "m", wrapper=other)]
+    monkeypatch.setattr(verilate, "SHARED", other)
+    assert len({*paths, verilate.compile_verilog("text", "m")}) == 3
+
+
+def test_the_name_that_the_folder_had_is_answered(monkeypatch):
+    monkeypatch.setenv("CONCORD_BUILD", "build")
+    result = CliRunner().invoke(verilate.main, ["--preset", "tiny"])
+    assert result.exit_code == 1 and "the folder is named by CONCORD_CACHE now, not 'build'" in result.output
