@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ from typing import Any
 VARIABLE = "CONCORD_CACHE"
 #: What ``CONCORD_CACHE`` was called.
 OLD_VARIABLE = "CONCORD_BUILD"
+#: Names a file to which a line is added for everything that is made: what, and the processor seconds it took.
+BUILD_LOG = "CONCORD_CACHE_LOG"
 #: Bytes.
 LIMIT = 4_000_000_000
 #: Seconds.
@@ -54,6 +57,31 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("concord", appauthor=False)
+
+
+class _Making(threading.local):
+    """Whether the thread makes something already."""
+
+    now = False
+
+
+_MAKING = _Making()
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """Add what is made, and the processor seconds it takes, to the file of ``BUILD_LOG``; not what is made for it."""
+    name = os.environ.get(BUILD_LOG)
+    if name is None or _MAKING.now:
+        yield
+        return
+    begin, _MAKING.now = _computing(), True
+    try:
+        yield
+    finally:
+        _MAKING.now = False
+        with Path(name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"made": what, "seconds": _computing() - begin}) + "\n")
 
 
 def digest(*parts: Any) -> str:
@@ -126,7 +154,8 @@ class CacheEntry:
         _discard(new)
         new.mkdir()
         try:
-            yield new
+            with logged(f"{self.folder.parent.name}/{self.folder.name}"):
+                yield new
             _discard(self.folder)
             new.rename(self.folder)
         finally:
@@ -167,6 +196,12 @@ def _discard(folder: Path) -> None:
     with suppress(FileNotFoundError):
         folder.rename(old)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _computing() -> float:
+    """Processor seconds so far, of this process and those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _bytes(folder: Path) -> int:

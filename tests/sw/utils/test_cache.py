@@ -1,5 +1,6 @@
 """What is kept is whole, made once, found while it is there, and goes when it was not used for the longest time."""
 
+import json
 import os
 import sys
 import time
@@ -206,3 +207,23 @@ def test_sources_of_packages(monkeypatch, tmp_path):
     assert len({*seen, source_digest(["some_package"])}) == 5
     with pytest.raises(ModuleNotFoundError, match="no_such_package must be a package that is installed"):
         source_digest(["no_such_package"])
+
+
+def test_what_is_made_is_logged_once(monkeypatch, tmp_path):
+    """With what it took; an entry that is made for another one, and one that is there, are not."""
+    log = tmp_path / "log"
+    monkeypatch.setenv(cache.BUILD_LOG, str(log))
+
+    def outer(folder):
+        CacheEntry("inner", "2").made(write("y"))
+        end = time.process_time() + 0.05
+        while time.process_time() < end:
+            pass
+
+    for _ in range(2):
+        CacheEntry("some", "1").made(outer)
+    with pytest.raises(ZeroDivisionError):
+        CacheEntry("some", "3").made(lambda folder: 1 / 0)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [row["made"] for row in rows] == ["some/1", "some/3"]
+    assert rows[0]["seconds"] >= 0.04 > rows[1]["seconds"]
