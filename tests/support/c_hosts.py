@@ -45,14 +45,15 @@ def write_host(image, package, folder, name="net", **options):
 
 def build(folder, options=CHECKED, compiler=None):
     """Compile a host with the harness; returns the executable."""
-    return _link(folder, ["-D_GNU_SOURCE", HARNESS], options, compiler or COMPILERS[0])
+    return _link(folder, ["-D_GNU_SOURCE", "-I", HARNESS.parent, HARNESS], options, compiler or COMPILERS[0])
 
 
 def build_pico(folder, options=CHECKED):
     """The example for the Pico with the stand-in for its SDK."""
     sdk = Path(__file__).parent / "c_host" / "pico"
     _compile([COMPILERS[0], *STRICT, *options, "-I", sdk, "-I", folder, "-c", PICO, "-o", folder / "main.o"])
-    return _link(folder, ["-I", sdk, sdk / "sdk.c", folder / "main.o"], options, COMPILERS[0])
+    sources = ["-D_GNU_SOURCE", "-I", sdk, "-I", HARNESS.parent, sdk / "sdk.c", folder / "main.o"]
+    return _link(folder, sources, options, COMPILERS[0])
 
 
 def _link(folder, sources, options, command):
@@ -101,7 +102,7 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
     """Run a compiled host on samples, with a device behind a socket.
 
     ``damage(data, way)`` changes bytes on the line, ``way`` being ``"request"`` or ``"reply"``. ``timeout`` is in
-    milliseconds of the line, which pass while it has nothing to carry: a slow machine repeats no requests.
+    milliseconds of the line, which pass while the host waits and nothing comes: a slow machine repeats no requests.
     """
     size = len(next(iter(inputs.values())))
     types = [np.float32 if port.book is None else np.uint8 for port in made.inputs]
@@ -112,40 +113,52 @@ def run(made, folder, inputs, transport, *, mode="run", damage=None, timeout=100
     (folder / "samples").write_bytes(
         b"".join(b"".join(c[k].tobytes() for c in columns) for k in range(len(columns[0])))
     )
-    words = [folder / "samples", folder / "results", mode, str(timeout), folder / "clock"]
-    clock = LineClock(folder / "clock")
-    done = connected(lambda line: [folder / "host", line, *words], transport, damage, patience, clock)
+    words = [folder / "samples", folder / "results", mode, str(timeout)]
+    done = connected(lambda line, clock: [folder / "host", line, *words, clock], transport, damage, patience)
     return Run(done, (folder / "results").read_bytes(), made)
 
 
 class LineClock:
-    """Milliseconds of a line, in a file that another process maps."""
+    """Milliseconds of a line, in a file that the host maps; ``c_host/line_clock.h`` says when they pass."""
 
     def __init__(self, path):
-        path.write_bytes(bytes(4))
+        path.write_bytes(bytes(12))
         with path.open("r+b") as file:
-            self._words = memoryview(mmap.mmap(file.fileno(), 4)).cast("I")
+            self._words = memoryview(mmap.mmap(file.fileno(), 12)).cast("I")
+
+    @property
+    def asked(self):
+        """How often the host has looked for bytes and found none; what it sent before is in the socket."""
+        return self._words[1]
+
+    def answer(self, asked):
+        """Let the host go on that has asked so often, as bytes have come."""
+        self._words[2] = asked
 
     def tick(self):
+        """Let a millisecond pass."""
         self._words[0] += 1
 
 
-def connected(command, transport, damage=None, patience=120, clock=None):
-    """Run ``command(line)`` with a device behind the socket ``line``; returns its code and what it prints."""
+def connected(command, transport, damage=None, patience=120):
+    """Run ``command(line, clock)`` with a device behind the socket ``line``; returns its code and what it prints."""
     ours, theirs = socket.socketpair()
     line = str(theirs.fileno())
-    process = subprocess.Popen(
-        command(line), pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"LINE": line},
-    )  # fmt: skip
-    theirs.close()
-    pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data), clock))
-    pump.start()
-    try:
-        text, _ = process.communicate(timeout=patience)
-    finally:
-        process.kill()
-        pump.join()
+    with tempfile.TemporaryDirectory(prefix="line-") as folder:
+        path = Path(folder) / "clock"
+        clock = LineClock(path)
+        process = subprocess.Popen(
+            command(line, path), pass_fds=[theirs.fileno()], env=os.environ | {"LINE": line, "CLOCK": str(path)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        theirs.close()
+        pump = threading.Thread(target=_pump, args=(ours, transport, damage or (lambda data, way: data), clock))
+        pump.start()
+        try:
+            text, _ = process.communicate(timeout=patience)
+        finally:
+            process.kill()
+            pump.join()
     return process.returncode, text
 
 
@@ -160,26 +173,39 @@ def _pump(line, transport, damage, clock):
 
 def _exchange(line, bus, clock):
     """Over a bus: as many bytes come back as are sent; the host waits by exchanging."""
-    while data := line.recv(4096):
-        line.sendall(bytes(bus.xfer2(list(data))))
-        if clock:
+    answered = 0
+    while True:
+        asked = clock.asked
+        if select.select([line], [], [], 0.001)[0]:
+            data = line.recv(4096)
+            if not data:
+                return
+            line.sendall(bytes(bus.xfer2(list(data))))
             clock.tick()
+        elif asked != answered:
+            clock.answer(answered := asked)
 
 
 def _carry(line, transport, damage, clock):
+    """Over a line on which both may send: the device runs while there is something for it, or the host waits."""
+    answered = 0
     while True:
-        # A simulation runs in the meantime; with a model there is nothing else to do.
-        sent, _, _ = select.select([line], [], [], 0.001 if transport.cycles is None else 0)
+        asked = clock.asked
+        sent = select.select([line], [], [], 0.001)[0]
         if sent:
             data = line.recv(4096)
             if not data:
                 return
             transport.write(damage(data, "request"))
+        elif asked == answered:
+            continue
         reply = transport.read(4096, 0.002)
         if reply:
             line.sendall(damage(reply, "reply"))
-        if clock and not sent and not reply:
+        elif not sent:
             clock.tick()
+        if not sent:
+            clock.answer(answered := asked)
 
 
 def perceptron(config=TINY, **options):

@@ -4,15 +4,13 @@
  * Prints a line for every call: the result, its text, the flags, and what was refused or trapped. */
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "line_clock.h"
 #include "net.h"
 
 static int send_bytes(void *context, const uint8_t *bytes, uint32_t count)
@@ -63,21 +61,18 @@ static int32_t receive_bytes(void *context, uint8_t *bytes, uint32_t most)
 #else
 static int32_t receive_bytes(void *context, uint8_t *bytes, uint32_t most)
 {
-    struct pollfd line = {*(int *)context, POLLIN, 0};
-    if (poll(&line, 1, 1) <= 0)
+    int line = *(int *)context;
+    if (!line_has_bytes(line))
         return 0;
-    ssize_t count = read(line.fd, bytes, most);
+    ssize_t count = read(line, bytes, most);
     return count <= 0 ? -1 : (int32_t)count;
 }
 #endif
 
-/* Of the line: while it has something to carry, or its other end is not scheduled, no time passes. */
-static const volatile uint32_t *line_time;
-
 static uint32_t milliseconds(void *context)
 {
     (void)context;
-    return *line_time;
+    return line_clock[MILLISECONDS];
 }
 
 static net_npu npu;
@@ -110,11 +105,8 @@ int main(int count, char **words)
 {
     if (count != 7)
         return 2;
-    int clock_file = open(words[6], O_RDONLY);
-    void *clock = mmap(NULL, sizeof *line_time, PROT_READ, MAP_SHARED, clock_file, 0);
-    if (clock_file < 0 || clock == MAP_FAILED)
+    if (open_line_clock(words[6]) != 0)
         return 2;
-    line_time = clock;
     signal(SIGPIPE, SIG_IGN);
     int line_number = atoi(words[1]);
     uint32_t timeout = (uint32_t)atoi(words[5]);

@@ -265,7 +265,7 @@ def test_the_example_for_the_pico(line, tmp_path):
     c_hosts.build_pico(tmp_path, [*c_hosts.CHECKED, *(["-DNPU_SPI"] if line == "spi" else [])])
     model = FedModel(TINY)
     device = ModelBus(model, 5) if line == "spi" else ModelTransport(model)
-    code, text = c_hosts.connected(lambda number: [tmp_path / "host"], device)
+    code, text = c_hosts.connected(lambda line, clock: [tmp_path / "host"], device)
     want = of_driver(package, {"x": np.zeros((1, 22))})["fc1.out"][0]
     shown = "done: " + " ".join(f"{value:g}" for value in want)
     assert (code, text.splitlines()) == (0, [shown] * 3)

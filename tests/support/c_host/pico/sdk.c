@@ -3,13 +3,13 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "hardware/gpio.h"
 #include "hardware/irq.h"
 #include "hardware/spi.h"
 #include "hardware/uart.h"
+#include "line_clock.h"
 #include "pico/stdlib.h"
 
 static int line, pins, buses, slept;
@@ -25,14 +25,15 @@ static void interrupt(void)
 void stdio_init_all(void)
 {
     line = atoi(getenv("LINE"));
+    if (open_line_clock(getenv("CLOCK")) != 0)
+        exit(1);
 }
 
 absolute_time_t get_absolute_time(void)
 {
-    struct timespec now;
-    interrupt();
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (absolute_time_t)now.tv_sec * 1000 + (absolute_time_t)now.tv_nsec / 1000000;
+    if (line_has_bytes(line))
+        interrupt();
+    return (absolute_time_t)line_clock[MILLISECONDS];
 }
 
 uint32_t to_ms_since_boot(absolute_time_t time)
