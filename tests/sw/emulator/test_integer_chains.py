@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator, ReferenceMachine
+from concord.emulator.run import ended_by
 from concord.golden.integers import digits
 from concord.image import Memories
-from concord.program import Span, trace, verify
+from concord.program import Chain, Span, trace, verify
 from concord.program.assembler import assemble
 from concord.program.integer_access import broken_chain_rules
 from concord.program.integers import IntegerChain
@@ -63,6 +64,22 @@ def test_the_emulator_is_the_reference_machine(config, seed):
     got, want = Emulator(memories).run(), ReferenceMachine(other).run()
     assert got == want and got.trap in (Trap.NONE, Trap.INTEGER_RANGE)
     assert memories.differences(other) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_executed_ends_with_what_trapped(seed):
+    """Whatever item is the last: chains are those before it, and what the sequencer did ends with its word."""
+    words, _ = random_case(random.Random(seed), TRAIN_SMALL)
+    whole = trace(words, TRAIN_SMALL)
+    for number, item in enumerate(whole.items):
+        if isinstance(item, Chain):
+            continue
+        found = ended_by(whole, number)
+        assert (found.trap, found.pc, found.items) == (Trap.INTEGER_RANGE, item.pc, whole.items[: number + 1])
+        assert list(found.chains) == [each for each in found.items if isinstance(each, Chain)]
+        executed = sum(event.chain or event.integer is not None for event in found.events)
+        assert found.events == whole.events[: len(found.events)] and executed == number + 1
+        assert found.events[-1].integer is item
 
 
 def test_random_programs_have_everything():

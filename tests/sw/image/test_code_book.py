@@ -60,6 +60,14 @@ def test_what_does_not_fit_is_no_code(channels, codes, config):
     assert not code_book({"x": raw}, {"x": channels}, config).codings
 
 
+@pytest.mark.parametrize("rich", range(3))
+def test_every_channel_has_to_fit(rich):
+    """One channel of more than 256 values is enough to send elements."""
+    raw = np.tile(np.arange(300, dtype=np.uint16)[None, :, None] % 5, 3)
+    raw[..., rich] = np.arange(300)
+    assert not code_book({"x": raw.reshape(1, -1)}, {"x": 3}, FOUR).codings
+
+
 def test_two_images_share_the_pages_that_there_are():
     rng = np.random.default_rng(4)
     raws = {"x": colours(rng, 3), "y": colours(rng, 3)[:, :300] + np.uint16(2000), "z": colours(rng, 1)}
