@@ -8,9 +8,10 @@ import pytest
 from amaranth.back import verilog
 
 from cases import CASES
-from replay import Captured, capture, inputs_of, ports_of
+from replay import Captured, capture
 from simulators import TOP, Simulation, environment, simulators
 from support import bench
+from support.port_context import inputs_of, ports_of
 
 
 def design(case):

@@ -48,7 +48,7 @@ def test_random_programs(device):
             raise
 
 
-@pytest.mark.parametrize("seed", [10, 13])
+@pytest.mark.parametrize("seed", [pytest.param(10, marks=pytest.mark.deep), 13])
 def test_rows_that_share_their_multipliers(seed, monkeypatch):
     monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
     assert multipliers.paired(PAIRS)

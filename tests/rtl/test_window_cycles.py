@@ -9,6 +9,7 @@ from support.core_bench import execute
 from support.window_programs import BORDERS, CONFIG, FULL, memories_of
 
 pytestmark = pytest.mark.slow
+DEEP = pytest.mark.deep
 
 
 def check(memories):
@@ -29,7 +30,12 @@ def share(monkeypatch, pairs):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "word"), [(False, 78), (True, 78), (True, 46)], ids=["rows", "pairs", "pairs, middle of a column"]
+    ("pairs", "word"),
+    [
+        pytest.param(False, 78, id="rows", marks=DEEP),
+        pytest.param(True, 78, id="pairs"),
+        pytest.param(True, 46, id="pairs, middle of a column", marks=DEEP),
+    ],
 )
 def test_a_queue_that_is_full(pairs, word, monkeypatch):
     share(monkeypatch, pairs)
@@ -37,7 +43,11 @@ def test_a_queue_that_is_full(pairs, word, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "exponents"), [(False, [-4, -3]), (True, [-4])], ids=["rows, two exponents", "pairs, one exponent"]
+    ("pairs", "exponents"),
+    [
+        pytest.param(False, [-4, -3], id="rows, two exponents"),
+        pytest.param(True, [-4], id="pairs, one exponent", marks=DEEP),
+    ],
 )
 def test_windows_that_reach_over_the_border(pairs, exponents, monkeypatch):
     """Elements outside the image need no steps, also where they are the second ones of their lanes."""

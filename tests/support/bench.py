@@ -6,12 +6,20 @@ import random
 
 from amaranth.sim import Simulator
 
+from support import compiled_unit
+
 #: Cycles that a sink goes on watching.
 QUIET = 16
 
 
-def simulate(dut, *benches, cycles=10_000, vcd=None):
-    """Run ``benches`` to completion, or fail after ``cycles``."""
+def simulate(dut, *benches, cycles=10_000, vcd=None, compiled=False):
+    """Run ``benches`` to completion, or fail after ``cycles``; on the ``compiled`` unit (:mod:`support.compiled_unit`).
+
+    Compiling takes 2 to 10 s of a processor, so it has to be worth it. A component that was simulated before is ready.
+    """
+    if compiled and vcd is None:
+        compiled_unit.simulate(dut, *benches, cycles=cycles)
+        return
 
     async def expire(ctx):
         for _ in range(cycles):  # .repeat() would leave a generator open

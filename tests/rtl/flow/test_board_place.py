@@ -12,13 +12,20 @@ from concord_rtl.flow.report import clocks
 from support.flow_design import Echo
 
 pytestmark = pytest.mark.slow
+DEEP = pytest.mark.deep
 
 
 @pytest.mark.parametrize(
     ("name", "link", "domains"),
-    [("orangecrab-25f", "usb", 4), ("orangecrab-85f", "uart", 2), ("icepi-zero", "usb", 4),
-     ("colorlight-i5", "uart", 2), ("colorlight-i9", "spi", 3), ("icesugar-pro", "spi", 3)],
-)  # fmt: skip
+    [
+        ("orangecrab-25f", "usb", 4),
+        pytest.param("orangecrab-85f", "uart", 2, marks=DEEP),
+        pytest.param("icepi-zero", "usb", 4, marks=DEEP),
+        pytest.param("colorlight-i5", "uart", 2, marks=DEEP),
+        pytest.param("colorlight-i9", "spi", 3, marks=DEEP),
+        pytest.param("icesugar-pro", "spi", 3, marks=DEEP),
+    ],
+)
 def test_it_is_placed_and_packed(tmp_path, name, link, domains):
     board, spec = board_named(name), BOARD_SPECS[name]
     hz, pll = clock_of(board, min(spec.clock_hz, 60e6))

@@ -1,5 +1,4 @@
-# amaranth: UnusedElaboratable=no
-"""The integer engine in its core, simulated as it is written: a few chains of every kind, against the emulator."""
+"""The integer engine in its core: a few chains of every kind on the compiled RTL, against the emulator."""
 
 import random
 
@@ -7,51 +6,45 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator
+from concord.host import connect
+from concord.host.rtl import find_library
 from concord.image import Memories
 from concord.program.assembler import assemble
-from concord.spec.memmap import Reg, RegionId
-from concord_rtl.core.core import NpuCore
-from support.bench import simulate
-from support.core_bench import contents, read, run, write
+from concord.spec.memmap import Reg
+from support.core_bench import execute
+from support.device_runs import after, load
 from support.integer_contents import TRAIN_SMALL, random_contents
 
 pytestmark = pytest.mark.slow
 
-CONFIG = TRAIN_SMALL.replace(
-    name="train-core", narrow_depth=64, wide_depth=64, matrix_depth=64, program_depth=64, table_depth=16
-)
-READ = {
-    RegionId.NARROW: 64,
-    RegionId.WIDE: 64,
-    RegionId.MATRIX: 16 * CONFIG.rows,
-    RegionId.TENSORS: 4,
-    RegionId.UPDATES: 3,
-}
+
+@pytest.fixture(scope="module")
+def device():
+    with connect("rtl", TRAIN_SMALL, library=find_library(TRAIN_SMALL)) as device:
+        yield device
 
 
-def differences(text, prepare=lambda memories: None, compared=(RegionId.NARROW, RegionId.WIDE, RegionId.TENSORS)):
-    """Run a program on the core and on the emulator; what differs, and the cycles of both."""
-    memories = random_contents(random.Random(5), CONFIG)
+def memories_for(text, prepare, config=TRAIN_SMALL):
+    """Memories with a program, full of integers but for the first tensor registers."""
+    memories = random_contents(random.Random(5), config)
     memories.tensor_top[:4], memories.tensor_exp[:4], memories.updates[:] = 0, 0, 0
     prepare(memories)
     program = assemble(text)
     memories.program[:] = 0
     memories.program[: len(program)] = program
-    want, got, registers = memories.copy(), memories.copy(), {}
+    return memories
+
+
+def differences(device, text, prepare=lambda memories: None):
+    """Run a program on the device and on the emulator; what differs, and the cycles of both."""
+    memories = memories_for(text, prepare)
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    want = memories.copy()
     ran = Emulator(want).run()
-    dut = NpuCore(CONFIG, contents(memories))
-
-    async def bench(ctx):
-        for region in (RegionId.TENSORS, RegionId.FACTORS):
-            for addr in range(4):
-                await write(ctx, dut, region, addr, memories.read(region, addr, 1)[0])
-        registers.update(await run(ctx, dut))
-        for region in compared:
-            for addr in range(READ[region]):
-                got.write(region, addr, [await read(ctx, dut, region, addr)])
-
-    simulate(dut, bench, cycles=200_000)
-    return want.differences(got), registers[Reg.CYCLES] - ran.cycles
+    assert memories.differences(want), "a program must change something"
+    return want.differences(after(device, memories)), device.counters()["CYCLES"] - ran.cycles
 
 
 def tensors(**values):
@@ -71,7 +64,7 @@ def small(memories):
 
 
 @pytest.mark.parametrize("of", [0, 1])
-def test_a_product_with_digits_and_a_bias(of):
+def test_a_product_with_digits_and_a_bias(device, of):
     text = f"""
         set_shape rows=2, cols=2
         set_iters inner=3
@@ -84,28 +77,44 @@ def test_a_product_with_digits_and_a_bias(of):
         i_run 9, add=1, peak=1, tensor=3, to_vector=1
         halt
     """
-    assert differences(text, small) == ([], 0)
+    assert differences(device, text, small) == ([], 0)
 
 
-def test_a_window_with_padding():
-    """Taps in front of the first row and column, and behind the last ones."""
-    text = """
-        set_shape rows=1, cols=1
-        set_iters inner=4, outer=3
-        set_window kh=2, kw=2, stride_y=3, stride_x=1
-        set_pad y0=-1, x0=-1, height=2, width=3
-        i_src product, addr=8, inner=1, outer=3
-        i_mat 4
-        i_taps matrix=2
-        i_dst wide, addr=0, inner=2, outer=8
-        t_set 3, 0
-        i_run 8, peak=1, tensor=3, to_vector=1
-        halt
-    """
-    assert differences(text, small) == ([], 0)
+#: Taps in front of the first row and column, and behind the last ones.
+WINDOW = """
+    set_shape rows=1, cols=1
+    set_iters inner=4, outer=3
+    set_window kh=2, kw=2, stride_y=3, stride_x=1
+    set_pad y0=-1, x0=-1, height=2, width=3
+    i_src product, addr=8, inner=1, outer=3
+    i_mat 4
+    i_taps matrix=2
+    i_dst wide, addr=0, inner=2, outer=8
+    t_set 3, 0
+    i_run 8, peak=1, tensor=3, to_vector=1
+    halt
+"""
 
 
-def test_digits_and_columns_of_rounded_integers():
+def test_a_window_with_padding(device):
+    assert differences(device, WINDOW, small) == ([], 0)
+
+
+@pytest.mark.deep
+def test_a_window_with_padding_in_the_simulator_of_amaranth():
+    """Elaborating the core and running it there takes twenty times as long."""
+    config = TRAIN_SMALL.replace(
+        name="train-core", narrow_depth=64, wide_depth=64, matrix_depth=64, program_depth=64, table_depth=16
+    )
+    memories = memories_for(WINDOW, small, config)
+    registers, left = execute(memories)
+    want = memories.copy()
+    assert registers[Reg.CYCLES] == Emulator(want).run().cycles
+    assert (left.wide == want.wide).all() and (left.narrow_mant == want.narrow_mant).all()
+    assert (left.wide != memories.wide).any()
+
+
+def test_digits_and_columns_of_rounded_integers(device):
     text = """
         set_shape rows=2
         set_iters inner=2
@@ -118,11 +127,10 @@ def test_digits_and_columns_of_rounded_integers():
         i_run 4, round1=1, mask=1, valid=5, to_vector=1, to_column=1
         halt
     """
-    compared = (RegionId.NARROW, RegionId.MATRIX, RegionId.TENSORS)
-    assert differences(text, tensors(t2=(-3, (1 << 31) - 1)), compared) == ([], 0)
+    assert differences(device, text, tensors(t2=(-3, (1 << 31) - 1))) == ([], 0)
 
 
-def test_a_scaled_sum_of_wide_integers():
+def test_a_scaled_sum_of_wide_integers(device):
     text = """
         set_shape rows=2
         set_iters inner=2
@@ -142,10 +150,10 @@ def test_a_scaled_sum_of_wide_integers():
         memories.factor_mant[1], memories.factor_exp[1] = -40961, -16
         tensors(t2=(-3, (1 << 31) - 1))(memories)
 
-    assert differences(text, prepare) == ([], 0)
+    assert differences(device, text, prepare) == ([], 0)
 
 
-def test_rows_of_tiles_and_address_registers():
+def test_rows_of_tiles_and_address_registers(device):
     text = """
         set_shape rows=1
         set_iters inner=4
@@ -159,11 +167,11 @@ def test_rows_of_tiles_and_address_registers():
         end_loop
         halt
     """
-    assert differences(text, compared=(RegionId.MATRIX,)) == ([], 0)
+    assert differences(device, text) == ([], 0)
 
 
 @pytest.mark.parametrize("exp, grows", [(0, True), (6, False)])
-def test_an_update_that_grows_and_one_that_does_not(exp, grows):
+def test_an_update_that_grows_and_one_that_does_not(device, exp, grows):
     text = """
         set_shape rows=2
         set_iters inner=2
@@ -184,10 +192,7 @@ def test_an_update_that_grows_and_one_that_does_not(exp, grows):
         memories.wide[0:16] = 1  # 65,537 as wide integers
         tensors(t1=(exp, 127), t2=(-17, 65537))(memories)
 
-    assert differences(text, prepare, tuple(READ)) == ([], 0)
-    memories = random_contents(random.Random(5), CONFIG)
-    prepare(memories)
-    memories.program[:], memories.updates[:] = 0, 0
-    memories.program[: len(assemble(text))] = assemble(text)
+    assert differences(device, text, prepare) == ([], 0)
+    memories = memories_for(text, prepare)
     Emulator(memories).run()
     assert bool(memories.updates[2]) == grows

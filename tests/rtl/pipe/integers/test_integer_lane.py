@@ -300,7 +300,7 @@ NOISE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_lane_of_ecp5_equals_the_twin_and_a_wrong_carry_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     # Controls that stay for the elements of a chain.
