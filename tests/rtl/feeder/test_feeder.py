@@ -1,6 +1,7 @@
 """The feeder against its golden model: inputs laid out, runs, and results, under random stalls."""
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from support.bench import get, put, simulate
 CONFIG = TINY.replace(inbox=128, code_pages=4, narrow_depth=256, wide_depth=256)
 #: A wide vector that the feeder does not use.
 OWN = 240
+#: Compiled once.
+feeder = cache(Feeder)
 
 
 def random_feed(rng, name="x"):
@@ -219,7 +222,7 @@ def test_layout_run_and_results(seed, parts, monkeypatch):
         wrote = [places[part.port][part.address + k] for k in range(part.count)]
         assert wrote == words[part.port][part.first : part.first + part.count]
 
-    dut = Feeder(CONFIG)
+    dut = feeder(CONFIG)
     finished, own = [], []
 
     async def write(ctx, region, addr, data):
@@ -261,7 +264,7 @@ def test_layout_run_and_results(seed, parts, monkeypatch):
         assert not ctx.get(dut.busy)
         finished.append(True)
 
-    simulate(dut, host, core_bench(dut, got, finished, stall, seed), cycles=100_000)
+    simulate(dut, host, core_bench(dut, got, finished, stall, seed), cycles=100_000, compiled=True)
     assert got.starts == want.starts
     assert [access for access in got.writes if access[1] != OWN] == want.writes
     assert [access for access in got.writes if access[1] == OWN] == own and own

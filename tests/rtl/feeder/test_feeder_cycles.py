@@ -1,5 +1,7 @@
 """Cycles of a layout on the RTL, behind a core that takes a word as fast as a host port: those of the timing model."""
 
+from functools import cache
+
 import pytest
 
 from concord.host.feeder_clock import FILLING, RUNNING, FeederClock
@@ -29,6 +31,10 @@ FEEDS = {
 }
 
 
+#: Compiled once.
+feeder = cache(Feeder)
+
+
 @pytest.mark.parametrize("region", [RegionId.WIDE, RegionId.NARROW])
 @pytest.mark.parametrize("coded", [False, True], ids=["two bytes", "codes"])
 @pytest.mark.parametrize("config", [NATIVE_4, NATIVE_16], ids=["native 4", "native 16"])
@@ -41,7 +47,7 @@ def test_cycles(name, config, coded, region):
     phases = [Phase(0, (PortRange("x", 0, vectors, 0),), ())]
     codings = {"x": Coding()} if coded else {}
     chosen = route(Feeding((feed,)), phases, ([port], []), codings, config)
-    dut, starts = Feeder(config), []
+    dut, starts = feeder(config), []
 
     async def core(ctx):
         time = 0
@@ -68,7 +74,7 @@ def test_cycles(name, config, coded, region):
         while len(starts) < 2:
             await ctx.tick()
 
-    simulate(dut, host, core, cycles=60_000)
+    simulate(dut, host, core, cycles=60_000, compiled=True)
     clock = FeederClock(chosen, phases, [0], config)
     ((_, _, steps),) = clock._rows
     layout = sum(spent for _, spent, _ in steps)
