@@ -50,8 +50,8 @@ torch: $(READY) ## install PyTorch, Keras, LiteRT, the converter of scikit-learn
 	$(RUN) -m pytest -q -n 2 tests/sw/derive/test_c.py tests/sw/derive/test_c_exact.py -k "(zig or cortex) and (network or programs)" $(ARGS)
 	$(RUN) -m pytest -q -n 2 tests/sw/derive/test_c_cortex_m4.py $(ARGS)
 	$(RUN) -m pytest -q -n 2 tests/sw/frameworks tests/sw/integer/test_*tflite* tests/sw/integer/test_fixed_point.py tests/sw/integer/npu/test_network.py tests/sw/integer/npu/test_derived.py tests/sw/derive/exact/test_tflite_files.py tests/sw/derive/test_c_exact_tflite.py tests/sw/utils/test_foreign.py tests/docs/test_models.py tests/bench/test_language_model.py tests/bench/test_transformers.py $(ARGS)
-sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
-	$(RUN) -m pytest -v -n 2 -m "not deep" sim $(ARGS)
+sim: $(READY) ## cocotb benches: golden model against RTL (ARGS="--depth deep -k mul" for more, WAVES=1 for waveforms)
+	$(RUN) -m pytest -v -n 2 --depth test sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for a BOARD of docs/boards.md, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl

@@ -1,4 +1,4 @@
-"""Puts the unit tests and the benches where both pytest and the simulator find them."""
+"""Puts the unit tests and the benches where both pytest and the simulator find them; ``--depth`` is that of the tests."""
 
 import sys
 from pathlib import Path
@@ -7,3 +7,5 @@ SIM = Path(__file__).parent
 for folder in (SIM, SIM.parent / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+pytest_plugins = ["support.depth"]

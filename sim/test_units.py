@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from amaranth.back import verilog
 
-from cases import CASES
+from cases import CASES, LANDING
 from replay import Captured, capture
 from simulators import TOP, Simulation, environment, simulators
 from support import bench
 from support.port_context import inputs_of, ports_of
+
+DEEP = pytest.mark.deep
 
 
 def design(case):
@@ -41,7 +43,7 @@ def run(name, text, simulator):
 
 
 @pytest.mark.parametrize("simulator", simulators())
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in LANDING else DEEP) for name in CASES])
 def test_unit(name, simulator):
     run(name, design(CASES[name]), simulator)
 
@@ -54,6 +56,7 @@ def test_a_wrong_circuit_is_noticed():
         run("multiplier", wrong, "verilator")
 
 
+@DEEP
 def test_waveform_on_request(monkeypatch, capsys):
     monkeypatch.setenv("WAVES", "1")
     run("multiplier", design(CASES["multiplier"]), "verilator")
@@ -61,6 +64,7 @@ def test_waveform_on_request(monkeypatch, capsys):
     assert "$enddefinitions" in path.read_text()
 
 
+@DEEP
 def test_an_interrupted_compilation_is_done_again():
     text = design(CASES["multiplier"]) + "// interrupted\n"
     with environment():

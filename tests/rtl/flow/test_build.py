@@ -94,7 +94,7 @@ def test_weights_in_instantiated_block_rams(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("link", [uart(), USB], ids=lambda link: link.name)
+@pytest.mark.parametrize("link", [pytest.param(uart(), id="uart", marks=pytest.mark.deep), pytest.param(USB, id="usb")])
 def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path, link):
     """And the target of place and route is not that of the PLL in the netlist; clocks of the link have their own."""
     board, texts = board_named("ulx3s-25f"), []

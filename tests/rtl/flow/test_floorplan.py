@@ -62,7 +62,9 @@ def paths(unit, top, platform):
     "preset, sites, others",
     [
         ("ecp5-85f-256", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)"),
-        ("ecp5-85f-mlp", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)"),
+        pytest.param(
+            "ecp5-85f-mlp", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)", marks=pytest.mark.deep
+        ),
         ("ecp5-85f-train", floorplan.ecp5_85f_integers, r"core\.core\.(program|flags|pipe\.engine\.loss)"),
     ],
 )

@@ -22,6 +22,9 @@ from support.gate_design import WIDTH, Mixer, MixerModel, words
 
 pytestmark = pytest.mark.slow
 
+DEEP = pytest.mark.deep
+#: Each netlist with a change has to be compiled: those after synthesis are left for later.
+STAGES = [pytest.param(stage, marks=DEEP if stage is NetlistStage.SYNTHESIS else ()) for stage in NetlistStage]
 BAUD = 1_000_000
 #: Clocks from a PLL: of ECP5 it is measured by the design, of iCE40 it is known.
 BOARDS = {"ulx3s-25f": 50e6, "icebreaker": 24e6}
@@ -68,9 +71,13 @@ def test_a_netlist_does_what_the_model_does(flow, stage):
 
 @pytest.mark.parametrize(
     ("name", "hz", "baud"),
-    [("orangecrab-25f", 60e6, 1_000_000), ("icepi-zero", 60e6, 3_000_000), ("icepi-zero", 50e6, 3_000_000),
-     ("colorlight-i9", 60e6, 115_200)],
-)  # fmt: skip
+    [
+        ("orangecrab-25f", 60e6, 1_000_000),
+        pytest.param("icepi-zero", 60e6, 3_000_000, marks=DEEP),
+        pytest.param("icepi-zero", 50e6, 3_000_000, marks=DEEP),
+        pytest.param("colorlight-i9", 60e6, 115_200, marks=DEEP),
+    ],
+)
 def test_the_serial_port_of_other_boards(tmp_path, name, hz, baud):
     """With other oscillators and bit rates; one of them runs at the clock of its oscillator."""
     board = board_named(name)
@@ -81,7 +88,7 @@ def test_the_serial_port_of_other_boards(tmp_path, name, hz, baud):
     assert replies_of(RtlTransport(library), DATA[:100]) == MixerModel(*INIT).replies(DATA[:100])
 
 
-@pytest.mark.parametrize("stage", list(NetlistStage))
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_changed_bit_of_a_table_is_noticed(flow, stage):
     rng, good = random.Random(2), netlist_of(flow, stage)
     name = {"LUT4": "INIT", "TRELLIS_COMB": "INITVAL", "SB_LUT4": "LUT_INIT", "ICESTORM_LC": "LUT_INIT"}
@@ -116,7 +123,7 @@ def _noticed(flow, good, count, change):
     return noticed
 
 
-@pytest.mark.parametrize("stage", list(NetlistStage))
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_changed_connection_is_noticed(flow, stage):
     rng, good = random.Random(3), netlist_of(flow, stage)
     data = {"DI", "D", "I0"}
@@ -134,7 +141,7 @@ def _at(cell, ports):
     return [bit for port in ports for bit in cell.pins.get(port, [])]
 
 
-@pytest.mark.parametrize("stage", list(NetlistStage))
+@pytest.mark.parametrize("stage", STAGES)
 def test_contents_are_replaced_and_one_wrong_bit_is_noticed(flow, stage):
     """As a bitstream is filled: found by what the design was synthesised with."""
     family = flow.family
