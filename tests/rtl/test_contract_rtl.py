@@ -2,10 +2,10 @@
 
 import pytest
 
-from concord.host import TrapError, connect
-from concord.host.rtl import find_library
+from concord.host import TrapError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
+from support.back_door import connected
 from support.contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
 from support.device_runs import WRITTEN, compare, load
 
@@ -18,7 +18,7 @@ NOISY = {name: config for name, config in CONFIGS.items() if config.stochastic}
 
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         load(device, contract_memories(request.param, "halt"))
         yield device
 

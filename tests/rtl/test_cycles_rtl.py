@@ -17,6 +17,7 @@ from concord.spec import timing
 from concord.spec.isa import Op, encode
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
+from support.back_door import connected
 from support.compiled_nets import gru as gru_net
 from support.compiled_nets import perceptron, recurrent, residual
 from support.device_runs import COUNTED
@@ -32,7 +33,7 @@ SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(H
 
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
 def device(request):
-    with connect("rtl", request.param) as device:
+    with connected(request.param) as device:
         yield device
 
 
@@ -96,7 +97,7 @@ LATENCIES = (
 @pytest.mark.parametrize("name", LATENCIES)
 def test_every_latency_counts(name, monkeypatch):
     """A model with one wrong number differs from the RTL in some program."""
-    with connect("rtl", TINY) as device:
+    with connected(TINY) as device:
         programs = [random_program(TINY, random.Random(seed), 8)[0] for seed in range(60)]
         value = getattr(timing, name)
         for words in programs:

@@ -11,12 +11,11 @@ from collections import Counter
 
 import pytest
 
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import multipliers
 from concord.spec.presets import TINY
-from support.device_runs import check_machines
+from support.back_door import connected
+from support.device_runs import check_machines, check_seeds
 from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from support.program_coverage import of_sliding, required_sliding
 from support.program_gen import random_program
@@ -50,7 +49,7 @@ def name(config):
 
 @pytest.fixture(scope="module", params=CONFIGS, ids=name)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         yield device
 
 
@@ -66,12 +65,8 @@ def test_what_the_rows_of_a_group_read(device, text):
 
 
 def test_random_programs(device):
-    for seed in range(SEEDS or FEW[device.config]):
-        try:
-            check_machines(device, random_program(device.config, random.Random(seed), 8)[1])
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    seeds = range(SEEDS or FEW[device.config])
+    check_seeds(device, lambda rng: random_program(device.config, rng, 8)[1], seeds)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator
-from concord.host import TrapError, connect
-from concord.host.rtl import find_library
+from concord.host import TrapError
 from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
+from support.back_door import connected
 from support.device_runs import check_machines, check_seeds, load
 from support.integer_contents import TRAIN_SMALL, TRAIN_WHOLE
 from support.integer_programs import random_case
@@ -28,7 +28,7 @@ SEEDS = int(os.environ.get("CONCORD_SEEDS", "15"))
 
 @pytest.fixture(scope="module", params=[TRAIN_SMALL, TRAIN_WHOLE], ids=lambda config: config.name)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         yield device
 
 

@@ -8,9 +8,8 @@ import os
 import pytest
 
 from concord.emulator import Emulator
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.spec.isa import Trap
+from support.back_door import connected
 from support.device_runs import check_seeds
 from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
 from support.integer_programs import random_case, random_loss
@@ -22,7 +21,7 @@ SEEDS = int(os.environ.get("CONCORD_SEEDS", "16"))
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         yield device
 
 

@@ -8,13 +8,13 @@ import os
 import pytest
 
 from concord.emulator import Emulator
-from concord.host import TrapError, connect
-from concord.host.rtl import find_library
+from concord.host import TrapError
 from concord.program import trace
 from concord.program.assembler import assemble
 from concord.program.integers import IntegerChain
 from concord.spec.isa import Trap
 from concord.spec.operations import IntegerSource
+from support.back_door import connected
 from support.device_runs import check_machines, check_seeds, load
 from support.integer_contents import LOSS_SMALL, LOSS_WHOLE, filled
 from support.integer_programs import random_case
@@ -26,7 +26,7 @@ SEEDS = int(os.environ.get("CONCORD_SEEDS", "15"))
 
 @pytest.fixture(scope="module", params=[LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         yield device
 
 

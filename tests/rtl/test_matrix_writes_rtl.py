@@ -5,17 +5,15 @@ emulator. ``CONCORD_SEEDS`` is the number of random programs on each configurati
 """
 
 import os
-import random
 
 import numpy as np
 import pytest
 
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec import multipliers
-from support.device_runs import check_machines
+from support.back_door import connected
+from support.device_runs import check_machines, check_seeds
 from support.program_gen import random_program
 from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
 
@@ -27,7 +25,7 @@ CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS]
 
 @pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: config.name)
 def device(request):
-    with connect("rtl", request.param, library=find_library(request.param)) as device:
+    with connected(request.param) as device:
         yield device
 
 
@@ -50,12 +48,7 @@ def filled(config, text):
 
 
 def test_random_programs(device):
-    for seed in range(SEEDS):
-        try:
-            check(device, random_program(device.config, random.Random(seed), 12)[1])
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    check_seeds(device, lambda rng: random_program(device.config, rng, 12)[1], range(SEEDS))
 
 
 @pytest.mark.parametrize("mode", ["dense", "depthwise"])

@@ -4,13 +4,12 @@ import random
 
 import pytest
 
-from concord.host import TrapError, connect
-from concord.host.rtl import find_library
+from concord.host import TrapError
 from concord.program import trace
 from concord.spec import isa
-from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
-from support.device_runs import LOADED, compare, load
+from support.back_door import connected
+from support.device_runs import check_seeds, compare, load
 from support.program_gen import random_program
 from support.rtl_configs import SCALING
 
@@ -24,27 +23,18 @@ def config(request):
 
 @pytest.fixture(scope="module")
 def device(config):
-    with connect("rtl", config, library=find_library(config)) as device:
+    with connected(config) as device:
         yield device
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))
 def test_random_programs(device, config, seed):
-    for k in range(10):
-        _, memories = random_program(config, random.Random(seed + k), 8)
-        load(device, memories)
-        device.start(0)
-        device.wait()
-        compare(device, memories)
+    check_seeds(device, lambda rng: random_program(config, rng, 8)[1], range(seed, seed + 10))
 
 
-def damaged(config, rng, weights):
-    """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap.
-
-    The matrix memory is that of ``weights``: sending it takes longer than everything else.
-    """
+def damaged(config, rng):
+    """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap."""
     words, memories = random_program(config, rng, 6)
-    memories.matrix_mant[:], memories.matrix_exp[:] = weights.matrix_mant, weights.matrix_exp
     at = rng.randrange(len(words))
     words[at] = rng.choice([words[at] ^ 1 << rng.randrange(64), rng.getrandbits(64), 0, isa.encode(isa.Op.END_LOOP)])
     memories.program[:] = 0
@@ -59,13 +49,11 @@ def damaged(config, rng, weights):
 
 def test_illegal_words_trap_and_the_device_stays_usable(device, config):
     rng, traps = random.Random(5), set()
-    _, weights = random_program(config, rng, 1)
-    load(device, weights)
     for _ in range(60):
-        memories = damaged(config, rng, weights)
+        memories = damaged(config, rng)
         if memories is None:
             continue
-        load(device, memories, [region for region in LOADED if region is not RegionId.MATRIX])
+        load(device, memories)
         device.start(0)
         with pytest.raises(TrapError) as caught:
             device.wait(timeout=30)

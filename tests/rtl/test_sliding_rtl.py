@@ -9,16 +9,15 @@ from concord.compiler.model import compile_graph
 from concord.emulator import ReferenceMachine
 from concord.graph.ir import Node
 from concord.host import connect
-from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import multipliers
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY
+from support.back_door import connected
 from support.compiled_nets import graph_of
 from support.core_bench import execute
-from support.device_runs import compare, load
+from support.device_runs import check_seeds
 from support.program_gen import random_program
-from support.reference_runs import assert_machines_agree
 from support.row_tiled_nets import conv
 from support.rtl_configs import SLIDING
 
@@ -30,22 +29,12 @@ PAIRS = TINY.replace(native=8, lanes=8, mfu_lanes=4, window_taps=6, matrix_depth
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", SLIDING, library=find_library(SLIDING)) as device:
+    with connected(SLIDING) as device:
         yield device
 
 
 def test_random_programs(device):
-    for seed in range(40):
-        memories = random_program(SLIDING, random.Random(seed), 8)[1]
-        load(device, memories)
-        device.start(0)
-        device.wait()
-        try:
-            compare(device, memories)
-            assert_machines_agree(memories)
-        except AssertionError as error:
-            error.add_note(f"seed {seed}")
-            raise
+    check_seeds(device, lambda rng: random_program(SLIDING, rng, 8)[1], range(40))
 
 
 @pytest.mark.parametrize("seed", [pytest.param(10, marks=pytest.mark.deep), 13])

@@ -3,12 +3,17 @@
 // Bytes to send wait in a queue of any length; bytes received are taken at once. With a pace they come and go as over a
 // serial port without flow control: each takes its time, both ways at once, and one that finds the byte before it not
 // taken is dropped.
+//
+// Memories can be read and written without the design, between two steps.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <string>
+#include <vector>
 
+#include "banks.h"
 #include "verilated_design.h"
 
 // Verilator writes a double underscore as ___05F.
@@ -18,7 +23,15 @@ namespace {
 
 constexpr uint64_t kIdle = 256;  // cycles without a byte after which a reply counts as complete
 
+struct Bank {
+    size_t nbytes;  // of a word
+    uint8_t *words;
+};
+
 struct Simulation : VerilatedDesign {
+#define BANK(name, width, depth) {sizeof design->rootp->name[0], reinterpret_cast<uint8_t *>(&design->rootp->name[0])},
+    const std::vector<Bank> banks{BANKS(BANK)};
+#undef BANK
     std::deque<uint8_t> to_design, from_design;
     std::deque<uint64_t> seen;  // when the host sees each of the bytes that it does not see yet
     uint64_t last_byte = 0;
@@ -126,6 +139,26 @@ size_t concord_pull(void *handle, uint8_t *bytes, size_t room) {
         sim->from_design.pop_front();
     }
     return count;
+}
+
+// Memories of the design in the order of their numbers, one a line: its name, bits of a word, and words.
+const char *concord_banks(void *) {
+#define BANK(name, width, depth) #name " " #width " " #depth "\n"
+    return "" BANKS(BANK);
+#undef BANK
+}
+
+// Copy words of a memory; each has as many bytes as the smallest of the types of 1, 2, 4 and 8 bytes that holds it, or
+// a multiple of four.
+void concord_peek(void *handle, size_t number, size_t first, size_t count, uint8_t *bytes) {
+    const Bank &bank = static_cast<Simulation *>(handle)->banks[number];
+    std::memcpy(bytes, bank.words + first * bank.nbytes, count * bank.nbytes);
+}
+
+// Write words of a memory; unused bits must be zero.
+void concord_poke(void *handle, size_t number, size_t first, size_t count, const uint8_t *bytes) {
+    const Bank &bank = static_cast<Simulation *>(handle)->banks[number];
+    std::memcpy(bank.words + first * bank.nbytes, bytes, count * bank.nbytes);
 }
 
 uint64_t concord_cycles(void *handle) { return static_cast<Simulation *>(handle)->cycles; }

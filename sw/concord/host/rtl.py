@@ -6,10 +6,15 @@ import ctypes
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
 
 from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.errors import DeviceError
+from concord.image.words import Data
 from concord.spec.config import NpuConfig
 from concord.spec.links import LinkKind
 from concord.spec.presets import PRESETS
@@ -94,13 +99,42 @@ _FUNCTIONS: tuple[Function, ...] = (
     ("pull", SIZE, (TEXT, SIZE)),
     ("pace", None, (UINT64, UINT64)),
     ("dropped", UINT64, ()),
+    ("banks", TEXT, ()),
+    ("peek", None, (SIZE, SIZE, SIZE, TEXT)),
+    ("poke", None, (SIZE, SIZE, SIZE, TEXT)),
 )
+
+
+@dataclass(frozen=True)
+class Bank:
+    """A memory of a simulated design.
+
+    Parameters
+    ----------
+    number : int
+        Place in the list of all.
+    name : str
+        Name in Verilator's words.
+    width, depth : int
+        Bits of a word, and words.
+    """
+
+    number: int
+    name: str
+    width: int
+    depth: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a word in the simulation, little endian."""
+        return next((size for size in (1, 2, 4, 8) if self.width <= 8 * size), 4 * -(-self.width // 32))
 
 
 class RtlTransport(CompiledDesign):
     """Runs the simulation as long as someone reads.
 
-    Does not run while nothing is asked of it: simulated time has nothing to do with real time.
+    Does not run while nothing is asked of it: simulated time has nothing to do with real time. Memories of the design
+    can be read and written without the link, in no time: see :meth:`peek`.
 
     Parameters
     ----------
@@ -152,3 +186,32 @@ class RtlTransport(CompiledDesign):
         buffer = ctypes.create_string_buffer(min(count, there))
         self.call("pull", buffer, len(buffer))
         return buffer.raw
+
+    # Memories ----------------------------------------------------------------------------------
+
+    @cached_property
+    def banks(self) -> dict[str, Bank]:
+        """Memories of the design by name; none of a netlist."""
+        lines = [line.split() for line in self.call("banks").decode().splitlines()]
+        return {name: Bank(number, name, int(width), int(depth)) for number, (name, width, depth) in enumerate(lines)}
+
+    def peek(self, bank: Bank, first: int, count: int) -> Data:
+        """Words ``[count, nbytes]`` of a memory as they are."""
+        self._check_span(bank, first, count)
+        data = np.empty((count, bank.nbytes), np.uint8)
+        self.call("peek", bank.number, first, count, data.ctypes.data_as(TEXT))
+        return data
+
+    def poke(self, bank: Bank, first: int, data: Data) -> None:
+        """Replace words ``[count, nbytes]`` of a memory. What is read in this cycle or waits elsewhere stays."""
+        self._check_span(bank, first, len(data))
+        if data.dtype != np.uint8 or data.shape[1:] != (bank.nbytes,):
+            raise ValueError(f"data must be bytes [count, {bank.nbytes}], not {data.dtype} {list(data.shape)}")
+        if np.unpackbits(data, axis=1, bitorder="little")[:, bank.width :].any():
+            raise ValueError(f"words of {bank.name} must have {bank.width} bits")
+        self.call("poke", bank.number, first, len(data), np.ascontiguousarray(data).ctypes.data_as(TEXT))
+
+    @staticmethod
+    def _check_span(bank: Bank, first: int, count: int) -> None:
+        if not 0 <= first <= first + count <= bank.depth:
+            raise ValueError(f"words of {bank.name} must lie in 0..{bank.depth - 1}, not {first}..{first + count - 1}")
