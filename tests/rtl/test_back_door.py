@@ -113,7 +113,7 @@ def test_the_pass_over_the_link_notices_one_wrong_bit(library, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(back_door, "_FOUND", {})
             patch.setattr(owner, name, wrong)
-            with pytest.raises(AssertionError, match="NARROW|must be in some memory"):
+            with pytest.raises(AssertionError, match=r"NARROW|must be in some memory"):
                 BackDoorDevice(TINY, library)
 
 

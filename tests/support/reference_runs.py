@@ -24,7 +24,7 @@ def run_reference(image, x):
 
 
 def assert_machines_agree(memories):
-    """Run a program on the reference machine and on the emulator, and return the run: the same memories and counters."""
+    """Run a program on the reference machine and on the emulator, and return the run: both leave the same."""
     copy = memories.copy()
     want, found = ReferenceMachine(memories).run(), Emulator(copy).run()
     assert copy.differences(memories) == []
