@@ -8,7 +8,13 @@ import pytest
 from concord.pipeline.instruments import Checks
 from concord.pipeline.manager import instrumented
 
-pytest_plugins = ["support.depth", "support.slowness", "support.reached", "support.property_tests"]
+pytest_plugins = [
+    "support.depth",
+    "support.slowness",
+    "support.reached",
+    "support.property_tests",
+    "support.rtl_libraries",
+]
 
 #: Generators of test files as they were before the first test.
 _STATES = {}

@@ -95,7 +95,7 @@ def test_the_command(tmp_path, monkeypatch):
         assert text in done.output
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_rtl_has_the_same_bits():
     features, last = split_last_layer(network())
     last, (x, y) = with_classes(last, example.CLASSES), pictures(20)

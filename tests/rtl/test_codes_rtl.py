@@ -8,14 +8,14 @@ from concord import integer
 from concord.host import connect
 from concord.integer.npu import compile_codes
 from support.integer_nets import SHAPE, quantised, small_network
-from support.rtl_configs import FED_SCALING
+from support.rtl_configs import FED_AHEAD
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", FED_SCALING) as device:
+    with connect("rtl", FED_AHEAD) as device:
         yield device
 
 
@@ -25,7 +25,7 @@ def test_every_code_is_that_of_the_definition(kind, device, tmp_path):
     samples = rng.normal(size=(3, *SHAPE)).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
     network = integer.load(quantised(tmp_path, small_network(), samples, **options))
-    codes = compile_codes(network, FED_SCALING)
+    codes = compile_codes(network, FED_AHEAD)
     scheme = network.graph.schemes[network.graph.inputs["x"]]
     ends = rng.choice([scheme.low, scheme.zero, scheme.high], (3, *SHAPE))
     device.load(codes.image)

@@ -35,7 +35,7 @@ from support.compiled_nets import (
 from support.onnx_models import onnxruntime_results
 from support.quantised_nets import network
 from support.row_tiled_nets import separable
-from support.rtl_configs import BY_MANTISSA, FED, WRITABLE
+from support.rtl_configs import BY_MANTISSA, FED, NAMED, WRITABLE
 from support.trained import needs_data
 
 
@@ -106,7 +106,10 @@ def test_windows_in_stages():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mant", BY_MANTISSA)
+@pytest.mark.parametrize(
+    "mant",
+    [pytest.param(m, marks=() if config in NAMED else pytest.mark.deep) for m, config in BY_MANTISSA.items()],
+)
 def test_other_mantissas(mant):
     """An NPU of any width is generated, and computes what the emulator does."""
     assert (BY_MANTISSA[mant].act_mant, BY_MANTISSA[mant].wgt_mant) == (mant, mant)

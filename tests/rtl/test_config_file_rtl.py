@@ -7,9 +7,23 @@ import concord
 from concord.fit.shapes import Shape
 from concord.spec.config_file import read_config
 from support.commands import run, two_products
+from support.rtl_configs import EIGHT
 
-#: A file by hand: depths that are no powers of two and no multiples of anything.
-BY_HAND = 'preset = "tiny"\nnarrow_depth = 77\nwide_depth = 67\nmatrix_depth = 301\nprogram_depth = 131\n'
+#: A file by hand.
+BY_HAND = """
+preset = "tiny"
+native = 8
+mfu_lanes = 4
+engines = 2
+inflight = 4
+act_mant = 3
+wgt_mant = 12
+inbox = 512
+matrix_depth = 301
+narrow_depth = 77
+wide_depth = 67
+program_depth = 1031
+"""
 
 
 def compared(folder, path):
@@ -36,11 +50,11 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_by_hand(folder):
-    (folder / "mine.toml").write_text(BY_HAND)
-    assert compared(folder, folder / "mine.toml").config.name == "mine"
+    (folder / "tiny-eight.toml").write_text(BY_HAND)
+    assert compared(folder, folder / "tiny-eight.toml").config == EIGHT
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_what_fit_has_found(folder, monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
     monkeypatch.setattr("concord.fit.candidates.placed", lambda board: [])

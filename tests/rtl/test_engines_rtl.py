@@ -1,8 +1,7 @@
 """Programs on the compiled RTL with several tile engines and with windows leave what other implementations leave.
 
 Contents, flags and counters are those of the reference machine, with the cycles of the model, and of the emulator.
-``CONCORD_SEEDS`` is the number of random programs on each configuration: 30 on that with four engines if it is not set,
-and a few on some others.
+``CONCORD_SEEDS`` is the number of random programs on each configuration: at most 40 if it is not set.
 """
 
 import os
@@ -20,6 +19,7 @@ from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedba
 from support.program_coverage import of_sliding, required_sliding
 from support.program_gen import random_program
 from support.rtl_configs import (
+    EIGHT,
     ENGINES_AND_WINDOWS,
     FOUR_ENGINES,
     NINE_TAPS,
@@ -33,21 +33,27 @@ pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "0"))
 #: Programs by configuration if the variable does not say how many.
-FEW = {FOUR_ENGINES: 30, ENGINES_AND_WINDOWS: 30, NINE_TAPS: 30, SHORT_REGISTER: 12, SCALING: 30, SCALING_NARROW: 30}
-#: With the variable: two engines, and windows of 16 taps on rows of their own and in pairs, with two engines.
-MORE = {
-    TINY.replace(engines=2): 0,
-    SIXTEEN_TAPS: 0,
-    SIXTEEN_TAPS.replace(name="tiny-sixteen-pairs", wgt_mant=8, engines=2): 0,
-}
-CONFIGS = {**FEW, **(MORE if SEEDS else {})}
+FEW = {FOUR_ENGINES: 30, EIGHT: 30, NINE_TAPS: 30, SHORT_REGISTER: 12, SCALING_NARROW: 30}
+#: For deep tests: parts of those above, and windows of 16 taps on rows of their own and in pairs, with two engines.
+MORE = dict.fromkeys(
+    [
+        TINY.replace(name="tiny-two", engines=2),
+        ENGINES_AND_WINDOWS,
+        SCALING,
+        SIXTEEN_TAPS,
+        SIXTEEN_TAPS.replace(name="tiny-sixteen-pairs", wgt_mant=8, engines=2),
+    ],
+    40,
+)
 
 
-def name(config):
-    return f"T={config.engines}-{config.name}"
+def configurations(chosen=lambda config: True):
+    """Parameters of a test."""
+    marked = [*((config, ()) for config in FEW), *((config, pytest.mark.deep) for config in MORE)]
+    return [pytest.param(c, marks=m, id=f"T={c.engines}-{c.name}") for c, m in marked if chosen(c)]
 
 
-@pytest.fixture(scope="module", params=CONFIGS, ids=name)
+@pytest.fixture(scope="module", params=configurations())
 def device(request):
     with connected(request.param) as device:
         yield device
@@ -58,24 +64,21 @@ def has_groups(config):
     return config.engines > 1 and config.native == 4
 
 
-@pytest.mark.parametrize("device", list(filter(has_groups, CONFIGS)), ids=name, indirect=True)
+@pytest.mark.parametrize("device", configurations(has_groups), indirect=True)
 @pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
 def test_what_the_rows_of_a_group_read(device, text):
     check_machines(device, feedback_memories(device.config, text))
 
 
 def test_random_programs(device):
-    seeds = range(SEEDS or FEW[device.config])
+    seeds = range(SEEDS or (FEW | MORE)[device.config])
     check_seeds(device, lambda rng: random_program(device.config, rng, 8)[1], seeds)
 
 
-@pytest.mark.parametrize(
-    "config", [config for config in (*FEW, *MORE) if config.window_taps], ids=lambda config: config.name
-)
+@pytest.mark.parametrize("config", configurations(lambda config: config.window_taps))
 def test_random_programs_have_windows_of_all_kinds(config):
-    """Those that run if nothing is said, and 40 of those that run on request."""
     met = Counter()
-    for seed in range(FEW.get(config, 40)):
+    for seed in range((FEW | MORE)[config]):
         words, _ = random_program(config, random.Random(seed), 8)
         for chain in trace(words, config).chains:
             met.update(of_sliding(chain, config))

@@ -1,9 +1,11 @@
 """Configurations of the compiled RTL beside the presets.
 
 Tests share them, as compiling one takes longer than most tests: each differs from ``TINY`` in more than one thing.
+Only tests that are marked ``deep`` compile others than those of ``NAMED`` (:mod:`support.rtl_libraries`).
 """
 
-from concord.spec.presets import TINY, with_mantissas
+from concord.spec.presets import ECP5_85F_256, TINY, UP5K, with_mantissas
+from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
 
 #: With a feeder, memories for networks of some size, and mantissas above a byte.
 FED = with_mantissas(
@@ -11,19 +13,21 @@ FED = with_mantissas(
     9,
 ).replace(name="tiny-fed")
 
-#: With room for several requests, which the host sends ahead of their replies, and for many results.
-FED_AHEAD = FED.replace(name="tiny-ahead", request_buffer=4096, outbox=2048)
-
 #: For networks on codes.
 FED_SCALING = FED.replace(name="tiny-fed-scaling", code_scaling=True, table_depth=1024, table_slots=8)
+
+#: With room for several requests, which the host sends ahead of their replies, and for many results; and for codes.
+FED_AHEAD = FED_SCALING.replace(name="tiny-ahead", request_buffer=4096, outbox=2048)
 
 #: With several tile engines, and mantissas below a byte.
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
 
-#: With more elements than multipliers in a row, few vectors under way, and mantissas of two widths.
+#: With more elements than multipliers in a row, few vectors under way, mantissas of the least and the greatest width, a
+#: feeder, and depths that are no powers of two and no multiples of anything.
 EIGHT = TINY.replace(
-    name="tiny-eight", native=8, lanes=2, mfu_lanes=4, engines=2, inflight=4, matrix_depth=128, act_mant=5, wgt_mant=9
-)
+    name="tiny-eight", native=8, lanes=2, mfu_lanes=4, engines=2, inflight=4, act_mant=3, wgt_mant=12, inbox=512,
+    matrix_depth=301, narrow_depth=77, wide_depth=67, program_depth=1031,
+)  # fmt: skip
 
 #: With windows that slide.
 SLIDING = TINY.replace(
@@ -67,3 +71,9 @@ SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=2
 BY_MANTISSA = {
     config.act_mant: config for config in (with_mantissas(TINY, 3), FOUR_ENGINES, FED, with_mantissas(TINY, 12))
 }
+
+#: What tests compile that are not marked ``deep``.
+NAMED = (
+    TINY, UP5K, ECP5_85F_256, FED, FED_AHEAD, FOUR_ENGINES, EIGHT, SLIDING, NINE_TAPS, SCALING_NARROW, SHORT_REGISTER,
+    WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, LOSS_SMALL, LOSS_WHOLE,
+)  # fmt: skip

@@ -23,7 +23,7 @@ from concord_bench.hardware import CountingTransport
 from support.fed_nets import NETWORKS, batch_of
 from support.paced_transport import PacedTransport
 from support.row_tiled_nets import separable
-from support.rtl_configs import FED
+from support.rtl_configs import EIGHT, FED
 
 pytestmark = pytest.mark.slow
 
@@ -58,16 +58,15 @@ def test_the_same_bits(device, make, kind):
 @pytest.mark.parametrize("samples", [1, 3])
 def test_row_tiles_that_overlap(samples):
     """Lines that two row tiles read travel once, also those of a sample alone; counters are those of all phases."""
-    config = FED.replace(inbox=512, narrow_depth=80, wide_depth=96, program_depth=1024)
     graph = separable(24)
-    compiled = compile_graph(graph, config)
+    compiled = compile_graph(graph, EIGHT)
     parts = [part for phase in compiled.image.schedule() for part in phase.inputs]
     assert any(part.first + part.count > after.first for part, after in pairwise(parts))
     given = batch_of(graph, samples, "many")
-    with connect("emulator", config) as emulator:
+    with connect("emulator", EIGHT) as emulator:
         emulator.load(compiled.image)
         want, counters = compiled.run(emulator, given), emulator.counters()
-    with LinkedDevice(Link(CountingTransport(find_library(config))), config) as device:
+    with LinkedDevice(Link(CountingTransport(find_library(EIGHT))), EIGHT) as device:
         device.load(compiled.image)
         for _ in range(2):
             got = compiled.run(device, given)
