@@ -1,4 +1,4 @@
-"""Puts the unit tests and the benches where both pytest and the simulator find them; ``--depth`` is that of the tests."""
+"""Puts the unit tests and the benches where pytest and the simulator find them; ``--depth`` is that of the tests."""
 
 import sys
 from pathlib import Path
