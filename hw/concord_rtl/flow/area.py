@@ -115,10 +115,11 @@ def unit_cells(
     registers are flip-flops.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.il").write_text(rtlil.convert(unit, platform=target, name=name, emit_src=False))
-    stat, log = folder / f"{name}.stat.json", folder / f"{name}.log"
-    script = f"read_rtlil {name}.il; {PREPARE}; {family.synthesis} -top {name}; tee -q -o {stat.name} stat -json"
-    run_jobs(console, [Job(f"synthesis of {name}", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
+    design, stat, log = (folder / f"{name}.{suffix}" for suffix in ("il", "stat.json", "log"))
+    design.write_text(rtlil.convert(unit, platform=target, name=name, emit_src=False))
+    script = f"read_rtlil {design.name}; {PREPARE}; {family.synthesis} -top {name}; tee -q -o {stat.name} stat -json"
+    args = ["-q", "-l", log.name, "-p", script]
+    run_jobs(console, [Job(f"synthesis of {name}", "yosys", args, folder, log, reads=[design], writes=[stat])])
     return cells(stat, family)
 
 

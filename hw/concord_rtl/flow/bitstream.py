@@ -171,7 +171,9 @@ class Flow:
             return
         step.clear()
         log = self.folder / "synthesis.log"
-        run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], self.folder, log)])
+        args = ["-q", "-l", log.name, "-p", script]
+        job = Job("synthesis", "yosys", args, self.folder, log, reads=[self.file("il")], writes=step.outputs)
+        run_jobs(self.console, [job])
         step.keep()
 
     def place(
@@ -372,7 +374,9 @@ class Flow:
             return is_endless(line) or time.monotonic() >= until or (limit is not None and limit < hz)
 
         label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
-        return FlowStep(outputs, key), Job(label, tool, args, self.folder, log, hopeless, self._notice)
+        reads, writes = [self._to_place, constraints], [*outputs, self._delays(seed)]
+        job = Job(label, tool, args, self.folder, log, hopeless, self._notice, reads, writes)
+        return FlowStep(outputs, key), job
 
     def _notice(self, log: str) -> str | None:
         """Whether the design nearly fills the device, from the log of the first seed that was packed."""
@@ -401,6 +405,7 @@ class Flow:
         packed = self.folder / "packed"
         tool, args = self.family.packing(placed, packed)
         log = self.folder / "pack.log"
-        run_jobs(self.console, [Job(f"packing {output.name}", tool, args, self.folder, log)])
+        job = Job(f"packing {output.name}", tool, args, self.folder, log, reads=[placed], writes=[packed])
+        run_jobs(self.console, [job])
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(packed, output)

@@ -2,14 +2,19 @@
 
 The tools are functions of installed Python packages (WebAssembly inside), so nothing on ``PATH`` is used. They see only
 some of the file system by absolute paths (not ``/tmp``), so each runs in its folder and gets names relative to it.
+
+What a tool makes depends on its version, its arguments and the files it reads. So it is kept in the cache of the user
+(:mod:`concord.utils.cache`), and a tool that would do the same again is not run.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from concord.utils.cache import LIMIT, CacheEntry, digest
 from concord_rtl.families import FAMILIES
 from concord_rtl.families.family import tools_of
 
@@ -31,6 +37,10 @@ POLL_SECONDS = 0.2
 REPEAT_SECONDS = 20
 TAIL_LINES = 15
 TAIL_BYTES = 4096
+#: Bytes of results that are worth their place in the cache: those of large designs would take it all.
+LARGEST = LIMIT // 16
+#: File of an entry with the seconds that the tool took.
+_SECONDS = "seconds"
 
 
 class ToolError(RuntimeError):
@@ -78,6 +88,8 @@ class Job:
     notice : callable or None
         What the user should know, from the log as it is so far; ``None`` if that cannot be said yet. Asked until it is
         known, and shown if it is not empty.
+    reads, writes : sequence of Path
+        Files in the folder that the tool reads, and that it makes; without them its results are not kept.
     """
 
     label: str
@@ -87,16 +99,57 @@ class Job:
     log: Path
     hopeless: Callable[[str], bool] | None = None
     notice: Callable[[str], str | None] | None = None
+    reads: Sequence[Path] = ()
+    writes: Sequence[Path] = ()
     gave_up: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
     started: float = field(default=0.0, init=False)
     said: float = field(default=0.0, init=False)
+    _entry: CacheEntry | None = field(default=None, init=False, repr=False)
+    _claim: ExitStack = field(default_factory=ExitStack, init=False, repr=False)
 
     @property
     def printed(self) -> Path:
         """File with what the tool printed outside of its log."""
         return self.log.with_name(self.log.name + ".out")
+
+    def claim(self) -> bool:
+        """Keep other processes from doing the same until :meth:`release`; whether none of them does."""
+        if not self.writes:
+            return True
+        if self._entry is None:
+            files = [part for path in self.reads for part in (path.name, path)]
+            key = digest(tool_version(self.tool), self.args, [path.name for path in self.writes], *files)
+            self._entry = CacheEntry(self.tool, key[:24])
+        claimed = self._claim.enter_context(self._entry.alone(wait=False))
+        if not claimed:
+            self.release()
+        return claimed
+
+    def release(self) -> None:
+        """Let other processes do the same."""
+        self._claim.close()
+
+    def recall(self) -> bool:
+        """Whether the tool's results were in the cache, and are in the folder now."""
+        if self._entry is None or (kept := self._entry.use()) is None:
+            return False
+        for path in kept.iterdir():
+            if path.name != _SECONDS:
+                shutil.copyfile(path, self.folder / path.name)
+        self.seconds = float((kept / _SECONDS).read_text())
+        return True
+
+    def keep(self) -> None:
+        """Put the tool's results and its log into the cache, unless they are large."""
+        made = [path for path in (*self.writes, self.log) if path.exists()]
+        if self._entry is None or sum(path.stat().st_size for path in made) > LARGEST:
+            return
+        with self._entry.filling() as folder:
+            for path in made:
+                shutil.copyfile(path, folder / path.name)
+            (folder / _SECONDS).write_text(f"{self.seconds:.1f}")
 
     def start(self) -> None:
         """Start the tool in a process of its own."""
@@ -184,24 +237,38 @@ class _Display:
 
 
 def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
-    """Run ``jobs``, at most ``parallel`` at a time; the first failure ends all of them."""
+    """Run ``jobs``, at most ``parallel`` at a time; the first failure ends all of them.
+
+    A job that another process is at waits for the results of that.
+    """
     waiting = list(jobs)
     running: list[Job] = []
     with _Display(console) as display:
         try:
             while waiting or running:
-                while waiting and len(running) < parallel:
-                    running.append(waiting.pop(0))
-                    running[-1].start()
-                    display.say(f"        {running[-1].label}")
+                for job in list(waiting):
+                    if len(running) == parallel or not job.claim():
+                        continue
+                    waiting.remove(job)
+                    if job.recall():
+                        job.release()
+                        display.say(f"        {job.label}: known")
+                        continue
+                    running.append(job)
+                    job.start()
+                    display.say(f"        {job.label}")
                 for text in filter(None, [job.noticed() for job in running]):
                     display.say(f"        {text}")
                 for job in [job for job in running if job.done()]:
+                    if not job.gave_up:
+                        job.keep()
                     running.remove(job)
+                    job.release()
                     display.say(f"{job.seconds:5.0f} s {job.label}: {'given up' if job.gave_up else 'done'}")
                 display.show(running)
-                if running:
+                if waiting or running:
                     time.sleep(POLL_SECONDS)
         finally:
             for job in running:
                 job.stop()
+                job.release()

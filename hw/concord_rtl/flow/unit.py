@@ -85,7 +85,8 @@ def clock_of_unit(unit: wiring.Component, board: Board, seeds: Sequence[int], fo
     step, log = FlowStep([netlist], digest(design, script, tool_version("yosys"))), folder / "synthesis.log"
     if not step.fresh:
         step.clear()
-        run_jobs(console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
+        args = ["-q", "-l", log.name, "-p", script]
+        run_jobs(console, [Job("synthesis", "yosys", args, folder, log, reads=[design], writes=[netlist])])
         step.keep()
     reached = []
     for seed in seeds:
@@ -97,7 +98,8 @@ def clock_of_unit(unit: wiring.Component, board: Board, seeds: Sequence[int], fo
         if not step.fresh:
             step.clear()
             args += ["--report", report.name, "--quiet", "--log", log.name]
-            run_jobs(console, [Job(f"place and route, seed {seed}", family.place_and_route, args, folder, log)])
+            label, tool = f"place and route, seed {seed}", family.place_and_route
+            run_jobs(console, [Job(label, tool, args, folder, log, reads=[netlist], writes=[report])])
             step.keep()
         reached.append(score(json.loads(report.read_text())))
     return max(reached)

@@ -7,7 +7,7 @@ from rich.console import Console
 from concord.utils.cache import digest
 from concord_boards import board_named
 from concord_rtl.families import family_named
-from concord_rtl.flow import bitstream, report
+from concord_rtl.flow import bitstream, report, tools
 from concord_rtl.flow.bitstream import Goal
 from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.plan import Plan
@@ -57,6 +57,106 @@ def test_stage_is_fresh_only_with_the_same_key_and_all_files(tmp_path):
     assert not FlowStep(outputs, digest(1, {"k": 3})).fresh
     outputs[1].unlink()
     assert not step.fresh
+
+
+#: A tool that says that it ran, in a file beside its folder, and writes what it has read; without input it fails.
+STAND_IN = """
+from pathlib import Path
+def run(argv):
+    with open("../ran", "a") as ran:
+        ran.write(argv[0])
+    Path("log").write_text("what it did")
+    Path("out").write_text(Path("in").read_text() + argv[0])
+"""
+
+
+class StandIn:
+    """Jobs of that tool; each has a folder of its own, and no memory of the others but the cache."""
+
+    def __init__(self, root, monkeypatch):
+        self.root, self.folders, self.version = root, 0, "1"
+        (root / "stand_in.py").write_text(STAND_IN)
+        monkeypatch.setenv("PYTHONPATH", str(root))
+        monkeypatch.setenv("CONCORD_CACHE", str(root / "cache"))
+        monkeypatch.setattr(tools, "function_of", lambda tool: ("stand_in", "run"))
+        monkeypatch.setattr(tools, "tool_version", lambda tool: self.version)
+
+    def job(self, read="x", name="a", **more):
+        self.folders += 1
+        folder = self.root / str(self.folders)
+        folder.mkdir()
+        if read is not None:
+            (folder / "in").write_text(read)
+        files = {"reads": [folder / "in"] if read is not None else [], "writes": [folder / "out"]}
+        return Job(name, "tool", [name], folder, folder / "log", **files | more)
+
+    def __call__(self, *args, **more):
+        """Run a job; what it made."""
+        job = self.job(*args, **more)
+        run_jobs(Console(quiet=True), [job])
+        return {name: (job.folder / name).read_text() for name in ("out", "log") if (job.folder / name).exists()}
+
+    @property
+    def ran(self):
+        return (self.root / "ran").read_text()
+
+
+def test_a_tool_is_not_run_for_what_is_known(tmp_path, monkeypatch):
+    run = StandIn(tmp_path, monkeypatch)
+    job = run.job()
+    run_jobs(Console(quiet=True), [job])
+    again = run.job()
+    again.seconds = -1.0
+    run_jobs(Console(quiet=True), [again])
+    assert again.process is None and again.seconds == round(job.seconds, 1)
+    assert run() == {"out": "xa", "log": "what it did"} and run.ran == "a"
+    assert run("y")["out"] == "ya" and run("x", "b")["out"] == "xb"
+    run.version = "2"
+    assert run()["out"] == "xa" and run.ran == "aaba"
+
+
+def test_what_is_not_a_result_is_not_kept(tmp_path, monkeypatch):
+    """Failures, what was given up, what is large, and what a job without files makes."""
+    run = StandIn(tmp_path, monkeypatch)
+    for count in (1, 2):
+        with pytest.raises(ToolError):
+            run(None)
+        assert run.ran == "a" * count
+    monkeypatch.setattr(Job, "start", lambda job: None)
+    monkeypatch.setattr(Job, "done", lambda job: True)
+    given_up = run.job()
+    given_up.gave_up = True
+    run_jobs(Console(quiet=True), [given_up])
+    monkeypatch.undo()
+    run = StandIn(tmp_path, monkeypatch)
+    run.folders = 10
+    monkeypatch.setattr(tools, "LARGEST", 5)
+    run()
+    monkeypatch.setattr(tools, "LARGEST", 100)
+    run(writes=[])
+    assert run.ran == "aaaa"
+    assert run()["out"] == run()["out"] == "xa" and run.ran == "aaaaa"
+
+
+def test_a_job_that_another_process_is_at_waits_for_its_results(tmp_path, monkeypatch):
+    """Others are run meanwhile."""
+    run = StandIn(tmp_path, monkeypatch)
+    first, other = run.job(), run.job("y", "b")
+    done = run.job()
+    assert done.claim()  # as the other process has it
+
+    def finish(seconds):
+        if not other.folder.joinpath("out").exists() or done.seconds:
+            return
+        (done.folder / "out").write_text("made elsewhere")
+        done.seconds = 7.0
+        done.keep()
+        done.release()
+
+    monkeypatch.setattr(tools.time, "sleep", finish)
+    run_jobs(Console(quiet=True), [first, other])
+    assert (first.folder / "out").read_text() == "made elsewhere" and first.seconds == 7.0
+    assert run.ran == "b"
 
 
 FAST_ENOUGH = Goal(50e6, 50e6)
