@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from concord.emulator.kernel_cache import kept
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, Flag
 from concord.spec.isa import Op
 
@@ -45,7 +46,10 @@ _COMBINING = (_MUL, _ADD, _SUB, _RSUB, _MAX, _MIN)
 _CLAMPED, _SATURATED = 1 << Flag.TABLE_CLAMPED, 1 << Flag.SATURATED
 
 _inline = njit(inline="always")
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+
+
+def _compiled(function: Any) -> Any:
+    return kept(njit(nogil=True, error_model="numpy")(function))
 
 
 @_inline
