@@ -41,7 +41,7 @@ from concord_rtl.flow.plan import (
     source_key,
 )
 from concord_rtl.flow.scaling_area import code_scaling
-from concord_rtl.flow.tools import ToolError
+from concord_rtl.flow.tools import ToolError, ended_by_signals
 
 CONSOLE = Console()
 
@@ -334,9 +334,10 @@ main.add_command(code_scaling)
 
 
 def run() -> None:
-    """Entry point: failures of the tools end with their log, not with a traceback."""
+    """Entry point: failures of the tools end with their log, not with a traceback, and a signal ends the tools."""
     try:
-        main()
+        with ended_by_signals():
+            main()
     except (CacheError, ToolError) as error:
         sys.exit(str(error))
 

@@ -10,11 +10,12 @@ What a tool makes depends on its version, its arguments and the files it reads. 
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -234,6 +235,20 @@ class _Display:
 
     def say(self, text: str) -> None:
         self.console.print(Text(text))
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let a request to end the process (SIGTERM) end the tools that run as well, as Ctrl-C does."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:

