@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
+import pytest
 from amaranth.sim import Simulator
 
 from support import compiled_unit
 
 #: Cycles that a sink goes on watching.
 QUIET = 16
+
+
+def paced(configs, gap):
+    """Parameters ``config`` and ``gap``: all without pauses, and the first with them; with pauses, the others are deep."""
+    first = next(iter(configs))
+    return [
+        pytest.param(config, pause, id=f"{name}-{pause}", marks=pytest.mark.deep if pause and name != first else ())
+        for name, config in configs.items()
+        for pause in (0.0, gap)
+    ]
+
+
+@cache
+def shared(component, *arguments):
+    """A component that the tests of a process share, so that :func:`simulate` compiles it once."""
+    return component(*arguments)
 
 
 def simulate(dut, *benches, cycles=10_000, vcd=None, compiled=False):

@@ -6,7 +6,7 @@ from concord.host.frames import Frame
 from concord.spec.link import Kind
 from concord.spec.memmap import RegionId, regions
 from concord_rtl.link.message_processor import MessageProcessor
-from support.bench import put, simulate, sink, source
+from support.bench import put, shared, simulate, sink, source
 from support.link_model import STATUS_WORD, DeviceModel
 
 R = RegionId
@@ -58,7 +58,7 @@ def exchange(config, lines, *, stall=0.0, busy=False, fill=(), cycles=200_000):
     model.busy = busy
     for region, addr, word in fill:
         model.memory[region][addr] = word
-    dut = MessageProcessor(config)
+    dut = shared(MessageProcessor, config)
     writes, finished = [], []
     target = bus_target(dut, model, writes, finished, stall=stall)
     sent = b"".join(line.encode() if isinstance(line, Frame) else line for line in lines)
@@ -72,7 +72,7 @@ def exchange(config, lines, *, stall=0.0, busy=False, fill=(), cycles=200_000):
         assert ctx.get(dut.errors) == model.errors
         finished.append(True)
 
-    simulate(dut, check, source(dut.rx, sent, stall=stall, seed=1), target, cycles=cycles)
+    simulate(dut, check, source(dut.rx, sent, stall=stall, seed=1), target, cycles=cycles, compiled=True)
     assert writes == model.writes
     return replies
 

@@ -1,7 +1,6 @@
 """The feeder against its golden model: inputs laid out, runs, and results, under random stalls."""
 
 import random
-from functools import cache
 
 import numpy as np
 import pytest
@@ -16,13 +15,11 @@ from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord.spec.presets import TINY
 from concord_rtl.feeder.feeder import Feeder
-from support.bench import get, put, simulate
+from support.bench import get, put, shared, simulate
 
 CONFIG = TINY.replace(inbox=128, code_pages=4, narrow_depth=256, wide_depth=256)
 #: A wide vector that the feeder does not use.
 OWN = 240
-#: Compiled once.
-feeder = cache(Feeder)
 
 
 def random_feed(rng, name="x"):
@@ -222,7 +219,7 @@ def test_layout_run_and_results(seed, parts, monkeypatch):
         wrote = [places[part.port][part.address + k] for k in range(part.count)]
         assert wrote == words[part.port][part.first : part.first + part.count]
 
-    dut = feeder(CONFIG)
+    dut = shared(Feeder, CONFIG)
     finished, own = [], []
 
     async def write(ctx, region, addr, data):

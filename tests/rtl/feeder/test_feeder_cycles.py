@@ -1,7 +1,5 @@
 """Cycles of a layout on the RTL, behind a core that takes a word as fast as a host port: those of the timing model."""
 
-from functools import cache
-
 import pytest
 
 from concord.host.feeder_clock import FILLING, RUNNING, FeederClock
@@ -13,7 +11,7 @@ from concord.image.ports import Port
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, TINY
 from concord_rtl.feeder.feeder import Feeder
-from support.bench import put, simulate
+from support.bench import put, shared, simulate
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +29,6 @@ FEEDS = {
 }
 
 
-#: Compiled once.
-feeder = cache(Feeder)
-
-
 @pytest.mark.parametrize("region", [RegionId.WIDE, RegionId.NARROW])
 @pytest.mark.parametrize("coded", [False, True], ids=["two bytes", "codes"])
 @pytest.mark.parametrize("config", [NATIVE_4, NATIVE_16], ids=["native 4", "native 16"])
@@ -47,7 +41,7 @@ def test_cycles(name, config, coded, region):
     phases = [Phase(0, (PortRange("x", 0, vectors, 0),), ())]
     codings = {"x": Coding()} if coded else {}
     chosen = route(Feeding((feed,)), phases, ([port], []), codings, config)
-    dut, starts = feeder(config), []
+    dut, starts = shared(Feeder, config), []
 
     async def core(ctx):
         time = 0

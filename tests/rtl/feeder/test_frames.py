@@ -9,7 +9,7 @@ from concord.golden.feeder import Feeder as Model
 from concord.spec.feeder import OUTBOX_ADDRESS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.feeder.feeder import Feeder
-from support.bench import get, put, simulate
+from support.bench import get, put, shared, simulate
 from support.feeder_cases import CASES, CONFIG, Core, script
 
 pytestmark = pytest.mark.slow
@@ -24,7 +24,7 @@ class Beside:
     """The RTL and the golden feeder, each with a core, and what a host does with both."""
 
     def __init__(self, seed):
-        self.dut, self.cores, self.rng = Feeder(CONFIG), (Core(), Core()), random.Random(seed)
+        self.dut, self.cores, self.rng = shared(Feeder, CONFIG), (Core(), Core()), random.Random(seed)
         golden = self.cores[1]
         self.model = Model(CONFIG, golden.read, golden.write, golden.start)
         self.fetched, self.ended = 0, False
@@ -99,7 +99,7 @@ class Beside:
             await host(ctx)
             self.ended = True
 
-        simulate(self.dut, bench, self.core, cycles=60_000)
+        simulate(self.dut, bench, self.core, cycles=60_000, compiled=True)
 
 
 def sample_of(rng, filled):

@@ -10,7 +10,7 @@ from concord.spec.link import Kind, Status
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from concord_rtl.link.message_processor import MessageProcessor
-from support.bench import simulate, sink, source
+from support.bench import shared, simulate, sink, source
 from support.link_model import STATUS_WORD, DeviceModel
 from support.message_bench import bus_target, read, wait, write
 
@@ -44,7 +44,7 @@ def exchange(lines, *, room=60, produced=40, busy=False, stall=0.0):
     model.busy = busy
     model.feeder = stub = Stub(model, room, produced)
     model.memory[R.OUTBOX] = {at: at & 255 for at in range(128)}
-    dut = MessageProcessor(CONFIG)
+    dut = shared(MessageProcessor, CONFIG)
     writes, finished, taken, acknowledged = [], [], [], []
     sent = b"".join(line.encode() if isinstance(line, Frame) else line for line in lines)
     replies = model.feed(sent)
@@ -71,7 +71,7 @@ def exchange(lines, *, room=60, produced=40, busy=False, stall=0.0):
                 acknowledged.append(addr)
 
     target = bus_target(dut, model, writes, finished, stall=stall)
-    simulate(dut, check, feeder, target, source(dut.rx, sent, stall=stall, seed=1), cycles=100_000)
+    simulate(dut, check, feeder, target, source(dut.rx, sent, stall=stall, seed=1), cycles=100_000, compiled=True)
     assert (writes, taken, acknowledged) == (model.writes, stub.taken, stub.acknowledged)
     return replies, stub
 
@@ -132,7 +132,7 @@ def test_random_requests_under_stalls():
 @pytest.mark.parametrize("room", [True, False])
 def test_a_write_waits_for_room_as_long_as_something_goes_on(room):
     """The device makes room, or comes to its end without: only then the write is refused."""
-    dut = MessageProcessor(CONFIG)
+    dut = shared(MessageProcessor, CONFIG)
     taken, ends = [], []
 
     async def host(ctx):
@@ -157,4 +157,6 @@ def test_a_write_waits_for_room_as_long_as_something_goes_on(room):
             if moved:
                 taken.append(byte)
 
-    simulate(dut, host, feeder, source(dut.rx, write(0, R.INBOX, 0, b"abcd").encode(), stall=0.0, seed=1))
+    simulate(
+        dut, host, feeder, source(dut.rx, write(0, R.INBOX, 0, b"abcd").encode(), stall=0.0, seed=1), compiled=True
+    )

@@ -179,7 +179,7 @@ def some_jobs(config, count, *, longest, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
-@pytest.mark.parametrize("gap, wait", [(0.0, 0.0), (0.4, 0.0), (0.1, 0.8)])
+@pytest.mark.parametrize("gap, wait", [(0.0, 0.0), pytest.param(0.4, 0.0, marks=pytest.mark.deep), (0.1, 0.8)])
 def test_random_jobs(config, gap, wait):
     jobs, vectors = some_jobs(config, 40, longest=9, seed=7)
     got, *_ = drive(Mvm(config), jobs, gap=gap, wait=wait, seed=3)
@@ -188,7 +188,7 @@ def test_random_jobs(config, gap, wait):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", NARROW, ids=ids)
-@pytest.mark.parametrize("gap, wait", [(0.0, 0.0), (0.3, 0.6)])
+@pytest.mark.parametrize("gap, wait", [pytest.param(0.0, 0.0, marks=pytest.mark.deep), (0.3, 0.6)])
 def test_registers_of_few_bits(config, gap, wait):
     """Sums and terms that leave the register, in the middle of a job and with its last step."""
     jobs, vectors = some_jobs(config, 25, longest=9, seed=9)

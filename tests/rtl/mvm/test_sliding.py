@@ -207,7 +207,9 @@ def test_pairs_of_rows(config, monkeypatch):
     assert execute(config, parts) == expected(config, sums)
 
 
-@pytest.mark.parametrize("config", [NINE, SIXTEEN], ids=lambda config: config.name)
+@pytest.mark.parametrize(
+    "config", [NINE, pytest.param(SIXTEEN, marks=pytest.mark.deep)], ids=lambda config: config.name
+)
 def test_pairs_of_sixteen_rows(config):
     """As in ``ecp5-85f-256``, where 3 x 3 windows have one place in the second half."""
     assert multipliers.paired(config)

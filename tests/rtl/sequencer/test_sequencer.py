@@ -294,7 +294,7 @@ def damaged(rng, config=TINY):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(12, 40))])
 def test_damaged_programs_trap_like_the_expansion(seed):
     check(damaged(random.Random(1000 + seed)), stall=0.3, seed=seed)
 

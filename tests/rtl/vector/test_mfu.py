@@ -6,7 +6,7 @@ from concord.golden import binary16, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.parts.control import MFU_CTRL, Act, AddOp
 from concord_rtl.vector.mfu import Mfu
-from support.bench import simulate
+from support.bench import paced, simulate
 from support.halves import SUMS, halves
 
 CONFIGS = {"tiny": TINY, "one lane": UP5K, "ecp5-85f": ECP5_85F}
@@ -133,8 +133,7 @@ def by_beats(config, z, *flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gap", [0.0, 0.5])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("config", "gap"), paced(CONFIGS, 0.5))
 def test_mfu(config, gap):
     rng = np.random.default_rng(1)
     entries = rng.integers(0, 1 << 16, config.table_depth, dtype=np.uint16)

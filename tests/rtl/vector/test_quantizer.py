@@ -8,7 +8,7 @@ from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.noise import Noise
 from concord_rtl.vector.quantizer import Quantizer
-from support.bench import simulate
+from support.bench import paced, simulate
 from support.halves import halves
 from support.rtl_configs import WRITABLE, WRITABLE_ENGINES
 
@@ -114,8 +114,7 @@ def run(config, xs, ctrls, gap=0.0, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gap", [0.0, 0.6])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("config", "gap"), paced(CONFIGS, 0.6))
 def test_quantizer(config, gap):
     rng = np.random.default_rng(1)
     xs, ctrls = vectors(rng, config, 250), controls(rng, config, 250)

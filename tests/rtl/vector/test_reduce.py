@@ -7,7 +7,7 @@ from concord.spec.formats import BINARY16_INF
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.parts.control import REDUCE_CTRL, ReduceMode
 from concord_rtl.vector.reduce import Reduce
-from support.bench import simulate
+from support.bench import paced, simulate
 from support.halves import halves
 
 CONFIGS = {
@@ -100,8 +100,7 @@ def run(config, launched, gap=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gap", [0.0, 0.5])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("config", "gap"), paced(CONFIGS, 0.5))
 def test_reduce(config, gap):
     launched, expected = windows(np.random.default_rng(1), config, 150)
     got = run(config, launched, gap)

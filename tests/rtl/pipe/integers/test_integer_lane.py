@@ -12,7 +12,7 @@ from concord.spec.integers import SUM_BITS, WIDE_BITS
 from concord_rtl.families import ECP5
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
 from concord_rtl.pipe.integers.magnitude_rounder import MagnitudeRounder
-from support.bench import simulate
+from support.bench import shared, simulate
 from support.twins import CELLS, CYCLES, compare, operand
 
 #: Controls of a chain that does nothing.
@@ -75,7 +75,7 @@ def expected(chain, value, operand, keep, valid):
 
 def simulated(chains):
     """Results ``[chain][element]`` of chains ``(controls, elements)``, one after the other: result, over, magnitude."""
-    dut, results = IntegerLane(), []
+    dut, results = shared(IntegerLane), []
 
     async def bench(ctx):
         for chain, elements in chains:
@@ -98,7 +98,7 @@ def simulated(chains):
             peaks = cycles[IntegerLane.PEAK_LATENCY :][: len(elements)]
             results.append([(o, over, peak[2]) for (o, over, _), peak in zip(late, peaks, strict=True)])
 
-    simulate(dut, bench, cycles=50_000)
+    simulate(dut, bench, cycles=50_000, compiled=True)
     return results
 
 

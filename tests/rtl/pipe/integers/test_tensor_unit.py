@@ -13,7 +13,7 @@ from concord.spec.operations import TENSOR_OPS, Op
 from concord.spec.training import TRAIN_EXP_MAX
 from concord_rtl.pipe.integers.highest_bit import HighestBit
 from concord_rtl.pipe.integers.tensor_unit import TensorUnit
-from support.bench import simulate
+from support.bench import shared, simulate
 
 EXPS = (0, 1, -1, 127, 128, 126, -127, -128, -129, 511, -512, 255, -256)
 
@@ -134,8 +134,8 @@ def run(bench):
     async def body(ctx):
         await bench(Bench(ctx, dut))
 
-    dut = TensorUnit()
-    simulate(dut, body, cycles=60_000)
+    dut = shared(TensorUnit)
+    simulate(dut, body, cycles=60_000, compiled=True)
 
 
 def random_fields(rng, registers):
