@@ -15,7 +15,7 @@ QUIET = 16
 
 
 def paced(configs, gap):
-    """Parameters ``config`` and ``gap``: all without pauses, and the first with them; with pauses, the others are deep."""
+    """Parameters ``config`` and ``gap``: all without pauses, the first with them; with them, the others are deep."""
     first = next(iter(configs))
     return [
         pytest.param(config, pause, id=f"{name}-{pause}", marks=pytest.mark.deep if pause and name != first else ())

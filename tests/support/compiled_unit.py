@@ -25,6 +25,16 @@ WORD, LEAST = 32, 96
 LEVEL = "-O0"
 
 
+def library_of(text):
+    """C functions of ``compiled_unit.cpp`` for Verilog with ``module top``: a clock, and vectors ``i`` and ``o``."""
+    library = ctypes.CDLL(str(compile_verilog(text, "top", wrapper=WRAPPER, level=LEVEL)))
+    for name in ("unit_create", "unit_inputs", "unit_outputs"):
+        getattr(library, name).restype = ctypes.c_void_p
+    for name in ("unit_destroy", "unit_inputs", "unit_outputs", "unit_settle", "unit_edge"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+    return library
+
+
 class CompiledUnit:
     """The library of a component, and where its ports are.
 
@@ -61,12 +71,7 @@ class CompiledUnit:
     @cached_property
     def library(self):
         """C functions of ``compiled_unit.cpp``."""
-        library = ctypes.CDLL(str(compile_verilog(self._text, "top", wrapper=WRAPPER, level=LEVEL)))
-        for name in ("unit_create", "unit_inputs", "unit_outputs"):
-            getattr(library, name).restype = ctypes.c_void_p
-        for name in ("unit_destroy", "unit_inputs", "unit_outputs", "unit_settle", "unit_edge"):
-            getattr(library, name).argtypes = [ctypes.c_void_p]
-        return library
+        return library_of(self._text)
 
 
 #: Units by component, so that one that is simulated again is not compiled again.

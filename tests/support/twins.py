@@ -23,14 +23,14 @@ module bench(input clk, output reg [15:0] wrong, noticed, moved);
     twin twin_i (.clk(clk), .rst(1'b0), {pins}, .o(plain));
     block block_i (.clk(clk), .rst(1'b0), {pins}, .o(block));
     broken broken_i (.clk(clk), .rst(1'b0), {pins}, .o(broken));
-    reg [{width}-1:0] before = 0;
+    reg [{width}-1:0] earlier = 0;
     always @(posedge clk) begin
         noise <= n3;
         {steps}
-        before <= plain;
+        earlier <= plain;
         if (plain != block) wrong <= wrong + 1;
         if (plain != broken) noticed <= noticed + 1;
-        if (plain != before) moved <= moved + 1;
+        if (plain != earlier) moved <= moved + 1;
     end
 endmodule
 """
@@ -42,7 +42,7 @@ def operand(name, width, value):
     return name, width, value
 
 
-def compare(folder, make, platform, cells, operands, output, change, pins=None):
+def compare(make, platform, cells, operands, output, change, pins=None):
     """Clock the twin, the instance and the instance after ``change`` with the same operands.
 
     Returns the mismatches of the instance, those of the changed instance, how often the result changed, and the Verilog
@@ -59,6 +59,5 @@ def compare(folder, make, platform, cells, operands, output, change, pins=None):
         width=output,
     )
     broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
-    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": bench}
-    sources["cells.v"] = "".join(cell.read_text() for cell in cells)
-    return *run_netlist(folder, sources, ["wrong", "noticed", "moved"], CYCLES), block
+    texts = [twin, block, broken, bench, *(cell.read_text() for cell in cells)]
+    return *run_netlist(texts, ["wrong", "noticed", "moved"], CYCLES), block

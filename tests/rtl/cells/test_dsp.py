@@ -80,10 +80,10 @@ MAC = CELLS / "sb_mac16.v"
     ],
     ids=["ecp5-8x8", "ecp5-18x18", "up5k-8x12"],
 )
-def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, platform, widths, model, change):
+def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(platform, widths, model, change):
     a, b = widths
     operands = signed("a", a, 0, 63), signed("b", b, 2, 31)
-    wrong, noticed, moved, _ = compare(tmp_path, lambda _: Multiplier(a, b), platform, [model], operands, a + b, change)
+    wrong, noticed, moved, _ = compare(lambda _: Multiplier(a, b), platform, [model], operands, a + b, change)
     assert wrong == 0
     assert noticed > CYCLES / 8
     assert moved > CYCLES / 2
@@ -121,7 +121,7 @@ def test_both_products_appear_after_the_latency(widths):
     ],
     ids=["shared-8x8", "shared-8x6", "logic-8x8", "logic-8x5"],
 )
-def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, widths, in_logic, change):
+def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(widths, in_logic, change):
     a, b = widths
     operands = (
         symmetric("a", a, 0, 63, "1", f"(1 << {a}-1) - 1"),
@@ -130,7 +130,7 @@ def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path,
     )
     cells = CELLS / "mult18x18d.v", CELLS / "ccu2c.v"
     wrong, noticed, moved, block = compare(
-        tmp_path, lambda twin: PairMultiplier(a, b, in_logic=in_logic and not twin), ECP5, cells, operands,
+        lambda twin: PairMultiplier(a, b, in_logic=in_logic and not twin), ECP5, cells, operands,
         2 * (a + b - 1), change, ".a(a), .b({b1, b0})",
     )  # fmt: skip
     assert ("MULT18X18D" in block) is not in_logic and "CCU2C" in block
@@ -180,10 +180,10 @@ def test_values_are_shifted_to_the_left():
     ],
     ids=["dual", "shift"],
 )
-def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(tmp_path, make, names, widths, change):
+def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(make, names, widths, change):
     *inputs, output = widths
     operands = signed(names[0], inputs[0], 0, 63), operand(names[1], inputs[1], f"noise[47:48-{inputs[1]}]")
-    wrong, noticed, moved, block = compare(tmp_path, make, UP5K, [MAC], operands, output, change)
+    wrong, noticed, moved, block = compare(make, UP5K, [MAC], operands, output, change)
     assert block.count("SB_MAC16 #(") == 1
     assert wrong == 0
     assert noticed > CYCLES / 32

@@ -300,8 +300,8 @@ NOISE = {
 }
 
 
-@pytest.mark.deep
-def test_the_lane_of_ecp5_equals_the_twin_and_a_wrong_carry_is_noticed(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_the_lane_of_ecp5_equals_the_twin_and_a_wrong_carry_is_noticed(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     # Controls that stay for the elements of a chain.
     controls = [operand("count", 6, "count + 1"), operand("chain", 64, "count == 0 ? noise : chain")]
@@ -310,7 +310,7 @@ def test_the_lane_of_ecp5_equals_the_twin_and_a_wrong_carry_is_noticed(tmp_path,
     cells = [CELLS / "mult18x18d.v", CELLS / "ccu2c.v"]
     change = ("INIT0(16'h0a0a)", "INIT0(16'h0000)")
     wrong, noticed, moved, block = compare(
-        tmp_path, lambda _: IntegerLane(), ECP5.target, cells, operands, WIDE_BITS, change, pins
+        lambda _: IntegerLane(), ECP5.target, cells, operands, WIDE_BITS, change, pins
     )
     assert block.count("CCU2C") > 150
     assert wrong == 0
