@@ -5,11 +5,10 @@ import random
 import pytest
 
 from concord.emulator import ReferenceMachine
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.spec.formats import Flag
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY
+from support.back_door import connected
 from support.core_bench import execute
 from support.device_runs import compare as compare_device
 from support.device_runs import load
@@ -37,7 +36,7 @@ def compare(memories):
 def test_sums_at_the_ends():
     """Of two engines, in the compiled RTL."""
     memories = machine_of(SHORT_REGISTER, CASES, depthwise=False)
-    with connect("rtl", SHORT_REGISTER, library=find_library(SHORT_REGISTER)) as device:
+    with connected(SHORT_REGISTER) as device:
         load(device, memories)
         device.start(0)
         device.wait()

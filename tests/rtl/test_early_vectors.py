@@ -8,14 +8,13 @@ import pytest
 from concord.cycles import count
 from concord.emulator import ReferenceMachine
 from concord.golden import binary16
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.image import Memories
 from concord.program import trace
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from support.back_door import connected
 from support.device_runs import after, load
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ LATE = {
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", TINY, library=find_library(TINY)) as device:
+    with connected(TINY) as device:
         yield device
 
 

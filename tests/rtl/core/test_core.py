@@ -8,8 +8,6 @@ import pytest
 from concord.cycles import count
 from concord.emulator import ReferenceMachine
 from concord.golden import binary16
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec import multipliers
@@ -19,6 +17,7 @@ from concord_rtl.core.core import NpuCore
 from concord_rtl.host.registers import COUNTERS
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from support.bench import simulate
+from support.back_door import connected
 from support.core_bench import contents, execute, read, write
 from support.device_runs import after, load
 from support.engine_programs import FEEDBACK, feedback_memories
@@ -101,8 +100,8 @@ def test_flags_are_those_of_their_own_vectors(config):
     words = assemble(text)
     memories.program[: len(words)] = words
     memories.wide[:3] = binary16.encode(np.array([0.0, 60000.0, np.inf]))[:, None]
-    with connect("rtl", config, library=find_library(config)) as device:
-        load(device, memories, (RegionId.PROGRAM, RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS))
+    with connected(config) as device:
+        load(device, memories)
         device.start(0)
         device.wait()
         left, flags_any = after(device, memories), device.read(RegionId.REGS, Reg.FLAGS_ANY)[0]

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator
-from concord.host import connect
-from concord.host.rtl import find_library
 from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec.memmap import Reg
+from support.back_door import connected
 from support.core_bench import execute
 from support.device_runs import after, load
 from support.integer_contents import TRAIN_SMALL, random_contents
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", TRAIN_SMALL, library=find_library(TRAIN_SMALL)) as device:
+    with connected(TRAIN_SMALL) as device:
         yield device
 
 
