@@ -1,7 +1,7 @@
 """Measures emulator and derived software in a process of its own, so that the caller can hold it to one core.
 
-``python -m concord_bench.worker CONFIG`` takes a configuration as JSON and prints inferences per second as JSON, by
-group and name.
+``python -m concord_bench.worker CONFIG ROUNDS`` takes a configuration and the rounds by size of the batch as JSON, and
+prints inferences per second as JSON, by group and name.
 """
 
 from __future__ import annotations
@@ -30,26 +30,23 @@ from concord_bench.software import CNN, DERIVED, EMULATOR, FAST, PERCEPTRON, con
 
 Speeds = dict[str, dict[str, float]]
 Inputs = dict[str, Any]
-BATCH = 4096
-#: Rounds by size of the batch: what else the machine does disturbs short ones more.
-ROUNDS = {BATCH: 20, 1: 400}
-#: The same for ResNet-8.
+#: Rounds by size of the batch for ResNet-8.
 _IMAGES = {512: 5}
 
 
-def speeds(config: NpuConfig) -> Speeds:
+def speeds(config: NpuConfig, rounds: dict[int, int]) -> Speeds:
     """Inferences per second of emulator and derived NumPy file, in this process."""
     groups: Speeds = {}
     for name, graph in ((PERCEPTRON, perceptron()), (CNN, convolutions())):
         compiled = compile_graph(graph, config)
-        x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
-        for group, values in _emulator(compiled, name, {"x": x}, ROUNDS).items():
+        x = np.random.default_rng(2).random((max(rounds), *graph.sample_shape("x")))
+        for group, values in _emulator(compiled, name, {"x": x}, rounds).items():
             groups.setdefault(group, {}).update(values)
         if name == PERCEPTRON:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "twin.py"
                 write_numpy(derive_package(compiled.package), file)
-                groups[DERIVED] = _best(module_of(file).run, name, {"x": x}, ROUNDS)
+                groups[DERIVED] = _best(module_of(file).run, name, {"x": x}, rounds)
     for group, values in _images(config).items():
         groups[group].update(values)
     return groups
@@ -103,4 +100,5 @@ def _seconds(run: Callable[[Any], Any], batch: Any) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(speeds(NpuConfig.from_dict(json.loads(sys.argv[1])))))
+    made_of, rounds_of = map(json.loads, sys.argv[1:])
+    print(json.dumps(speeds(NpuConfig.from_dict(made_of), {int(batch): count for batch, count in rounds_of.items()})))

@@ -9,17 +9,24 @@ from concord_bench import WITHOUT_RTL, Results, accumulators, overflow
 from support.trained import needs_data
 
 
-@pytest.mark.slow
 @needs_data
-def test_a_network_keeps_its_bits(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("model", "bits"),
+    [
+        pytest.param("digits_mlp", 32, marks=pytest.mark.slow),
+        pytest.param("ad_fc_autoencoder", accumulators.BITS, marks=pytest.mark.deep),
+    ],
+)
+def test_a_network_keeps_its_bits(model, bits, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(overflow, "MODELS", ("ad_fc_autoencoder",))
+    monkeypatch.setattr(overflow, "MODELS", (model,))
     monkeypatch.setattr(accumulators, "SAMPLES", 4)
+    monkeypatch.setattr(accumulators, "BITS", bits)
     results = Results("")
     accumulators.measure_accumulators(ECP5_85F, results, lambda text: None)
-    row = results.rows["Accumulators of 44 bits"]["ad_fc_autoencoder"]
+    row = results.rows[f"Accumulators of {bits} bits"][model]
     assert (row["changed"], row["flags"]) == ("0", "none")
-    assert int(row["observed"]) <= 44 < int(row["any input"])
+    assert int(row["observed"]) <= bits < int(row["any input"])
     assert "no accumulators.json" in results.skipped["Cells by width"]
 
 

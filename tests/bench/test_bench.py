@@ -79,7 +79,7 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
 @pytest.mark.slow
 def test_emulator_speed():
     results = Results("")
-    emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results)
+    emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results, {16: 2, 1: 2})
     groups = Counter(figure.group for figure in results.figures)
     assert groups[EMULATOR] == 4 and groups[DERIVED] == 2 and groups[FAST] == 4 * installed()
     assert all(figure.value > 0 for figure in results.figures)
