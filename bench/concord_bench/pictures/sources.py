@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,7 +35,12 @@ def _import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 def imported(path: Path, package: Sequence[str]) -> Iterator[str]:
     """Absolute names of everything that a file imports, also in functions and for type checkers."""
-    for node in _import_statements(path.read_text(encoding="utf-8")):
+    yield from imported_names(_import_statements(path.read_text(encoding="utf-8")), package)
+
+
+def imported_names(statements: Iterable[ast.Import | ast.ImportFrom], package: Sequence[str]) -> Iterator[str]:
+    """Absolute names of everything that import statements of a module in a package import."""
+    for node in statements:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         else:

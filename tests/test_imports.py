@@ -1,0 +1,122 @@
+"""Which tests a change reaches, in a small project in which every way to use a module occurs once."""
+
+import pytest
+
+from concord_bench.pictures.sources import modules
+from support.imports import LOADERS, PACKAGES, ROOT, Sources
+
+FILES = {
+    "sw/concord/__init__.py": "VERSION = '1'\ndef __getattr__(name):\n    from concord import front\n",
+    "sw/concord/front.py": "from concord.parts.machine import Machine\n",
+    "sw/concord/parts/__init__.py": "from .numbers import add\nfrom concord.parts.machine import Machine as Device\n",
+    "sw/concord/parts/numbers.py": "def add(): pass\n",
+    "sw/concord/parts/machine.py": '"""concord.parts.words"""\n'
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from concord.parts.numbers import add\n",
+    "sw/concord/parts/words.py": "",
+    "sw/concord/parts/table.txt": "",
+    "sw/concord/tool/__main__.py": "from concord.parts import words\n",
+    "sw/concord/host/rtl.py": "import sys\nCOMMAND = [sys.executable, '-m', 'concord_rtl.build', 'tiny']\n",
+    "sw/concord/host/text.py": "",
+    "hw/concord_rtl/__init__.py": "",
+    "hw/concord_rtl/build.py": "from concord_rtl import adder\n",
+    "hw/concord_rtl/adder.py": "",
+    "docs/page.md": "",
+    "docs/other.md": "",
+    "tests/conftest.py": "import sys\nsys.modules['support.nets']\npytest_plugins = ['support.plugin']\n",
+    "tests/script.py": "from concord.parts import numbers\n",
+    "tests/support/__init__.py": "",
+    "tests/support/plugin.py": "",
+    "tests/support/nets.py": "from concord.front import x\n",
+    "tests/docs/test_pages.py": "",
+    "tests/sw/conftest.py": "",
+    "tests/sw/test_add.py": "def test():\n    from concord.parts import add\n",
+    "tests/sw/test_device.py": "from concord.parts import Device\n",
+    "tests/sw/test_everything.py": "import concord\n",
+    "tests/sw/test_version.py": "from concord import VERSION\n",
+    "tests/sw/test_tool.py": "import sys\nWORDS = [sys.executable, '-m', 'concord.tool']\n",
+    "tests/sw/test_replaced.py": "def test(monkeypatch):\n    monkeypatch.setattr('concord.parts.words.x', 1)\n",
+    "tests/sw/test_host.py": "from concord.host import rtl\n",
+    "tests/sw/test_command.py": "from support.commands import run\nrun('--on rtl')\n",
+    "tests/sw/test_nets.py": "from support import nets\n",
+    "tests/sw/test_page.py": "from pathlib import Path\nPAGE = Path(__file__).parents[2] / 'docs' / 'page.md'\n",
+    "tests/sw/test_table.py": "FILE = 'table.txt'\n",
+    "tests/test_script.py": "import script\n",
+}  # fmt: skip
+TESTS = {name for name in FILES if "/test_" in name}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    root = tmp_path_factory.mktemp("project")
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return Sources(root)
+
+
+@pytest.mark.parametrize(
+    ("changed", "tests"),
+    [
+        ("sw/concord/parts/numbers.py", "sw/test_add test_script"),  # by the name in its package; not for type checkers
+        ("sw/concord/parts/machine.py", "sw/test_device sw/test_everything sw/test_nets"),  # nor by a docstring
+        ("sw/concord/front.py", "sw/test_everything sw/test_nets"),
+        ("sw/concord/parts/words.py", "sw/test_tool sw/test_replaced"),
+        ("sw/concord/parts/__init__.py",
+         "sw/test_add sw/test_device sw/test_everything sw/test_nets sw/test_replaced sw/test_tool test_script"),
+        ("sw/concord/host/rtl.py", "sw/test_host"),
+        ("hw/concord_rtl/adder.py", "docs/test_pages sw/test_command sw/test_host"),
+        ("tests/support/nets.py", "sw/test_nets"),
+        ("tests/script.py", "test_script"),
+        ("tests/sw/test_add.py", "sw/test_add"),
+        ("tests/sw/test_new.py", ""),
+        ("docs/page.md", "docs/test_pages sw/test_page"),
+        ("docs/other.md", "docs/test_pages"),
+        ("sw/concord/parts/table.txt", "sw/test_table"),
+        ("tests/deep.toml", ""),
+        ("Makefile", ""),
+    ],
+)  # fmt: skip
+def test_what_a_change_reaches(project, changed, tests):
+    assert set(project.reached([changed])) == {f"tests/{name}.py" for name in tests.split()}
+
+
+@pytest.mark.parametrize("changed", ["sw/concord/host/page.html", "sw/concord/host/text.py"])
+def test_a_file_that_nothing_names_reaches_what_uses_the_modules_beside_it(project, changed):
+    assert set(project.reached([changed])) == {"tests/sw/test_host.py"}
+
+
+@pytest.mark.parametrize("changed", ["pyproject.toml", "tests/conftest.py", "tests/support/plugin.py"])
+def test_what_reaches_all(project, changed):
+    assert set(project.reached([changed])) == set(project.test_files()) == TESTS
+
+
+def test_a_file_for_all_tests_of_a_folder(project):
+    assert set(project.reached(["tests/sw/conftest.py"])) == {name for name in TESTS if name.startswith("tests/sw/")}
+
+
+def test_the_nearest_change_counts(project):
+    reached = project.reached(["tests/support/nets.py", "sw/concord/parts/machine.py", "tests/sw/test_add.py"])
+    assert reached == {
+        "tests/sw/test_add.py": 0,
+        "tests/sw/test_device.py": 1,
+        "tests/sw/test_everything.py": 3,
+        "tests/sw/test_nets.py": 1,
+    }
+
+
+def test_modules_that_are_loaded_by_names_are_known():
+    software = modules(ROOT / "sw" / "concord")
+    assert {name for name, path in software.items() if "import_module(" in path.read_text()} == set(LOADERS)
+
+
+@pytest.mark.slow
+def test_what_changes_of_the_project_reach():
+    sources = Sources()
+    assert "tests/sw/cli/test_cli.py" in sources.reached(["sw/concord/cli/derive.py"])
+    assert "tests/sw/integer/test_folder.py" in sources.reached(["sw/concord/integer/float32.py"])
+    of_the_rtl = sources.reached(["hw/concord_rtl/core/top.py"])
+    assert {"tests/rtl/test_programs.py", "tests/rtl/test_training_rtl.py"} <= set(of_the_rtl)
+    assert "tests/sw/spec/test_isa.py" not in of_the_rtl
+    assert len(sources.reached(["tests/conftest.py"])) == len(sources.test_files())
+    paths = (path for folder in PACKAGES for path in modules(ROOT / folder).values())
+    assert [path for path in paths if not sources.reached([path.relative_to(ROOT).as_posix()])] == []
