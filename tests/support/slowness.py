@@ -253,7 +253,9 @@ def pytest_terminal_summary(terminalreporter, config):
     table, spent = table_of(terminalreporter, config), spent_by(terminalreporter)
     limits = LONG | {"check": config.getoption("--slow-limit")}
     if config.getoption("--depth"):
-        terminalreporter.section(f"processor seconds by family, of a machine {table.speed:.2f} times as fast as this one is now")
+        terminalreporter.section(
+            f"processor seconds by family, of a machine {table.speed:.2f} times as fast as this one is now"
+        )
         for line in table.lines():
             terminalreporter.line(line)
         everyone = config.stash[_WORKERS] or [config.stash[_CLOCK].figures()]

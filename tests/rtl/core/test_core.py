@@ -16,8 +16,8 @@ from concord.spec.presets import TINY, UP5K
 from concord_rtl.core.core import NpuCore
 from concord_rtl.host.registers import COUNTERS
 from concord_rtl.memories.matrix_memory import MatrixMemory
-from support.bench import simulate
 from support.back_door import connected
+from support.bench import simulate
 from support.core_bench import contents, execute, read, write
 from support.device_runs import after, load
 from support.engine_programs import FEEDBACK, feedback_memories
