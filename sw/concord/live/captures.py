@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread
@@ -62,11 +62,21 @@ class Stop:
     ----------
     seconds : float or None
         How long it may last; ``None`` if it has no such end.
+    clock, sleep : callable
+        Seconds so far, and to let some pass; by default it returns at once when the end is asked for.
     """
 
-    def __init__(self, seconds: float | None = None):
+    def __init__(
+        self,
+        seconds: float | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], object] | None = None,
+    ):
+        self.clock = clock
         self._asked = Event()
-        self._end = None if seconds is None else time.perf_counter() + seconds
+        self._sleep = sleep or self._asked.wait
+        self._end = None if seconds is None else clock() + seconds
 
     def ask(self) -> None:
         """End it now."""
@@ -75,20 +85,20 @@ class Stop:
     @property
     def reached(self) -> bool:
         """Whether it is to end."""
-        return self._asked.is_set() or (self._end is not None and time.perf_counter() >= self._end)
+        return self._asked.is_set() or (self._end is not None and self.clock() >= self._end)
 
     def wait(self, moment: float) -> None:
-        """Return at a moment of ``time.perf_counter``, or when it is to end."""
-        while (left := moment - time.perf_counter()) > 0 and not self.reached:
-            self._asked.wait(min(left, _TICK))
+        """Return at a moment of its clock, or when it is to end."""
+        while (left := moment - self.clock()) > 0 and not self.reached:
+            self._sleep(min(left, _TICK))
 
 
 def paced(captures: Iterator[Capture], stop: Stop) -> Captures:
     """The captures of a recording, none of them earlier than when it was recorded."""
-    begin = time.perf_counter()
+    begin = stop.clock()
     for capture in captures:
         stop.wait(begin + capture.position)
-        yield Capture(capture.position, capture.data)
+        yield Capture(capture.position, capture.data, stop.clock())
 
 
 def repeated(source: Source) -> Captures:

@@ -14,29 +14,15 @@ from concord.spec.link import FLAG
 from concord.spec.links import LinkKind
 from concord.spec.presets import ECP5_85F, TINY
 from support.link_model import DeviceModel
+from support.simulated_time import SimulatedTime
 from support.spi_bus import ModelBus, spidev_of
 
 #: Seconds of a byte.
 BYTE = 1e-6
 
 
-class Time:
-    """Goes on with every look at it, and with every sleep."""
-
-    def __init__(self):
-        self.now, self.slept = 0.0, []
-
-    def __call__(self):
-        self.now += 1e-3
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-        self.slept.append(seconds)
-
-
 def transport_of(bus):
-    time = Time()
+    time = SimulatedTime(step=1e-3)
     return SpiTransport(bus, BYTE, clock=time, sleep=time.sleep), time
 
 

@@ -1,7 +1,6 @@
 """Recordings keep their pace and lose nothing; live sources drop what is old, and say how many."""
 
 import threading
-import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from concord.live.captures import Capture, Newest, Stop, every, paced, repeated
+from support.simulated_time import SimulatedTime
 
 
 def numbered(count, step=0.1):
@@ -30,15 +30,34 @@ class Recording:
 
 
 def test_a_recording_keeps_its_pace():
-    begin = time.perf_counter()
-    late = [capture.taken - begin - capture.position for capture in paced(iter(numbered(4)), Stop())]
-    assert all(0 <= seconds < 0.09 for seconds in late)
+    time = SimulatedTime(5.0)
+    captures = list(paced(iter(numbered(4)), Stop(clock=time, sleep=time.sleep)))
+    assert values(captures) == [0, 1, 2, 3]
+    assert [capture.taken - 5 for capture in captures] == pytest.approx([0, 0.1, 0.2, 0.3])
+
+
+def test_who_is_late_does_not_wait():
+    time = SimulatedTime()
+    captures = paced(iter(numbered(4)), Stop(clock=time, sleep=time.sleep))
+    next(captures)
+    time.now = 0.25
+    assert [capture.taken for capture in captures] == pytest.approx([0.25, 0.25, 0.3])
 
 
 def test_a_session_that_ends_does_not_wait_for_the_next_picture():
-    stop, begin = Stop(0.1), time.perf_counter()
+    time = SimulatedTime()
+    stop = Stop(0.1, clock=time, sleep=time.sleep)
     assert values(paced(iter(numbered(2, step=30)), stop)) == [0, 1]
-    assert stop.reached and time.perf_counter() - begin < 5
+    assert stop.reached and time.now < 0.2
+
+
+def test_an_end_that_is_asked_for_ends_a_pause():
+    """Without a clock of its own: the pause, of hours, is one of the machine."""
+    stop = Stop()
+    asking = threading.Timer(0.01, stop.ask)
+    asking.start()
+    assert values(paced(iter(numbered(2, step=10_000)), stop)) == [0, 1]
+    asking.join()
 
 
 def test_a_recording_begins_again():
@@ -78,13 +97,19 @@ def test_what_is_old_is_dropped_and_counted():
 
 
 def test_who_is_in_time_loses_nothing():
+    """The next one comes when the last one has been taken."""
+    taken = threading.Semaphore(1)
+
     def source():
         for capture in numbered(5):
-            time.sleep(0.02)
+            assert taken.acquire(timeout=60)
             yield capture
 
-    newest = Newest(source())
-    assert values(newest.until(Stop())) == [0, 1, 2, 3, 4] and newest.dropped == 0
+    newest, found = Newest(source()), []
+    for capture in newest.until(Stop()):
+        found.append(capture)
+        taken.release()
+    assert values(found) == [0, 1, 2, 3, 4] and newest.dropped == 0
 
 
 def test_an_error_of_the_source_arrives():
@@ -102,7 +127,6 @@ def test_the_source_is_closed_when_the_session_ends():
     def endless():
         try:
             while True:
-                time.sleep(0.001)
                 yield numbered(1)[0]
         finally:
             state.closed = True
