@@ -31,7 +31,7 @@ coverage: $(READY) ## lines and branches that the tests run, build/coverage/page
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(RUN) -m coverage run -m pytest -q -n 2 --dist worksteal --depth test $(ARGS)
 	$(RUN) -m coverage combine -q && $(RUN) -m coverage html -q && $(RUN) -m coverage report --format total
-mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
+mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --jobs 2" to choose, ARGS="--random 50 --since COMMIT" for others)
 	$(RUN) tests/mutation.py $(ARGS)
 prove: $(READY) ## install PyTorch; networks, examples, random programs and operations on every implementation (ARGS="--jobs 2")
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"

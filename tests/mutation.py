@@ -31,8 +31,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 
+from support.imports import Sources
+from support.nearest_tests import Stage, stages
 from support.random_mutants import changed_lines, draw
-from support.reached import FAST, Reached, Stage, stages
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = Path(__file__).with_name("mutants")
@@ -55,7 +56,6 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"  # noticed, too: the tests did not end
     SURVIVED = "survived"
     INVALID = "invalid"  # tests could not even be collected, or fail without the change
-    EQUIVALENT = "no effect"  # a list says why
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,19 @@ class Copy:
             elif (root / name).exists():
                 shutil.copy2(root / name, folder / name)
         self._changes = 0
+        self._passing: set[str] = set()  # tests that are known to pass without a change
+
+    def compile(self) -> None:
+        """Compile all packages, so that runs with a change find them compiled."""
+        folders = [str(self.folder / name) for name in (*PACKAGES, "tests/support")]
+        there = [folder for folder in folders if Path(folder).is_dir()]
+        subprocess.run([sys.executable, "-m", "compileall", "-q", *there], check=True)
+
+    def passes(self, tests: list[str]) -> bool:
+        """Whether tests pass without a change."""
+        if not self._passing.issuperset(tests) and self.test(tests, 20 * _TIMEOUT, changed=False) == 0:
+            self._passing.update(tests)
+        return self._passing.issuperset(tests)
 
     def test(
         self,
@@ -233,13 +246,13 @@ class Copy:
             return Outcome.TIMEOUT
         return {0: Outcome.SURVIVED, 1: Outcome.NOTICED}.get(status, Outcome.INVALID)
 
-    def run_stages(self, mutant: Mutant, planned: list[Stage], failed: tuple[str, ...]) -> tuple[Outcome, str]:
+    def run_stages(self, mutant: Mutant, planned: list[Stage]) -> tuple[Outcome, str]:
         """Make the change, run tests in stages until one fails, and take the change back; also what failed.
 
-        A test that fails without the change, too, proves nothing, and neither do those in ``failed``.
+        A test that fails without the change, too, proves nothing.
         """
         for stage in planned:
-            left = list(failed)
+            left: list[str] = []
             while True:
                 limit = ("--computing", str(stage.seconds), "-m", stage.marks)
                 options = (*limit, *(f"--deselect={name}" for name in left))
@@ -248,11 +261,14 @@ class Copy:
                     status = self.test(list(stage.files), 20 * seconds, changed=True, computing=seconds, more=options)
                 if status in (0, 5):
                     break
-                culprits = re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log(), re.M)
                 if status is None:
                     return Outcome.TIMEOUT, ""
-                if stage.marks == FAST or not culprits or self.test(culprits, 20 * _TIMEOUT, changed=False) == 0:
-                    return Outcome.NOTICED, (culprits or [""])[0]
+                culprits = re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log(), re.M)
+                if not culprits:  # such as an error of a plugin
+                    sound = self.test(["--collect-only", *stage.files], 20 * _TIMEOUT, changed=False) == 0
+                    return Outcome.NOTICED if sound else Outcome.INVALID, ""
+                if self.passes(culprits):
+                    return Outcome.NOTICED, culprits[0]
                 left += culprits
         return Outcome.SURVIVED, ""
 
@@ -356,12 +372,10 @@ def _installed(text: str) -> bool:
     return all(find_spec(name) is not None for name in set(roots))
 
 
-def random_mutants(
-    since: str, count: int, seed: int, *, only: str = "", reached: Reached | None = None, root: Path = ROOT
-) -> list[Mutant]:
-    """Random changes of lines that changed since a commit; their tests are all those that may be run.
+def random_mutants(since: str, count: int, seed: int, *, only: str = "", root: Path = ROOT) -> list[Mutant]:
+    """Random changes of lines that changed since a commit.
 
-    Not of sources that import what is not installed, unless tests run them all the same.
+    Not of sources that import what is not installed, as their tests are skipped.
 
     Parameters
     ----------
@@ -378,8 +392,7 @@ def random_mutants(
     wanted = {
         file: numbers
         for file, numbers in lines.items()
-        if (only in file if only else file.startswith(DRAWN))
-        and ((reached is not None and reached.files(file, "")) or _installed((root / file).read_text()))
+        if (only in file if only else file.startswith(DRAWN)) and _installed((root / file).read_text())
     }
     return [Mutant(RANDOM, file, old, new) for file, old, new in draw(wanted, root, count, seed)]
 
@@ -390,41 +403,22 @@ def without_effect(mutant: Mutant, listed: list[Mutant], root: Path = ROOT) -> b
     return any(m.apply(text) == mutant.apply(text) for m in listed if m.file == mutant.file and m.equivalent)
 
 
-def what_is_reached(path: Path, root: Path = ROOT, say=print) -> Reached:
-    """Which test files run which functions, from a file, which is written first if there is none.
-
-    It is of use for sources and tests that have changed since: functions keep their names, and test files that are new
-    are found beside the sources.
-    """
-    if not path.exists():
-        say(f"running all fast tests once to see which run which functions, for {path}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder:
-            copy = Copy(Path(folder) / "0", root)
-            copy.test(["tests"], 7200, changed=False, more=("--maxfail=1000", "--reached", str(path), "-m", FAST))
-            if not path.exists():
-                raise RuntimeError(copy.log())
-    return Reached.read(path)
-
-
-def run_random(mutants: list[Mutant], reached: Reached, *, results: Path | None = None, root: Path = ROOT, say=print):
+def run_random(mutants: list[Mutant], *, results: Path | None = None, root: Path = ROOT, say=print):
     """Outcomes of random changes, one after the other, as those of :func:`run`; each is noticed by any test."""
-    known, done = _known(results), []
-    listed = load(root / "tests" / "mutants")
+    known, done, sources = _known(results), [], Sources(root)
     with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder:
         copy = Copy(Path(folder) / "0", root)
+        copy.compile()
         for number, mutant in enumerate(mutants, 1):
             start, by = time.monotonic(), ""
-            planned = stages(mutant.file, mutant.line(root), reached, root)
+            planned = stages(mutant.file, sources, root)
             files = dict.fromkeys(name for stage in planned for name in stage.files)
             keys = {name: replace(mutant, tests=(name,)).key(root) for name in files}
             before = [known[key] for key in keys.values() if key in known]
-            if without_effect(mutant, listed, root):
-                outcome = Outcome.EQUIVALENT
-            elif before:
+            if before:
                 outcome = Outcome(before[0])
             else:
-                outcome, by = copy.run_stages(mutant, planned, reached.failed)
+                outcome, by = copy.run_stages(mutant, planned)
                 key = keys.get(by.partition("::")[0])
                 if results and key and outcome is Outcome.NOTICED:
                     known = _known(results) | {key: str(outcome)}
@@ -442,16 +436,15 @@ def entry(mutant: Mutant) -> str:
     return '[[mutant]]\nfile = {}\nold = {}\nnew = {}\nequivalent = ""\n'.format(*quoted)
 
 
-def summarise_random(found: list[Result]) -> int:
-    """Print counts and what was not noticed; returns the exit status."""
-    counts = Counter(result.outcome for result in found)
-    left = [result.mutant for result in found if result.outcome is Outcome.SURVIVED]
+def summarise_random(found: list[Result], without: int) -> int:
+    """Print counts, ``without`` being of those without effect, and what was not noticed; returns the exit status."""
+    left = [result.mutant for result in found if result.outcome in (Outcome.SURVIVED, Outcome.INVALID)]
     if left:
-        print(f"\nsurvived; a test is missing, or tests/mutants/{RANDOM}.toml says why there is no effect:\n")
-        print("\n".join(entry(mutant) for mutant in left))
-    print(", ".join(f"{outcome} {counts[outcome]}" for outcome in Outcome if counts[outcome]))
-    good = len(found) - len(left)
-    print(f"{good} of {len(found)} noticed or without effect ({100 * good / max(1, len(found)):.0f} %)")
+        print(f"\nsurvived; a test is missing, or an entry of tests/mutants/{RANDOM}.toml that says why not:\n")
+        print("\n".join(map(entry, left)))
+    good, count = len(found) - len(left), len(found) + without
+    share = 100 * (good + without) / max(1, count)
+    print(f"{good} of {count} noticed, {without} without effect ({share:.0f} %)")
     return 1 if left else 0
 
 
@@ -487,10 +480,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main_random(args: argparse.Namespace) -> int:
     say = partial(print, flush=True)
-    reached = what_is_reached(ROOT / "build" / "reached.json", say=say)
-    chosen = random_mutants(args.since, args.random, args.seed, only=args.only, reached=reached)
+    chosen = random_mutants(args.since, args.random, args.seed, only=args.only)
+    listed = load(args.lists)
+    effective = [mutant for mutant in chosen if not without_effect(mutant, listed)]
     results = None if args.again else ROOT / "build" / "mutants.json"
-    return summarise_random(run_random(chosen, reached, results=results, say=say))
+    return summarise_random(run_random(effective, results=results, say=say), len(chosen) - len(effective))
 
 
 def missing(mutants: list[Mutant]) -> list[str]:

@@ -44,6 +44,11 @@ class Change:
     new: str
 
 
+def _called(node: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 class _Finder(ast.NodeVisitor):
     """Collects the changes of a source."""
 
@@ -124,7 +129,7 @@ class _Finder(ast.NodeVisitor):
             self.add(self.begin(node), self.end(node), str(2 * node.value if node.value else 1.0))
 
     def visit_Call(self, node):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = _called(node)
         if name in _TELLING:
             return
         if name in _NAMES:
@@ -178,7 +183,7 @@ class _Finder(ast.NodeVisitor):
         self.add(self.begin(node), self.end(node), "break")
 
     def visit_Expr(self, node):
-        if isinstance(node.value, ast.Call):
+        if isinstance(node.value, ast.Call) and _called(node.value) not in _TELLING:
             self.add(self.begin(node), self.end(node), "pass")
         if not isinstance(node.value, ast.Constant):
             self.generic_visit(node)
@@ -265,18 +270,19 @@ def changed_lines(since: str, root: Path, folders: Iterable[str]) -> dict[str, l
 def draw(lines: dict[str, list[int]], root: Path, count: int, seed: int) -> Iterator[tuple[str, str, str]]:
     """Random changes, each on a line of its own: file, old text, new text.
 
-    A line is drawn among those that can be changed, then one of its changes; the same for the same sources and seed.
+    A line is drawn among those that can be changed, then one of its changes. What a line has drawn depends on its text
+    and its file alone, so that edits elsewhere leave most of a draw as it is.
     """
-    rng = random.Random(seed)
     places = []
     for file in sorted(lines):
         text = (root / file).read_text()
-        data, wanted, by_line = text.encode(), set(lines[file]), {}
+        data, rows, by_line = text.encode(), text.split("\n"), {}
         for change in changes(text):
             by_line.setdefault(data.count(b"\n", 0, change.begin) + 1, []).append(change)
-        places += [(file, by_line[line]) for line in sorted(by_line) if line in wanted]
-    rng.shuffle(places)
-    for file, choices in places:
+        for line in sorted(by_line.keys() & set(lines[file])):
+            order = random.Random(f"{seed} {file} {rows[line - 1].strip()}")
+            places.append((order.random(), file, line, order, by_line[line]))
+    for _, file, _, order, choices in sorted(places, key=lambda place: place[:3]):
         if count == 0:
             return
         text = (root / file).read_text()
@@ -284,4 +290,4 @@ def draw(lines: dict[str, list[int]], root: Path, count: int, seed: int) -> Iter
         good = [c for c in choices if _parsed(made(text.encode(), c)) not in (None, plain)]
         if good:
             count -= 1
-            yield (file, *fitting(text, rng.choice(good)))
+            yield (file, *fitting(text, order.choice(good)))
