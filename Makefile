@@ -46,10 +46,7 @@ gates: $(READY) ## netlists after synthesis and after place and route against th
 	$(RUN) tests/gates.py $(ARGS)
 torch: $(READY) ## install PyTorch, Keras, LiteRT, the converter of scikit-learn, a Clang and an emulator of Cortex-M, and run the tests that need them
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn,tflite]" "ai-edge-litert>=2,<3" "ziglang>=0.15,<0.18" "unicorn>=2.1,<3"
-	$(RUN) -m pytest -q -n 2 tests/sw/derive tests/sw/prove tests/sw/train -k torch $(ARGS)
-	$(RUN) -m pytest -q -n 2 tests/sw/derive/test_c.py tests/sw/derive/test_c_exact.py -k "(zig or cortex) and (network or programs)" $(ARGS)
-	$(RUN) -m pytest -q -n 2 tests/sw/derive/test_c_cortex_m4.py $(ARGS)
-	$(RUN) -m pytest -q -n 2 tests/sw/frameworks tests/sw/integer/test_*tflite* tests/sw/integer/test_fixed_point.py tests/sw/integer/npu/test_network.py tests/sw/integer/npu/test_derived.py tests/sw/derive/exact/test_tflite_files.py tests/sw/derive/test_c_exact_tflite.py tests/sw/utils/test_foreign.py tests/docs/test_models.py tests/bench/test_language_model.py tests/bench/test_transformers.py $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist worksteal --depth test -m needs $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (ARGS="--depth deep -k mul" for more, WAVES=1 for waveforms)
 	$(RUN) -m pytest -v -n 2 --depth test sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for a BOARD of docs/boards.md, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")

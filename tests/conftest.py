@@ -15,4 +15,5 @@ pytest_plugins = [
     "support.computing_limit",
     "support.property_tests",
     "support.rtl_libraries",
+    "support.frameworks",
 ]

@@ -8,6 +8,7 @@ from concord.graph.ir import Graph
 from concord.spec.presets import TINY
 from concord.train.network import TrainableNetwork
 from concord_bench import WITHOUT_RTL, Results, graph_training
+from support.frameworks import needs
 from support.trained import needs_data
 
 
@@ -20,10 +21,10 @@ def test_nodes_are_squares_of_pixels():
     assert len(found) == 24 and [0, 1] in found and [0, 4] in found and [0, 5] not in found and [3, 4] not in found
 
 
+@needs("torch")
 @pytest.mark.slow
 @needs_data
 def test_a_row_per_way_of_training(monkeypatch):
-    pytest.importorskip("torch")
     monkeypatch.setattr(graph_training, "EPOCHS", 1)
     monkeypatch.setattr(graph_training, "SEEDS", (1,))
     monkeypatch.setattr(graph_training, "WIDTHS", (32, 12))
@@ -45,10 +46,12 @@ def test_without_data_it_is_named(monkeypatch, tmp_path):
     assert graph_training.GROUP in results.skipped
 
 
+@needs("torch")
 @pytest.mark.slow
 def test_the_float_reference_trains_the_same_numbers_and_computes_the_graph():
     """The adjacency is none of them; a step goes against the gradient of the loss."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from concord.train import Samples
     from concord_bench.evidence.floats import FloatTrainer, initial
 

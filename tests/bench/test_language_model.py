@@ -15,6 +15,7 @@ from concord_bench.language_model.__main__ import main
 from concord_bench.language_model.decoder import EPSILON, Sizes, random_weights, states_of_step, step_model
 from concord_bench.language_model.text import ALPHABET, decode, encode, text
 from concord_bench.language_model.writing import on_derived, on_device, write
+from support.frameworks import needs
 
 SMALL = Sizes(layers=2, width=16, heads=2, window=5, hidden=24)
 
@@ -66,8 +67,10 @@ def test_steps_are_attention_over_the_last_characters():
     np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
 
 
+@needs("torch")
 def test_training_computes_the_same_network():
-    torch = pytest.importorskip("torch", reason="needs the package torch")
+    import torch
+
     from concord_bench.language_model.training import logits, train
 
     weights, tokens = weights_of(SMALL), encode("A longer text than the window.")

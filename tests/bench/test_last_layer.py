@@ -14,6 +14,7 @@ from concord.host import connect
 from concord.train import Samples, Settings, Trainer, export_onnx
 from concord.train.npu import NpuTrainer
 from support.clothes import network, pictures
+from support.frameworks import needs
 from support.trained import DATA, needs_data
 
 SETTINGS = Settings(epochs=6, batch=16, rate=Fraction(1, 16), momentum=Fraction(0))
@@ -68,9 +69,9 @@ def test_samples_of_each_class_are_drawn_by_a_seed():
     assert rows.tolist() == example.some_of_each(y, 3, 1).tolist() != example.some_of_each(y, 3, 2).tolist()
 
 
+@needs("torch")
 @pytest.mark.slow
 def test_the_frozen_network_learns():
-    pytest.importorskip("torch")
     x, y = pictures(280)
     y = y % example.KNOWN
     graph = example.trained_network(x, y, epochs=1)

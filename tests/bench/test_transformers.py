@@ -24,6 +24,7 @@ from concord_bench.transformers.samples import (
     shifted,
     stretched,
 )
+from support.frameworks import needs
 from support.trained import DATA, needs_data
 
 SMALL = EncoderSizes(tokens=7, inputs=5, classes=3, layers=2, width=12, heads=2, hidden=20)
@@ -72,9 +73,11 @@ def test_the_model_is_an_encoder():
     assert SMALL.weights == sum(values.size for values in weights.values())
 
 
+@needs("torch")
 @pytest.mark.slow
 def test_training_computes_the_same_network():
-    torch = pytest.importorskip("torch", reason="needs the package torch")
+    import torch
+
     from concord_bench.transformers.training import logits, train
 
     weights, x = weights_of(SMALL), np.random.default_rng(3).normal(0, 1, (4, 7, 5)).astype(np.float32)

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 from shutil import which
 
 import pytest
 
 from concord.derive.c.program import compiler
+from support.frameworks import needs
 
 #: By name; zig is the clang of the package ziglang, which has the C libraries of other machines, too. Programs of the
 #: last one run on an emulated processor.
@@ -18,12 +19,23 @@ COMMANDS = {
     "zig": [sys.executable, "-m", "ziglang", "cc"],
     "cortex-m4": [sys.executable, str(Path(__file__).parent / "cortex_m4" / "cc.py")],
 }
-SLOW = (("-O0",), ("-O3", "-DCONCORD_PORTABLE"))
-SANITIZED = ("-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all")
+#: At ``-O0`` programs are compiled in the shortest time, and whatever sanitizers look for is still there.
+SANITIZERS = ("-fsanitize=undefined,address", "-fno-sanitize-recover=all")
+#: By name options of the compilers of this machine, and those that only deep tests use.
+WAYS = {
+    "-O0 checked": ("-O0", *SANITIZERS),
+    "-O3": ("-O3",),
+    "-m32": ("-O2", "-m32"),
+    "-O0": ("-O0",),
+    "-O1 checked": ("-O1", "-g", *SANITIZERS),
+    "-O3 portable": ("-O3", "-DCONCORD_PORTABLE"),
+}
+DEEP = ("-O0", "-O1 checked", "-O3 portable")
 IN_32_BITS = ("-O2", "-target", "x86-linux-musl")
 #: A program of 32 bits that runs here, and checks of undefined behaviour, of the package.
 ZIG_WAYS = (
-    *SLOW,
+    ("-O0",),
+    ("-O3", "-DCONCORD_PORTABLE"),
     ("-O3",),
     IN_32_BITS,
     ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"),
@@ -31,24 +43,19 @@ ZIG_WAYS = (
 CORTEX_M4_WAYS = (("-O0",), ("-Os",), ("-O3",))
 
 
-def zig(*options):
+def zig(*options, deep=True):
     """A case of the package's compiler."""
-    return _of_packages("zig", options, "ziglang")
+    return _cross("zig", options, deep)
 
 
-def cortex_m4(*options):
+def cortex_m4(*options, deep=True):
     """A case whose programs run on a Cortex-M4 that is emulated."""
-    return _of_packages("cortex-m4", options, "ziglang", "unicorn")
+    return _cross("cortex-m4", options, deep)
 
 
-def _of_packages(name, options, *packages):
-    marks = [pytest.mark.slow, *(needs(package) for package in packages)]
+def _cross(name, options, deep):
+    marks = [needs(name), pytest.mark.deep if deep else pytest.mark.slow]
     return pytest.param(name, options, marks=marks, id=f"{name} {' '.join(options)}")
-
-
-def needs(package):
-    """The mark of tests that need a package."""
-    return pytest.mark.skipif(find_spec(package) is None, reason=f"needs the package {package}")
 
 
 def words(name):
@@ -56,6 +63,7 @@ def words(name):
     return COMMANDS[name] if name else [compiler()]
 
 
+@cache
 def links(command, *options):
     """Whether a compiler makes programs with some options."""
     text = b"int main(void) { return 0; }"
@@ -65,22 +73,15 @@ def links(command, *options):
 
 def ways():
     """Compilers with options, and why some are left out."""
+    there = [name for name in ("gcc", "clang") if which(name)]
     for name in ("gcc", "clang"):
-        for options in (("-O0",), ("-O3",), ("-O3", "-DCONCORD_PORTABLE"), ("-O2", "-m32"), SANITIZED):
-            marks = []
-            if not which(name):
+        for label, options in WAYS.items():
+            marks = [pytest.mark.deep if label in DEEP or name in there[1:] else pytest.mark.slow]
+            if name not in there:
                 marks.append(pytest.mark.skip(reason=f"needs {name}"))
-            elif not links(name, *options):
+            elif not links(name, *(option for option in options if option.startswith(("-f", "-m")))):
                 marks.append(pytest.mark.skip(reason=f"{name} does not link with {' '.join(options)}"))
-            marks += [pytest.mark.slow] * (options in SLOW)
-            yield pytest.param(
-                name,
-                options,
-                marks=marks,
-                id=f"{name} {options[-1 if '-m32' in options else 0]}"
-                + " portable" * ("-DCONCORD_PORTABLE" in options)
-                + " checked" * (options == SANITIZED),
-            )
+            yield pytest.param(name, options, marks=marks, id=f"{name} {label}")
     for options in ZIG_WAYS:
         yield zig(*options)
     for options in CORTEX_M4_WAYS:
@@ -88,3 +89,13 @@ def ways():
 
 
 every_way = pytest.mark.parametrize(("command", "options"), list(ways()))
+
+
+def random_networks(few, many):
+    """The mark of a test of random networks, ``count`` of them in a unit with ``options``."""
+    cases = [
+        pytest.param(("-O0",), few, marks=pytest.mark.slow, id="-O0"),
+        pytest.param(WAYS["-O0 checked"], many, marks=pytest.mark.deep, id="checked"),
+        pytest.param(("-O3",), many, marks=pytest.mark.deep, id="-O3"),
+    ]
+    return pytest.mark.parametrize(("options", "count"), cases)

@@ -1,7 +1,6 @@
 """Derived models on every backend: outputs, and sticky flags of models that have them."""
 
 import json
-from importlib.util import find_spec
 
 import numpy as np
 import onnxruntime
@@ -17,7 +16,8 @@ from concord.derive.model import derive_package
 from concord.host import connect
 from concord.program.flags import diagnose_flags
 from concord.spec.presets import TINY
-from support.derived_modules import NO_TORCH, load_derived, same
+from support.derived_modules import load_derived, same
+from support.frameworks import needs
 
 #: Several tile engines, too; and wide mantissas, for which float64 is too short.
 CONFIGS = {
@@ -26,7 +26,7 @@ CONFIGS = {
     "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
 }
 needs_c = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
-needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason=NO_TORCH)
+needs_torch = needs("torch")
 
 
 def on_numpy(model, folder, inputs):
@@ -60,7 +60,7 @@ def on_onnxruntime(model, folder, inputs):
 def on_c(model, folder, inputs):
     """The same of the C text, without what the host computes."""
     write_c(model.npu_part, folder / "model.c")
-    return CProgram(folder / "model.c", model.npu_part, [compiler()], ["-O1"]).run_with_flags(inputs)
+    return CProgram(folder / "model.c", model.npu_part, [compiler()], ["-O0"]).run_with_flags(inputs)
 
 
 def networks(package, backend, folder, samples):

@@ -10,9 +10,6 @@ from concord.host import connect
 from concord.image import LOADABLE, Image, MemorySegment, Port
 from concord.spec.memmap import RegionId
 
-#: Why tests of PyTorch modules are skipped.
-NO_TORCH = "PyTorch is not installed: make torch installs it and runs these tests"
-
 
 def load_derived(model, folder, write=write_numpy):
     """The derived file as a module."""

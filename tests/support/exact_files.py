@@ -7,8 +7,9 @@ import onnxruntime
 import pytest
 
 from concord.derive.exact.registry import EXACT_BACKENDS
+from support.frameworks import needs
 
-LIBRARIES = ["numpy", "torch", "onnx"]
+LIBRARIES = ["numpy", pytest.param("torch", marks=needs("torch")), "onnx"]
 
 
 def module(path):
@@ -40,8 +41,6 @@ def run(network, library, folder, inputs):
 
 def different(network, library, folder, inputs):
     """How many codes differ from those of the integer network."""
-    if library == "torch":
-        pytest.importorskip("torch")
     want, got = network.run(inputs), run(network, library, folder, inputs)
     assert [*got] == [*want]
     assert all(got[key].dtype == want[key].dtype and got[key].shape == want[key].shape for key in want)

@@ -1,4 +1,4 @@
-"""Which frameworks are there whose models ``concord.compile`` takes."""
+"""Packages that ``make torch`` installs: which are there, and the mark of tests that need them."""
 
 import os
 from importlib.util import find_spec
@@ -7,22 +7,32 @@ import pytest
 
 # Before Keras is imported; without TensorFlow it has no other backend.
 os.environ.setdefault("KERAS_BACKEND", "torch")
-#: By extra: the packages that it brings; ``onnx`` is always there.
+#: By extra or tool: the packages that it brings; ``onnx`` is always there.
 PACKAGES = {
     "onnx": ("onnx",),
     "torch": ("torch", "onnxscript"),
     "sklearn": ("sklearn", "skl2onnx"),
     "tflite": ("tflite", "ai_edge_litert"),  # and the interpreter that it is compared with
     "keras": ("keras", "torch", "onnxscript"),
+    "zig": ("ziglang",),
+    "cortex-m4": ("ziglang", "unicorn"),
 }
 
 
-def missing(extra):
-    """Why tests that need an extra are skipped; empty if they are not."""
-    names = [name for name in PACKAGES[extra] if find_spec(name) is None]
+def missing(name):
+    """Why tests that need an extra or a tool are skipped; empty if they are not."""
+    names = [package for package in PACKAGES[name] if find_spec(package) is None]
     return f"needs {', '.join(names)}: make torch installs it" if names else ""
 
 
-def needs(extra):
-    """A mark that skips a test without the packages of an extra."""
-    return pytest.mark.skipif(bool(missing(extra)), reason=missing(extra))
+def needs(name):
+    """The mark of tests that need an extra or a tool: skipped without it, and what ``make torch`` runs."""
+    return pytest.mark.needs(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip a test whose packages are not there."""
+    for mark in item.iter_markers("needs"):
+        if reason := missing(*mark.args):
+            pytest.skip(reason)

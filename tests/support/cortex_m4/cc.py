@@ -3,7 +3,7 @@
 What is linked has the functions of :file:`runtime.c` and no others, so a file that needs a library is an error. So is
 one that has floating point: without its unit, as here, every operation is a call. Where the compiler checks for
 undefined behaviour, as at ``-O0``, a program ends with an instruction that is none. A program is a script beside its
-image.
+image, and may be called by a link to it.
 """
 
 import shlex
@@ -28,8 +28,8 @@ def main(words):
     words = [str(image) if word == str(program) else word for word in words]
     done = subprocess.run([*COMMAND, *words, *LINKED], check=False).returncode
     if not done:
-        line = shlex.join([sys.executable, str(HERE / "machine.py"), str(image.resolve())])
-        program.write_text(f'#!/bin/sh\nexec {line} "$@"\n')
+        line = shlex.join([sys.executable, str(HERE / "machine.py")])
+        program.write_text(f'#!/bin/sh\nexec {line} "$(readlink -f "$0").elf" "${{0##*/}}" "$@"\n')
         program.chmod(0o755)
     return done
 

@@ -120,10 +120,10 @@ class Machine:
 
 
 def main(words):
-    """The exit code of a program: a path, and its arguments."""
+    """The exit code of a program: the path of its image, what it was called like, and its arguments."""
     image = Path(words[0])
     try:
-        return Machine(image.read_bytes(), [image.stem, *words[1:]]).run()
+        return Machine(image.read_bytes(), words[1:]).run()
     except (UcError, ValueError) as error:
         print(f"{image.name}: {error}", file=sys.stderr)
         return 255

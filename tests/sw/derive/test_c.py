@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,12 +20,13 @@ from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F
 from support import compiled_nets, random_models
-from support.c_compilers import every_way, links
-from support.c_models import compare, compare_package, finite, program
+from support.c_compilers import IN_32_BITS, cortex_m4, every_way, links, random_networks, zig
+from support.c_models import compare, compare_image, compare_package, compare_program, finite, model_of, program
+from support.c_units import ModelUnit, word
 from support.compiled_nets import ROOMY
 from support.derive_models import MODELS, Maker, at_limits, flagged, limits, samples
 from support.derived_backends import CONFIGS, emulated_flags, needs_c
-from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
+from support.derived_modules import emulated, image_of_memories, program_rng, same
 from support.halves import halves, pairs
 from support.program_gen import random_program
 from support.trained import DATA, needs_data
@@ -32,41 +34,66 @@ from support.trained import DATA, needs_data
 pytestmark = needs_c
 
 
+OPERATIONS = ("data_movement", "arithmetic", "quantised", "products", "loops", "zeros")
+
+
+def image_of(config, seed, count):
+    return image_of_memories(*random_program(CONFIGS[config], program_rng(seed), count))
+
+
+def model_of_image(image):
+    return derive_image(image, flags=True)
+
+
+def lstm():
+    return model_of(compile_graph(compiled_nets.recurrent("LSTM", 5, 3, 6), ROOMY).package)
+
+
+#: What every compiler gets.
+EVERYWHERE = ModelUnit(
+    limits=lambda: flagged(limits()),
+    lstm=lstm,
+    **{name: lambda make=MODELS[name]: flagged(make()) for name in OPERATIONS},
+    **{word(config): lambda config=config: model_of_image(image_of(config, f"c {config}", 8)) for config in CONFIGS},
+)
+
+
 @every_way
 def test_operations(command, options, tmp_path):
-    for name in ("data_movement", "arithmetic", "quantised", "products", "loops", "zeros"):
-        (folder := tmp_path / name).mkdir()
-        model = flagged(MODELS[name]())
-        compare(model, finite(samples(model, 20, seed=7)), folder, command, options)
+    for name in OPERATIONS:
+        made = EVERYWHERE.program(name, tmp_path, command, options)
+        compare_program(made, finite(samples(made.model, 20, seed=7)))
 
 
 @every_way
 def test_limits(command, options, tmp_path):
-    model = flagged(limits())
-    compare(model, at_limits(model), tmp_path, command, options)
+    made = EVERYWHERE.program("limits", tmp_path, command, options)
+    compare_program(made, at_limits(made.model))
 
 
 @every_way
 @pytest.mark.parametrize("config", CONFIGS)
 def test_programs(command, options, config, tmp_path):
-    words, memories = random_program(CONFIGS[config], program_rng(f"c {config}"), 8)
-    image = image_of_memories(words, memories)
-    inputs = random_inputs(image, 3, 2)
-    outputs, flags = program(derive_image(image, flags=True), tmp_path, command, options).run_with_flags(inputs)
-    same(outputs, emulated(image, inputs))
-    assert flags == emulated_flags(image, inputs)
+    made = EVERYWHERE.program(word(config), tmp_path, command, options)
+    compare_image(image_of(config, f"c {config}", 8), made, 2)
+
+
+@pytest.mark.parametrize(("command", "options"), [zig(*IN_32_BITS, deep=False), cortex_m4("-Os", deep=False)])
+def test_processors_of_32_bits(command, options, tmp_path):
+    image = image_of("tiny", "c tiny", 8)
+    compare_image(image, program(model_of_image(image), tmp_path, command, options), 2)
 
 
 @every_way
 def test_networks(command, options, tmp_path):
-    """Convolutions with padding, sums of maps, tables; a recurrence."""
-    for name, graph in (("residual", compiled_nets.residual()), ("lstm", compiled_nets.recurrent("LSTM", 5, 3, 6))):
-        (folder := tmp_path / name).mkdir()
-        package = compile_graph(graph, ROOMY).package
-        model = derive_package(package, flags=True).npu_part
+    """Convolutions with padding, sums of maps, tables, compiled alone; a recurrence."""
+    residual = model_of(compile_graph(compiled_nets.residual(), ROOMY).package)
+    for made in (
+        program(residual, tmp_path, command, options),
+        EVERYWHERE.program("lstm", tmp_path, command, options),
+    ):
         rng = np.random.default_rng(3)
-        inputs = {key: rng.normal(size=(3, *shape)) for key, shape in model.sources.items()}
-        compare(model, inputs, folder, command, options)
+        compare_program(made, {key: rng.normal(size=(3, *shape)) for key, shape in made.model.sources.items()})
 
 
 @pytest.mark.parametrize(
@@ -74,32 +101,33 @@ def test_networks(command, options, tmp_path):
 )
 def test_small_networks(name, tmp_path):
     package = compile_graph(getattr(compiled_nets, name)(), ROOMY).package
-    compare_package(package, tmp_path)
+    compare_package(package, program(model_of(package), tmp_path))
+
+
+def random_package(seed):
+    return compile_graph(import_model(random_models.network(seed)), ROOMY).package
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_networks(seed, tmp_path):
-    graph = import_model(random_models.network(seed))
-    compare_package(compile_graph(graph, ROOMY).package, tmp_path)
+    package = random_package(seed)
+    compare_package(package, program(model_of(package), tmp_path))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 30))
-def test_more_random_networks(seed, tmp_path):
-    graph = import_model(random_models.network(seed))
-    compare_package(compile_graph(graph, ROOMY).package, tmp_path)
+@random_networks(8, 27)
+def test_more_random_networks(options, count, tmp_path):
+    packages = {f"seed{seed}": random_package(seed) for seed in range(3, 3 + count)}
+    unit = ModelUnit(**{name: partial(model_of, package) for name, package in packages.items()})
+    unit.all(lambda name, made: compare_package(packages[name], made), tmp_path, options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@random_networks(6, 20)
 @pytest.mark.parametrize("config", CONFIGS)
-def test_more_programs(seed, config, tmp_path):
-    words, memories = random_program(CONFIGS[config], program_rng(f"c {config} {seed}"), 12)
-    image = image_of_memories(words, memories)
-    inputs = random_inputs(image, 3, seed)
-    outputs, flags = program(derive_image(image, flags=True), tmp_path).run_with_flags(inputs)
-    same(outputs, emulated(image, inputs))
-    assert flags == emulated_flags(image, inputs)
+def test_more_programs(config, options, count, tmp_path):
+    images = {f"seed{seed}": image_of(config, f"c {config} {seed}", 12) for seed in range(count)}
+    unit = ModelUnit(**{name: partial(model_of_image, image) for name, image in images.items()})
+    seeds = {name: seed for seed, name in enumerate(images)}
+    unit.all(lambda name, made: compare_image(images[name], made, seeds[name]), tmp_path, options)
 
 
 @needs_data
@@ -142,16 +170,16 @@ int main(void)
 """
 
 
-def computed(folder, call, operands, kind="uint16_t", result="uint16_t"):
+def computed(folder, call, operands, kind="uint16_t", result="uint16_t", options=()):
     """What an expression of the library gives for operands ``@0``, ``@1``."""
     rows = np.ascontiguousarray(np.stack([np.asarray(x).astype(kind.removesuffix("_t")) for x in operands], axis=-1))
     width = rows.shape[-1]
     text = re.sub(r"@(\d)", rf"x[{width} * k + \1]", call)
     functions = "\n\n".join(called(text))
     (folder / "some.c").write_text(_MAIN.format(functions=functions, kind=kind, width=width, result=result, call=text))
-    checked = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
-    checked = checked if links(compiler(), *checked) else []
-    command = [compiler(), *STRICT, "-O1", *checked, "some.c", "-o", "some"]
+    undefined = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+    undefined = undefined if links(compiler(), *undefined) else []
+    command = [compiler(), *STRICT, "-O0", *undefined, *options, "some.c", "-o", "some"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     made = subprocess.run([folder / "some"], input=rows.tobytes(), capture_output=True, check=True).stdout
@@ -159,6 +187,15 @@ def computed(folder, call, operands, kind="uint16_t", result="uint16_t"):
 
 
 EVERY = np.arange(1 << 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("options", [(), ("-DCONCORD_PORTABLE",)], ids=["builtin", "portable"])
+def test_the_highest_bit(options, tmp_path):
+    """The only function with one text for GCC and Clang, and another one for other compilers."""
+    ends = [(1 << bit) + less for bit in range(64) for less in (-1, 0, 1) if bit or less > -1]
+    numbers = np.array([*ends, (1 << 64) - 1], np.uint64)
+    results = computed(tmp_path, "top_bit(@0)", [numbers], "uint64_t", "int32_t", options)
+    assert results.tolist() == [int(number).bit_length() - 1 for number in numbers]
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "max", "min"])

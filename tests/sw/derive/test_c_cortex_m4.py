@@ -8,14 +8,15 @@ import subprocess
 import numpy as np
 import pytest
 
-from support.c_compilers import needs, words
+from support.c_compilers import words
 from support.exact_graphs import GraphDraw
-from sw.derive import test_c, test_c_exact
+from support.frameworks import needs
+from sw.derive import test_c_exact
 
 #: Products of halves of a word, which smaller processors do not have.
 SUM = """unsigned sum;
     __asm__ volatile("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(0x20003), "r"(0x50007), "r"(1));"""
-pytestmark = [needs("ziglang"), needs("unicorn")]
+pytestmark = [needs("cortex-m4"), pytest.mark.deep]
 
 
 def built(text, folder, *options):
@@ -32,14 +33,6 @@ def ran(text, folder):
 
 def run_of(folder):
     return subprocess.run([folder / "small", "12"], cwd=folder, capture_output=True, text=True, check=False)
-
-
-def test_a_network_in_blocks(tmp_path):
-    test_c.test_programs("cortex-m4", ("-Os",), "tiny", tmp_path)
-
-
-def test_a_network_on_codes(tmp_path):
-    test_c_exact.test_a_small_network("cortex-m4", ("-Os",), tmp_path)
 
 
 def test_means_of_codes(tmp_path):

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from dataclasses import dataclass, replace
+from functools import partial
 from shutil import which
 
 import numpy as np
@@ -22,7 +23,8 @@ from concord.integer.requantise import Requantisation, codes_of_floats
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
-from support.c_compilers import IN_32_BITS, cortex_m4, every_way, words, zig
+from support.c_compilers import IN_32_BITS, cortex_m4, every_way, random_networks, words, zig
+from support.c_units import CodeUnit, word
 from support.commands import run
 from support.derived_backends import needs_c
 from support.exact_graphs import GRAPHS, GraphDraw
@@ -48,10 +50,15 @@ def expected(graph, samples):
     return {name: np.concatenate([row[name] for row in rows]) for name in graph.outputs}
 
 
-def compare(graph, samples, folder, command=None, options=("-O1",)):
+def compare(graph, samples, folder, command=None, options=("-O0",)):
     """How many codes were compared; all are equal."""
+    return compare_program(graph, samples, ExactProgram(graph, folder, words(command), options))
+
+
+def compare_program(graph, samples, program):
+    """The same of a program."""
     want = expected(graph, samples)
-    codes, flags = ExactProgram(graph, folder, words(command), options).run(samples)
+    codes, flags = program.run(samples)
     assert [*codes] == [*want] and not flags.any()
     for name, made in codes.items():
         assert made.dtype == want[name].dtype and made.shape == want[name].shape
@@ -59,28 +66,64 @@ def compare(graph, samples, folder, command=None, options=("-O1",)):
     return sum(made.size for made in codes.values())
 
 
+def drawn(kind, widths="8 bits", seed=None):
+    return EVERY_GRAPH[kind](len(kind) if seed is None else seed, WIDTHS[widths])
+
+
+def near_the_middle(name, bits):
+    """Accumulators with scales of all sizes, far apart, or with scales alike."""
+    rng, scheme = np.random.default_rng(bits), UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
+    sums, scales = [], []
+    for exponent in (*range(-45, 30), *[-20] * 400):
+        scale = np.float32(rng.uniform(1, 2) * 2.0**exponent)
+        scale = np.float32(np.exp2(exponent)) if rng.random() < 0.1 else scale
+        sums.append(sums_near_the_middle(scale, scheme.low, scheme.high, rng, 40))
+        scales += [scale] * 40
+    requantisation = Requantisation(np.array(scales, np.float32), scheme.zero, scheme.low, scheme.high)
+    if name == "far":
+        return row_of_sums(np.concatenate(sums), requantisation, scheme)
+    alike = replace(requantisation, scale=requantisation.scale[3000:])
+    return row_of_sums(np.concatenate(sums[75:]), alike, scheme)
+
+
+#: What every compiler gets.
+EVERYWHERE = CodeUnit(
+    **{word(kind): lambda kind=kind: drawn(kind).graph for kind in EVERY_GRAPH},
+    **{
+        f"{name}_{bits}": partial(near_the_middle, name, bits)
+        for name in ("far", "alike") for bits in (1, 2, 8, 12, 16)
+    },
+)  # fmt: skip
+
+
 @every_way
 @pytest.mark.parametrize("kind", EVERY_GRAPH)
 def test_operations(command, options, kind, tmp_path):
-    draw = EVERY_GRAPH[kind](len(kind), WIDTHS["8 bits"])
-    assert compare(draw.graph, draw.samples(20), tmp_path, command, options) > 500
+    draw = drawn(kind)
+    program = EVERYWHERE.program(word(kind), tmp_path, command, options)
+    assert compare_program(draw.graph, draw.samples(20), program) > 500
 
 
 @pytest.mark.parametrize("kind", EVERY_GRAPH)
 def test_files_have_no_function_that_nothing_calls(kind):
     """A compiler may warn of one, as clang does; a variable of the same name is no call."""
-    draw = EVERY_GRAPH[kind](len(kind), WIDTHS["8 bits"])
-    source = exact_files(draw.graph, "net").source
+    source = exact_files(drawn(kind).graph, "net").source
     for name in re.findall(r"^static inline [\w ]+?\**(\w+)\(", source, re.MULTILINE):
         assert len(re.findall(rf"\b{name}\(", source)) > 1, name
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
-@pytest.mark.parametrize("widths", [*WIDTHS][1:])
-@pytest.mark.parametrize("kind", EVERY_GRAPH)
-def test_codes_of_all_widths(kind, widths, seed, tmp_path):
-    draw = EVERY_GRAPH[kind](100 + seed, WIDTHS[widths])
-    compare(draw.graph, draw.samples(20), tmp_path)
+@random_networks(1, 4)
+def test_codes_of_all_widths(options, count, tmp_path):
+    draws = {
+        word(f"{kind} {widths} {seed}"): drawn(kind, widths, 100 + seed)
+        for kind in EVERY_GRAPH for widths in [*WIDTHS][1:] for seed in range(count)
+    }  # fmt: skip
+    unit = CodeUnit(**{name: lambda draw=draw: draw.graph for name, draw in draws.items()})
+
+    def check(name, program):
+        compare_program(draws[name].graph, draws[name].samples(20), program)
+
+    unit.all(check, tmp_path, options)
 
 
 def sums_near_the_middle(scale, low, high, rng, count):
@@ -107,28 +150,18 @@ def row_of_sums(sums, requantisation, scheme, kind=IntegerMatMul):
 @pytest.mark.parametrize("bits", [1, 2, 8, 12, 16])
 def test_sums_near_the_middle(command, options, bits, tmp_path):
     """Where one rounding gives another code than two, and ties; with scales of all sizes, alike and far apart."""
-    rng = np.random.default_rng(bits)
-    scheme = UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
-    sums, scales = [], []
-    for exponent in (*range(-45, 30), *[-20] * 400):
-        scale = np.float32(rng.uniform(1, 2) * 2.0**exponent)
-        scale = np.float32(np.exp2(exponent)) if rng.random() < 0.1 else scale
-        sums.append(sums_near_the_middle(scale, scheme.low, scheme.high, rng, 40))
-        scales += [scale] * 40
-    requantisation = Requantisation(np.array(scales, np.float32), scheme.zero, scheme.low, scheme.high)
-    far, alike = (
-        row_of_sums(np.concatenate(sums), requantisation, scheme),
-        row_of_sums(np.concatenate(sums[75:]), replace(requantisation, scale=requantisation.scale[3000:]), scheme),
-    )
-    for name, graph in (("far", far), ("alike", alike)):
-        (folder := tmp_path / name).mkdir()
-        assert compare(graph, {"x": np.zeros((1, 1), np.int64)}, folder, command, options) >= 16000
-    product = np.float64(alike.operations[0].bias) * np.float64(np.float32(scales[3000:]))
-    plain = np.clip(np.rint(product), scheme.low, scheme.high)
-    assert (plain != expected(alike, {"x": np.zeros((1, 1), np.int64)})["y"][0]).sum() > 3
+    x = {"x": np.zeros((1, 1), np.int64)}
+    for name in ("far", "alike"):
+        graph = EVERYWHERE[f"{name}_{bits}"]
+        program = EVERYWHERE.program(f"{name}_{bits}", tmp_path, command, options)
+        assert compare_program(graph, x, program) >= 16000
+    (operation,) = graph.operations
+    product = np.float64(operation.bias) * np.float64(operation.requantisation.scale)
+    plain = np.clip(np.rint(product), operation.requantisation.low, operation.requantisation.high)
+    assert (plain != expected(graph, x)["y"][0]).sum() > 3
 
 
-@pytest.mark.parametrize("options", [("-O1",), ("-O3",)])
+@pytest.mark.parametrize("options", [("-O0",), ("-O3",)])
 def test_accumulators_that_do_not_fit(options, tmp_path):
     """Flags of samples and layers for which Python has an error; where bounds rule it out there is no place."""
     draw = GraphDraw(5)

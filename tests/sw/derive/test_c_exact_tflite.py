@@ -9,7 +9,7 @@ from concord import integer
 from concord.prove.exact import random_codes
 from support.commands import run
 from support.derived_backends import needs_c
-from support.frameworks import missing
+from support.frameworks import missing, needs
 from support.trained import needs_data
 from sw.derive.test_c_exact import compare
 
@@ -21,7 +21,7 @@ from concord.integer.tflite.operators import OPERATORS
 from support.tflite_draws import Draw, every_operation, tables_and_moves
 from sw.integer.test_tflite_networks import NETWORKS, contents, samples
 
-pytestmark = needs_c
+pytestmark = [needs("tflite"), needs_c]
 
 NETS = [every_operation, tables_and_moves]
 DTYPES = [np.int8, np.uint8, np.int16]

@@ -17,7 +17,7 @@ from concord.derive.c.source import c_files, write_c
 from concord.derive.model import derive_package
 from concord.spec.presets import TINY
 from support import compiled_nets
-from support.c_models import compare, compare_package, program
+from support.c_models import compare, compare_package, model_of, program
 from support.compiled_nets import ROOMY
 from support.derive_models import MODELS, Maker, flagged, limits, softmax
 from support.derived_backends import needs_c
@@ -43,7 +43,7 @@ def test_a_damaged_number_is_a_difference(tmp_path):
         number = re.compile(r"-?\d+").match(text, match.end())
         changed = int(number[0]) ^ 4 if int(number[0]) >= 0 else int(number[0]) + 3
         (tmp_path / "net.c").write_text(text[: match.end()] + str(changed) + text[number.end() :])
-        results, _ = CProgram(tmp_path / "net.c", model, [compiler()], ["-O1"]).run(inputs)
+        results, _ = CProgram(tmp_path / "net.c", model, [compiler()], ["-O0"]).run(inputs)
         assert any(not np.array_equal(results[name], want[name]) for name in want), match[1]
 
 
@@ -52,7 +52,7 @@ def test_memory_is_stated(tmp_path):
     made = c_files(residual(), "net")
     (tmp_path / "net.c").write_text(made.source)
     (tmp_path / "net.h").write_text(made.header)
-    subprocess.run([compiler(), "-std=c99", "-O1", "-c", "net.c", "-o", "net.o"], cwd=tmp_path, check=True)
+    subprocess.run([compiler(), "-std=c99", "-O0", "-c", "net.c", "-o", "net.o"], cwd=tmp_path, check=True)
     if which("size") is None:
         pytest.skip("needs size of binutils")
     text = subprocess.run(["size", "-A", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
@@ -92,7 +92,7 @@ def test_only_memory_is_called(tmp_path):
 
 def test_sections_may_be_left_out(tmp_path):
     model = residual()
-    options = ["-O1", "-DCONCORD_WEIGHTS=", "-DCONCORD_TABLES=", "-DCONCORD_ARENA=__attribute__((aligned(16)))"]
+    options = ["-O0", "-DCONCORD_WEIGHTS=", "-DCONCORD_TABLES=", "-DCONCORD_ARENA=__attribute__((aligned(16)))"]
     rng = np.random.default_rng(1)
     inputs = {name: rng.normal(size=(2, *shape)) for name, shape in model.sources.items()}
     compare(model, inputs, tmp_path, options=options)
@@ -101,7 +101,7 @@ def test_sections_may_be_left_out(tmp_path):
 def test_several_samples_in_a_run(tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY, batch=4).package
     assert "NET_SAMPLES 4" in c_files(derive_package(package), "net").header
-    compare_package(package, tmp_path, 6)
+    compare_package(package, program(model_of(package), tmp_path), 6)
 
 
 def test_what_the_host_computes_is_refused(tmp_path):
@@ -187,7 +187,7 @@ int main(void)
 def test_several_samples_at_once(tmp_path):
     write_c(residual(), tmp_path / "net.c")
     (tmp_path / "main.c").write_text(_SEVERAL)
-    subprocess.run([compiler(), "-std=c99", "-O1", "main.c", "net.c", "-o", "several"], cwd=tmp_path, check=True)
+    subprocess.run([compiler(), "-std=c99", "-O0", "main.c", "net.c", "-o", "several"], cwd=tmp_path, check=True)
     subprocess.run([tmp_path / "several"], check=True)
 
 

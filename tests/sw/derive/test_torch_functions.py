@@ -9,9 +9,14 @@ from concord.golden import host_math
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 from support.derive_runners import OPERATIONS, torch_function
-from support.derived_modules import NO_TORCH
+from support.frameworks import missing, needs
 
-torch = pytest.importorskip("torch", reason=NO_TORCH)
+if missing("torch"):
+    pytest.skip(missing("torch"), allow_module_level=True)
+
+import torch
+
+pytestmark = needs("torch")
 
 
 @pytest.mark.parametrize("name", [name for name in PRIMITIVES if name in OPERATIONS["torch"]])

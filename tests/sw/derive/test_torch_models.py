@@ -11,9 +11,13 @@ import pytest
 
 from concord.derive import evaluate
 from support.derive_models import MODELS, assert_equal, samples, softmax
-from support.derived_modules import NO_TORCH, load_derived
+from support.derived_modules import load_derived
+from support.frameworks import missing, needs
 
-pytest.importorskip("torch", reason=NO_TORCH)
+pytestmark = needs("torch")
+
+if missing("torch"):
+    pytest.skip(missing("torch"), allow_module_level=True)
 
 
 def load(model, folder):

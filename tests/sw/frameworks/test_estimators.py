@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import concord
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("sklearn"):
     pytest.skip(missing("sklearn"), allow_module_level=True)
@@ -21,6 +21,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import LinearSVC
+
+pytestmark = needs("sklearn")
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(80, 6)) + 1

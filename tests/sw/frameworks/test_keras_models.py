@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import concord
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("keras"):
     pytest.skip(missing("keras"), allow_module_level=True)
@@ -14,6 +14,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import keras
 from keras import layers
+
+pytestmark = needs("keras")
 
 RNG = np.random.default_rng(3)
 

@@ -8,7 +8,7 @@ import pytest
 
 import concord
 from concord.frontend.load import serialized
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("torch"):
     pytest.skip(missing("torch"), allow_module_level=True)
@@ -18,6 +18,8 @@ with warnings.catch_warnings():
     from torch import nn
 
 from concord.frameworks import from_torch
+
+pytestmark = needs("torch")
 
 RNG = torch.Generator().manual_seed(4)
 

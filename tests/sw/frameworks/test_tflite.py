@@ -7,7 +7,7 @@ import pytest
 
 import concord
 from concord.frontend import UnsupportedModel
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
@@ -15,6 +15,8 @@ if missing("tflite"):
 from concord.frameworks.tflite import exported_tflite
 from support.tflite_models import Net, interpreted
 from support.trained import DATA, needs_data
+
+pytestmark = needs("tflite")
 
 RNG = np.random.default_rng(7)
 SAME, VALID = 0, 1

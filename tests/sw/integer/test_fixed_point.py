@@ -17,7 +17,7 @@ from concord.integer.tflite.fixed_point import (
     reciprocals,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from support.frameworks import missing
+from support.frameworks import needs
 
 HALF = Fraction(1, 2)
 ENDS = (-(1 << 31), (1 << 31) - 1)
@@ -69,9 +69,8 @@ def test_multipliers_are_the_nearest():
         assert multiplier == up(steps)
 
 
+@needs("tflite")
 def test_multipliers_at_the_ends():
-    if missing("tflite"):
-        pytest.skip(missing("tflite"))
     from concord.integer.tflite.reading import multiplier_of
 
     nothing = FixedPointMultiplier.of([0.0, 2.0**-33])

@@ -9,12 +9,14 @@ from concord import integer
 from concord.frameworks import onnx_bytes
 from concord.utils import foreign
 from support.commands import run
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from support.tflite_models import Net, compared_codes
+
+pytestmark = needs("tflite")
 
 #: Scales and zero points: of the input, in the middle, of powers, and of probabilities.
 FIRST, MIDDLE = {"scale": 0.02, "zero": -5}, {"scale": 0.05, "zero": 3}

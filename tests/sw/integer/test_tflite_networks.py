@@ -11,7 +11,7 @@ import pytest
 from concord import integer
 from concord.integer.requantise import Requantisation, codes_of_floats
 from concord.integer.weighted_sums import WeightedSums
-from support.frameworks import missing
+from support.frameworks import missing, needs
 from support.trained import DATA, needs_data
 
 if missing("tflite"):
@@ -20,7 +20,7 @@ if missing("tflite"):
 from concord.frontend.tflite_file import read_flat
 from support.tflite_models import compared_codes
 
-pytestmark = [needs_data, pytest.mark.slow]
+pytestmark = [needs("tflite"), needs_data, pytest.mark.slow]
 
 #: Data, samples whose tensors are compared, samples whose outputs are, and codes of these that are others by default.
 NETWORKS = {

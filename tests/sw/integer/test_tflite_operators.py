@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from concord import integer
-from support.frameworks import missing
+from support.frameworks import missing, needs
 
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from support.tflite_models import Net, compared_codes
+
+pytestmark = needs("tflite")
 
 SAME, VALID = 0, 1
 NONE, RELU, RELU_N1_TO_1, RELU6, TANH = range(5)

@@ -27,7 +27,8 @@ from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derived_backends import needs_c
-from support.derived_modules import NO_TORCH, image_of_memories, program_rng
+from support.derived_modules import image_of_memories, program_rng
+from support.frameworks import needs
 from support.program_gen import random_program
 from support.small_examples import SMALL
 
@@ -88,8 +89,8 @@ def test_the_rtl():
     assert one.count.different == 0 and one.count.values > 200
 
 
+@needs("torch")
 def test_torch():
-    pytest.importorskip("torch", reason=NO_TORCH)
     proof = prove(network("gru"), samples=9, only=["torch"])
     assert proof.count.different == 0 and proof.comparisons[0].samples == 9
 
@@ -151,8 +152,8 @@ def test_a_bit_of_a_weight(name, residual, monkeypatch):
     weight_is_noticed(monkeypatch, residual, name)
 
 
+@needs("torch")
 def test_a_bit_of_a_weight_torch(residual, monkeypatch):
-    pytest.importorskip("torch", reason=NO_TORCH)
     weight_is_noticed(monkeypatch, residual, "torch")
 
 

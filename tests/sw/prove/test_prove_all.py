@@ -9,7 +9,7 @@ import prove_all
 from concord.emulator import kernels
 from prove_all import CHUNKS, State, compare
 from support import pair_units
-from support.derived_modules import NO_TORCH
+from support.frameworks import needs
 from support.pair_units import UNITS
 
 HERE = tuple(name for name in UNITS if name != "PyTorch")
@@ -24,8 +24,8 @@ def test_a_sample(operation, names=HERE):
         assert {name: tuple(one) for name, one in found.items()} == {name: (4 << 16, 0, []) for name in names}
 
 
+@needs("torch")
 def test_a_sample_torch():
-    pytest.importorskip("torch", reason=NO_TORCH)
     for operation in ("add", "mul"):
         test_a_sample(operation, ("PyTorch",))
 

@@ -15,9 +15,12 @@ from concord_bench.evidence.networks import DEPTHWISE, MLP, RESIDUAL, lstm
 from concord_bench.evidence.scratch import FLOAT, LAZY, Scratch
 from concord_bench.evidence.sentences import LENGTH, SHORTEST, WORDS, sentences, translator
 from concord_bench.evidence.store import CHOICE, Run, Store
-from support.derived_modules import NO_TORCH
+from support.frameworks import missing, needs
 
-pytest.importorskip("torch", reason=NO_TORCH)
+pytestmark = needs("torch")
+
+if missing("torch"):
+    pytest.skip(missing("torch"), allow_module_level=True)
 NETWORKS = {
     "mlp": MLP, "residual": RESIDUAL, "depthwise": DEPTHWISE, "lstm": lambda: lstm(8),
     "mean": lambda: described(

@@ -8,9 +8,15 @@ import pytest
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
-from support.derived_backends import NO_TORCH
+from support.frameworks import missing, needs
 
-torch = pytest.importorskip("torch", reason=NO_TORCH)
+if missing("torch"):
+    pytest.skip(missing("torch"), allow_module_level=True)
+
+import torch
+
+pytestmark = needs("torch")
+
 nn, F = torch.nn, torch.nn.functional
 
 FINE = TrainingFormats(

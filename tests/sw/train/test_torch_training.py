@@ -14,10 +14,16 @@ from concord.train import Settings, Trainer, described
 from concord.train.layers.base import PassContext
 from concord.train.network import TrainableNetwork, batch
 from concord.train.noise import permutation
-from support.derived_backends import NO_TORCH
+from support.frameworks import missing, needs
 from support.train_digits import FORMATS, bits, few
 
-torch = pytest.importorskip("torch", reason=NO_TORCH)
+if missing("torch"):
+    pytest.skip(missing("torch"), allow_module_level=True)
+
+import torch
+
+pytestmark = needs("torch")
+
 nn, F = torch.nn, torch.nn.functional
 
 

@@ -8,7 +8,7 @@ from concord.spec.presets import TINY
 from concord_bench import Results
 from concord_bench.tasks import TASKS, folder, load
 from concord_bench.training import NETWORKS, in_turns, measure_training
-from support.derived_modules import NO_TORCH
+from support.frameworks import needs
 from support.trained import needs_data
 
 
@@ -25,10 +25,12 @@ def test_without_data_the_figures_say_so(monkeypatch):
     assert not results.rows and "CONCORD_DATA" in results.skipped["Training, time of a step"]
 
 
+@needs("torch")
 @needs_data
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_float_network_of_torch_is_the_graph(name):
-    torch = pytest.importorskip("torch", reason=NO_TORCH)
+    import torch
+
     from concord_bench.float_reference import FloatReference
 
     (task,) = (task for task in TASKS if task.model == name)

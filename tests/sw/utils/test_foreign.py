@@ -15,6 +15,7 @@ import pytest
 from concord.frontend import import_model
 from concord.frontend.load import serialized
 from concord.utils import foreign
+from support.frameworks import needs
 from support.onnx_models import model, node
 
 
@@ -156,21 +157,25 @@ def test_objects(tmp_path):
                 read(given)
 
 
+@needs("sklearn")
 def test_estimators():
-    neural = pytest.importorskip("sklearn.neural_network")
+    from sklearn import neural_network as neural
+
     with pytest.raises(TypeError, match=r"not an estimator of scikit-learn \(MLPClassifier\); .*skl2onnx"):
         serialized(neural.MLPClassifier())
 
 
 def of_pytorch():
     """A module, and what PyTorch makes of it: a script and a program."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     net, x = torch.nn.Sequential(torch.nn.Linear(3, 2)), torch.zeros(1, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch, net, torch.jit.trace(net, x), torch.export.export(net, (x,))
 
 
+@needs("torch")
 def test_objects_of_pytorch():
     for given in of_pytorch()[1:]:
         with pytest.raises(
@@ -179,6 +184,7 @@ def test_objects_of_pytorch():
             serialized(given)
 
 
+@needs("torch")
 def test_files_of_pytorch(tmp_path):
     torch, net, script, program = of_pytorch()
     with warnings.catch_warnings():

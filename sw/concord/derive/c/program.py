@@ -91,7 +91,7 @@ def results_of(program: Path, samples: bytes, runs: int) -> bytes:
     source, target = (program.with_suffix(suffix) for suffix in (".samples", ".results"))
     source.write_bytes(samples)
     done = subprocess.run(
-        [program.resolve(), source.name, target.name, str(runs)],
+        [program.absolute(), source.name, target.name, str(runs)],
         cwd=program.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -99,30 +99,46 @@ def results_of(program: Path, samples: bytes, runs: int) -> bytes:
     return target.read_bytes()
 
 
-class CProgram:
-    """A model in C as a program.
+def model_main(model: ir.Model, stem: str) -> str:
+    """The text of ``stem_main.c`` for a model: a program that runs a file of samples."""
+    inputs, outputs = port_names(model, file_names())
+    most = max([value.size for value in (*model.inputs, *model.outputs)], default=1)
+    statics = [
+        f"static uint64_t doubles[{max(1, most)}];",
+        f"static uint32_t singles[{max(1, most)}];",
+    ]
+    reads, writes = [], []
+    for value, name in zip(model.inputs, inputs, strict=True):
+        reads += [
+            f"if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
+            "    return 3;",
+            "}",
+            f"if (!{stem}_{name}_from_doubles(&inputs, doubles)) {{",
+            f'    fprintf(stderr, "%s must hold finite numbers within 65504\\n", "{name}");',
+            "    return 1;",
+            "}",
+        ]
+    for value, name in zip(model.outputs, outputs, strict=True):
+        writes += [
+            f"{stem}_{name}_to_floats(&outputs, singles);",
+            f"fwrite(singles, 4, {value.size}, to);",
+        ]
+    return main_text(stem, model.flags is not None, statics, reads, writes)
+
+
+class CompiledModel:
+    """A program that runs a model in C.
 
     Parameters
     ----------
-    path : Path
-        The file ``.c`` of the model, beside which are its header and what this writes.
     model : Model
         Without what the host computes.
-    command : sequence of str
-        That compiles C.
-    options : sequence of str
-        Of the compiler.
-
-    Raises
-    ------
-    ValueError
-        If the compiler ends with an error.
+    program : Path
+        Compiled from the file of the model and :func:`model_main`.
     """
 
-    def __init__(self, path: Path, model: ir.Model, command: Sequence[str], options: Sequence[str] = OPTIMISED) -> None:
-        self.model, self.folder, self._stem = model, path.parent, path.stem
-        write_text(self.folder / f"{path.stem}_main.c", self._main())
-        self._file = compiled(self.folder, path.stem, model.name, command, options)
+    def __init__(self, model: ir.Model, program: Path) -> None:
+        self.model, self._file = model, program
 
     def run(self, inputs: Mapping[str, NDArray[np.float64]]) -> tuple[dict[str, NDArray[np.float64]], Words]:
         """Outputs of the NPU by the driver's names, and flag words by place; as :func:`concord.derive.evaluate.run`.
@@ -159,29 +175,27 @@ class CProgram:
         outputs, words = self.run(inputs)
         return outputs, by_layer(words)
 
-    def _main(self) -> str:
-        """The text of a program that runs a file of samples."""
-        model, stem = self.model, self._stem
-        inputs, outputs = port_names(model, file_names())
-        most = max([value.size for value in (*model.inputs, *model.outputs)], default=1)
-        statics = [
-            f"static uint64_t doubles[{max(1, most)}];",
-            f"static uint32_t singles[{max(1, most)}];",
-        ]
-        reads, writes = [], []
-        for value, name in zip(model.inputs, inputs, strict=True):
-            reads += [
-                f"if (fread(doubles, 8, {value.size}, from) != {value.size}) {{",
-                "    return 3;",
-                "}",
-                f"if (!{stem}_{name}_from_doubles(&inputs, doubles)) {{",
-                f'    fprintf(stderr, "%s must hold finite numbers within 65504\\n", "{name}");',
-                "    return 1;",
-                "}",
-            ]
-        for value, name in zip(model.outputs, outputs, strict=True):
-            writes += [
-                f"{stem}_{name}_to_floats(&outputs, singles);",
-                f"fwrite(singles, 4, {value.size}, to);",
-            ]
-        return main_text(stem, model.flags is not None, statics, reads, writes)
+
+class CProgram(CompiledModel):
+    """A model in C, compiled.
+
+    Parameters
+    ----------
+    path : Path
+        The file ``.c`` of the model, beside which are its header and what this writes.
+    model : Model
+        Without what the host computes.
+    command : sequence of str
+        That compiles C.
+    options : sequence of str
+        Of the compiler.
+
+    Raises
+    ------
+    ValueError
+        If the compiler ends with an error.
+    """
+
+    def __init__(self, path: Path, model: ir.Model, command: Sequence[str], options: Sequence[str] = OPTIMISED) -> None:
+        write_text(path.with_name(f"{path.stem}_main.c"), model_main(model, path.stem))
+        super().__init__(model, compiled(path.parent, path.stem, model.name, command, options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.c.program import OPTIMISED, compiled, main_text, results_of
-from concord.derive.c.source import file_names
+from concord.derive.c.source import CFiles, file_names
 from concord.derive.c_exact.source import write_exact
 from concord.derive.c_exact.tensors import plan
 from concord.integer.graph import IntegerGraph
@@ -19,36 +20,34 @@ from concord.utils.files import write_text
 Codes = NDArray[np.integer[Any]]
 
 
-class ExactProgram:
-    """A network on codes in C as a program.
+def graph_main(graph: IntegerGraph, stem: str, flags: bool = True) -> str:
+    """The text of ``stem_main.c`` for a graph: a program that runs a file of codes."""
+    reads, writes = [], []
+    tensors = plan(graph, file_names())
+    for tensor in tensors.inputs.values():
+        name = tensor.array.name
+        reads += [f"if (fread(inputs.{name}, sizeof inputs.{name}, 1, from) != 1) {{", "    return 3;", "}"]
+    for tensor in tensors.outputs.values():
+        writes.append(f"fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
+    return main_text(stem, flags, (), reads, writes)
+
+
+class CompiledGraph:
+    """A program that runs a network on codes in C.
 
     Parameters
     ----------
     graph : IntegerGraph
-    folder : Path
-        For its files.
-    command : sequence of str
-        That compiles C.
-    options : sequence of str
-        Of the compiler.
-    flags : bool
-        Whether the program says which accumulators do not fit.
-
-    Raises
-    ------
-    ValueError
-        If the graph has no form in C, or the compiler ends with an error.
+    files : CFiles
+        Its texts.
+    program : Path
+        Compiled from these and :func:`graph_main`.
     """
 
-    def __init__(
-        self, graph: IntegerGraph, folder: Path, command: Sequence[str], options: Sequence[str] = OPTIMISED, *,
-        flags: bool = True,
-    ) -> None:  # fmt: skip
-        self.files = write_exact(graph, folder / "net.c", flags)
-        self._plan, self._flagged = plan(graph, file_names()), flags
-        self._places = int(self.files.header.split("NET_PLACES ")[1].split()[0]) if flags else 0
-        write_text(folder / "net_main.c", self._main())
-        self._program = compiled(folder, "net", graph.name, command, options)
+    def __init__(self, graph: IntegerGraph, files: CFiles, program: Path) -> None:
+        self.files, self._plan, self._program = files, plan(graph, file_names()), program
+        places = re.search(r"_PLACES (\d+)", files.header)
+        self._places = int(places[1]) if places else 0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -75,12 +74,32 @@ class ExactProgram:
         }
         return made, read["flags"]
 
-    def _main(self) -> str:
-        """The text of a program that runs a file of codes."""
-        reads, writes = [], []
-        for tensor in self._plan.inputs.values():
-            name = tensor.array.name
-            reads += [f"if (fread(inputs.{name}, sizeof inputs.{name}, 1, from) != 1) {{", "    return 3;", "}"]
-        for tensor in self._plan.outputs.values():
-            writes.append(f"fwrite(outputs.{tensor.array.name}, sizeof outputs.{tensor.array.name}, 1, to);")
-        return main_text("net", self._flagged, (), reads, writes)
+
+class ExactProgram(CompiledGraph):
+    """A network on codes in C, compiled.
+
+    Parameters
+    ----------
+    graph : IntegerGraph
+    folder : Path
+        For its files.
+    command : sequence of str
+        That compiles C.
+    options : sequence of str
+        Of the compiler.
+    flags : bool
+        Whether the program says which accumulators do not fit.
+
+    Raises
+    ------
+    ValueError
+        If the graph has no form in C, or the compiler ends with an error.
+    """
+
+    def __init__(
+        self, graph: IntegerGraph, folder: Path, command: Sequence[str], options: Sequence[str] = OPTIMISED, *,
+        flags: bool = True,
+    ) -> None:  # fmt: skip
+        files = write_exact(graph, folder / "net.c", flags)
+        write_text(folder / "net_main.c", graph_main(graph, "net", flags))
+        super().__init__(graph, files, compiled(folder, "net", graph.name, command, options))

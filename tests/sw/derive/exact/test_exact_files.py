@@ -331,10 +331,8 @@ def test_an_accumulator_that_overflows_is_an_error(library, tmp_path):
         run(network, library, tmp_path, {"x": many})
 
 
-@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize("name", LIBRARIES[:2])
 def test_what_is_no_input_is_refused(name, tmp_path):
-    if name == "torch":
-        pytest.importorskip("torch")
     nodes = [node("Relu", ["d"], ["a"]), *pair("a", "y")]
     network = integer.load(scheme_pairs(*nodes))
     for inputs, reason in (({}, r"inputs must be \['x'\]"), ({"x": np.array([[256] * 4])}, "codes must be in 0"),
@@ -395,8 +393,6 @@ def test_files_for_names():
 
 
 def test_the_command(library, tmp_path):
-    if library == "torch":
-        pytest.importorskip("torch")
     nodes = [node("Relu", ["d"], ["a"]), *pair("a", "y")]
     source, target = tmp_path / "net.onnx", tmp_path / f"{library}_made{EXACT_BACKENDS[library].suffix}"
     onnx.save(scheme_pairs(*nodes), source)

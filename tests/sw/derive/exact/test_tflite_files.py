@@ -5,13 +5,15 @@ import pytest
 
 from concord import integer
 from support.exact_files import LIBRARIES, different
-from support.frameworks import missing
+from support.frameworks import missing, needs
 from support.trained import DATA, needs_data
 
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from support.tflite_draws import every_operation
+
+pytestmark = needs("tflite")
 
 
 @pytest.fixture(params=LIBRARIES)
