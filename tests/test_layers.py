@@ -3,9 +3,21 @@
 The stages of the compiler import in one direction, without a circle between files; imports for type checkers count.
 """
 
+import numpy as np
 import pytest
 
+import concord
+from concord.api import targets
+from concord.pipeline.manager import unobserved
 from concord_bench.pictures.sources import PACKAGES, ROOMS, ROOT, imported, imports, layers, modules, packages
+from support import quantised_nets
+from support.commands import two_products
+from support.host_stage_nets import too_large
+from support.upward_calls import upward_calls
+
+#: Functions that call a later package when a network is compiled, each with one such package, at most. Imports go down
+#: alone; passes, rules and observers are handed down, and called.
+UPWARD_CALLS = 8
 
 #: Rooms of the compiler, each of which may import from those in front of it alone.
 STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
@@ -190,6 +202,28 @@ def test_the_check_can_fail(tmp_path):
     assert set(names[1:]) <= set(offenders(files, beside_the_definitions)[str(bad)])
     assert offenders(files, lambda name: root(name) in HARDWARE) == {str(bad): names[:1]}
     assert not offenders(files, lambda name: root(name) == "concord_bench")
+
+
+@pytest.mark.slow
+def test_compiling_calls_few_functions_of_later_packages(tmp_path, monkeypatch):
+    found, compile_for = {}, targets.compile_for
+
+    def watched(*arguments):
+        with unobserved(), upward_calls() as calls:
+            compilation = compile_for(*arguments)
+        for place, functions in calls.items():
+            found.setdefault(place, set()).update(functions)
+        return compilation
+
+    monkeypatch.setattr("concord.api.compile_for", watched)
+    samples = {"x": np.load(two_products(tmp_path) / "x.npz")["x"][:8]}
+    concord.compile(tmp_path / "net.onnx", board="ulx3s-85f")
+    concord.compile(tmp_path / "net.onnx", preset="tiny", calibrate=samples, accumulator="auto")
+    concord.compile(quantised_nets.network(), preset="ecp5-25f")
+    concord.compile(too_large(), preset="ecp5-25f", partition="any")
+    assert ("pipeline.manager._run", "compiler") in found, "the count sees nothing"
+    offenders = [f"{caller} calls {', '.join(sorted(ones))}" for (caller, _), ones in sorted(found.items())]
+    assert len(offenders) <= UPWARD_CALLS, "\n".join(offenders)
 
 
 def test_the_page_lists_the_packages_in_order():

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from concord.compiler.calibration.accumulator import AccumulatorError, choose_accumulator
 from concord.compiler.model import Compiled
 from concord.host import connect
 from concord.overflow import analyse_machine
+from concord.overflow.accumulator import AccumulatorError, choose_accumulator
 from concord.overflow.required import CountedWidths
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
@@ -89,5 +89,5 @@ def _results(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> tuple[dict
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         outputs = compiled.run(device, inputs)
-        flags = [flag.layer for flag in compiled.package.flags(device) if flag.flag == "ACC_OVERFLOW"]
+        flags = [flag.layer for flag in compiled.package.flags(device.flags()) if flag.flag == "ACC_OVERFLOW"]
     return {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in outputs.items()}, flags

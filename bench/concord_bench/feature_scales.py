@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from concord.api.compiling import Target, compile_network
+from concord.api.compiling import CompileRequest, compile_network
 from concord.api.options import Options
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import better
@@ -121,8 +121,8 @@ def measure_feature_scales(config: NpuConfig, results: Results, say: Callable[[s
             samples = rows(sizes, SAMPLES, middle, seed=2)
             compiled = {
                 "as they are": compile_graph(graph, config),
-                "with samples": compile_network(graph, Target((config,)), Options(), samples).compiled,
-                "without samples": compile_network(graph, Target((config,)), Options()).compiled,
+                "with samples": compile_network(CompileRequest(graph, Options(), samples), config).compiled,
+                "without samples": compile_network(CompileRequest(graph, Options()), config).compiled,
             }
             cells = {name: f"{100 * error(network, graph, x):.2f} %" for name, network in compiled.items()}
             results.row(_GROUP, f"{kind}, {features} features", cells)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.api.compiling import Target, compile_network, trained_for
+from concord.api.compiling import CompileRequest, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
+from concord.api.targets import Target, compile_for
 from concord.frameworks import onnx_bytes
 from concord.frontend import import_model
 from concord.frontend.selection import Selection
@@ -149,13 +151,12 @@ def compile(  # it does not hide the builtin where modules are imported by name,
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
     graph, reference = with_pairs(data, graph, samples, options.input_ranges(graph))
     trained = trained_for(path if selection == Selection() else None, options)
+    request = CompileRequest(graph, options, samples, classes, trained, reference)
     if workers is None and cluster is None:
-        compilation = compile_network(graph, target, options, samples, classes, trained=trained, reference=reference)
+        compilation = compile_for(request, target)
     else:
         with Engine(workers, cluster) as engine:
-            compilation = compile_network(
-                graph, target, options, samples, classes, trained=trained, reference=reference, engine=engine
-            )
+            compilation = compile_for(replace(request, engine=engine), target)
     return Network(compilation.compiled.package, data, compilation)
 
 

@@ -240,7 +240,7 @@ class Network:
             device.clear_flags()
             ports = device.run(self.package.pack(named, rounded=True))
             outputs = self.package.finish(named, ports)
-            flags += self.package.flags(device) + self.package.host_flags(named, ports) + not_finite(outputs)
+            flags += self.package.flags(device.flags()) + self.package.host_flags(named, ports) + not_finite(outputs)
         if flags and strict:
             raise FlagError(flags)
         if flags:

@@ -192,9 +192,9 @@ def compile_model(
     ecp5-85f-int8, or another NPU with code_scaling, it holds a program for that as well: its accumulators become codes
     by factors of 16 bits.
     """
-    from concord.api.compiling import Target, compile_network, trained_for
+    from concord.api.compiling import CompileRequest, trained_for
     from concord.api.options import Options, Widths
-    from concord.compiler.calibration.trained import evidence_path
+    from concord.api.targets import Target, compile_for
     from concord.compiler.lowering.assumptions import assumption_table
     from concord.compiler.lowering.layout_copies import copies_text
     from concord.compiler.lowering.states import rounded_states
@@ -207,6 +207,7 @@ def compile_model(
     from concord.networks.quantised_model import with_pairs
     from concord.networks.samples import labels_of, samples_of
     from concord.networks.window_steps import measured_steps
+    from concord.overflow.trained import evidence_path
     from concord.program.flags import flag_table
     from concord.utils.foreign import tflite_contents
 
@@ -248,10 +249,8 @@ def compile_model(
     single = samples is None and accumulator in (None, "full") and not output_formats and len(npu.configs) == 1
     try:
         with watch.observed(single):
-            compilation = compile_network(
-                graph, npu, options, samples, labels, trained=trained, reference=reference, engine=engine,
-                status=counted_status,
-            )  # fmt: skip
+            request = CompileRequest(graph, options, samples, labels, trained, reference, engine, counted_status)
+            compilation = compile_for(request, npu)
     except ValueError:
         if not single:
             watch.refused(graph, npu.configs[0], batch)

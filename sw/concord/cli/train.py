@@ -144,7 +144,7 @@ def train(
 def _train(
     plan: TrainingPlan, config: Path, output: Path, resume: bool, engine: Engine | None, device: Device | None
 ) -> None:
-    from concord.compiler.calibration.trained import evidence_path
+    from concord.overflow.trained import evidence_path
     from concord.train import console as shown
     from concord.train import export_onnx
 

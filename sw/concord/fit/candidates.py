@@ -349,7 +349,7 @@ class _Search:
         if self.judge is not None:
             compiled = expecting(compiled, self.judge.inputs)
         steps = None if self.judge is None else measured_steps(compiled, self.judge.inputs)
-        speed = rates(compiled.image, 1, steps, self.link)
+        speed = rates(compiled.image, 1, steps, self.link, installed=False)
         return Candidate(clocked, use_of(config), speed, compiled.row_tiling is not None)
 
     def _clocked(self, config: NpuConfig) -> NpuConfig:

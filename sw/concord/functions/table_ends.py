@@ -19,8 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.functions.interval_bounds import IntervalBounds
-from concord.functions.intervals import exact
+from concord.functions.intervals import Interval, exact
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX, BINARY16_MAX_BITS, BINARY16_PRECISION
 from concord.utils.arrays import FloatArray
@@ -31,9 +30,12 @@ NUMBERS: FloatArray = binary16.decode(
 )
 
 
-def everywhere(bounds_of: IntervalBounds) -> tuple[FloatArray, FloatArray]:
-    """Bounds on a function at all :data:`NUMBERS`, rounded to finite binary16 numbers; two arrays."""
-    bounds = bounds_of(exact(NUMBERS))
+#: Each of them as an interval.
+POINTS = exact(NUMBERS)
+
+
+def everywhere(bounds: Interval) -> tuple[FloatArray, FloatArray]:
+    """Bounds on a function at all :data:`POINTS`, rounded to finite binary16 numbers; two arrays."""
     low, high = (
         binary16.decode(binary16.encode(np.clip(end, -BINARY16_MAX, BINARY16_MAX))) for end in (bounds.low, bounds.high)
     )

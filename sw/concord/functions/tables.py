@@ -21,7 +21,7 @@ from concord.functions.catalogue import function
 from concord.functions.exact import ExactFunction, Number
 from concord.functions.interval_bounds import Codes, resolve
 from concord.functions.intervals import exact
-from concord.functions.table_ends import ends_are_constant, everywhere
+from concord.functions.table_ends import POINTS, ends_are_constant, everywhere
 from concord.golden import binary16
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
@@ -101,7 +101,7 @@ class Table:
 
 @lru_cache(maxsize=64)
 def _everywhere(name: str, parameters: tuple[tuple[str, Any], ...]) -> tuple[FloatArray, FloatArray]:
-    return everywhere(function(name).bounds_with(**dict(parameters)))
+    return everywhere(function(name).bounds_with(**dict(parameters))(POINTS))
 
 
 def build_table(

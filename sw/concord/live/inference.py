@@ -147,5 +147,5 @@ class Inference:
         flags = package.input_flags(inputs)
         ports = device.run(package.pack(inputs, rounded=True))
         results = package.finish(inputs, ports)
-        flags += package.flags(device) + package.host_flags(inputs, ports) + not_finite(results)
+        flags += package.flags(device.flags()) + package.host_flags(inputs, ports) + not_finite(results)
         return package.typed(results), tuple(flags)

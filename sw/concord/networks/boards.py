@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import numpy.typing as npt
@@ -42,13 +43,21 @@ class PresetCandidate:
         The preset.
     compiled : Compiled
         The network, with the formats that the ranking was made with.
-    rates : Rates
-        What a user gets.
+    batch : int
+        Samples per run.
+    link : str or None
+        Name of a link of the board; ``None`` for its first one.
     """
 
     config: NpuConfig
     compiled: Compiled
-    rates: Rates
+    batch: int = 1
+    link: str | None = None
+
+    @cached_property
+    def rates(self) -> Rates:
+        """What a user gets."""
+        return rates(self.compiled.image, self.batch, link=self.link, installed=False)
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,8 @@ def rank(
 ) -> Ranking:
     """Compile a network for every preset of a board, and rank them by the samples per second that a user gets.
 
-    Of rates within :data:`TIE` of the best one, the core that computes most samples per second is the first.
+    Of rates within :data:`TIE` of the best one, the core that computes most samples per second is the first. Where one
+    preset alone takes the network, no rates are asked for.
 
     Parameters
     ----------
@@ -153,8 +163,8 @@ def rank(
             continue
         if samples is not None:
             compiled = expecting(compiled, samples)
-        taken.append(PresetCandidate(config, compiled, rates(compiled.image, batch, link=link)))
-    return Ranking(tuple(by_rates(taken)), tuple(refused))
+        taken.append(PresetCandidate(config, compiled, batch, link))
+    return Ranking(tuple(by_rates(taken)) if len(taken) > 1 else tuple(taken), tuple(refused))
 
 
 def by_rates(candidates: Iterable[R]) -> list[R]:

@@ -28,7 +28,7 @@ def observe(
     package = compiled.package.carried
     with emulator(compiled.image.config, engine) as device:
         device.load(package.image)
-        return package.run(device, inputs), package.flags(device)
+        return package.run(device, inputs), package.flags(device.flags())
 
 
 def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, FloatArray]:

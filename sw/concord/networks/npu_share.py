@@ -15,15 +15,18 @@ from math import prod
 
 import numpy as np
 
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import MOST_MACS, Parts, split, without_front
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.memory.footprint import distinct_weights
+from concord.compiler.model import compile_graph
 from concord.graph.cost import macs, node_macs
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OperatorKind, operator_of
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.utils.attempts import Attempts, Show, show_nothing
 
@@ -33,6 +36,23 @@ Range = tuple[float, float]
 _FEW = 3
 #: Whether a graph compiles.
 Fits = Callable[[Graph], bool]
+
+
+def fits(graph: Graph, config: NpuConfig, mantissas: Mapping[str, int], batch: int) -> bool:
+    """Whether a graph compiles with plain formats.
+
+    Parameters
+    ----------
+    graph, config, batch
+        As for :func:`concord.compiler.model.compile_graph`.
+    mantissas : mapping of str to int
+        Bits of the mantissas of weights by layer.
+    """
+    try:
+        compile_graph(graph, config, Formats(mantissas=dict(mantissas)), batch=batch)
+    except (CapacityError, Unsupported):
+        return False
+    return True
 
 
 class NpuShare:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration.accumulator import Ranges
 from concord.compiler.emission.package import Package
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
@@ -18,6 +17,8 @@ from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.program.flags import layer_of
 from concord.utils.parallel import Engine, task_slices
 
+#: Least and greatest value by input.
+Ranges = dict[str, tuple[float, float]]
 #: Runs of a task: few, as each is counted for a long time.
 LEAST, MOST = 4, 32
 

@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration.accumulator import Ranges, RequiredWidth, RunChanges
 from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.model import Compiled
 from concord.graph.ir import Graph
 from concord.host.shared import emulator
-from concord.overflow.compiled import analyse_machine, bounds_of
+from concord.overflow.compiled import Ranges, analyse_machine, bounds_of
 from concord.utils.parallel import Engine
 
 
+@dataclass(frozen=True)
+class RequiredWidth:
+    """What a layer needs.
+
+    Parameters
+    ----------
+    layer : str
+        Its name.
+    observed : int
+        Bits that hold all terms and sums of the samples; 0 without any.
+    bound : int
+        Bits that hold those of any input in the range.
+    """
+
+    layer: str
+    observed: int
+    bound: int
+
+
+@dataclass(frozen=True)
+class RunChanges:
+    """What is different between the runs of two networks that should have the same bits.
+
+    Parameters
+    ----------
+    samples : int
+        How many were run.
+    results : tuple of str
+        Outputs with other bits.
+    layers : tuple of str
+        Layers that raise a flag in the second one alone.
+    """
+
+    samples: int
+    results: tuple[str, ...]
+    layers: tuple[str, ...]
+
+
 class CountedWidths:
-    """What :func:`concord.compiler.calibration.accumulator.choose_accumulator` asks, answered with the emulator.
+    """What samples on the emulator say of the accumulators of a network, and bounds where there are none.
 
     Parameters
     ----------
@@ -60,7 +98,7 @@ class CountedWidths:
             with emulator(network.image.config, self._engine) as device:
                 device.load(network.image)
                 results.append(device.run(network.package.arrangement.pack(some)))
-                flags.append({(record.layer, record.flag) for record in network.package.flags(device)})
+                flags.append({(record.layer, record.flag) for record in network.package.flags(device.flags())})
         changed = tuple(name for name, values in results[0].items() if not same_bits(values, results[1][name]))
         return RunChanges(samples, changed, tuple(sorted(layer for layer, flag in flags[1] - flags[0])))
 

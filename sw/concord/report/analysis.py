@@ -117,7 +117,7 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], d
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         outputs = compiled.run(device, inputs)
-        records = compiled.package.flags(device)
+        records = compiled.package.flags(device.flags())
     flagged = {}
     for pc, group in groupby(records, key=lambda record: record.address or 0):
         same = list(group)

@@ -16,7 +16,7 @@ from concord.spec.training import TRAIN_EXP_MAX
 from concord.train.trainer import Figures, OutputFigures, Trainer
 
 if TYPE_CHECKING:
-    from concord.compiler.calibration.trained import Trained
+    from concord.overflow.trained import Trained
 
 #: Share of the updates of an epoch above which it is said that they were refused, or vanished.
 REFUSED, VANISHED = 0.05, 0.5

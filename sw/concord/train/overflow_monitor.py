@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from concord.compiler.calibration.trained import TrainedLayer
 from concord.golden.rounding import round_shift
 from concord.overflow.counting import ProductBlock, SumHistograms, count
 from concord.overflow.scaling import Excess, growth
+from concord.overflow.trained import TrainedLayer
 from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.bound import bind, norms, radius

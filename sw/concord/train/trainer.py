@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration.trained import Trained, network_digest
 from concord.graph.ir import Graph
+from concord.overflow.trained import Trained, network_digest
 from concord.spec.formats import BINARY16_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.interval_bounds import resolve
-from concord.functions.table_ends import ends_are_constant, everywhere
+from concord.functions.table_ends import POINTS, ends_are_constant, everywhere
 from concord.functions.tables import Table
 from concord.transfer.operators import Composition, OperatorLike, PointwiseOperator
 from concord.transfer.scheme import Binary16, Scheme, TableTarget
@@ -90,7 +90,7 @@ def _everywhere(operators: tuple[PointwiseOperator, ...]) -> tuple[FloatArray, F
     """Bounds on what operators make of all binary16 numbers; None if one is the caller's."""
     if any(operator.custom for operator in operators):
         return None
-    return everywhere(lambda x: Composition(operators).bounds_of(x) or x)
+    return everywhere(Composition(operators).bounds_of(POINTS) or POINTS)
 
 
 def transfer_table(

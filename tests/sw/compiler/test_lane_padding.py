@@ -22,7 +22,7 @@ def flags(compiled, x):
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         compiled.run(device, {"x": x})
-        return compiled.package.flags(device)
+        return compiled.package.flags(device.flags())
 
 
 def test_the_nearest_place():

@@ -214,7 +214,7 @@ def test_rows_that_exponents_of_weights_do_not_hold_are_told():
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         np.testing.assert_array_equal(compiled.run(device, values)["y"], 16 * 127.0)
-        (told,) = compiled.package.flags(device)
+        (told,) = compiled.package.flags(device.flags())
     assert (told.flag, told.layer) == ("SATURATED", "product/second transposed.0")
     assert told.text.endswith(
         "rows of a matrix have values of 128 or more, which weights cannot hold, and were cut off"

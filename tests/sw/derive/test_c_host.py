@@ -216,7 +216,7 @@ def test_flags_are_told_by_layer(tmp_path):
         device.load(package.image)
         with np.errstate(all="ignore"):
             want = package.run(device, inputs)
-        flags = {(record.layer, record.flag) for record in package.flags(device)}
+        flags = {(record.layer, record.flag) for record in package.flags(device.flags())}
     same(run, want)
     assert flags and run.flags == flags
     assert [int(code) for _, code, *_ in run.calls] == [0, 0, 0, 1, 0]

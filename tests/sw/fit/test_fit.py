@@ -242,8 +242,8 @@ def test_the_link_decides_before_the_core(shapes, monkeypatch):
     fastest, *_ = sorted(search(graph, "ulx3s-85f").candidates, key=lambda one: -one.computed_per_second)
     real = candidates.rates
 
-    def slower(image, batch, steps, link):
-        found = real(image, batch, steps, link)
+    def slower(image, batch, steps, link, **more):
+        found = real(image, batch, steps, link, **more)
         slow = image.config.native == fastest.config.native
         return replace(found, period=2 * found.period) if slow else found
 
@@ -257,10 +257,10 @@ def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(8, 2, 2)))
     graph, real, tried = perceptron(400, 160, 80), candidates.rates, []
 
-    def rates(image, batch, steps, link):
+    def rates(image, batch, steps, link, **more):
         tried.append(image.config.native)
         laid_out = image.config.native == 16 and not raw
-        found = real(image, batch, steps, link)
+        found = real(image, batch, steps, link, **more)
         return replace(found, layout=None if laid_out else 0.0, period=200_000.0 if laid_out else 20_000.0)
 
     monkeypatch.setattr(candidates, "rates", rates)

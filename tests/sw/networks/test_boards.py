@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import concord
+from concord.api import compiling, targets
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.networks import boards
 from concord.networks.boards import rank
+from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, TINY, presets_of
 from support.commands import run, two_products
@@ -19,6 +21,9 @@ from support.onnx_models import floats, model, node
 from support.trained import DATA, needs_data
 
 MODELS = sorted((DATA / "models").glob("*.onnx"))
+#: Networks that are compiled for all presets in every run of the tests: of rates that are equal, of rates that are not,
+#: and one that a single preset takes.
+WHOLE = ("digits_mlp", "digits_cnn", "kws_gru154")
 
 
 def dense(folder, *widths):
@@ -37,10 +42,10 @@ def ranked(monkeypatch, **per_second):
     known = {name.replace("_", "-"): values for name, values in per_second.items()}
     real = boards.rates
 
-    def rates(image, batch, link=None):
+    def rates(image, batch, **options):
         link, core = known[image.config.name]
         clock = image.config.clock_hz
-        return replace(real(image, batch), period=clock / link, cycles=round(clock / core))
+        return replace(real(image, batch, **options), period=clock / link, cycles=round(clock / core))
 
     monkeypatch.setattr(boards, "rates", rates)
     configs = [config for config in presets_of("ulx3s-85f") if not config.special]
@@ -120,9 +125,6 @@ def test_reasons_that_presets_share_are_told_once(tmp_path):
 
 def test_a_preset_that_samples_refuse_is_passed_over(tmp_path, monkeypatch):
     """The first of the ranking takes the plain formats alone; the next one is taken, and the line says so."""
-    import concord.api.compiling as compiling
-    from concord.program.allocator import CapacityError
-
     two_products(tmp_path)
     real, tried = compiling.choose_formats, []
 
@@ -141,8 +143,6 @@ def test_a_preset_that_samples_refuse_is_passed_over(tmp_path, monkeypatch):
 
 
 def test_formats_are_searched_for_one_preset_only(tmp_path, monkeypatch):
-    import concord.api.compiling as compiling
-
     two_products(tmp_path)
     real, tried = compiling.choose_formats, []
     monkeypatch.setattr(compiling, "choose_formats", lambda *a, **k: tried.append(a[1].name) or real(*a, **k))
@@ -151,14 +151,17 @@ def test_formats_are_searched_for_one_preset_only(tmp_path, monkeypatch):
 
 
 def test_board_and_preset_together(tmp_path):
-    two_products(tmp_path)
     for board, spec in BOARD_SPECS.items():
         for name in spec.presets:
-            code, output = run(
-                "compile", tmp_path / "net.onnx", "--board", board, "--preset", name, "-o", tmp_path / "n"
-            )
-            assert code == 0 and "preset " not in output, (board, name)
-            assert concord.load(tmp_path / "n").config.name == name
+            (config,) = targets.Target.of(board, name).configs
+            assert (config.name, config.board) == (name, board)
+    two_products(tmp_path)
+    board, spec = next(iter(BOARD_SPECS.items()))
+    name = spec.presets[-1]
+    code, output = run("compile", tmp_path / "net.onnx", "--board", board, "--preset", name, "-o", tmp_path / "n")
+    assert code == 0 and "preset " not in output
+    config = concord.load(tmp_path / "n").config
+    assert (config.name, config.board) == (name, board)
     code, output = run("compile", tmp_path / "net.onnx", "--board", "icebreaker", "--preset", "ecp5-85f")
     assert code == 1 and "preset must be one of those of icebreaker (up5k), not 'ecp5-85f'" in output
 
@@ -213,18 +216,44 @@ def test_a_speech_network_compiles_for_the_board(tmp_path):
 
 
 @needs_data
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.stem, marks=() if path.stem in WHOLE else pytest.mark.deep) for path in MODELS]
+)
 @pytest.mark.slow
-@pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
-def test_every_network_compiles_for_the_board(path):
+def test_every_network_compiles_for_the_board(path, monkeypatch):
+    """None of the presets that take it gives more samples per second, and each is compiled for once."""
+    rankings, real = [], targets.rank
+    monkeypatch.setattr(targets, "rank", lambda *arguments: rankings.append(real(*arguments)) or rankings[-1])
     network = concord.compile(path, board="ulx3s-85f")
-    assert network.config in presets_of("ulx3s-85f")
-    for name in (config.name for config in presets_of("ulx3s-85f") if not config.special):
-        try:
-            other = concord.compile(path, board="ulx3s-85f", preset=name)
-        except ValueError:
-            assert f"{name}" in network.preset_text
-            continue
-        assert other.rates.per_second <= network.rates.per_second / (1 - boards.TIE)
+    (found,) = rankings
+    assert network.config in presets_of("ulx3s-85f") and found.candidates[0].config == network.config
+    for candidate in found.candidates:
+        assert candidate.rates.per_second <= network.rates.per_second / (1 - boards.TIE)
+    for refusal in found.refusals:
+        assert refusal.config.name in network.preset_text
+
+
+def test_rates_are_asked_for_by_who_chooses(tmp_path, monkeypatch):
+    """Once for every preset that takes the network, if there are several, and never to compile."""
+    asked, real = [], boards.rates
+    monkeypatch.setattr(boards, "rates", lambda image, *a, **k: asked.append(image.config.name) or real(image, *a, **k))
+    two_products(tmp_path)
+    concord.compile(tmp_path / "net.onnx", board="ulx3s-85f")
+    assert sorted(asked) == ["ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"]
+    asked.clear()
+    concord.compile(tmp_path / "net.onnx", preset="tiny")
+    assert concord.compile(dense(tmp_path, 512, 512, 64), board="ulx3s-85f").config == ECP5_85F
+    assert asked == []
+
+
+def test_a_network_is_compiled_once_for_every_preset(tmp_path, monkeypatch):
+    compiled, real = [], boards.compile_graph
+    for module in (boards, compiling):
+        monkeypatch.setattr(module, "compile_graph", lambda *a, **k: compiled.append(a[1].name) or real(*a, **k))
+    monkeypatch.setattr(compiling, "for_weights", lambda *arguments: {})
+    two_products(tmp_path)
+    network = concord.compile(tmp_path / "net.onnx", board="ulx3s-85f")
+    assert sorted(compiled) == ["ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"] and network.config.name in compiled
 
 
 def test_a_configuration_in_a_file(tmp_path):

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.compiler.calibration.trained import compile_trained
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
 from concord.host import connect
 from concord.overflow.kinds import KINDS
 from concord.overflow.required import CountedWidths
+from concord.overflow.trained import compile_trained
 from concord.spec.presets import ECP5_25F, ECP5_85F
 from concord.train import adjacency_of, export_onnx
 from concord.train.bound import norms, radius
@@ -145,7 +145,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
     with connect("emulator", config) as device:
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
-        assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
+        assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device.flags())}
     outputs, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     (output,) = outputs.values()
     assert np.array_equal(results.reshape(48, -1), output.values.reshape(48, -1))

@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli.main import main
-from concord.compiler.calibration.accumulator import AccumulatorError
-from concord.compiler.calibration.trained import Trained, TrainedLayer, compile_trained, evidence_path, read_trained
 from concord.frontend import import_model
 from concord.golden import binary16, blocks
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
 from concord.host import connect
+from concord.overflow.accumulator import AccumulatorError
 from concord.overflow.kinds import KINDS
 from concord.overflow.required import CountedWidths
+from concord.overflow.trained import Trained, TrainedLayer, compile_trained, evidence_path, read_trained
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
@@ -285,7 +285,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits, method, grid, b
     with connect("emulator", config) as device:
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
-        assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
+        assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device.flags())}
     outputs, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     (output,) = outputs.values()
     assert np.array_equal(results.reshape(64, -1), output.values.reshape(64, -1))

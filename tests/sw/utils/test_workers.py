@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from concord.compiler.calibration.accumulator import choose_accumulator
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.host.shared import emulator
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.overflow import analyse_integers, analyse_machine
+from concord.overflow.accumulator import choose_accumulator
 from concord.overflow.required import CountedWidths
 from concord.spec.memmap import RegionId
 from concord.utils import parallel

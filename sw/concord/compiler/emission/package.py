@@ -39,9 +39,6 @@ class PackageDevice(Protocol):
     def clear_flags(self) -> None:
         """Clear all sticky flags."""
 
-    def flags(self) -> dict[int, tuple[Flag, ...]]:
-        """Sticky flags by the address of the instruction that its chain begins with."""
-
 
 @dataclass(frozen=True)
 class Package:
@@ -300,9 +297,15 @@ class Package:
         device.clear_flags()
         return self.finish(inputs, device.run(self.pack(inputs, rounded=True)))
 
-    def flags(self, device: PackageDevice) -> list[FlagDiagnostic]:
-        """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
-        return diagnose_flags(self.image, device.flags())
+    def flags(self, raised: dict[int, tuple[Flag, ...]]) -> list[FlagDiagnostic]:
+        """Flags by layer, with what they mean; empty if there are none.
+
+        Parameters
+        ----------
+        raised : dict of int to tuple of Flag
+            What a device tells after :meth:`run`: by the address of the instruction that its chain begins with.
+        """
+        return diagnose_flags(self.image, raised)
 
 
 def _trees_behind(part: Graph, names: set[str]) -> list[Node]:

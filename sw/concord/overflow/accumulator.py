@@ -1,81 +1,25 @@
-"""The accumulator that a network needs: its register and its grid, from the sums that samples make and from bounds.
-
-Who counts sums is handed in as a :class:`WidthCounter`: the compiler knows no emulator.
-"""
+"""The accumulator that a network needs: its register and its grid, from the sums that samples make and from bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.graph.ir import Graph
 from concord.image import Memories
+from concord.overflow.compiled import Ranges
+from concord.overflow.required import CountedWidths, RequiredWidth, RunChanges
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
 GUARD = 6
-#: Least and greatest value by input.
-Ranges = dict[str, tuple[float, float]]
 
 
 class AccumulatorError(ValueError):
     """An accumulator that does not hold what the samples make."""
-
-
-@dataclass(frozen=True)
-class RequiredWidth:
-    """What a layer needs.
-
-    Parameters
-    ----------
-    layer : str
-        Its name.
-    observed : int
-        Bits that hold all terms and sums of the samples; 0 without any.
-    bound : int
-        Bits that hold those of any input in the range.
-    """
-
-    layer: str
-    observed: int
-    bound: int
-
-
-@dataclass(frozen=True)
-class RunChanges:
-    """What is different between the runs of two networks that should have the same bits.
-
-    Parameters
-    ----------
-    samples : int
-        How many were run.
-    results : tuple of str
-        Outputs with other bits.
-    layers : tuple of str
-        Layers that raise a flag in the second one alone.
-    """
-
-    samples: int
-    results: tuple[str, ...]
-    layers: tuple[str, ...]
-
-
-class WidthCounter(Protocol):
-    """What samples say of the accumulators of a network, and bounds where there are none."""
-
-    @property
-    def sampled(self) -> bool:
-        """Whether there are samples."""
-
-    def required(self, graph: Graph, compiled: Compiled) -> tuple[tuple[RequiredWidth, ...], Ranges]:
-        """What the layers need, in the order of execution, and what the bounds hold for."""
-
-    def compared(self, compiled: Compiled, chosen: Compiled) -> RunChanges:
-        """Run all samples with both."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +96,7 @@ def with_lines(compiled: Compiled, lines: Sequence[str]) -> Compiled:
 
 
 def choose_accumulator(
-    graph: Graph, compiled: Compiled, bits: int | None, counter: WidthCounter, guard: int = GUARD
+    graph: Graph, compiled: Compiled, bits: int | None, counter: CountedWidths, guard: int = GUARD
 ) -> AccumulatorChoice:
     """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
 
@@ -167,7 +111,7 @@ def choose_accumulator(
         What it compiles to.
     bits : int or None
         Bits of the register. ``None``: what samples need and ``guard`` more, or what any input needs, if that is less.
-    counter : WidthCounter
+    counter : CountedWidths
         Counts what sums of samples need. Without samples bounds alone decide.
     guard : int
         Bits above what samples need.

@@ -11,18 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from concord.compiler.calibration.accumulator import (
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import Compiled, compile_graph
+from concord.graph.ir import Graph
+from concord.overflow.accumulator import (
     AccumulatorError,
-    RequiredWidth,
-    WidthCounter,
     bound_line,
     count_unchanged,
     widths_line,
     with_lines,
 )
-from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.model import Compiled, compile_graph
-from concord.graph.ir import Graph
+from concord.overflow.required import CountedWidths, RequiredWidth
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 
@@ -177,7 +176,7 @@ class ForTrained:
 
 
 def compile_trained(
-    graph: Graph, before: NpuConfig, trained: Trained, counter: WidthCounter, batch: int = 1
+    graph: Graph, before: NpuConfig, trained: Trained, counter: CountedWidths, batch: int = 1
 ) -> ForTrained:
     """Compile a network for the accumulator that it was trained for.
 
@@ -192,7 +191,7 @@ def compile_trained(
         Everything but mantissas, exponents and the accumulator.
     trained : Trained
         What the trainer wrote.
-    counter : WidthCounter
+    counter : CountedWidths
         Counts what sums of samples need. Without samples bounds alone decide.
     batch : int
         Samples per run.

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from concord.compiler.calibration.accumulator import AccumulatorError, RequiredWidth, choose_accumulator
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
@@ -13,7 +12,8 @@ from concord.host import connect
 from concord.image import Memories
 from concord.networks.folder import load_package
 from concord.overflow import analyse_machine
-from concord.overflow.required import CountedWidths, same_bits
+from concord.overflow.accumulator import AccumulatorError, choose_accumulator
+from concord.overflow.required import CountedWidths, RequiredWidth, same_bits
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
@@ -35,7 +35,9 @@ def results(compiled, inputs):
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         found = compiled.run(device, inputs)
-        return found, {one.layer for one in compiled.package.flags(device) if one.flag == Flag.ACC_OVERFLOW.name}
+        return found, {
+            one.layer for one in compiled.package.flags(device.flags()) if one.flag == Flag.ACC_OVERFLOW.name
+        }
 
 
 @pytest.mark.parametrize("guard", [0, 3])
