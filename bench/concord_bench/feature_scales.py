@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from concord.api.compiling import CompileRequest, compile_network
-from concord.api.options import Options
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import better
 from concord.compiler.ir.tensor_formats import Formats
@@ -19,6 +18,7 @@ from concord.graph.ir import Graph, Node, Shape
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, emulate
 from concord.program.allocator import CapacityError
+from concord.spec.compile_options import CompileOptions
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 from concord_bench.results import Results
@@ -121,8 +121,8 @@ def measure_feature_scales(config: NpuConfig, results: Results, say: Callable[[s
             samples = rows(sizes, SAMPLES, middle, seed=2)
             compiled = {
                 "as they are": compile_graph(graph, config),
-                "with samples": compile_network(CompileRequest(graph, Options(), samples), config).compiled,
-                "without samples": compile_network(CompileRequest(graph, Options()), config).compiled,
+                "with samples": compile_network(CompileRequest(graph, CompileOptions(), samples), config).compiled,
+                "without samples": compile_network(CompileRequest(graph, CompileOptions()), config).compiled,
             }
             cells = {name: f"{100 * error(network, graph, x):.2f} %" for name, network in compiled.items()}
             results.row(_GROUP, f"{kind}, {features} features", cells)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from concord.api.options import Options, Widths, budget_of, narrow_outputs
+from concord.api.options import budget_of, input_ranges, narrow_outputs
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.calibration.equalisation import for_weights
 from concord.compiler.calibration.formats import Evidence
@@ -31,6 +31,7 @@ from concord.overflow.required import CountedWidths
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
+from concord.spec.compile_options import CompileOptions, MantissaWidths
 from concord.spec.config import NpuConfig
 from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
@@ -78,7 +79,7 @@ class Compilation:
     share: str = ""
 
 
-def trained_for(model: Path | None, options: Options) -> Trained | None:
+def trained_for(model: Path | None, options: CompileOptions) -> Trained | None:
     """What a network beside ``model`` was trained for, if its accumulator is to be chosen by that.
 
     Raises
@@ -88,7 +89,7 @@ def trained_for(model: Path | None, options: Options) -> Trained | None:
     """
     if options.accumulator_bits() != 0 or model is None or (trained := read_trained(model)) is None:
         return None
-    widths, guard = options.widths != Widths(), options.guard is not None
+    widths, guard = options.widths != MantissaWidths(), options.guard is not None
     for name, value in (("mantissa", widths), ("guard", guard), ("quick", options.quick)):
         if value:
             raise ValueError(f"--{name} must be left out: {evidence_path(model)} says what the network was trained for")
@@ -103,7 +104,7 @@ class CompileRequest:
     ----------
     graph : Graph
         The network, without what options say of it.
-    options : Options
+    options : CompileOptions
         What is asked.
     samples : mapping of str to array, optional
         Calibration data by input, samples along the first axis.
@@ -125,7 +126,7 @@ class CompileRequest:
     """
 
     graph: Graph
-    options: Options
+    options: CompileOptions
     samples: Mapping[str, npt.ArrayLike] | None = None
     labels: Labels | None = None
     trained: Trained | None = None
@@ -159,7 +160,7 @@ class CompileRequest:
     @cached_property
     def plain(self) -> Formats:
         """The formats that the options say, of the network behind what the host computes in front of the NPU."""
-        return Formats(mantissas=self.options.widths.layers, inputs=self.options.input_ranges(self.parts.rest))
+        return Formats(mantissas=self.options.widths.layers, inputs=input_ranges(self.options.ranges, self.parts.rest))
 
 
 def compile_network(request: CompileRequest, config: NpuConfig, known: Compiled | None = None) -> Compilation:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from concord.api.compiling import Compilation, CompileRequest, compile_network, compile_rest
+from concord.api.options import input_ranges
 from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import without_front
@@ -21,6 +22,7 @@ from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec import presets
 from concord.spec.boards import DEFAULT_BOARD, board_spec, link_of
+from concord.spec.compile_options import CompileOptions
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
 from concord.spec.presets import with_mantissas
@@ -48,16 +50,8 @@ class Target:
     link: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        board: str | None = None,
-        preset: str | None = None,
-        config: NpuConfig | str | Path | None = None,
-        link: str | None = None,
-    ) -> Target:
+    def of(cls, options: CompileOptions) -> Target:
         """What the options say; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they say nothing.
-
-        ``config`` may be a file (:func:`concord.spec.config_file.read_config`).
 
         Raises
         ------
@@ -65,9 +59,9 @@ class Target:
             For names that do not exist, a preset that is none of the board's, a link that it has not, or options that
             do not go together.
         """
-        target = cls._without_link(board, preset, config)
-        link_of(target.configs[0].board, link)
-        return replace(target, link=link)
+        target = cls._without_link(options.board, options.preset, options.config)
+        link_of(target.configs[0].board, options.link)
+        return replace(target, link=options.link)
 
     @classmethod
     def _without_link(cls, board: str | None, preset: str | None, config: NpuConfig | str | Path | None) -> Target:
@@ -140,7 +134,7 @@ def _largest_part(request: CompileRequest, refusals: Sequence[PresetRefusal]) ->
     with. Then the next smaller part is taken.
     """
     whole, options = request.whole, request.options
-    ranges, mantissas = options.input_ranges(whole), options.widths.layers
+    ranges, mantissas = input_ranges(options.ranges, whole), options.widths.layers
     stay = () if request.reference is None else request.reference.stay
     with request.status("looking for the part that fits") as show, unobserved():
         shares = [

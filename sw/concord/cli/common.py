@@ -14,7 +14,6 @@ from rich.text import Text
 
 from concord.display.terminal import printable
 from concord.spec.boards import BOARD_SPECS
-from concord.spec.links import LINKS
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
@@ -32,7 +31,6 @@ _WIDTH = 120
 
 
 BOARD, PRESET = NameChoice("board", BOARD_SPECS), NameChoice("preset", PRESETS)
-LINK = NameChoice("link", LINKS)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
 POSITIVE = click.IntRange(min=1)
@@ -45,12 +43,8 @@ npu = click.option("--preset", default=ECP5_85F.name, show_default=True, type=PR
 samples_input = click.option(
     "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
 )
-#: Of commands that say rates.
 on_option = click.option(
     "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
-)
-link_option = click.option(
-    "--link", type=LINK, help="What carries bytes between host and board; by default the board's first one."
 )
 text_output = click.option("-o", "--output", type=FILE, help="File to write instead of the terminal.")
 

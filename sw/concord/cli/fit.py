@@ -17,10 +17,10 @@ from concord.cli.common import (
     TerminalConsole,
     arrays_of,
     echo,
-    link_option,
     readable,
     wide_console,
 )
+from concord.cli.options import compile_options
 from concord.cli.selection import selection_options
 from concord.display.tables import text_table
 from concord.host.rates import spoken
@@ -67,7 +67,7 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
     help="Width of mantissas to try, the best first. The option can be repeated. Default: 8, 7, 6, 5.",
 )
 @click.option("--clock", "least_mhz", default=0.0, type=click.FloatRange(min=0), help="Least clock in MHz to expect.")
-@link_option
+@compile_options("link")
 @click.option("--show", default=5, show_default=True, type=POSITIVE, help="Number of configurations to show.")
 @click.option(
     "-o", "--output", type=FILE, help="File in TOML for the best configuration: for `concord compile --config`."

@@ -12,8 +12,9 @@ from rich.errors import ConsoleError
 from rich.table import Table
 from rich.text import Text
 
-from concord.cli.common import THING, echo, link_option, readable, wide_console
+from concord.cli.common import THING, echo, readable, wide_console
 from concord.cli.exact import check_options, inspect_exactly
+from concord.cli.options import compile_options
 from concord.cli.type_table import type_table
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, percent
@@ -41,7 +42,7 @@ _TABLES = ("layers", "program", "map")
 @click.option(
     "--only", type=click.Choice((*PARTS, TYPES)), multiple=True, help="Show only this part. The option can be repeated."
 )
-@link_option
+@compile_options("link")
 @readable
 def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
     """Show what is in an IMAGE or a compiled network.

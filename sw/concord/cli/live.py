@@ -20,11 +20,11 @@ from concord.cli.common import (
     TerminalConsole,
     check_link,
     echo,
-    link_option,
     on_option,
     readable,
     text_of,
 )
+from concord.cli.options import compile_options
 from concord.live.front_ends import FRONT_ENDS
 from concord.live.pictures import FOLDER_RATE
 from concord.live.recipes import CROP, SAMPLES, STRETCH, USUAL_HOP
@@ -66,7 +66,7 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
     "microphone:DEVICE.",
 )
 @on_option
-@link_option
+@compile_options("link")
 @click.option("--labels", type=EXISTING, help="File with the names of the classes, one per line.")
 @click.option("--output", help="The result that has the scores, if there are several.")
 @click.option(

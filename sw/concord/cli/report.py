@@ -15,11 +15,11 @@ from concord.cli.common import (
     arrays_of,
     check_page,
     echo,
-    link_option,
     readable,
     samples_input,
     wide_console,
 )
+from concord.cli.options import compile_options
 from concord.integer.folder import is_integer_folder
 from concord.utils.files import write_text
 
@@ -37,7 +37,7 @@ from concord.utils.files import write_text
     type=click.Choice(["emulator", "rtl"]),
     help="Where to run; the RTL also shows that bits and cycles are its own.",
 )
-@link_option
+@compile_options("link")
 @click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Number of samples to use.")
 @readable
 def report(network: Path, inputs: Path, output: Path | None, on: str, link: str | None, samples: int) -> None:

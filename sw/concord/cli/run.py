@@ -17,13 +17,13 @@ from concord.cli.common import (
     check_npz,
     echo,
     inputs_from,
-    link_option,
     on_option,
     readable,
     samples_input,
     wide_console,
 )
 from concord.cli.exact import check_options, run_exactly
+from concord.cli.options import compile_options
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
 from concord.host.measured import compared_run
@@ -47,7 +47,7 @@ STRICT_STATUS = 3
 @samples_input
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @on_option
-@link_option
+@compile_options("link")
 @click.option(
     "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
 )

@@ -19,10 +19,10 @@ from concord.cli.common import (
     arrays_of,
     check_link,
     echo,
-    link_option,
     readable,
     wide_console,
 )
+from concord.cli.options import compile_options
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
@@ -109,7 +109,7 @@ def _device(on: str | None, preset: str | None, file: Path | None, link: str | N
 )
 @click.option("--preset", type=PRESET, help="Configuration of the NPU.")
 @click.option("--config", "npu_file", type=EXISTING, help="File with the configuration of the NPU.")
-@link_option
+@compile_options("link")
 @workers_options
 @readable
 def train(

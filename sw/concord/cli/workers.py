@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-
-from concord.cli.common import POSITIVE
+from concord.cli.options import compile_options
 
 if TYPE_CHECKING:
     from concord.utils.parallel import Engine
 
 
-def workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options."""
-    cluster = click.option(
-        "--cluster", metavar="ADDRESS", help="Address of a Dask cluster that shares the work, such as tcp://HOST:8786."
-    )
-    workers = click.option("--workers", type=POSITIVE, metavar="N", help="Number of processes that share the work.")
-    return workers(cluster(command))
+#: The options.
+SHARED = ("workers", "cluster")
+#: Adds them to a command.
+workers_options = compile_options(*SHARED)
 
 
 def several(workers: int | None, cluster: str | None) -> AbstractContextManager[Engine | None]:

@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from concord.spec import feeder, isa, link
+from concord.spec.compile_options import DEFAULTS, OPTIONS
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
@@ -25,7 +26,7 @@ from concord.spec.memmap import REGISTERS, regions
 from concord.spec.presets import ECP5_85F, PRESETS
 
 #: Pages with generated tables.
-PAGES = ("feeder.md", "isa.md", "memmap.md")
+PAGES = ("compiler.md", "feeder.md", "isa.md", "memmap.md")
 ROOT = Path(__file__).parents[3] / "docs"
 
 _BLOCK = re.compile(r"(<!-- table: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -187,6 +188,23 @@ def parameters() -> str:
     return _table(("parameter", *PRESETS), rows)
 
 
+# Options ----------------------------------------------------------------------------------------
+
+
+def compile_options() -> str:
+    """Options of compiling: on the command line, in Python, what they do."""
+    rows = []
+    for name, known in OPTIONS.items():
+        default = DEFAULTS[name]
+        shown = f"`{default}`" if default else ""
+        text = re.sub(r"(?<![\w`-])--[a-z-]+(?: auto)?", r"`\g<0>`", known.help)
+        page, _, heading = known.page.partition("#")
+        where = f" ([{page or 'below'}]({known.page}))" if page or heading else ""
+        text = f"{text.removesuffix('.')}{where}."
+        rows.append((f"`{known.spelling}`" if known.spelling else "", f"`{name}`", shown, text))
+    return _table(("option", "in Python", "default", "what it does"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "fields": instruction_fields,
@@ -198,6 +216,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "registers": registers,
     "register-fields": register_fields,
     "parameters": parameters,
+    "compile-options": compile_options,
     "script-operations": lambda: _enumeration(feeder.FeedOp),
     "script-fields": script_fields,
     "layout-loops": layout_loops,

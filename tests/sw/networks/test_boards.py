@@ -14,6 +14,7 @@ from concord.networks import boards
 from concord.networks.boards import rank
 from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.compile_options import CompileOptions
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, TINY, presets_of
 from support.commands import run, two_products
 from support.compiled_nets import perceptron
@@ -153,7 +154,7 @@ def test_formats_are_searched_for_one_preset_only(tmp_path, monkeypatch):
 def test_board_and_preset_together(tmp_path):
     for board, spec in BOARD_SPECS.items():
         for name in spec.presets:
-            (config,) = targets.Target.of(board, name).configs
+            (config,) = targets.Target.of(CompileOptions(board=board, preset=name)).configs
             assert (config.name, config.board) == (name, board)
     two_products(tmp_path)
     board, spec = next(iter(BOARD_SPECS.items()))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from concord.api.compiling import CompileRequest, compile_network
-from concord.api.options import Options
 from concord.compiler.calibration import equalisation
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import AS_THEY_ARE, for_samples, for_weights
@@ -19,6 +18,7 @@ from concord.overflow.compiled import analyse_machine
 from concord.program.flags import FlagDiagnostic
 from concord.prove.derived import Subject
 from concord.report import analyse
+from concord.spec.compile_options import CompileOptions
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.feature_scales import deviations, perceptron, rows
@@ -34,7 +34,7 @@ def error(compiled, x, graph):
 
 
 def compiled_error(graph, x, samples=None, config=ECP5_85F):
-    compiled = compile_network(CompileRequest(graph, Options(), samples), config).compiled
+    compiled = compile_network(CompileRequest(graph, CompileOptions(), samples), config).compiled
     return error(compiled, x, graph), compiled
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_done_where_nothing_is_gained():
     del graph.nodes[1:]
     graph.outputs, graph.batched = ["h"], {"x", "h"}
     assert for_samples(graph, ECP5_85F, x) == {} == for_weights(graph, ECP5_85F, {})
-    compilation = compile_network(CompileRequest(graph, Options(), x), ECP5_85F)
+    compilation = compile_network(CompileRequest(graph, CompileOptions(), x), ECP5_85F)
     assert "equalised" not in compilation.compiled.image.metadata
     assert not any(AS_THEY_ARE in one.label for one in compilation.formats.candidates)
 
@@ -205,7 +205,7 @@ def test_bounds_on_accumulators_know_what_the_host_does(table):
 def test_metadata_and_evidence_say_what_was_done():
     sizes = deviations(8)
     graph, x = perceptron(sizes), rows(sizes, 40)
-    compilation = compile_network(CompileRequest(graph, Options(), x), ECP5_85F)
+    compilation = compile_network(CompileRequest(graph, CompileOptions(), x), ECP5_85F)
     texts = compilation.compiled.image.metadata["equalised"]
     assert any(text.startswith("x: divided by 2**-") and text.endswith("by the host") for text in texts)
     plain = [one for one in compilation.formats.candidates if one.label == f"dynamic exponents, {AS_THEY_ARE}"]
@@ -219,7 +219,9 @@ def test_scales_that_the_emulator_does_not_like_are_left(monkeypatch):
     graph, x = perceptron(sizes), rows(sizes, 40)
     bad = {"x": ChannelScale((1, 8), tuple(range(-4, 4)))}
     monkeypatch.setattr(equalisation, "for_samples", lambda *_: bad)
-    assert not compile_network(CompileRequest(graph, Options(), x), ECP5_85F).compiled.package.formats.channel_scales
+    assert not compile_network(
+        CompileRequest(graph, CompileOptions(), x), ECP5_85F
+    ).compiled.package.formats.channel_scales
 
 
 def test_scales_that_raise_flags_have_to_be_clearly_better():
@@ -244,6 +246,6 @@ def test_scales_that_raise_flags_have_to_be_clearly_better():
 def test_narrow_mantissas_chosen_with_scales():
     sizes = deviations(8)
     graph, x = perceptron(sizes), rows(sizes, 40)
-    options = Options(widths=Options().widths.parse(["auto"]), budget="5%")
+    options = CompileOptions(mantissa="auto", budget="5%")
     compilation = compile_network(CompileRequest(graph, options, x), ECP5_85F)
     assert compilation.mantissas.met and compilation.compiled.package.formats.channel_scales

@@ -1,0 +1,59 @@
+"""Options of commands that are options of compiling, made from their record (:mod:`concord.spec.compile_options`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from concord.cli.common import EXISTING
+from concord.spec.compile_options import DEFAULTS, OPTIONS, OptionHelp
+from concord.spec.name_choice import NameChoice
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def compile_options(*names: str, **parameters: str) -> Callable[[C], C]:
+    """A decorator that adds options of compiling to a command, in this order.
+
+    Parameters
+    ----------
+    names : str
+        Names of options that the command takes as parameters of the same name.
+    parameters : str
+        Names of parameters by the option that they stand for, where those differ.
+    """
+    options = [_option(name, name) for name in names] + [_option(*pair) for pair in parameters.items()]
+
+    def decorate(command: C) -> C:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _option(name: str, parameter: str) -> Callable[[C], C]:
+    known, default = OPTIONS[name], DEFAULTS[name]
+    if default is False:
+        return click.option(known.spelling, parameter, is_flag=True, help=known.help)
+    return click.option(
+        known.spelling,
+        parameter,
+        type=_type(name, known),
+        multiple=known.repeated,
+        default=default or None,
+        show_default=bool(default),
+        metavar=known.metavar or None,
+        help=known.help,
+    )
+
+
+def _type(name: str, known: OptionHelp) -> click.ParamType[Any] | None:
+    """What click reads; ``None`` for texts."""
+    if known.choices:
+        return NameChoice(name, known.choices) if known.guess else click.Choice(known.choices)
+    if known.least is not None:
+        return click.IntRange(known.least, known.most)
+    return EXISTING if known.file else None
