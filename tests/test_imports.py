@@ -1,8 +1,11 @@
 """Which tests a change reaches, in a small project in which every way to use a module occurs once."""
 
+from pathlib import PurePath
+
 import pytest
 
 from concord_bench.pictures.sources import modules
+from support import families
 from support.imports import LOADERS, PACKAGES, ROOT, Sources
 
 FILES = {
@@ -25,7 +28,8 @@ FILES = {
     "tests/conftest.py": "import sys\nsys.modules['support.nets']\npytest_plugins = ['support.plugin']\n",
     "tests/script.py": "from concord.parts import numbers\n",
     "tests/support/__init__.py": "",
-    "tests/support/plugin.py": "",
+    "tests/support/plugin.py": "from support import seconds\n",
+    "tests/support/seconds.py": "",
     "tests/support/nets.py": "from concord.front import x\n",
     "tests/docs/test_pages.py": "",
     "tests/sw/conftest.py": "",
@@ -41,6 +45,11 @@ FILES = {
     "tests/sw/test_page.py": "from pathlib import Path\nPAGE = Path(__file__).parents[2] / 'docs' / 'page.md'\n",
     "tests/sw/test_table.py": "FILE = 'table.txt'\n",
     "tests/test_script.py": "import script\n",
+    "tests/test_seconds.py": "from support.seconds import x\n",
+    "sim/conftest.py": "pytest_plugins = ['support.plugin']\n",
+    "sim/cases.py": "CASES = ['sw.test_add']\n",
+    "sim/test_units.py": "import cases\n",
+    "sim/replay_tb.py": "",
 }  # fmt: skip
 TESTS = {name for name in FILES if "/test_" in name}
 
@@ -57,27 +66,29 @@ def project(tmp_path_factory):
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("sw/concord/parts/numbers.py", "sw/test_add test_script"),  # by the name in its package; not for type checkers
-        ("sw/concord/parts/machine.py", "sw/test_device sw/test_everything sw/test_nets"),  # nor by a docstring
-        ("sw/concord/front.py", "sw/test_everything sw/test_nets"),
-        ("sw/concord/parts/words.py", "sw/test_tool sw/test_replaced"),
+        ("sw/concord/parts/numbers.py", "add units script"),  # by the name in its package; not for type checkers
+        ("sw/concord/parts/machine.py", "device everything nets"),  # nor by a docstring
+        ("sw/concord/front.py", "everything nets"),
+        ("sw/concord/parts/words.py", "tool replaced"),
         ("sw/concord/parts/__init__.py",
-         "sw/test_add sw/test_device sw/test_everything sw/test_nets sw/test_replaced sw/test_tool test_script"),
-        ("sw/concord/host/rtl.py", "sw/test_host"),
-        ("hw/concord_rtl/adder.py", "docs/test_pages sw/test_command sw/test_host"),
-        ("tests/support/nets.py", "sw/test_nets"),
-        ("tests/script.py", "test_script"),
-        ("tests/sw/test_add.py", "sw/test_add"),
+         "add device everything nets replaced tool units script"),
+        ("sw/concord/host/rtl.py", "host"),
+        ("hw/concord_rtl/adder.py", "pages command host"),
+        ("tests/support/nets.py", "nets"),
+        ("tests/support/seconds.py", "seconds"),
+        ("tests/script.py", "script"),
+        ("tests/sw/test_add.py", "add units"),
+        ("sim/replay_tb.py", "units"),
         ("tests/sw/test_new.py", ""),
-        ("docs/page.md", "docs/test_pages sw/test_page"),
-        ("docs/other.md", "docs/test_pages"),
-        ("sw/concord/parts/table.txt", "sw/test_table"),
+        ("docs/page.md", "pages page"),
+        ("docs/other.md", "pages"),
+        ("sw/concord/parts/table.txt", "table"),
         ("tests/deep.toml", ""),
         ("Makefile", ""),
     ],
 )  # fmt: skip
 def test_what_a_change_reaches(project, changed, tests):
-    assert set(project.reached([changed])) == {f"tests/{name}.py" for name in tests.split()}
+    assert {PurePath(file).stem.removeprefix("test_") for file in project.reached([changed])} == {*tests.split()}
 
 
 @pytest.mark.parametrize("changed", ["sw/concord/host/page.html", "sw/concord/host/text.py"])
@@ -85,18 +96,22 @@ def test_a_file_that_nothing_names_reaches_what_uses_the_modules_beside_it(proje
     assert set(project.reached([changed])) == {"tests/sw/test_host.py"}
 
 
-@pytest.mark.parametrize("changed", ["pyproject.toml", "tests/conftest.py", "tests/support/plugin.py"])
+@pytest.mark.parametrize("changed", ["pyproject.toml", "tests/support/plugin.py"])
 def test_what_reaches_all(project, changed):
     assert set(project.reached([changed])) == set(project.test_files()) == TESTS
 
 
-def test_a_file_for_all_tests_of_a_folder(project):
-    assert set(project.reached(["tests/sw/conftest.py"])) == {name for name in TESTS if name.startswith("tests/sw/")}
+@pytest.mark.parametrize("folder", ["tests/", "tests/sw/", "sim/"])
+def test_a_file_for_all_tests_of_a_folder(project, folder):
+    """Those of ``sim`` use a test of each other folder here."""
+    users = {name for name in TESTS if name.startswith(folder)} | {"sim/test_units.py"}
+    assert set(project.reached([f"{folder}conftest.py"])) == users
 
 
 def test_the_nearest_change_counts(project):
     reached = project.reached(["tests/support/nets.py", "sw/concord/parts/machine.py", "tests/sw/test_add.py"])
     assert reached == {
+        "sim/test_units.py": 2,
         "tests/sw/test_add.py": 0,
         "tests/sw/test_device.py": 1,
         "tests/sw/test_everything.py": 3,
@@ -106,7 +121,8 @@ def test_the_nearest_change_counts(project):
 
 def test_modules_that_are_loaded_by_names_are_known():
     software = modules(ROOT / "sw" / "concord")
-    assert {name for name, path in software.items() if "import_module(" in path.read_text()} == set(LOADERS)
+    loaders = {name for name, path in software.items() if "import_module(" in path.read_text()}
+    assert loaders == {name for name in LOADERS if name.startswith("concord.")}
 
 
 @pytest.mark.slow
@@ -117,6 +133,6 @@ def test_what_changes_of_the_project_reach():
     of_the_rtl = sources.reached(["hw/concord_rtl/core/top.py"])
     assert {"tests/rtl/test_programs.py", "tests/rtl/test_training_rtl.py"} <= set(of_the_rtl)
     assert "tests/sw/spec/test_isa.py" not in of_the_rtl
-    assert len(sources.reached(["tests/conftest.py"])) == len(sources.test_files())
+    assert set(sources.reached(["tests/support/slowness.py"])) == set(sources.test_files()) == {*families.test_files()}
     paths = (path for folder in PACKAGES for path in modules(ROOT / folder).values())
     assert [path for path in paths if not sources.reached([path.relative_to(ROOT).as_posix()])] == []

@@ -2,7 +2,8 @@
 
 It is read from the sources, and as complete as these are plain about what they use. An import counts in a function,
 too, but not one for type checkers. Of a package counts what is imported from it, not all that it exports. A module that
-a text names counts, whole or behind ``-m``: programs are started in this way, and modules loaded by name.
+a text names counts, whole or behind ``-m``: programs are started in this way, and modules loaded by name. Of plugins,
+which a ``conftest.py`` names, the files count, not what they import: they watch the tests.
 
 The software knows the hardware by such names alone. They count for tests that say so: those that use one of the modules
 in which the names stand themselves, have the device ``rtl`` in a text, or follow the pages of the documentation.
@@ -23,11 +24,11 @@ from concord_bench.pictures.sources import imported_names, modules
 ROOT = Path(__file__).parents[2]
 #: Packages, of the software and of others.
 SOFTWARE = "sw/concord"
-PACKAGES = (SOFTWARE, "hw/concord_rtl", "constraints/concord_boards", "bench/concord_bench", "tests/support")
+PACKAGES = (SOFTWARE, "hw/concord_rtl", "constraints/concord_boards", "bench/concord_bench")
 #: Folders of scripts and test files.
 SCRIPTS = ("tests", "sim")
-#: Modules that import by names which no text has whole, with the packages whose modules these are.
-LOADERS = {"concord.cli.lazy": "concord.cli", "concord.integer.records": "concord.integer"}
+#: Modules that import by names which no text has whole: what they import, all of a package where there is a point.
+LOADERS = {"concord.cli.lazy": "concord.cli.", "concord.integer.records": "concord.integer.", "test_units": "replay_tb"}
 #: Files that every test depends on.
 EVERYWHERE = frozenset({"pyproject.toml"})
 #: Files on which no outcome of a test depends: when tests run, and what was.
@@ -122,17 +123,13 @@ class Sources:
     """
 
     def __init__(self, root: Path = ROOT):
-        self._modules: dict[str, str] = {}  # files by the names of modules
-        self._files: dict[str, str] = {}  # names of modules by file; empty for those that nobody imports
         self._mentions: dict[str, set[str]] = {}  # files of the project that have a text, by the text
         self._users: dict[str, set[str]] = {}  # files that use a file
-        for folder in PACKAGES:
-            self._modules |= {name: path.relative_to(root).as_posix() for name, path in modules(root / folder).items()}
-        for folder in SCRIPTS:
-            self._modules |= {path.stem: path.relative_to(root).as_posix() for path in (root / folder).glob("*.py")}
-            paths = sorted((root / folder).rglob("*.py"))
-            self._files |= dict.fromkeys((path.relative_to(root).as_posix() for path in paths), "")
-        self._files |= {file: name for name, file in self._modules.items()}
+        self._files: dict[str, str] = {}  # names of modules by file
+        for folder in (*PACKAGES, *SCRIPTS):
+            for name, path in modules(root / folder).items():
+                self._files[path.relative_to(root).as_posix()] = name.removeprefix(f"{folder}.")
+        self._modules = {name: file for file, name in self._files.items() if file.rpartition("/")[2] != "conftest.py"}
         facts = {file: Facts.of((root / file).read_text(encoding="utf-8")) for file in self._files}
         self._exports = {
             name: self._exported(name, facts[file]) for name, file in self._modules.items() if _is_package(file)
@@ -167,7 +164,8 @@ class Sources:
                 used.update(self._named(other))
         for text in facts.texts:
             if _DOTTED.fullmatch(text):
-                used |= set(self._named(text)) & self._files.keys()
+                files = set(self._named(text)) & self._files.keys()
+                used |= set(map(_alone, files)) if file.endswith("conftest.py") else files
             if _FILE.fullmatch(text):
                 self._mentions.setdefault(text, set()).add(file)
                 used |= {text} & self._files.keys()
@@ -175,8 +173,8 @@ class Sources:
             for other in {program, f"{program}.__main__"} & self._modules.keys():
                 used.update(self._named(other))
         if name in LOADERS:
-            used.update(self._named(f"{LOADERS[name]}."))
-        if file.startswith("tests/"):
+            used.update(self._named(LOADERS[name]))
+        if file.startswith(SCRIPTS):
             used |= {f"{folder}/conftest.py" for folder in PurePosixPath(file).parents} & self._files.keys()
         if file.startswith(SOFTWARE):
             hardware = {other for other in used if other.startswith(("hw/", "constraints/"))}
@@ -217,7 +215,7 @@ class Sources:
         if changed & EVERYWHERE:
             return dict.fromkeys(self.test_files(), 0)
         distances = dict.fromkeys((user for file in changed for user in self._beside(file)), 1)
-        distances |= dict.fromkeys(changed, 0)
+        distances |= dict.fromkeys([*changed, *map(_alone, changed)], 0)
         pending = deque(sorted(distances, key=distances.__getitem__))
         while pending:
             file = pending.popleft()
@@ -242,11 +240,16 @@ class Sources:
 
 
 def _is_test(file: str) -> bool:
-    return file.startswith("tests/") and PurePosixPath(file).name.startswith("test_")
+    return file.startswith(SCRIPTS) and PurePosixPath(file).name.startswith("test_")
 
 
 def _is_package(file: str) -> bool:
     return file.endswith("/__init__.py")
+
+
+def _alone(file: str) -> str:
+    """A file without what it imports."""
+    return f"{file}:alone"
 
 
 def _whole(file: str) -> str:

@@ -38,7 +38,7 @@ def nearest(source: str, sources: Sources, root: Path) -> tuple[list[str], list[
             break
         folder /= part
     names = (f"test_{path.stem}", f"test_{path.parent.name}")
-    distances = sources.reached([source])
+    distances = {name: far for name, far in sources.reached([source]).items() if name.startswith("tests/")}
     order = sorted(distances, key=lambda name: (PurePosixPath(name).stem not in names, distances[name], name))
     while not any(name.startswith(f"{folder}/") for name in order) and len(folder.parts) > 2:
         folder = folder.parent
