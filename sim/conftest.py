@@ -1,4 +1,4 @@
-"""Puts the unit tests and the benches where pytest and the simulator find them; ``--depth`` is that of the tests."""
+"""Puts the unit tests and the benches where pytest and the simulator find them; options are those of the tests."""
 
 import sys
 from pathlib import Path
@@ -8,4 +8,4 @@ for folder in (SIM, SIM.parent / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-pytest_plugins = ["support.depth"]
+pytest_plugins = ["support.depth", "support.chosen_tests"]

@@ -16,4 +16,5 @@ pytest_plugins = [
     "support.property_tests",
     "support.rtl_libraries",
     "support.frameworks",
+    "support.chosen_tests",
 ]

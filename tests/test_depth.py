@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.depth import pytest_collection_modifyitems
 
@@ -26,6 +28,7 @@ def test_deep(x): pass
 @pytest.mark.slow
 def test_both(x): pass
 """
+PLAIN = {"test_plain", "test_property"}
 SLOW = {"test_slow", "test_both[1]"}
 DEEP = {"test_deep[1]", "test_deep[2]", "test_both[2]"}
 MARKS = {name: ["slow"] for name in SLOW} | {name: ["deep"] for name in DEEP} | {"test_both[2]": ["slow", "deep"]}
@@ -33,25 +36,31 @@ MARKS = {name: ["slow"] for name in SLOW} | {name: ["deep"] for name in DEEP} | 
 
 def item(name):
     marks = {mark: mark for mark in MARKS.get(name, ())}
-    return SimpleNamespace(nodeid=f"tests/test_some.py::{name}", get_closest_marker=marks.get)
+    own = {"obj": property_test} if name == "test_property" else {}
+    return SimpleNamespace(nodeid=f"tests/test_some.py::{name}", get_closest_marker=marks.get, **own)
+
+
+@given(st.integers())
+def property_test(x):
+    pass
 
 
 @pytest.mark.parametrize(
     ("depth", "words", "names"),
     [
-        ("check", ["tests"], {"test_plain"}),
-        ("test", ["tests"], {"test_plain"} | SLOW),
-        ("deep", ["tests"], DEEP),
-        (None, ["tests"], {"test_plain"} | SLOW | DEEP),
-        ("test", ["tests/test_some.py"], {"test_plain"} | SLOW),
-        ("check", ["tests/test_some.py::test_deep"], {"test_plain", "test_deep[1]", "test_deep[2]"}),
-        ("check", ["tests/test_some.py::test_both[2]"], {"test_plain", "test_both[2]"}),
-        ("check", ["tests/test_some.py::test_bo"], {"test_plain"}),
+        ("check", ["tests"], PLAIN),
+        ("test", ["tests"], PLAIN | SLOW),
+        ("deep", ["tests"], DEEP | {"test_property"}),
+        (None, ["tests"], PLAIN | SLOW | DEEP),
+        ("test", ["tests/test_some.py"], PLAIN | SLOW),
+        ("check", ["tests/test_some.py::test_deep"], PLAIN | {"test_deep[1]", "test_deep[2]"}),
+        ("check", ["tests/test_some.py::test_both[2]"], PLAIN | {"test_both[2]"}),
+        ("check", ["tests/test_some.py::test_bo"], PLAIN),
     ],
 )
 def test_what_is_left_out(depth, words, names):
     """The runner is told of what is left out, so that it counts it."""
-    items = [item(name) for name in sorted({"test_plain"} | SLOW | DEEP)]
+    items = [item(name) for name in sorted(PLAIN | SLOW | DEEP)]
     everything, left_out = list(items), []
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
     pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: depth, args=words, hook=hook), items)

@@ -1,7 +1,8 @@
 """How deep a run of the tests goes: ``--depth check`` and ``--depth test`` leave out what its mark says is for later.
 
 A test without a mark belongs to ``check``, one marked ``slow`` to ``test``, one marked ``deep`` to ``deep``. Without
-the option every test runs, and so does a test that the command line names.
+the option every test runs, and so does a test that the command line names. Tests of properties run in ``deep``, too,
+with other examples (:mod:`support.property_tests`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def pytest_collection_modifyitems(config, items):
     named = [word for word in config.args if "::" in word]
     kept, left_out = [], []
     for item in items:
-        runs = depth_of(item) in RUNS[depth] or _is_named(item.nodeid, named)
+        random = depth == "deep" and getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        runs = random or depth_of(item) in RUNS[depth] or _is_named(item.nodeid, named)
         (kept if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
