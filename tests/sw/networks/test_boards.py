@@ -61,6 +61,7 @@ def test_the_link_decides_before_the_core(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_of_equal_rates_the_faster_core(monkeypatch):
     found = ranked(monkeypatch, ecp5_85f_256=(99.5, 900), ecp5_85f=(100, 500), ecp5_85f_mlp=(96, 9000))
     assert [one.config.name for one in found.candidates] == ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
@@ -70,6 +71,7 @@ def test_of_equal_rates_the_faster_core(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_network_that_one_preset_takes(tmp_path):
     """294,912 weights: more than the first preset of the board has room for, and no more than the second one."""
     path = dense(tmp_path, 512, 512, 64)
@@ -85,6 +87,7 @@ def test_a_network_that_one_preset_takes(tmp_path):
     assert concord.compile(path, preset="ecp5-85f").preset_text == ""
 
 
+@pytest.mark.slow
 def test_the_preset_for_dense_layers(tmp_path):
     """266,240 weights: what ``ecp5-85f-mlp`` was made for; with the same link its core is the faster one."""
     network = concord.compile(dense(tmp_path, 1024, 256, 16), board="ulx3s-85f")
@@ -94,6 +97,7 @@ def test_the_preset_for_dense_layers(tmp_path):
     assert "ecp5-85f-256 refused: matrix memory has 1024 words of 1040" in network.preset_text
 
 
+@pytest.mark.slow
 def test_every_preset_says_why_it_refuses(tmp_path):
     path = dense(tmp_path, 1024, 1024, 8)
     code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
@@ -106,6 +110,7 @@ def test_every_preset_says_why_it_refuses(tmp_path):
     assert code == 1 and output.startswith("Error: does not fit into ecp5-85f: matrix memory has ")
 
 
+@pytest.mark.slow
 def test_reasons_that_presets_share_are_told_once(tmp_path):
     """Elements of a window are too far apart; those of an input the host would bring together."""
     nodes = [node("Relu", ["x"], ["a"]), node("Conv", ["a", "w"], ["y"], name="n", dilations=[1, 40])]
@@ -124,6 +129,7 @@ def test_reasons_that_presets_share_are_told_once(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_preset_that_samples_refuse_is_passed_over(tmp_path, monkeypatch):
     """The first of the ranking takes the plain formats alone; the next one is taken, and the line says so."""
     two_products(tmp_path)
@@ -143,6 +149,7 @@ def test_a_preset_that_samples_refuse_is_passed_over(tmp_path, monkeypatch):
     assert f"{tried[0]} refused: does not fit with these formats" in network.preset_text
 
 
+@pytest.mark.slow
 def test_formats_are_searched_for_one_preset_only(tmp_path, monkeypatch):
     two_products(tmp_path)
     real, tried = compiling.choose_formats, []
@@ -167,6 +174,7 @@ def test_board_and_preset_together(tmp_path):
     assert code == 1 and "preset must be one of those of icebreaker (up5k), not 'ecp5-85f'" in output
 
 
+@pytest.mark.slow
 def test_the_rate_is_that_of_the_board(tmp_path):
     """The preset of two boards, at the clock of each."""
     two_products(tmp_path)
@@ -175,6 +183,7 @@ def test_the_rate_is_that_of_the_board(tmp_path):
         assert f"at {BOARD_SPECS[board].clock_hz / 1e6:g} MHz" in output
 
 
+@pytest.mark.slow
 def test_without_options_it_is_the_usual_board(tmp_path):
     two_products(tmp_path)
     outputs = []
@@ -184,6 +193,7 @@ def test_without_options_it_is_the_usual_board(tmp_path):
     assert outputs[0] == outputs[1] and outputs[0][0] == 0
 
 
+@pytest.mark.slow
 def test_mantissas_of_every_preset(tmp_path):
     two_products(tmp_path)
     code, output = run("compile", tmp_path / "net.onnx", "--mantissa", "5", "-o", tmp_path / "net")
@@ -208,6 +218,7 @@ def test_names_typed_wrongly(tmp_path, command, option, meant):
 
 
 @needs_data
+@pytest.mark.slow
 def test_a_speech_network_compiles_for_the_board(tmp_path):
     path = DATA / "models" / "silero_vad_16k.onnx"
     code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
@@ -234,6 +245,7 @@ def test_every_network_compiles_for_the_board(path, monkeypatch):
         assert refusal.config.name in network.preset_text
 
 
+@pytest.mark.slow
 def test_rates_are_asked_for_by_who_chooses(tmp_path, monkeypatch):
     """Once for every preset that takes the network, if there are several, and never to compile."""
     asked, real = [], boards.rates
@@ -257,6 +269,7 @@ def test_a_network_is_compiled_once_for_every_preset(tmp_path, monkeypatch):
     assert sorted(compiled) == ["ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"] and network.config.name in compiled
 
 
+@pytest.mark.slow
 def test_a_configuration_in_a_file(tmp_path):
     two_products(tmp_path)
     (tmp_path / "mine.toml").write_text('preset = "ecp5-85f-256"\nnarrow_depth = 512\nclock_hz = 70000000\n')
@@ -270,6 +283,7 @@ def test_a_configuration_in_a_file(tmp_path):
     assert code == 1 and "preset and config must not be given together" in output
 
 
+@pytest.mark.slow
 def test_a_configuration_that_is_too_large_for_its_board(tmp_path):
     two_products(tmp_path)
     (tmp_path / "mine.toml").write_text('preset = "ecp5-85f-256"\nnarrow_depth = 16384\n')
