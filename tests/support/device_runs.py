@@ -46,9 +46,12 @@ def compare(device, memories):
 
 
 def _assert_left(device, want, run):
-    assert want.differences(after(device, want)) == []
+    wrong = want.differences(after(device, want))
+    assert not wrong, f"{len(wrong)} wrong elements, expected / found: {'; '.join(wrong[:8])}"
     counters = device.counters()
-    assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
+    wrong = [f"{name}: {getattr(run, name.lower())} / {counters[name]}" for name in COUNTED
+             if counters[name] != getattr(run, name.lower())]  # fmt: skip
+    assert not wrong, f"wrong counters, expected / found: {'; '.join(wrong)}"
 
 
 def check_seeds(device, make, seeds):
