@@ -76,7 +76,8 @@ def ways():
     there = [name for name in ("gcc", "clang") if which(name)]
     for name in ("gcc", "clang"):
         for label, options in WAYS.items():
-            marks = [pytest.mark.deep if label in DEEP or name in there[1:] else pytest.mark.slow]
+            deep = name in there[1:] or (label in DEEP and (label != "-O0" or links(name, *SANITIZERS)))
+            marks = [pytest.mark.deep if deep else pytest.mark.slow]
             if name not in there:
                 marks.append(pytest.mark.skip(reason=f"needs {name}"))
             elif not links(name, *(option for option in options if option.startswith(("-f", "-m")))):
@@ -91,11 +92,21 @@ def ways():
 every_way = pytest.mark.parametrize(("command", "options"), list(ways()))
 
 
+#: Levels of optimisation for networks that compile, and run, for seconds.
+LEVELS = [
+    pytest.param(None, ("-O0",), marks=pytest.mark.slow, id="-O0"),
+    pytest.param(None, ("-O3",), marks=pytest.mark.deep, id="-O3"),
+]
+every_level = pytest.mark.parametrize(("command", "options"), LEVELS)
+
+
 def random_networks(few, many):
     """The mark of a test of random networks, ``count`` of them in a unit with ``options``."""
+    command = compiler()
+    unchecked = pytest.mark.skipif(not command or not links(command, *SANITIZERS), reason="needs sanitizers")
     cases = [
         pytest.param(("-O0",), few, marks=pytest.mark.slow, id="-O0"),
-        pytest.param(WAYS["-O0 checked"], many, marks=pytest.mark.deep, id="checked"),
+        pytest.param(WAYS["-O0 checked"], many, marks=[pytest.mark.deep, unchecked], id="checked"),
         pytest.param(("-O3",), many, marks=pytest.mark.deep, id="-O3"),
     ]
     return pytest.mark.parametrize(("options", "count"), cases)

@@ -32,7 +32,7 @@ COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror"]
 #: Of executables, which stop at undefined behaviour and at accesses outside of objects.
-CHECKED = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover"]
+CHECKED = ["-O0", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover"]
 
 
 def write_host(image, package, folder, name="net", **options):

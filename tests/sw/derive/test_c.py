@@ -20,7 +20,7 @@ from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F
 from support import compiled_nets, random_models
-from support.c_compilers import IN_32_BITS, cortex_m4, every_way, links, random_networks, zig
+from support.c_compilers import IN_32_BITS, cortex_m4, every_level, every_way, links, random_networks, zig
 from support.c_models import compare, compare_image, compare_package, compare_program, finite, model_of, program
 from support.c_units import ModelUnit, word
 from support.compiled_nets import ROOMY
@@ -131,13 +131,13 @@ def test_more_programs(config, options, count, tmp_path):
 
 
 @needs_data
-@pytest.mark.slow
+@every_level
 @pytest.mark.parametrize(
     "name",
     ["ic_resnet8", "kws_dscnn", "ad_fc_autoencoder", "digits_cnn", "digits_lstm64", "digits_gru64",
      "digits_transformer", "kws_crnn", "silero_vad_16k", "vww_mobilenetv1_025"],
 )  # fmt: skip
-def test_trained_networks(name, tmp_path):
+def test_trained_networks(name, command, options, tmp_path):
     package = compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package
     model = derive_package(package, flags=True).npu_part
     rng = np.random.default_rng(8)
@@ -145,7 +145,7 @@ def test_trained_networks(name, tmp_path):
     inputs = {key: np.asarray(x) for key, x in package.npu_inputs(recorded).items()}
     ports = package.arrangement.pack(inputs)
     want = package.arrangement.unpack(emulated(package.image, ports), 2)
-    outputs, flags = program(model, tmp_path, options=("-O3",)).run_with_flags(inputs)
+    outputs, flags = program(model, tmp_path, command, options).run_with_flags(inputs)
     same(outputs, {key: want[key] for key in outputs})
     assert flags == emulated_flags(package.image, ports)
 

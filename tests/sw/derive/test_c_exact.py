@@ -23,7 +23,7 @@ from concord.integer.requantise import Requantisation, codes_of_floats
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
-from support.c_compilers import IN_32_BITS, cortex_m4, every_way, random_networks, words, zig
+from support.c_compilers import IN_32_BITS, LEVELS, cortex_m4, every_way, random_networks, words, zig
 from support.c_units import CodeUnit, word
 from support.commands import run
 from support.derived_backends import needs_c
@@ -224,16 +224,7 @@ def test_every_tensor_of_few_bits(kind, bits, tmp_path):
 
 
 @needs_data
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command, options",
-    [
-        *(pytest.param(None, (level,), id=level) for level in ("-O0", "-O3")),
-        zig("-O3"),
-        zig(*IN_32_BITS),
-        cortex_m4("-Os"),
-    ],
-)
+@pytest.mark.parametrize("command, options", [*LEVELS, zig("-O3"), zig(*IN_32_BITS), cortex_m4("-Os")])
 @pytest.mark.parametrize("kind, form", [(QuantType.QUInt8, QuantFormat.QDQ), (QuantType.QInt8, QuantFormat.QOperator)])
 @pytest.mark.parametrize("name, file", TRAINED, ids=[name for name, _ in TRAINED])
 def test_trained_networks(name, file, kind, form, command, options, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from concord import integer
 from concord.prove.exact import random_codes
+from support.c_compilers import every_level
 from support.commands import run
 from support.derived_backends import needs_c
 from support.frameworks import missing, needs
@@ -50,15 +51,14 @@ def test_no_operator_is_left_out():
 
 
 @needs_data
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [("-O0",), ("-O3",)], ids=" ".join)
+@every_level
 @pytest.mark.parametrize("name", NETWORKS)
-def test_official_files(name, options, tmp_path):
+def test_official_files(name, command, options, tmp_path):
     x, _ = samples(name, 3)
     network = integer.load(contents(name))
     ((port, tensor),) = network.graph.inputs.items()
     x = np.concatenate([x, random_codes(network.graph.scheme(tensor), x.shape, np.random.default_rng(0))])
-    count = compare(with_every_tensor(network), {port: x}, tmp_path, options=options)
+    count = compare(with_every_tensor(network), {port: x}, tmp_path, command, options)
     print(f"{name}: {count} codes compared, 0 different")
     assert count > 10000
 
