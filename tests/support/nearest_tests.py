@@ -14,7 +14,7 @@ _FOLDERS = {"sw": "tests/sw", "hw": "tests/rtl", "constraints": "tests/rtl", "be
 #: As many files of other packages.
 _FAR = 40
 #: What test files name that simulate compiled RTL, and build it anew for a change of it.
-_COMPILED = ("find_library", "RtlTransport", "compile_verilog", "compiled_design", 'connect("rtl"')
+_COMPILED = ("find_library", "RtlTransport", "compile_verilog", "compiled_unit", "compiled=True", 'connect("rtl"')
 
 
 @dataclass(frozen=True)
