@@ -21,7 +21,7 @@ def _entry(file: Path) -> CacheEntry:
     return CacheEntry("kernels", digest(file, source_digest(["concord.spec"]))[:24])
 
 
-class KernelLocator(_CacheLocator):  # type: ignore[misc]
+class KernelLocator(_CacheLocator):
     """The folder of the kernels of a file, for Numba; the methods are those that it calls."""
 
     def __init__(self, function: Any, file: str):
@@ -51,18 +51,22 @@ class KernelLocator(_CacheLocator):  # type: ignore[misc]
             return None
 
 
-class _Implementation(FunctionCache._impl_class):  # type: ignore[misc,name-defined]
+#: What Numba's cache looks folders up with.
+_LOOK_UP: Any = FunctionCache._impl_class
+
+
+class _Implementation(_LOOK_UP):  # type: ignore[misc]
     """Looks in the folder that ``NUMBA_CACHE_DIR`` names, then here, then in those of Numba."""
 
-    _given, *_others = FunctionCache._impl_class._locator_classes
+    _given, *_others = _LOOK_UP._locator_classes
     _locator_classes = (_given, KernelLocator, *_others)
 
 
-class _KernelCache(FunctionCache):  # type: ignore[misc]
+class _KernelCache(FunctionCache):
     _impl_class = _Implementation
 
 
 def kept(kernel: Any) -> Any:
     """A function compiled by Numba, whose machine code is kept."""
-    kernel._cache = _KernelCache(kernel.py_func)
+    kernel._cache = _KernelCache(kernel.py_func)  # type: ignore[no-untyped-call]
     return kernel
