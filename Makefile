@@ -11,7 +11,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup check demo train-demo test coverage torch mutants prove prove-all fuzz formal gates sim bitstream bench reach lint format pages docs clean
+.PHONY: help setup check demo train-demo test test-deep coverage frameworks torch mutants prove prove-all fuzz formal gates sim bitstream bench reach lint format pages docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -24,8 +24,10 @@ train-demo: $(READY) ## train a network in block floating point, compile it, com
 	$(VENV)/bin/concord train-demo $(ARGS)
 check: lint ## what to run while you work, in two minutes: style, format, types and the fast tests
 	$(RUN) -m pytest -q -n 2 --dist worksteal --depth check $(ARGS)
-test: $(READY) ## all tests, on both cores
+test: $(READY) ## the tests, on both cores; test-deep has the others
 	$(RUN) -m pytest -q -n 2 --dist worksteal --depth test $(ARGS)
+test-deep: $(READY) ## the tests that make test leaves out, resumed where it was stopped (ARGS="--minutes 30 --shard 2/6 --since COMMIT" to choose)
+	$(RUN) tests/deep.py $(ARGS)
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 coverage: $(READY) ## lines and branches that the tests run, build/coverage/pages/index.html (ARGS="--depth check" to choose)
 	rm -rf build/coverage && mkdir -p build/coverage
@@ -44,8 +46,9 @@ formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --d
 	$(RUN) tests/proving.py $(ARGS)
 gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
 	$(RUN) tests/gates.py $(ARGS)
-torch: $(READY) ## install PyTorch, Keras, LiteRT, the converter of scikit-learn, a Clang and an emulator of Cortex-M, and run the tests that need them
+frameworks: $(READY) ## install PyTorch, Keras, LiteRT, the converter of scikit-learn, a Clang and an emulator of Cortex-M
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch,keras,sklearn,tflite]" "ai-edge-litert>=2,<3" "ziglang>=0.15,<0.18" "unicorn>=2.1,<3"
+torch: frameworks ## the same, and run the tests that need them
 	$(RUN) -m pytest -q -n 2 --dist worksteal --depth test -m needs $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (ARGS="--depth deep -k mul" for more, WAVES=1 for waveforms)
 	$(RUN) -m pytest -v -n 2 --depth test sim $(ARGS)

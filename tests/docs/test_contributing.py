@@ -32,10 +32,50 @@ def test_other_messages_are_refused(message, fault):
     assert any(fault in line for line in faults(message))
 
 
-def test_hosted_and_local_checks_are_those_of_the_project():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
-    steps = workflow["jobs"]["everything"]["steps"]
-    assert "bash .ci/run" in [step.get("run") for step in steps]
+def jobs(name):
+    """Jobs of a workflow, with their steps."""
+    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"]
+
+
+def commands(job):
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+def options(job, action):
+    """What an action of a job is given."""
+    (step,) = [step for step in job["steps"] if step.get("uses", "").startswith(f"{action}@")]
+    return step.get("with", {})
+
+
+def test_the_hosted_check_is_the_local_one_with_all_of_the_history():
+    job = jobs("ci")["everything"]
+    assert commands(job) == ["bash .ci/run"]
+    assert options(job, "actions/checkout") == {"fetch-depth": 0}
+    assert options(job, "actions/cache")["path"] == "~/.cache/concord"
+    assert 'test-deep ARGS="--since-deep --minutes 6"' in (ROOT / ".ci" / "run").read_text()
+
+
+def test_all_that_is_not_checked_before_runs_at_night():
+    nightly = jobs("nightly")
+    deep, mutants = nightly["deep"], nightly["mutants"]
+    shards = deep["strategy"]["matrix"]["shard"]
+    assert shards == list(range(1, len(shards) + 1))
+    (run,) = [run for run in commands(deep) if "test-deep" in run]
+    assert f"--shard ${{{{ matrix.shard }}}}/{len(shards)} " in run
+    (combined,) = [run for run in commands(nightly["note"]) if "--combine" in run]
+    assert nightly["note"]["needs"] == "deep" and "test-deep" in combined
+    assert options(deep, "actions/upload-artifact")["path"] == "build/deep.json"
+    assert any("--only ${{ matrix.list }} " in run for run in commands(mutants))
+    assert "tests/mutants" in commands(nightly["lists"])[0]
+    targets = [line["target"] for line in nightly["targets"]["strategy"]["matrix"]["include"]]
+    assert {"formal", "fuzz", "gates", "prove"} <= set(targets)
+    makefile = (ROOT / "Makefile").read_text()
+    words = [run.split() for job in nightly.values() for run in commands(job)]
+    targets += [word[1] for word in words if word[0] == "make" and "$" not in word[1]]
+    assert all(f"\n{target}: " in makefile for target in targets)
+
+
+def test_hooks_are_checks_of_the_project():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     makefile = (ROOT / "Makefile").read_text()
     for hook in hooks:
