@@ -47,7 +47,7 @@ def compile_with(
         def compiled(model: Any, *arguments: P.args, **keywords: P.kwargs) -> Network:
             return function(model, record(*arguments, **keywords))
 
-        (model, _), keywords = (signature(one, eval_str=True).parameters.values() for one in (function, record))
+        (model, _), keywords = (signature(item, eval_str=True).parameters.values() for item in (function, record))
         compiled.__signature__ = Signature([model, *keywords], return_annotation=Network)  # type: ignore[attr-defined]
         described = cleandoc(record.__doc__ or "").partition("----------\n")[2].partition("\n\nRaises")[0]
         compiled.__doc__ = cleandoc(function.__doc__ or "").replace(_FIELDS, described)

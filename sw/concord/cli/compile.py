@@ -48,7 +48,7 @@ def compile_model(
     verbose: bool,
     dump: Path | None,
     check: bool,
-    **given: Any,
+    **values: Any,
 ) -> None:
     """Compile a MODEL, of ONNX or TensorFlow Lite, to a folder.
 
@@ -91,7 +91,7 @@ def compile_model(
     from concord.program.flags import flag_table
     from concord.utils.foreign import tflite_contents
 
-    options = CompileOptions(**given)
+    options = CompileOptions(**values)
     if exact:
         from concord.cli.exact import check_options, compile_codes_for, compile_exactly
 

@@ -16,12 +16,12 @@ from concord.graph import execute
 from concord.graph.ir import Graph
 
 
-def states_of(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+def states_of(sources: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
     """States by input, or from texts like ``past=present``; ``ValueError`` for anything else."""
-    if isinstance(given, Mapping):
-        return dict(given)
+    if isinstance(sources, Mapping):
+        return dict(sources)
     states: dict[str, str] = {}
-    for text in given or ():
+    for text in sources or ():
         name, _, result = text.partition("=")
         if not name or not result or name in states:
             raise ValueError(f"state must be INPUT=OUTPUT, each input once, not {text!r}")

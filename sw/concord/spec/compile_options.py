@@ -424,27 +424,27 @@ class CompileOptions:
     @property
     def ranges(self) -> list[str]:
         """Ranges of inputs without samples as texts, ``LOW,HIGH`` of the only one, or ``NAME=LOW,HIGH``."""
-        given = self.input_range
-        if given is None:
+        value = self.input_range
+        if value is None:
             return []
-        if isinstance(given, str):
-            return [given]
-        if isinstance(given, Mapping):
-            return [f"{name}={low!r},{high!r}" for name, (low, high) in given.items()]
-        if all(isinstance(text, str) for text in given):
-            return [str(text) for text in given]
-        low, high = given
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, Mapping):
+            return [f"{name}={low!r},{high!r}" for name, (low, high) in value.items()]
+        if all(isinstance(text, str) for text in value):
+            return [str(text) for text in value]
+        low, high = value
         return [f"{low!r},{high!r}"]
 
     @property
     def output_formats(self) -> list[str]:
         """Formats of outputs as texts, ``FORMAT`` of all, or ``NAME=FORMAT``."""
-        given = self.output_format
-        if isinstance(given, str):
-            return [given]
-        if isinstance(given, Mapping):
-            return [f"{name}={kind}" for name, kind in given.items()]
-        return list(given or ())
+        value = self.output_format
+        if isinstance(value, str):
+            return [value]
+        if isinstance(value, Mapping):
+            return [f"{name}={kind}" for name, kind in value.items()]
+        return list(value or ())
 
     def check(self, samples: bool) -> None:
         """Refuse options that do not go together; ``samples``: whether there are samples."""
