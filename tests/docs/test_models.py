@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.frameworks import PACKAGES, needs
+from support.frameworks import EXTRAS, needs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
 #: Extra, program, and what it prints.
@@ -16,8 +16,8 @@ PROGRAMS = re.findall(r"^```python\n# needs: (\w+)\n(.*?)^```\n\n```\n(.*?)^```"
 
 
 def test_every_program_is_run():
-    assert len(PROGRAMS) == PAGE.count("```python") and {extra for extra, *_ in PROGRAMS} == set(PACKAGES)
-    assert all(f"| `{extra}` |" in PAGE for extra in PACKAGES if extra != "onnx")
+    assert len(PROGRAMS) == PAGE.count("```python") and {extra for extra, *_ in PROGRAMS} == set(EXTRAS)
+    assert all(f"| `{extra}` |" in PAGE for extra in EXTRAS if extra != "onnx")
 
 
 def small_tflite():

@@ -7,16 +7,17 @@ import pytest
 
 # Before Keras is imported; without TensorFlow it has no other backend.
 os.environ.setdefault("KERAS_BACKEND", "torch")
-#: By extra or tool: the packages that it brings; ``onnx`` is always there.
-PACKAGES = {
+#: Tools, which are no extras of the project: the packages that they come in.
+TOOLS = {"zig": ("ziglang",), "cortex-m4": ("ziglang", "unicorn")}
+#: The same by extra; ``onnx`` is always there.
+EXTRAS = {
     "onnx": ("onnx",),
     "torch": ("torch", "onnxscript"),
     "sklearn": ("sklearn", "skl2onnx"),
     "tflite": ("tflite", "ai_edge_litert"),  # and the interpreter that it is compared with
     "keras": ("keras", "torch", "onnxscript"),
-    "zig": ("ziglang",),
-    "cortex-m4": ("ziglang", "unicorn"),
 }
+PACKAGES = EXTRAS | TOOLS
 
 
 def missing(name):
