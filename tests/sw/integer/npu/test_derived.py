@@ -72,9 +72,16 @@ def test_commands(compiled, tmp_path):
         assert code == 1 and "a network on codes must be given with" in output
 
 
+def large(name):
+    """Marks of a trained network that takes half a minute."""
+    return [pytest.mark.deep] if name.startswith("vww") else []
+
+
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("name, file", TRAINED[:4], ids=[name for name, _ in TRAINED[:4]])
+@pytest.mark.parametrize(
+    "name, file", [pytest.param(name, file, id=name, marks=large(name)) for name, file in TRAINED[:4]]
+)
 def test_trained_networks(name, file, tmp_path):
     """Every tensor in C, and the outputs in Python and ONNX."""
     x, few = trained_input(name, file)
