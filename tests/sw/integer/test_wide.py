@@ -15,7 +15,7 @@ from concord.derive.c_exact.source import exact_files
 from concord.integer.wide import WIDE, CodesOfNumbers, WideDifference, WideProduct, WideSum, integers_of, numbers_of
 from concord.prove.exact import prove_exact
 from support.derived_backends import needs_c
-from support.exact_files import different, run
+from support.exact_files import LIBRARIES, different, run
 from support.onnx_models import exact_sums, floats, model, node, onnxruntime_results
 from support.wide_nets import wide_network
 
@@ -252,7 +252,7 @@ def test_what_has_no_stated_bits_is_refused(nodes, reason):
     assert text.startswith(reason)
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch", "onnx"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("seed", [1, 4, 5, 12, 30])
 def test_files(seed, library, tmp_path):
     proto, x = wide_network(seed)
@@ -260,7 +260,7 @@ def test_files(seed, library, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", LIBRARIES[:2])
 def test_files_refuse_numbers_beyond_binary32(library, tmp_path):
     network = integer.load(pairs(node("Mul", ["x", "x"], ["b"]), node("Add", ["a", "b"], ["y"])))
     with pytest.raises(OverflowError, match="numbers must fit binary32"):
