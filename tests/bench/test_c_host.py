@@ -8,6 +8,7 @@ from support.c_hosts import needs_compiler
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_library_is_small():
     command, target = c_host.find_compiler()
     sizes = c_host.host_sizes(command)
@@ -17,6 +18,7 @@ def test_the_library_is_small():
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_figures_say_what_they_are_for():
     results = Results("")
     c_host.measure_c_host(results)

@@ -11,6 +11,7 @@ from support.trained import DATA, needs_data
 
 @needs_c
 @needs_data
+@pytest.mark.slow
 def test_a_row(monkeypatch):
     monkeypatch.setattr(c_networks, "SECONDS", 0.0)
     row = c_networks.network_row(ECP5_85F, DATA / "models" / "digits_cnn.onnx", compiler())

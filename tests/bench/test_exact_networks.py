@@ -14,6 +14,7 @@ from support.trained import DATA, needs_data
 
 @needs_c
 @needs_data
+@pytest.mark.slow
 def test_a_row(monkeypatch):
     monkeypatch.setattr(c_networks, "SECONDS", 0.0)
     row = exact_networks.exact_row(exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel"), compiler())

@@ -7,12 +7,13 @@ import pytest
 
 from concord.compiler.ir.input_record import InputRecord
 from concord.graph import execute
-from concord_bench.tasks import TASKS, calibration, folder, load, run
+from concord_bench.tasks import calibration, folder, load, run
+from support.marked_tasks import marked_tasks
 from support.trained import needs_data
 
 #: Samples of a batch in which a factor of 4 is noticed nearly always; speech is as loud as it likes.
 FEW = {"silero_vad_16k": 24, "silero_vad_16k_core": 24}
-pytestmark = [needs_data, pytest.mark.slow, pytest.mark.parametrize("task", TASKS, ids=lambda task: task.model)]
+pytestmark = [needs_data, pytest.mark.parametrize("task", marked_tasks())]
 
 
 def data_of(task):

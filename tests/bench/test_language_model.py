@@ -96,6 +96,7 @@ def test_draws():
     assert hot[0] == hot[1] != hot[2]
 
 
+@pytest.mark.slow
 def test_everything_writes_the_same(tmp_path):
     model = step_model(SMALL, weights_of(SMALL))
     assert states_of_step(model) == SMALL.states
@@ -112,7 +113,8 @@ def test_everything_writes_the_same(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr("concord_bench.language_model.__main__.SAMPLES", 20)
     path, facts = tmp_path / "step.onnx", tmp_path / "facts.json"
     onnx.save(step_model(SMALL, weights_of(SMALL)), path)
     words = [path, "--preset", "ecp5-25f", "--on", "emulator", "--on", "derived", "--characters", "12", "--json", facts]

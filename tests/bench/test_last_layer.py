@@ -20,6 +20,7 @@ from support.trained import DATA, needs_data
 SETTINGS = Settings(epochs=6, batch=16, rate=Fraction(1, 16), momentum=Fraction(0))
 
 
+@pytest.mark.slow
 def test_one_device_computes_features_and_learns_from_them():
     features, last = split_last_layer(network())
     last, (x, y) = with_classes(last, example.CLASSES), pictures(40)
@@ -85,6 +86,7 @@ def test_pictures_must_be_there(monkeypatch):
 
 
 @needs_data
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(example, "SETTINGS", replace(example.SETTINGS, epochs=2))
     path = tmp_path / "clothes.onnx"

@@ -12,6 +12,7 @@ from concord_bench import Results
 from concord_bench import networks as bench
 from concord_bench.networks import measure_networks, measure_widths
 from concord_bench.tasks import TASKS, area_under_curve, binary_accuracy, calibration, folder, load, run, top_one
+from support.marked_tasks import marked_tasks
 from support.trained import needs_data
 
 #: As counted from the ONNX files by others.
@@ -85,18 +86,27 @@ class Counting:
 
 @pytest.mark.slow
 @needs_data
-@pytest.mark.parametrize(("wrong", "word"), [(False, "same"), (True, "DIFFERS behind the last layer")])
-def test_rows(monkeypatch, wrong, word):
+def test_a_wrong_result_is_named(monkeypatch):
+    monkeypatch.setattr(bench, "TASKS", [task for task in TASKS if task.model == "digits_mlp"])
+    results = Results("preset")
+    with connect("emulator", ECP5_85F) as device:
+        measure_networks(Counting(device, wrong=True), ECP5_85F, results, lambda what: None)
+    assert results.rows["Networks"]["digits_mlp"]["RTL"] == "DIFFERS behind the last layer"
+
+
+@pytest.mark.slow
+@needs_data
+def test_rows(monkeypatch):
     small = [task for task in TASKS if task.model in ("digits_mlp", "digits_gru64")]
     monkeypatch.setattr(bench, "TASKS", small)
     results, said = Results("preset"), []
     with connect("emulator", ECP5_85F) as device:
-        measure_networks(Counting(device, wrong), ECP5_85F, results, said.append)
+        measure_networks(Counting(device), ECP5_85F, results, said.append)
         assert list(results.rows["Networks"]) == [task.model for task in small]
         monkeypatch.setattr(bench, "TASKS", [task for task in TASKS if task.model == "kws_dscnn"])
         measure_networks(Counting(device), ECP5_85F.replace(narrow_depth=256), results, said.append)
     row = results.rows["Networks"]["digits_mlp"]
-    assert row["RTL"] == word and row["float"] == "0.9833" and row["MAC slots"] == "5.0 %"
+    assert row["RTL"] == "same" and row["float"] == "0.9833" and row["MAC slots"] == "5.0 %"
     rate = f"{ECP5_85F.clock_hz // 1000:,}"  # of 1,000 cycles
     assert float(row["m=8"]) > 0.975 and row["core, per second"] == rate
     assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn"]
@@ -115,12 +125,14 @@ def test_rows(monkeypatch, wrong, word):
 @pytest.mark.slow
 @needs_data
 def test_widths(monkeypatch):
+    assert list(bench.WIDTHS) == [8, 7, 6, 5, 4, 3]
     chosen = [task for task in TASKS if task.model in ("kws_dscnn", "digits_cnn")]
     monkeypatch.setattr(bench, "TASKS", chosen)
+    monkeypatch.setattr(bench, "WIDTHS", (8, 6, 3))
     results, said = Results("preset"), []
     measure_widths(ECP5_85F.replace(narrow_depth=256), results, said.append)
     row = results.rows["Accuracy by mantissa width"]["digits_cnn"]
-    assert list(row) == ["float", "m=8", "m=7", "m=6", "m=5", "m=4", "m=3"] and row["float"] == "0.9933"
+    assert list(row) == ["float", "m=8", "m=6", "m=3"] and row["float"] == "0.9933"
     assert float(row["m=8"]) > 0.988 and float(row["m=3"]) < float(row["m=6"])
     weights = results.rows["Accuracy by width of the weights, activations of 8 bits"]["digits_cnn"]
     assert list(weights) == list(row) and weights["m=8"] == row["m=8"]
@@ -129,9 +141,8 @@ def test_widths(monkeypatch):
     assert said == ["widths of kws_dscnn", "widths of digits_cnn"]
 
 
-@pytest.mark.slow
 @needs_data
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.model)
+@pytest.mark.parametrize("task", marked_tasks())
 def test_formats_are_chosen_with_other_samples(task):
     """About a hundred, if there are as many; none that is measured, but for streams, of which there is only one."""
     graph, inputs, _ = load(task, folder())

@@ -1,5 +1,7 @@
 """What is measured of quantised networks on the NPU."""
 
+import pytest
+
 from concord.host import connect
 from concord.spec.presets import ECP5_85F_INT8
 from concord_bench import Results, exact_networks, npu_codes
@@ -7,6 +9,7 @@ from support.trained import DATA, needs_data
 
 
 @needs_data
+@pytest.mark.slow
 def test_a_row():
     network = exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel")
     inputs, classes = npu_codes.recorded(DATA, "sww_logmel")

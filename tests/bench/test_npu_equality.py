@@ -25,6 +25,7 @@ def compared(device, few):
     return compare_steps(device, "dense", *few, SETTINGS)
 
 
+@pytest.mark.slow
 def test_all_numbers_of_all_steps_are_counted(few):
     got = compared(EmulatedDevice(training_config()), few)
     weights = 64 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
@@ -56,6 +57,7 @@ def test_a_wrong_bit_is_found_and_named(few):
         compared(WrongBit(training_config()), few)
 
 
+@pytest.mark.slow
 def test_other_cycles_are_found(few):
     with pytest.raises(DifferenceError, match=r"step 0: counters must be .*26939.*, as in the emulator, not .*26940"):
         compared(OtherCycles(training_config()), few)

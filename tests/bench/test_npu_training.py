@@ -23,6 +23,7 @@ def test_cycles_and_words(network):
     assert row(*plain.cycles, more.cycles[1], *words) in PAGE and more.cycles[0] == plain.cycles[0]
 
 
+@pytest.mark.slow
 def test_losses():
     for what, loss, on_host in (
         ("cross-entropy on the host", "cross_entropy", True), ("cross-entropy on the NPU", "cross_entropy", False),
@@ -35,6 +36,7 @@ def test_losses():
     assert f"{whole - sum(apart):,} cycles more: {whole:,} a step" in PAGE
 
 
+@pytest.mark.slow
 def test_the_table_is_shown(monkeypatch):
     monkeypatch.setattr(npu_training, "NETWORKS", {"dense": NETWORKS["dense"]})
     result = CliRunner().invoke(npu_training.main)

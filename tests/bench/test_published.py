@@ -94,12 +94,13 @@ def test_the_board_stands_where_its_core_does():
 
 
 @needs_data
+@pytest.mark.slow
 def test_the_autoencoder_is_on_the_preset_for_dense_layers():
     assert fastest(task_of("ad_fc_autoencoder"), DATA).name == "ecp5-85f-mlp"
 
 
 @needs_data
-@pytest.mark.slow
+@pytest.mark.deep
 def test_all_row_tiles_of_a_network_count(monkeypatch):
     """With a wide memory of 2,048 vectors ResNet-8 needs no row tiles and takes fewer cycles than all tiles."""
     whole = PRESETS["ecp5-85f-256"]

@@ -55,6 +55,7 @@ def test_without_data_it_is_skipped(monkeypatch):
 
 
 @needs_data
+@pytest.mark.slow
 def test_rows_of_networks(monkeypatch):
     tasks = [task for task in TASKS if task.model in ("digits_mlp", "mnist_cnn")]
     monkeypatch.setattr(bench, "TASKS", tasks)

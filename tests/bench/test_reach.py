@@ -56,6 +56,7 @@ def test_some_run(name, tmp_path):
     assert name in line(outcome)
 
 
+@pytest.mark.slow
 def test_one_that_is_too_large_is_refused(tmp_path):
     outcome = survey(KNOWN["mlp_mnist"], sys.executable, ["ecp5-25f"], tmp_path)
     assert (outcome.outcome, outcome.cause) == (REFUSED, "capacity of the chip")
@@ -186,6 +187,7 @@ def test_a_page_says_what_runs_in_part_and_on_rtl(tmp_path):
     assert earlier(file) == items
 
 
+@pytest.mark.slow
 def test_one_that_is_refused_is_compiled_in_part(tmp_path):
     """Here the largest preset has too few words for two products, not for one."""
     outcome = survey(KNOWN["mlp_mnist"], sys.executable, ["ecp5-85f-256"], tmp_path, any_part=True)

@@ -1,6 +1,7 @@
 """Small transformers: the network that is trained is the one that is written, samples, and what measures them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -124,6 +125,7 @@ def test_keywords_are_held_back():
 
 
 @needs_data
+@pytest.mark.slow
 def test_pictures_are_patches():
     samples = clothes(DATA)
     learned, held = samples.learned, samples.held
@@ -150,7 +152,8 @@ def test_the_sizes_fit_the_npu(name):
 @pytest.mark.slow
 def test_the_command(tmp_path):
     path, facts = tmp_path / "encoder.onnx", tmp_path / "facts.json"
-    onnx.save(encoder_model(RECOGNITIONS["clothes"].sizes, random_weights(RECOGNITIONS["clothes"].sizes, 1)), path)
+    sizes = replace(RECOGNITIONS["clothes"].sizes, layers=1, width=16, heads=2, hidden=16)
+    onnx.save(encoder_model(sizes, random_weights(sizes, 1)), path)
     words = ["measure", "clothes", path, "--formats", "none", "--samples", "6", "--derived-samples", "2",
              "--rtl-samples", "0", "--json", facts]  # fmt: skip
     done = CliRunner().invoke(main, list(map(str, words)), env={"CONCORD_DATA": str(DATA)})

@@ -115,11 +115,12 @@ def test_the_files_of_the_instruction():
 @pytest.mark.parametrize(
     "part",
     [
-        "emulator",
-        "on_numpy",
-        "on_onnxruntime",
-        pytest.param("on_torch", marks=needs_torch),
+        pytest.param("emulator", marks=pytest.mark.slow),
+        pytest.param("on_numpy", marks=pytest.mark.slow),
+        pytest.param("on_onnxruntime", marks=pytest.mark.slow),
+        pytest.param("on_torch", marks=[needs_torch, pytest.mark.slow]),
         pytest.param("rtl", marks=pytest.mark.slow),
+        pytest.param("rtl_serial", marks=pytest.mark.deep),
     ],
 )
 def test_the_instruction_of_the_page(with_instruction, part, tmp_path):

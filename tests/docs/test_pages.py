@@ -4,12 +4,14 @@ import ast
 import importlib
 import re
 import shutil
+from functools import cache
 
 import pytest
 
 from concord.spec import docs, isa
 from concord.spec.memmap import Reg
 from concord.spec.presets import PRESETS
+from concord_bench.pictures.sources import statements
 
 ROOT = docs.ROOT.parent
 # Not the changelog, which speaks of what was.
@@ -156,9 +158,15 @@ def tags(text):
     return set(re.findall(r"(?<![\w\]!])\[\[?([a-z][a-z0-9-]*)\](?:\(references\.md#\1\)\])?(?![(\[\w])", prose))
 
 
+@cache
+def tree(path):
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def docstrings(path):
     """Texts that document the module, classes and functions of a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in (tree(path), *statements(tree(path))):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             yield ast.get_docstring(node) or ""
 
@@ -213,7 +221,7 @@ OLD_NAMES = {
 def names_in(path):
     """Names that a file defines or uses, its own included, and what it imports."""
     yield path.stem
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.Name(id=name) | ast.Attribute(attr=name):
                 yield name
@@ -225,13 +233,10 @@ def names_in(path):
 
 @pytest.mark.slow
 def test_old_names_do_not_come_back():
-    found = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for folder, old in OLD_NAMES.items()
-        for path in (ROOT / folder).rglob("*.py")
-        for name in names_in(path)
-        if name.lstrip("_") in old.split()
-    }
+    found, old = set(), {ROOT / folder: set(names.split()) for folder, names in OLD_NAMES.items()}
+    for path in (path for top in ("sw", "hw") for path in (ROOT / top).rglob("*.py")):
+        banned = set().union(*(names for folder, names in old.items() if folder in path.parents))
+        found |= {f"{path.relative_to(ROOT)}: {name}" for name in names_in(path) if name.lstrip("_") in banned}
     assert found == set()
 
 

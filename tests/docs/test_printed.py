@@ -18,6 +18,8 @@ from support.trained import DATA, needs_data
 PAGES = Path(__file__).parents[2] / "docs"
 #: Pages with such blocks; the tutorial has a test of its own.
 SHOWING = ["compiler.md", "fit.md"]
+#: First commands of blocks that take long: they compile for many configurations, or search for formats.
+LONG = ("concord compile mnist.onnx", "concord compile kws_gru154.onnx", "concord fit kws_dscnn.onnx")
 #: Characters of a line of the terminal that the pages show.
 WIDTH = "118"
 
@@ -55,14 +57,19 @@ def folder(tmp_path_factory):
     return path
 
 
+def blocks():
+    """Every block of the pages as parameters of a test."""
+    for page in SHOWING:
+        for k, session in enumerate(sessions((PAGES / page).read_text())):
+            mark = pytest.mark.deep if session[0][0].startswith(LONG) else pytest.mark.slow
+            yield pytest.param(session, id=f"{page}-{k}", marks=mark)
+
+
 @needs_data
-@pytest.mark.slow
-@pytest.mark.parametrize("page", SHOWING)
-def test_commands_print_what_pages_show(page, folder):
+@pytest.mark.parametrize("commands", blocks())
+def test_commands_print_what_pages_show(commands, folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "COLUMNS": WIDTH}
-    commands = [pair for session in sessions((PAGES / page).read_text()) for pair in session]
-    assert len(commands) >= 3
     for command, text in commands:
         printed = subprocess.run(
             ["sh", "-c", command], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
@@ -73,6 +80,9 @@ def test_commands_print_what_pages_show(page, folder):
 
 def test_no_other_page_shows_a_terminal():
     assert sorted(page.name for page in PAGES.rglob("*.md") if list(sessions(page.read_text()))) == SHOWING
+    shown = [[session[0][0] for session in sessions((PAGES / page).read_text())] for page in SHOWING]
+    assert min(map(len, shown)) >= 3
+    assert all(any(first.startswith(long) for page in shown for first in page) for long in LONG)
 
 
 PRINTED = "a   1.5\nb 2 of 3 more\n pass        ms\n ─────\n   order here   12.7  24 nodes\n"

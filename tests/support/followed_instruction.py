@@ -1,7 +1,7 @@
 """Runs ``v_abs``, the instruction of docs/howto/instruction.md, in sources in which the page has been followed.
 
 ``test_howto.py`` calls it in a process of its own: ``python -m support.followed_instruction emulator FOLDER``, or
-``rtl``, or one of the back ends.
+``rtl``, ``rtl_serial``, or one of the back ends.
 """
 
 import sys
@@ -85,22 +85,23 @@ def derived(folder, run):
     same(outputs, want)
 
 
-def rtl(folder):
-    """The NPU, and the element-serial one, with their cycles."""
-    for config in (TINY, UP5K):
-        memories = program(config)
-        with connect("rtl", config, library=find_library(config)) as device:
-            load(device, memories)
-            device.start(0)
-            device.wait()
-            run = compare(device, memories)
-        assert count(WORDS, config).cycles == run.cycles
+def on_rtl(config):
+    """An NPU with its cycles."""
+    memories = program(config)
+    with connect("rtl", config, library=find_library(config)) as device:
+        load(device, memories)
+        device.start(0)
+        device.wait()
+        run = compare(device, memories)
+    assert count(WORDS, config).cycles == run.cycles
 
 
 def main(part, folder):
     """One part of it."""
-    if part in ("emulator", "rtl"):
-        {"emulator": emulator, "rtl": rtl}[part](Path(folder))
+    if part == "emulator":
+        emulator(Path(folder))
+    elif part in (npus := {"rtl": TINY, "rtl_serial": UP5K}):
+        on_rtl(npus[part])
     else:
         derived(Path(folder), getattr(derived_backends, part))
 

@@ -27,10 +27,21 @@ ROOMS = (
 SOFTWARE, HARDWARE = ROOT / "sw" / "concord", ROOT / "hw" / "concord_rtl"
 
 
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """All statements in a syntax tree, also those within others; expressions, most of a tree, are left out."""
+    waiting = [tree]
+    while waiting:
+        for child in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(child, ast.stmt):
+                yield child
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+                waiting.append(child)
+
+
 @cache
 def _import_statements(text: str) -> list[ast.Import | ast.ImportFrom]:
     """All import statements of a source text."""
-    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in statements(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def imported(path: Path, package: Sequence[str]) -> Iterator[str]:
