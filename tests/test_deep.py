@@ -49,6 +49,11 @@ def test_shards_have_everything_once_and_take_about_as_long(count):
     assert shards == [shard_of(chunks[::-1], number, count) for number in range(1, count + 1)]
 
 
+def test_a_long_chunk_is_worth_many_short_ones():
+    chunks = [chunk("long.py", seconds=100.0), *(chunk(f"{number}.py") for number in range(20))]
+    assert [len(shard_of(chunks, number, 2)) for number in (1, 2)] == [2, 19]
+
+
 @pytest.mark.parametrize(("number", "count"), [(0, 2), (3, 2), (1, 0)])
 def test_shards_that_are_none(number, count):
     with pytest.raises(ValueError, match=f"shard must be one of 1/{count} to {count}/{count}, not {number}/{count}"):

@@ -20,6 +20,7 @@ FILES = {
     "sw/concord/tool/__main__.py": "from concord.parts import words\n",
     "sw/concord/host/rtl.py": "import sys\nCOMMAND = [sys.executable, '-m', 'concord_rtl.build', 'tiny']\n",
     "sw/concord/host/text.py": "",
+    "sw/concord/machine.py": "from concord.host import rtl\n",
     "hw/concord_rtl/__init__.py": "",
     "hw/concord_rtl/build.py": "from concord_rtl import adder\n",
     "hw/concord_rtl/adder.py": "",
@@ -40,6 +41,7 @@ FILES = {
     "tests/sw/test_tool.py": "import sys\nWORDS = [sys.executable, '-m', 'concord.tool']\n",
     "tests/sw/test_replaced.py": "def test(monkeypatch):\n    monkeypatch.setattr('concord.parts.words.x', 1)\n",
     "tests/sw/test_host.py": "from concord.host import rtl\n",
+    "tests/sw/test_machine.py": "from concord import machine\n",
     "tests/sw/test_command.py": "from support.commands import run\nrun('--on rtl')\n",
     "tests/sw/test_nets.py": "from support import nets\n",
     "tests/sw/test_page.py": "from pathlib import Path\nPAGE = Path(__file__).parents[2] / 'docs' / 'page.md'\n",
@@ -72,8 +74,8 @@ def project(tmp_path_factory):
         ("sw/concord/parts/words.py", "tool replaced"),
         ("sw/concord/parts/__init__.py",
          "add device everything nets replaced tool units script"),
-        ("sw/concord/host/rtl.py", "host"),
-        ("hw/concord_rtl/adder.py", "pages command host"),
+        ("sw/concord/host/rtl.py", "host machine"),
+        ("hw/concord_rtl/adder.py", "pages command host"),  # not what uses it by way of others
         ("tests/support/nets.py", "nets"),
         ("tests/support/seconds.py", "seconds"),
         ("tests/script.py", "script"),
@@ -93,7 +95,7 @@ def test_what_a_change_reaches(project, changed, tests):
 
 @pytest.mark.parametrize("changed", ["sw/concord/host/page.html", "sw/concord/host/text.py"])
 def test_a_file_that_nothing_names_reaches_what_uses_the_modules_beside_it(project, changed):
-    assert set(project.reached([changed])) == {"tests/sw/test_host.py"}
+    assert set(project.reached([changed])) == {"tests/sw/test_host.py", "tests/sw/test_machine.py"}
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "tests/support/plugin.py"])
