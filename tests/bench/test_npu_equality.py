@@ -51,6 +51,7 @@ class OtherCycles(EmulatedDevice):
         return counted | {"CYCLES": counted["CYCLES"] + 1}
 
 
+@pytest.mark.slow
 def test_a_wrong_bit_is_found_and_named(few):
     text = r"step 0: \S+weight\[\d+\] must be -?\d+, as on the host, not -?\d+; 1 of \d+ differ"
     with pytest.raises(DifferenceError, match=text):

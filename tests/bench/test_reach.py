@@ -48,6 +48,7 @@ def test_a_network_that_cannot_be_made_says_how_to_get_what_it_needs(tmp_path):
     assert not KNOWN["gat"].missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dueling_dqn", "har_keras", "gat"])
 def test_some_run(name, tmp_path):
     outcome = survey(KNOWN[name], sys.executable, ["ecp5-85f-256"], tmp_path)

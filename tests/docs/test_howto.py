@@ -112,6 +112,7 @@ def test_the_files_of_the_instruction():
     assert len(files) == len(set(files)) <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [

@@ -113,6 +113,7 @@ def missing(svg, names):
     return [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", said)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_is_as_it_is_drawn_now(name):
     svg = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")

@@ -39,6 +39,7 @@ def test_ties_of_subnormal_results():
     assert list(o[:4]) == [0x0000, 0x0001, 0x0002, 0x8000]
 
 
+@pytest.mark.slow
 def test_skip_keeps_the_bits():
     a, b = pairs(np.random.default_rng(2), 2_000)
     skip = np.random.default_rng(3).integers(0, 2, len(a))

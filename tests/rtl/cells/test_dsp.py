@@ -190,6 +190,7 @@ def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(make, 
     assert moved > CYCLES / 2
 
 
+@pytest.mark.slow
 def test_wide_operands_do_not_share_a_block_on_up5k():
     assert verilog.convert(DualMultiplier(9, 8), platform=UP5K).count("SB_MAC16 #(") == 2
     assert "SB_MAC16" not in verilog.convert(LeftShifter(17), platform=UP5K)

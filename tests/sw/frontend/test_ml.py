@@ -328,6 +328,7 @@ def test_texts_as_inputs_and_results(tmp_path):
     assert [*maps[0]] == ["no", "maybe", "yes"]
 
 
+@pytest.mark.slow
 def test_texts_on_the_command_line_and_in_derived_software(tmp_path):
     """An npz file has texts, in and out; derived software has their places."""
     proto, values = survey(), kinds(6)
@@ -378,6 +379,7 @@ def test_texts_of_bytes_and_in_bodies():
         assert hot[0].tolist() == [[1, 0], [0, 0], [0, 1], [0, 0], [1, 0]]
 
 
+@pytest.mark.slow
 def test_a_scaler_and_a_forest(tmp_path):
     """The NPU computes the projection, the host the trees, of which a line warns."""
     outputs = {"label": INT64, "y": FLOAT}

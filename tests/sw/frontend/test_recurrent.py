@@ -186,6 +186,7 @@ def test_unknown_functions_are_refused():
         import_model(recurrent("RNN", activations=["Affine"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [None, 4])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_lengths_on_the_emulator(direction, length):

@@ -146,6 +146,7 @@ def test_a_cache_is_updated(mode):
     of_reference(model([item], inputs, constants={"i": ints(3 if mode == "linear" else 4)}, opset=24), inputs)
 
 
+@pytest.mark.slow
 def test_a_deformed_convolution_with_constant_offsets():
     rng = np.random.default_rng(1)
     constants = {"w": floats(2, 2, 2, 2), "o": rng.uniform(-1, 1, (1, 8, 3, 3)).astype("f"), "b": floats(2)}

@@ -55,10 +55,12 @@ def test_encode_agrees_with_the_definition(value):
     assert binary16.encode(-value) == naive.nearest(-Fraction(value), negative_zero=True)
 
 
+@pytest.mark.slow
 def test_add():
     check(binary16.add(LEFT, RIGHT), [naive.add(a, b) for a, b in PAIRS])
 
 
+@pytest.mark.slow
 def test_sub_and_rsub():
     def negated(b):
         return b if naive.is_nan(b) else b ^ 0x8000
@@ -68,6 +70,7 @@ def test_sub_and_rsub():
     assert np.array_equal(binary16.rsub(RIGHT, LEFT), binary16.sub(LEFT, RIGHT))
 
 
+@pytest.mark.slow
 def test_mul():
     check(binary16.mul(LEFT, RIGHT), [naive.mul(a, b) for a, b in PAIRS])
 

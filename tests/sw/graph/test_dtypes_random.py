@@ -114,6 +114,7 @@ def test_random_graphs_against_every_way(example, set_number):
     assert (types.tensors, as_set(types.conversions), as_set(types.own)) == expected(net, factors, set_number)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(networks())
 def test_random_graphs_are_consistent(example):
@@ -141,6 +142,7 @@ def test_random_graphs_are_consistent(example):
         assert form.writes_narrow is ({types.tensors[t] for t in node.outputs} == {N})
 
 
+@pytest.mark.slow
 @examples(200)
 @given(networks())
 def test_there_are_never_more_conversions_than_before(example):

@@ -234,6 +234,7 @@ def test_results_that_never_come_are_told(window):
         FeederClient(Linked(model, window)).exchange(stream_of(model, 1), 1, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("sample", "result", "work"), [(7, 1, 20), (24, 4, 0), (63, 16, 9), (10, 50, 3)])
 def test_a_bad_line(sample, result, work, seed, window):

@@ -38,6 +38,7 @@ def beside(name, kind):
     return device, image, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["codes", "many"])
 @pytest.mark.parametrize("name", [*NETWORKS, "row tiles"])
 def test_bytes_and_results(name, kind):

@@ -107,6 +107,7 @@ def test_a_single_sample(network):
     assert not found.is_stream and found.differences["alone"] == pytest.approx(0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_samples_of_a_run(network):
     """Four samples a run are four times as many a second, and a quarter of the bytes each."""
     batch = batch_of(network, 700)
@@ -164,6 +165,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LINKS, None])
 def test_the_command_shows_it(folder, monkeypatch, name):
     """With the link that is named; without one, how to get it."""

@@ -36,6 +36,7 @@ def images(samples, size, channels=3):
     return {"x": (pixels - mean) / deviation}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [ECP5_85F, ECP5_85F_256], ids=lambda config: config.name)
 def test_a_large_stem_takes_a_byte_for_an_element(config):
     compiled = expecting(compile_graph(stem(64, 7), config), images(4, 64))
@@ -44,11 +45,13 @@ def test_a_large_stem_takes_a_byte_for_an_element(config):
     assert found.bytes_in < 1.05 * 12288
 
 
+@pytest.mark.slow
 def test_one_page_is_not_enough():
     compiled = expecting(compile_graph(stem(64, 7), ECP5_85F.replace(code_pages=1)), images(4, 64))
     assert rates(compiled.image).input_route == f"raw: x: {2 * 3 * 64 * 64} bytes, two bytes for an element"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "pages"), [(3, 4), (2, 2), (4, 4)])
 def test_the_same_bits_from_a_byte_for_an_element(channels, pages):
     config = TINY.replace(inbox=256, code_pages=pages, narrow_depth=1024, wide_depth=1024, matrix_depth=512)

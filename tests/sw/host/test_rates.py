@@ -131,6 +131,7 @@ def test_replies_are_held_back(monkeypatch, inbox, buffer):
     assert of(latency=16e-3).at_default is None  # nothing is gained by setting it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("latency", [FTDI.latency, FTDI.default_latency])
 @pytest.mark.parametrize("features, cycles", [(64, 500), (96, 500), (461, 18_605)])
 def test_a_stream_is_what_a_long_batch_is(features, cycles, latency):
@@ -145,6 +146,7 @@ def test_a_stream_is_what_a_long_batch_is(features, cycles, latency):
     assert stream.sent * count == pytest.approx(two.sent - one.sent, rel=0.01)
 
 
+@pytest.mark.slow
 def test_bit_rate_of_a_configuration():
     assert BOARD_SPECS["ulx3s-85f"].link().baud == 3_000_000
     for config in (
@@ -196,6 +198,7 @@ def test_nobody_answers_at_any_bit_rate(monkeypatch):
         connect("/dev/somewhere")
 
 
+@pytest.mark.slow
 def test_compile_and_inspect_show_rates(tmp_path):
     two_products(tmp_path)
     code, output = run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f-256", "-o", tmp_path / "net")

@@ -74,6 +74,7 @@ def test_no_more_bytes_than_there_is_room_for(size):
     assert (most > frame) == (size > frame)  # small requests, to read, are in one with a large one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["request", "reply", "both"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bad_line_with_many_on_the_way(seed, where):

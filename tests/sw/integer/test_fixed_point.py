@@ -153,6 +153,7 @@ def in_binary64(total, scale):
     return away(Fraction(float(Fraction(total) * Fraction(scale))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 def test_products_of_binary64(wide):
     rng = np.random.default_rng(3)

@@ -70,6 +70,7 @@ def test_a_product_is_rounded_twice(a, b):
     assert fraction(got) == nearest(nearest(Fraction(a)) * Fraction(b))
 
 
+@pytest.mark.slow
 @examples(400)
 @given(factor=st.integers(-(2**17) + 1, 2**17 - 1), b=FLOATS, c=FLOATS, negative=st.booleans(), near=st.integers(-3, 3))
 def test_a_sum_with_a_product_is_rounded_once(factor, b, c, negative, near):

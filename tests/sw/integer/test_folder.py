@@ -60,6 +60,7 @@ def test_the_same_network_gives_the_same_bytes(network, folder, tmp_path):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_onnx_is_not_needed(folder, samples, tmp_path):
     np.save(tmp_path / "x.npy", samples)
     code = f"""

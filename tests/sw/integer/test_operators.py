@@ -308,6 +308,7 @@ FUNCTIONS = [("Identity", {}), ("Relu", {}), ("LeakyRelu", {"alpha": 0.5}), ("Le
              ("Softsign", {})]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op, attrs", FUNCTIONS)
 @pytest.mark.parametrize("scales", [(0.3, 0.2), (0.1, 0.2), (0.15, 0.1), (0.05, 0.02), (0.25, 0.1), (0.02, 0.08)])
 def test_functions_with_decimal_scales(op, attrs, scales):

@@ -43,6 +43,7 @@ def kinds(loaded):
     return [type(operation).__name__ for operation in loaded.graph.operations]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
 @pytest.mark.parametrize("bits", [(4, 4), (2, 4), (4, 2), (2, 2)])
 @pytest.mark.parametrize("b_sizes", [(3, 4), (3, 1), (1, 4)])
@@ -147,6 +148,7 @@ def test_equal_tables_of_pairs_are_stored_once(tmp_path):
     assert all(np.array_equal(codes, again.run(x)[name]) for name, codes in loaded.run(x).items())
 
 
+@pytest.mark.slow
 def test_a_sum_whose_order_counts_stays():
     """With one operand broadcast, ONNX Runtime adds in the other order; here an entry depends on it."""
     scheme, rng, none = UniformAffine(4, 1.0, 0, CodeRange.UNSIGNED), np.random.default_rng(1), 0

@@ -44,6 +44,7 @@ def as_onnxruntime(proto, own, network, inputs):
         yield made, want[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["powers of two", "real factors"])
 def test_random_networks(form):
     """Float tensors of ONNX Runtime to the bit: sums of floats are exact at powers of two, those of integers always."""
@@ -282,6 +283,7 @@ def test_folders(tmp_path):
         assert np.array_equal(made, network.run({"x": x}, every=True)[name])
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("seed", [2, 5, 17])
 def test_c(seed):
@@ -290,6 +292,7 @@ def test_c(seed):
     assert proof.same and proof.overflows == 0 and sum(proof.compared.values()) > 20000
 
 
+@pytest.mark.slow
 @needs_c
 def test_c_at_corners(tmp_path):
     """Numbers of all magnitudes; those beyond binary32 are flags."""

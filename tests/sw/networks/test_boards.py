@@ -53,6 +53,7 @@ def ranked(monkeypatch, **per_second):
     return rank(perceptron(8, 8), configs, DEFAULT)
 
 
+@pytest.mark.slow
 def test_the_link_decides_before_the_core(monkeypatch):
     found = ranked(monkeypatch, ecp5_85f_256=(80, 9000), ecp5_85f=(100, 500), ecp5_85f_mlp=(90, 9000))
     assert [one.config.name for one in found.candidates] == ["ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-256"]

@@ -155,6 +155,7 @@ def folder(tmp_path_factory):
     return where
 
 
+@pytest.mark.slow
 def test_the_commands_show_it(folder):
     text = (folder / "compile.txt").read_text()
     package = load_package(folder / "net")
@@ -182,6 +183,7 @@ def test_from_python(folder):
     assert set(net.expected_error.warnings) <= set(net.warnings)
 
 
+@pytest.mark.slow
 def test_the_report_and_prove_tell_unlike_inputs(folder, tmp_path):
     np.savez(tmp_path / "x.npz", x=WIDE["x"] / 64)
     code, output = run("report", folder / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "r.html")

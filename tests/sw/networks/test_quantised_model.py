@@ -57,6 +57,7 @@ def test_the_reference_of_every_opset(opset):
     assert relative(found, want) < 1e-6 or np.mean(np.abs(found - want) > 1e-5) < 0.02  # float32 beside a middle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BRIDGES)
 @pytest.mark.parametrize("schemes", [("INT8", "INT4"), ("INT16", "UINT8"), ("UINT4", "INT8", "INT4")])
 def test_what_is_said_is_the_distance_from_onnxruntime(kind, schemes):
@@ -71,6 +72,7 @@ def test_what_is_said_is_the_distance_from_onnxruntime(kind, schemes):
     assert plain.package.quantised_model.error < 0.3 and "synthetic samples, x: values in" in plain.warnings[0]
 
 
+@pytest.mark.slow
 def test_exact_and_not(tmp_path):
     """Codes times powers of two are exact, and only then is that said."""
     maker, rng = QdqMaker((6,), np.random.default_rng(5)), np.random.default_rng(6)
@@ -105,6 +107,7 @@ def test_formats_that_hold_all_codes_may_still_differ():
     assert "formats hold the codes of 2 tensors and 2 weights, but sums are rounded to binary16" in measured.text
 
 
+@pytest.mark.slow
 def test_one_line_and_details_on_request(tmp_path):
     proto, samples = bridged("relu", ("INT8", "INT4"))
     (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
@@ -148,6 +151,7 @@ def test_another_reference_is_refused():
         with_quantised_model(compiled, Reference(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "what"), [(0.25, "cuts off most"), (40.0, "uses six codes"), (1.0, "fits")])
 def test_pairs_that_change_much_are_computed(tmp_path, factor, what):
     """Codes of 8 bits that samples show to be too few or not to reach far enough; the folder knows them, too."""
@@ -174,6 +178,7 @@ def test_pairs_that_change_much_are_computed(tmp_path, factor, what):
     assert sum(node.op == "FakeQuantize" for node in again.graph.nodes) == (factor != 1)
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_part_knows_the_pairs(tmp_path):
     """The host computes the first product and the last one; how far that is from the model is not measured."""
     maker, rng = QdqMaker((12,), np.random.default_rng(1)), np.random.default_rng(2)

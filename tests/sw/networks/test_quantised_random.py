@@ -40,6 +40,7 @@ def differs(seed):
     return compiled, relative(emulate(compiled, x)[name], want), relative(exactly[name], want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_random_networks(seed):
     compiled, found, ties = differs(seed)

@@ -52,6 +52,7 @@ def test_c(compiled, tmp_path):
     assert equal_in_c(codes.arithmetic, inputs, tmp_path) > 0
 
 
+@pytest.mark.slow
 @needs_c
 def test_commands(compiled, tmp_path):
     """Of a folder, files have the codes of the NPU, and with --exact those of the network; C is compared."""

@@ -25,6 +25,7 @@ def by_fractions(sums, scales, terms):
     return np.clip(np.array(wanted), 0, 255) - 128
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.fractions(Fraction(1, 1 << 14), Fraction(99, 100)), min_size=1, max_size=4),
     st.fractions(-1500, 1500, max_denominator=1 << 20),
@@ -94,6 +95,7 @@ def test_what_has_no_factors_is_refused(scales, terms, reason):
         made(scales, terms)
 
 
+@pytest.mark.slow
 @given(st.fractions(Fraction(1, 1000), 1000), st.fractions(Fraction(1, 1000), 1000))
 def test_weights_of_two_tensors_have_nearly_their_quotient(first, second):
     a, b = nearest_weights(first, second, 16319)

@@ -71,6 +71,7 @@ def test_every_code_is_that_of_the_definition(network, samples):
     assert codes.split.host == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 4), (QuantType.QInt8, 5)])
 def test_codes_of_few_bits(kind, bits, samples, tmp_path):
     """Mantissas of few bits hold them, and every code is that of the definition."""
@@ -140,6 +141,7 @@ def test_codes_that_may_be_further_away_are_named(network, monkeypatch):
     assert all(", and 16 bits hold the least with " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_accumulators_that_the_npu_does_not_hold(network):
     """They are named at once. Without a flag every code is that of the definition; with one, that is an error."""
     assert not any("accumulators" in line for line in compile_codes(network, FED_SCALING).warnings)
@@ -220,6 +222,7 @@ def test_files_of_two_networks_do_not_go_together(network, tmp_path):
         load_codes(tmp_path / "net")
 
 
+@pytest.mark.slow
 def test_commands(samples, tmp_path):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
     proto = quantised(tmp_path, small_network(), samples, **options)
