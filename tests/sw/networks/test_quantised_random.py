@@ -53,7 +53,8 @@ def test_random_networks(seed):
         assert ("what helps: " in measured.text) == (measured.error > 0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24, 200))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed < 60 else pytest.mark.deep) for seed in range(24, 200)]
+)
 def test_more_random_networks(seed):
     test_random_networks(seed)
