@@ -39,6 +39,7 @@ def words_of(config, elements, wide, blocks, exponents):
             yield config.narrow_word.pack(mant=block.mant.tolist(), exp=int(block.exp))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stall", [0.0, 0.8, 0.97])
 @pytest.mark.parametrize("name", CASES)
 def test_words(name, stall):

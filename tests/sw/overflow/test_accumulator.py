@@ -175,6 +175,7 @@ def test_as_many_bits_as_every_sum_needs_are_no_register():
         choose_accumulator(graph, compile_graph(graph, small), None, CountedWidths())
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     folder = two_products(tmp_path)
     options = ("--preset", "tiny", "-o", folder / "net")

@@ -65,6 +65,7 @@ CASES = [(net, ROOMY) for net in NETS] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "config"), CASES, ids=[f"{net}, {c.lanes} lanes{', serial' * c.serial}" for net, c in CASES]
 )
@@ -125,6 +126,7 @@ def test_another_order_is_noticed():
     assert not same(analysis, shorter)
 
 
+@pytest.mark.slow
 def test_bounds_hold_for_every_input_in_the_range():
     graph = NETS["residual"]()
     package = compile_graph(graph, ROOMY).package

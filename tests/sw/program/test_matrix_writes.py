@@ -213,6 +213,7 @@ def test_a_chain_does_not_read_what_it_writes():
         ReferenceMachine(memories).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=names)
 def test_random_programs_write_matrices_that_products_read(config):
     """The generator of random programs does what the tests of hardware and emulator rely on."""

@@ -82,6 +82,7 @@ def test_the_sample_of_a_run_of_several(monkeypatch):
     assert one.first.sample == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [TINY, replace(TINY, engines=2), SLIDING, SCALING], ids=lambda config: config.name)
 def test_chains_alone_are_the_program(base):
     """Executed one after the other, with programs of their own, they leave what the program leaves."""

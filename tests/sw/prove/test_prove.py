@@ -53,6 +53,7 @@ def residual():
 # Nothing differs, and nothing is left out -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["residual", "gru", "attention", "large_windows"])
 def test_networks(name):
     subject = network(name)
@@ -95,6 +96,7 @@ def test_torch():
     assert proof.count.different == 0 and proof.comparisons[0].samples == 9
 
 
+@pytest.mark.slow
 @needs_c
 def test_c():
     """It has no part of the host, which is said; and is run only for who asks for it."""
@@ -147,6 +149,7 @@ def weight_is_noticed(monkeypatch, subject, name):
     assert all(not count.different for count in list(of_layers(one).values())[:before])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_C)
 def test_a_bit_of_a_weight(name, residual, monkeypatch):
     weight_is_noticed(monkeypatch, residual, name)
@@ -203,6 +206,7 @@ def test_a_bit_of_the_emulator(residual, monkeypatch):
         assert any("v_relu" in line for line in one.first.instructions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_C)
 def test_a_flag_that_is_missing(name, monkeypatch):
     """Random programs raise flags; a kind of derived software that leaves one out differs."""

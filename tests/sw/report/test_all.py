@@ -63,9 +63,18 @@ def test_networks_of_the_tests(name, config):
     reported(SMALL[name](), config)
 
 
-@pytest.mark.slow
+#: Those that take longest.
+LONG = ("vww_mobilenetv1_025", "ic_resnet8")
+
+
 @needs_data
-@pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.deep if path.stem in LONG else pytest.mark.slow)
+        for path in MODELS
+    ],
+)
 def test_real_networks(path):
     reported(import_model(path), ECP5_85F, 1)
 

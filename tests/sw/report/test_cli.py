@@ -94,6 +94,7 @@ def test_no_network(tmp_path, model):
     assert code == 1 and "must be a compiled network: npu.image" in output
 
 
+@pytest.mark.slow
 def test_a_network_in_row_tiles_from_the_model_to_the_page(tmp_path):
     rng = np.random.default_rng(4)
     weights = {"v": rng.normal(0, 0.4, (4, 1, 3, 3)), "w": rng.normal(0, 0.4, (4, 3))}

@@ -45,6 +45,7 @@ def two_inputs(**names):
     return graph_of(nodes, x=(1, 4), z=(1, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [residual, gru, both_directions, two_inputs])
 def test_errors_are_small_and_not_zero(make):
     graph = make()
@@ -85,6 +86,7 @@ def test_narrow_and_wide_copies_are_of_the_same_values():
     assert (narrow != wide).any() and np.abs(narrow - wide).max() <= np.abs(wide).max() / 64
 
 
+@pytest.mark.slow
 def test_both_directions_share_a_tensor():
     graph = both_directions()
     compiled = compile_graph(graph, ECP5_85F)
@@ -131,6 +133,7 @@ def concatenated(*names):
     return graph_of(nodes, x=(1, 4, 3, 5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "copied"),
     [

@@ -326,6 +326,7 @@ def test_a_masked_attention_is_written_and_compiles():
     assert np.abs(y.reshape(want.shape) - want).max() < 0.1 * np.abs(want).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_and_shards_change_nothing(formats, tmp_path):
     layers = [*LAYERS[:1], {"op": "attention", "heads": 2, "causal": True}, *LAYERS[2:]]

@@ -148,6 +148,7 @@ def test_a_table_begins_within_one():
     assert np.abs(parameter.values - want).max() <= 2.0 ** (int(parameter.exp[0]) - 1) and np.abs(want).max() > 0.9
 
 
+@pytest.mark.slow
 def test_words_are_learned_and_compile():
     train, test = samples(1000), samples(100, 1)
     one = trainer(train, test, epochs=10, rate=Fraction(1, 16))

@@ -182,6 +182,7 @@ def command(tmp_path, config=CONFIG, *arguments):
     return CliRunner().invoke(main, ["train", str(tmp_path / "net.toml"), "-o", str(tmp_path / "out"), *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_trains_without_labels_and_goes_on(tmp_path):
     done = command(tmp_path)
     assert done.exit_code == 0, done.output

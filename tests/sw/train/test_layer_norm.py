@@ -288,6 +288,7 @@ def dimmed(data, place):
     return Samples(data.x.astype(int) << 4 >> by, data.y, 1 / 256)
 
 
+@pytest.mark.slow
 def test_dim_digits_are_learned_sooner_than_without():
     train, test = digits()
     train, test = dimmed(train.part(slice(600)), 0), dimmed(test, 1)

@@ -29,6 +29,7 @@ from support.npu_training import (
 SEEDS = [seed for seed in range(32) if seed != 24]  # that one needs more memory than there is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [Fraction(0), Fraction(9, 10)])
 def test_digits_have_the_bits_of_the_host(momentum):
     samples, test = some_digits(72)
@@ -37,12 +38,15 @@ def test_digits_have_the_bits_of_the_host(momentum):
     assert_same_steps(host, npu)
 
 
-@pytest.mark.parametrize("seed", [seed if seed < 16 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed < 16 else pytest.mark.deep) for seed in SEEDS]
+)
 def test_any_network_has_the_bits_of_the_host(seed):
     layers, shape, samples, settings = random_depthwise(seed)
     assert_same_steps(*pair(settings, layers, shape, samples, config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:12])
 def test_programs_are_sound(seed):
     layers, shape, samples, settings = random_depthwise(seed)
@@ -80,6 +84,7 @@ def _windows(channels, kernel, strides, pads, dilations):
     return network_of(nodes, (1, channels, *(11, 12)[:rank]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "strides", "pads", "dilations"),
     [
@@ -99,12 +104,14 @@ def test_windows_of_any_kind_have_the_bits_of_the_host(kernel, strides, pads, di
     assert_same_steps(Trainer(graph, samples, settings, random=True), npu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("native", "lanes"), [(8, 8), (16, 4), (32, 4)])
 def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
     config = LARGE.replace(native=native, lanes=lanes, mfu_lanes=4)
     assert_same_steps(*pair(Settings(1, 12), SEPARABLE, samples=some_digits(20)[0], config=config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     y = np.zeros((20, 10)) if loss == "mse" else np.zeros(20, np.int64)
@@ -119,6 +126,7 @@ def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     assert_same_steps(*pair(Settings(2, 8, loss=loss), layers, (2, 6, 7), samples, config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relu", [True, False])
 def test_sums_of_many_bits_are_taken_in_parts(monkeypatch, relu):
     """Behind a Relu gradients have 16 bits; without one they have 32, and so do their sums."""

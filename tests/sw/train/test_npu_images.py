@@ -25,6 +25,7 @@ RESIDUAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_short_last_batch_has_the_bits_of_the_host():
     host, npu = pair(Settings(1, 32), CNN, samples=some_digits(72)[0], config=LARGE)
     assert npu.memory.sizes == (32, 8)
@@ -42,7 +43,7 @@ def test_digits_have_the_bits_of_the_host(momentum):
 
 
 @pytest.mark.parametrize(
-    "seed", [seed if 1 < seed < 16 else pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS]
+    "seed", [pytest.param(seed, marks=pytest.mark.slow if seed < 16 else pytest.mark.deep) for seed in SEEDS]
 )
 def test_any_network_has_the_bits_of_the_host(seed):
     layers, shape, samples, settings = random_images(seed)
@@ -81,6 +82,7 @@ LAYERS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_networks_have_the_bits_of_the_host(name):
     samples = some_digits(20)[0]
@@ -88,6 +90,7 @@ def test_networks_have_the_bits_of_the_host(name):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "size"), [(1, 12), (2, 12), (3, 12), (3, 18)])
 def test_gradients_of_16_bits_have_sums_of_more_than_32(kernel, size):
     """Gradients behind a Relu and inputs that are all alike."""
@@ -97,6 +100,7 @@ def test_gradients_of_16_bits_have_sums_of_more_than_32(kernel, size):
     assert_same_steps(*pair(settings, layers, (3, size, size), samples, config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     y = np.zeros((20, 10)) if loss == "mse" else np.zeros(20, np.int64)
@@ -105,6 +109,7 @@ def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 16, 17])
 def test_lanes_of_gradients_are_what_takes_fewer_cycles(size):
     """Samples where these fill tiles, or else positions of all samples; both have the bits of the host."""
@@ -126,6 +131,7 @@ def test_lanes_of_gradients_may_be_those_that_fit():
     assert not has_samples_as_lanes(step, 48, LARGE.replace(max_terms=4096)), "5,880 cycles"
 
 
+@pytest.mark.slow
 def test_a_step_of_images_takes_few_cycles():
     _, npu = pair(Settings(1, 32, momentum=Fraction(0)), CNN, config=LARGE)
     npu.step()
@@ -187,6 +193,7 @@ def test_what_windows_meet(seed):
         assert got[sample, lane, y, x] == (values[sample, channel, row, column] if inside else 0)
 
 
+@pytest.mark.slow
 def test_images_of_an_output_are_trained():
     rng = np.random.default_rng(5)
     samples = Samples(rng.normal(size=(10, 3, 5, 4)), rng.normal(size=(10, 2, 5, 4)))
@@ -194,6 +201,7 @@ def test_images_of_an_output_are_trained():
     assert_same_steps(*pair(Settings(2, 8, loss="mse"), layers, (3, 5, 4), samples, config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("native", "lanes"), [(8, 8), (16, 4), (32, 4)])
 def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
     config = LARGE.replace(native=native, lanes=lanes, mfu_lanes=4)
@@ -201,6 +209,7 @@ def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 def test_distances_beyond_the_fields_take_several_chains():
     rng = np.random.default_rng(6)
     samples = Samples(rng.normal(size=(3, 17, 32, 32)), rng.integers(0, 4, 3))
@@ -230,6 +239,7 @@ def _windows(weight, strides, pads, dilations):
     return network_of(nodes, (1, weight.shape[1], *(13, 12)[:rank]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "strides", "pads", "dilations"),
     [

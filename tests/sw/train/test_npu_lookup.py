@@ -60,6 +60,7 @@ def reals(count, *shape, seed=0):
 # Tables ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_entries_are_those_of_the_host(name):
     """Every code, with exponents far below and above those of the tables."""
@@ -120,6 +121,7 @@ def test_chains_that_are_split_keep_their_table_and_what_is_valid():
 # Networks --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [Fraction(0), Fraction(9, 10)], ids=["plain", "momentum"])
 @pytest.mark.parametrize(
     ("first", "second"), [(name, name) for name in NAMES] + [("tanh", "relu"), ("relu", "sigmoid")]
@@ -132,6 +134,7 @@ def test_digits_have_the_bits_of_the_host(first, second, momentum):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 def test_training_learns():
     samples, test = some_digits(800)
     _, npu = pair(Settings(6, 32), mlp("tanh", "sigmoid"), samples=samples, test=test, config=LARGE)
@@ -139,6 +142,7 @@ def test_training_learns():
     assert npu.history[-1].test_accuracy > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 32])
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_of_any_size(name, size):
@@ -146,6 +150,7 @@ def test_batches_of_any_size(name, size):
     assert_same_steps(*pair(Settings(1, size), mlp(name, name), samples=samples, config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [LARGE, LOSS_ON_HOST.replace(wide_depth=4096)], ids=["npu", "host"])
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("name", NAMES)
@@ -271,9 +276,7 @@ def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [
-        (kind, seed)
-        if seed in FAST and (kind, seed) != ("images", 1)
-        else pytest.param(kind, seed, marks=pytest.mark.slow)
+        pytest.param(kind, seed, marks=pytest.mark.slow if seed in FAST else pytest.mark.deep)
         for kind in CASES
         for seed in range(1, 24)
     ],
