@@ -66,7 +66,7 @@ def blocks():
 
 
 @needs_data
-@pytest.mark.parametrize("commands", blocks())
+@pytest.mark.parametrize("commands", list(blocks()))
 def test_commands_print_what_pages_show(commands, folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "COLUMNS": WIDTH}

@@ -65,7 +65,9 @@ def words(name):
 
 @cache
 def links(command, *options):
-    """Whether a compiler makes programs with some options."""
+    """Whether a compiler is there and makes programs with some options."""
+    if not which(command):
+        return False
     text = b"int main(void) { return 0; }"
     line = [command, "-x", "c", "-", *options, "-o", "/dev/null"]
     return not subprocess.run(line, input=text, capture_output=True, check=False).returncode
