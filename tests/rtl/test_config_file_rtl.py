@@ -22,7 +22,7 @@ inbox = 512
 matrix_depth = 301
 narrow_depth = 77
 wide_depth = 67
-program_depth = 1031
+program_depth = 1071
 """
 
 

@@ -23,10 +23,10 @@ FED_AHEAD = FED_SCALING.replace(name="tiny-ahead", request_buffer=4096, outbox=2
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
 
 #: With more elements than multipliers in a row, few vectors under way, mantissas of the least and the greatest width, a
-#: feeder, and depths that are no powers of two and no multiples of anything.
+#: feeder, and depths that are no powers of two, of which more than 32 words are in the last block RAM.
 EIGHT = TINY.replace(
     name="tiny-eight", native=8, lanes=2, mfu_lanes=4, engines=2, inflight=4, act_mant=3, wgt_mant=12, inbox=512,
-    matrix_depth=301, narrow_depth=77, wide_depth=67, program_depth=1031,
+    matrix_depth=301, narrow_depth=77, wide_depth=67, program_depth=1071,
 )  # fmt: skip
 
 #: With windows that slide.
