@@ -58,8 +58,8 @@ _LOOK_UP: Any = FunctionCache._impl_class
 class _Implementation(_LOOK_UP):  # type: ignore[misc]
     """Looks in the folder that ``NUMBA_CACHE_DIR`` names, then here, then in those of Numba."""
 
-    _given, *_others = _LOOK_UP._locator_classes
-    _locator_classes = (_given, KernelLocator, *_others)
+    _named, *_others = _LOOK_UP._locator_classes
+    _locator_classes = (_named, KernelLocator, *_others)
 
 
 class _KernelCache(FunctionCache):

@@ -42,8 +42,8 @@ def named(names: Sequence[str], values: Any) -> dict[str, Any]:
     else:
         by_name = {names[0]: values} if len(names) == 1 else {}
     if set(by_name) != set(names):
-        found = list(by_name) or (len(values) if isinstance(values, list | tuple) else type(values).__name__)
-        raise ValueError(f"inputs must be {list(names)}, by name or in this order, not {found}")
+        have = list(by_name) or (len(values) if isinstance(values, list | tuple) else type(values).__name__)
+        raise ValueError(f"inputs must be {list(names)}, by name or in this order, not {have}")
     return by_name
 
 

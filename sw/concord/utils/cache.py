@@ -210,12 +210,12 @@ def _bytes(folder: Path) -> int:
 
 def trim(folder: Path) -> None:
     """Remove entries that were not used for the longest time until those in a cache folder take ``LIMIT`` bytes."""
-    found = []
+    entries = []
     for entry in folder.glob("*/*/"):
         with suppress(FileNotFoundError):
-            found.append((entry.stat().st_mtime, _bytes(entry), entry))
-    total, newest = sum(size for _, size, _ in found), time.time() - GRACE
-    for used, size, entry in sorted(found):
+            entries.append((entry.stat().st_mtime, _bytes(entry), entry))
+    total, newest = sum(size for _, size, _ in entries), time.time() - GRACE
+    for used, size, entry in sorted(entries):
         left = entry.suffix in {_NEW, _OLD}
         if not left and (total <= LIMIT or used > newest):
             continue
