@@ -60,8 +60,8 @@ def expectations(tests: Sequence[str], note: Note, budgets: Budgets) -> Expected
 def reached(root: Path, repository: Repository, since: str) -> dict[str, int] | None:
     """Test files that what has changed since a commit reaches, with distances; ``None`` if that cannot be told."""
     if not since:
-        say(f"{NOTE} names no complete run, so all deep tests are chosen")
-        return None
+        say(f"{NOTE} names no complete run, so no tests can be chosen by what has changed since")
+        return {}
     if not repository.has(since):
         say(f"{since} is not in the history that was fetched, so all deep tests are chosen")
         return None
