@@ -124,7 +124,7 @@ def test_a_family_far_above_its_budget_fails_the_run(tmp_path, workers):
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: takes long\n    deep: takes longer\n")
-    command = [sys.executable, "-m", "pytest", "--slow-limit", "0.15", "--depth", "test", "-n", str(workers)]
+    command = [sys.executable, "-m", "pytest", "--slow-limit", "0.03", "--depth", "test", "-n", str(workers)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
 
     def run(loop):
