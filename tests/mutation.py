@@ -269,6 +269,8 @@ class Copy:
                     return Outcome.NOTICED if sound else Outcome.INVALID, ""
                 if self.passes(culprits):
                     return Outcome.NOTICED, culprits[0]
+                if set(culprits) <= {*left, *stage.files}:
+                    return Outcome.INVALID, ""  # what cannot be left out, such as a file that cannot be collected
                 left += culprits
         return Outcome.SURVIVED, ""
 

@@ -72,7 +72,7 @@ def test_an_entry_has_lines_that_are_there_once():
 
 
 SOURCE = "def clamp(x, low, high):\n    return max(min(x, high), low)\n\n\ndef sign(x):\n    return (x > 0) - (x < 0)\n"
-TESTS = "from concord.numbers.clamps import {0}\n\ndef test_{0}():\n    assert {1}\n"
+TESTS = "from example.numbers.clamps import {0}\n\ndef test_{0}():\n    assert {1}\n"
 
 
 def git(folder, *words):
@@ -84,7 +84,7 @@ def git(folder, *words):
 def project(tmp_path):
     """Sources whose second function has changed since the first commit, and tests of both."""
     texts = {
-        "sw/concord/numbers/clamps.py": SOURCE.replace("(x > 0) - (x < 0)", "x"),
+        "sw/example/numbers/clamps.py": SOURCE.replace("(x > 0) - (x < 0)", "x"),
         "tests/sw/numbers/test_clamps.py": TESTS.format("clamp", "clamp(9, 0, 5) == 5 and clamp(-9, 0, 5) == 0"),
         "tests/sw/other/test_sign.py": TESTS.format("sign", "[sign(x) for x in (-2, 0, 3)] == [-1, 0, 1]"),
         "tests/conftest.py": 'pytest_plugins = ["support.computing_limit"]\n',
@@ -100,24 +100,24 @@ def project(tmp_path):
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first")
-    (tmp_path / "sw/concord/numbers/clamps.py").write_text(SOURCE)
+    (tmp_path / "sw/example/numbers/clamps.py").write_text(SOURCE)
     return tmp_path
 
 
 def test_lines_that_changed(project):
-    assert changed_lines("HEAD", project, ["sw", "tests"]) == {"sw/concord/numbers/clamps.py": [6]}
+    assert changed_lines("HEAD", project, ["sw", "tests"]) == {"sw/example/numbers/clamps.py": [6]}
     with pytest.raises(ValueError, match="since must be a commit, not 'nothing': "):
         changed_lines("nothing", project, ["sw"])
 
 
 def test_a_draw_depends_on_its_seed_and_on_the_lines_alone(project):
-    lines = {"sw/concord/numbers/clamps.py": [2, 6]}
+    lines = {"sw/example/numbers/clamps.py": [2, 6]}
     draws = [list(draw(lines, project, 5, seed)) for seed in range(20)]
     assert draws == [list(draw(lines, project, 5, seed)) for seed in range(20)]
     assert {len(drawn) for drawn in draws} == {2} and len({str(drawn) for drawn in draws}) > 5
     assert [list(draw(lines, project, 1, seed)) for seed in range(20)] == [drawn[:1] for drawn in draws]
-    (project / "sw/concord/numbers/clamps.py").write_text(f"# a comment\n{SOURCE}")
-    assert list(draw({"sw/concord/numbers/clamps.py": [3, 7]}, project, 5, 0)) == draws[0]
+    (project / "sw/example/numbers/clamps.py").write_text(f"# a comment\n{SOURCE}")
+    assert list(draw({"sw/example/numbers/clamps.py": [3, 7]}, project, 5, 0)) == draws[0]
 
 
 class Known:
@@ -137,7 +137,7 @@ DISTANCES = {
 
 
 def test_the_nearest_tests_come_first(project):
-    own, close, far = nearest("sw/concord/numbers/clamps.py", Known(DISTANCES), project)
+    own, close, far = nearest("sw/example/numbers/clamps.py", Known(DISTANCES), project)
     assert own == ["tests/sw/numbers/test_clamps.py", "tests/sw/numbers/test_direct.py"]
     assert close == ["tests/sw/numbers/test_far.py"]
     assert far == ["tests/sw/other/test_sign.py", "tests/sw/last/test_most.py"]
@@ -148,7 +148,7 @@ def test_stages(project):
     folder = project / "tests" / "sw" / "numbers"
     (folder / "test_far.py").write_text("@pytest.mark.slow\nfind_library")
     (folder / "test_direct.py").write_text("@pytest.mark.slow")
-    found = [(stage.files, stage.marks) for stage in stages("sw/concord/numbers/clamps.py", Known(DISTANCES), project)]
+    found = [(stage.files, stage.marks) for stage in stages("sw/example/numbers/clamps.py", Known(DISTANCES), project)]
     names = {name: f"tests/sw/numbers/test_{name}.py" for name in ("clamps", "direct", "far")}
     assert found == [
         ((names["clamps"], names["direct"]), FAST), ((names["far"],), FAST),
@@ -165,19 +165,28 @@ def test_random_changes_are_run(project, monkeypatch):
     monkeypatch.setattr(mutation, "Sources", lambda root: Known(distances))
     for seed in range(4):
         mutants = random_mutants("HEAD", 10, seed, root=project)
-        assert [mutant.file for mutant in mutants] == ["sw/concord/numbers/clamps.py"]
+        assert [mutant.file for mutant in mutants] == ["sw/example/numbers/clamps.py"]
         (result,) = run_random(mutants, root=project, results=results, say=lines.append)
         found[result.mutant.new] = result.outcome
     assert set(found.values()) == {Outcome.NOTICED} and len(found) > 1
     assert any(line.endswith("(tests/sw/other/test_sign.py::test_sign)") for line in lines)
-    assert (project / "sw/concord/numbers/clamps.py").read_text() == SOURCE
+    assert (project / "sw/example/numbers/clamps.py").read_text() == SOURCE
     (project / "tests" / "sw" / "other" / "test_sign.py").write_text(TESTS.format("sign", "sign(2) == 1 or sign"))
     (survived,) = run_random(mutants, root=project, results=results, say=lines.append)
     assert survived.outcome is Outcome.SURVIVED
 
 
+@pytest.mark.slow
+def test_a_file_that_cannot_be_collected_proves_nothing(project, monkeypatch):
+    """Whatever the change: an end, and no verdict."""
+    (project / "tests" / "sw" / "other" / "test_sign.py").write_text("from example.numbers.clamps import nothing\n")
+    monkeypatch.setattr(mutation, "Sources", lambda root: Known({"tests/sw/other/test_sign.py": 1}))
+    (result,) = run_random(random_mutants("HEAD", 1, 0, root=project), root=project, say=str)
+    assert result.outcome is Outcome.INVALID
+
+
 def test_an_entry_is_ready_to_be_pasted(project):
-    mutant = Mutant("random", "sw/concord/numbers/clamps.py", "(x > 0)", '(x >= 0)  # "why"')
+    mutant = Mutant("random", "sw/example/numbers/clamps.py", "(x > 0)", '(x >= 0)  # "why"')
     (read,) = tomllib.loads(entry(mutant))["mutant"]
     assert read == {"file": mutant.file, "old": mutant.old, "new": mutant.new, "equivalent": ""}
     listed = Mutant("some", mutant.file, "x > 0", "x >= 0", equivalent="why")
