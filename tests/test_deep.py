@@ -379,6 +379,7 @@ def test_what_changes_reach_runs(project, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_not_fetched(project, capsys):
     repository = Repository(project.root)
     assert reached(project.root, repository, "1" * 40) is None

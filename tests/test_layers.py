@@ -55,10 +55,12 @@ def beside_the_standard_library(name):
     return own or root(name) in HARDWARE | {"numpy"}
 
 
+@pytest.mark.slow
 def test_software_never_imports_hardware():
     assert not offenders(sources("sw"), lambda name: root(name) in HARDWARE)
 
 
+@pytest.mark.slow
 def test_the_product_never_imports_its_measurements():
     assert not offenders(sources("sw", "hw", "constraints"), lambda name: root(name) == "concord_bench")
 

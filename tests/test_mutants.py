@@ -39,6 +39,7 @@ def misfits(mutants):
                 yield f"{where}: there must be a test {test}"
 
 
+@pytest.mark.slow
 def test_mutants_fit_the_sources():
     assert not list(misfits(MUTANTS))
 
@@ -148,6 +149,7 @@ def test_what_comes_of_mutants(outcomes):
     assert outcomes(list(CASES))[0] == list(CASES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wrong", "nothing"])
 def test_tests_that_fail_without_a_change_prove_nothing(name, outcomes):
     assert outcomes([mutant("x -= 1", "x -= 2", name)])[0] == [Outcome.INVALID]
@@ -203,6 +205,7 @@ def test_mutants_whose_tests_cannot_run_are_left_out(tmp_path, monkeypatch, caps
     assert "tests need no_such_module, which is not installed: 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     asked = []
 

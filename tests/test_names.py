@@ -53,11 +53,13 @@ def sources_below(*folders):
     }
 
 
+@pytest.mark.slow
 def test_names_say_what_they_hold():
     sources = sources_below(*PACKAGES)
     assert not {file: names for file, text in sources.items() if (names := forbidden_names(text))}
 
 
+@pytest.mark.slow
 def test_public_classes_of_the_software_have_names_of_their_own():
     assert not classes_twice(sources_below("sw"))
 

@@ -53,6 +53,7 @@ def failed(check):
     return caught
 
 
+@pytest.mark.slow
 def test_what_was_found_is_an_example_to_add():
     @given(x=st.integers(), name=st.text("ab"), value=st.just(None))
     def check(x, name, value):

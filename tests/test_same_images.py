@@ -14,6 +14,7 @@ def run(monkeypatch, *arguments):
     return same_images.main()
 
 
+@pytest.mark.slow
 def test_the_same_sources_give_the_same_figures(tmp_path, monkeypatch, capsys):
     path = tmp_path / "before.json"
     assert run(monkeypatch, "--write", path) == 0
@@ -23,6 +24,7 @@ def test_the_same_sources_give_the_same_figures(tmp_path, monkeypatch, capsys):
     assert "1 cases compared, 0 differences" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_differs_and_what_is_missing_is_told(tmp_path, monkeypatch, capsys):
     path = tmp_path / "before.json"
     run(monkeypatch, "--write", path)

@@ -14,9 +14,8 @@ def row(*numbers):
     return " | ".join(f"{number:,}" for number in numbers)
 
 
-@pytest.mark.parametrize(
-    "network", ["dense", *(pytest.param(name, marks=pytest.mark.slow) for name in list(NETWORKS)[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
 def test_cycles_and_words(network):
     plain, more = (step_figures(network, momentum=momentum, on_host=True) for momentum in (False, True))
     words = more.narrow, more.wide, more.matrix, more.program

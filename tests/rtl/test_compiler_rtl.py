@@ -161,6 +161,7 @@ def test_every_layer(make):
             assert rtl.flags() == emulator.flags() == {}
 
 
+@pytest.mark.slow
 def test_cycles_of_attention():
     """Those of the page."""
     page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()

@@ -74,6 +74,7 @@ def faults_of_ports(component):
             yield f"does not have {name} in its documentation"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", [*components()], ids=lambda component: component.__name__)
 def test_ports_are_stated_once(component):
     assert not list(faults_of_ports(component))

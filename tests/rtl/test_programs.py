@@ -11,14 +11,12 @@ from concord.spec.presets import TINY, UP5K
 from support.back_door import connected
 from support.device_runs import check_seeds, compare, load
 from support.program_gen import random_program
-from support.rtl_configs import SCALING
+from support.rtl_configs import SCALING_NARROW
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(
-    scope="module", params=[TINY, UP5K, pytest.param(SCALING, marks=pytest.mark.deep)], ids=lambda config: config.name
-)
+@pytest.fixture(scope="module", params=[TINY, UP5K, SCALING_NARROW], ids=lambda config: config.name)
 def config(request):
     return request.param
 

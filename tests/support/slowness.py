@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -32,9 +33,9 @@ _NAME = "computing"
 
 
 def computing() -> float:
-    """Processor seconds so far, of the process and those that it has waited for."""
+    """Processor seconds so far, of the process and, in hundredths, of those that it has waited for."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return time.process_time() + times.children_user + times.children_system
 
 
 def loop() -> float:

@@ -41,6 +41,7 @@ def test_codes_change_in_every_cycle():
     check(run(33, units, factor, fraction, shift), expected(units, factor, fraction, shift), units, factor)
 
 
+@pytest.mark.slow
 def test_the_comparison_can_fail():
     units, factor, fraction, shift = draw_scales(np.random.default_rng(6), 50, 33)
     wrong = expected(units, factor, fraction, shift) ^ (np.arange(50) == 20)

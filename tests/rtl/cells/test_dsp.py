@@ -89,6 +89,7 @@ def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(platform, wi
     assert moved > CYCLES / 2
 
 
+@pytest.mark.slow
 def test_wide_operands_stay_plain_on_up5k():
     assert "SB_MAC16" not in verilog.convert(Multiplier(17, 8), platform=UP5K)
 

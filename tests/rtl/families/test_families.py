@@ -196,6 +196,7 @@ def test_primitives_of_platforms():
     assert plain not in cells and len(cells) == 2
 
 
+@pytest.mark.slow
 def test_no_other_place_asks_for_a_family_by_name():
     root = Path(concord_rtl.__file__).parent
     for path in root.rglob("*.py"):

@@ -157,7 +157,7 @@ SLOW = FED.replace(clock_hz=4_000_000)
     ("name", "fed", "latency"),
     [
         ("perceptron", True, FTDI.latency),
-        ("perceptron", True, FTDI.default_latency),
+        pytest.param("perceptron", True, FTDI.default_latency, marks=pytest.mark.deep),
         ("residual", True, FTDI.latency),
         ("residual", False, FTDI.latency),
         ("residual", False, FTDI.default_latency),

@@ -90,7 +90,7 @@ def test_damage_and_loss_with_many_on_the_way(name, fed, seed):
         assert device.link.repeated > 0
 
 
-@pytest.mark.parametrize("latency", [FTDI.latency, FTDI.default_latency])
+@pytest.mark.parametrize("latency", [FTDI.latency, pytest.param(FTDI.default_latency, marks=pytest.mark.deep)])
 def test_writes_are_as_fast_as_the_line(latency):
     """Within 3 % of the time of the bytes, whatever the latency, as the buffer holds more than travels meanwhile."""
     line = PacedTransport(find_library(SLOW), BYTE_CYCLES, round(latency * SLOW.clock_hz))

@@ -78,6 +78,7 @@ def test_every_board_names_a_preset_and_has_its_pins(name):
     assert platform.lookup(board.oscillator).clock.frequency == board.oscillator_hz
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "link"), ECP5_LINKS)
 def test_pins_are_of_the_package(name, link):
     """Every pin is there, and none twice; the clock of the host comes from a pin for clocks."""

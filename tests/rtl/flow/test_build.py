@@ -77,7 +77,7 @@ def test_filled_equals_built_with_the_contents(name, tmp_path):
     assert stamp == (flow.placed.stat().st_size, (flow.folder / "seed1.json").stat().st_mtime_ns)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_weights_in_instantiated_block_rams(tmp_path):
     board, regions = board_named("ulx3s-25f"), [RegionId.MATRIX]
     rng = random.Random(1)
@@ -93,8 +93,8 @@ def test_weights_in_instantiated_block_rams(tmp_path):
     assert report.utilisation(runs[1], flow.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("link", [pytest.param(uart(), id="uart", marks=pytest.mark.deep), pytest.param(USB, id="usb")])
+@pytest.mark.deep
+@pytest.mark.parametrize("link", [pytest.param(uart(), id="uart"), pytest.param(USB, id="usb")])
 def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path, link):
     """And the target of place and route is not that of the PLL in the netlist; clocks of the link have their own."""
     board, texts = board_named("ulx3s-25f"), []
@@ -120,7 +120,7 @@ def test_a_pll_takes_the_pin_of_the_oscillator(tmp_path):
     assert "SB_PLL40_PAD" in flow.file("il").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_serial_preset_fits_its_board(tmp_path):
     """Without place and route, which takes minutes: what nextpnr counts after packing."""
     board = board_named("icebreaker")

@@ -65,6 +65,7 @@ def test_rows_of_the_matrix_are_memories_of_their_own():
     assert [store.words[1] for store in found] == words[TINY.rows : 2 * TINY.rows]
 
 
+@pytest.mark.slow
 def test_an_image_is_read(tmp_path):
     made = image(TINY, matrix=[5, 0, 7], table=[1, 2, 3], slots=[9 << 9])
     made.save(tmp_path / "a.image")
@@ -74,12 +75,14 @@ def test_an_image_is_read(tmp_path):
     assert contents.load(None, TINY, tmp_path / "unused") == Contents()
 
 
+@pytest.mark.slow
 def test_an_image_for_another_configuration_is_refused(tmp_path):
     image(TINY.replace(lanes=4)).save(tmp_path / "a.image")
     with pytest.raises(ValueError, match="for another configuration; image / NPU: lanes: 4 / 2"):
         contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
 
 
+@pytest.mark.slow
 def test_a_damaged_image_is_refused(tmp_path):
     (tmp_path / "a.image").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a\.image is not an image"):
@@ -167,6 +170,7 @@ def failing(*arguments):
     return " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_command_line_refuses(tmp_path):
     image(with_mantissas(UP5K, 8)).save(tmp_path / "a.image")
     assert "does not fit on icebreaker: up5k-m8 needs 316 block RAMs of 30" in failing(

@@ -31,6 +31,7 @@ def places_of_the_device():
     return places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.lanes])
 def test_every_site_is_there_and_given_once(rows):
     places, sites = places_of_the_device(), floorplan.all_sites(rows)
@@ -65,7 +66,12 @@ def paths(unit, top, platform):
         pytest.param(
             "ecp5-85f-mlp", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)", marks=pytest.mark.deep
         ),
-        ("ecp5-85f-train", floorplan.ecp5_85f_integers, r"core\.core\.(program|flags|pipe\.engine\.loss)"),
+        pytest.param(
+            "ecp5-85f-train",
+            floorplan.ecp5_85f_integers,
+            r"core\.core\.(program|flags|pipe\.engine\.loss)",
+            marks=pytest.mark.deep,
+        ),
     ],
 )
 def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset, sites, others):

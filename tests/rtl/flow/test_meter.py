@@ -30,6 +30,7 @@ class Start(wiring.Component):
         return m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mhz", "baud"),
     [(50, 1_000_000), (62.5, 115_200), (87.5, 3_000_000), (95.8333, 3_000_000), (108, 1_000_000), (112.5, 3_000_000)],

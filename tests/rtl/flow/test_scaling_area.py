@@ -86,7 +86,7 @@ def test_a_file_has_the_configuration(monkeypatch, tmp_path):
     assert both.exit_code == 1 and "--preset and --config must not be given together" in both.output
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_multifunction_unit_takes_more_with_it(tmp_path):
     lane, with_it, without = (
         area.unit_cells(make(), f"unit{k}", ECP5, tmp_path, Console(quiet=True), target=ECP5.target)

@@ -18,6 +18,7 @@ from concord_rtl.flow.plan import Plan
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
 
 
+@pytest.mark.slow
 def test_failure_shows_the_log(tmp_path):
     log = tmp_path / "yosys.log"
     job = Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", "read_rtlil missing.il"], tmp_path, log)
@@ -34,6 +35,7 @@ def test_first_failure_ends_the_others(tmp_path):
     assert slow.process.poll() is not None
 
 
+@pytest.mark.slow
 def test_output_and_progress(tmp_path):
     with (tmp_path / "screen.txt").open("w") as screen:
         job = Job("say", "yosys", ["-p", "log hello"], tmp_path, tmp_path / "log")
@@ -119,6 +121,7 @@ def test_a_tool_is_not_run_for_what_is_known(tmp_path, monkeypatch):
     assert run()["out"] == "xa" and run.ran == "aaba"
 
 
+@pytest.mark.slow
 def test_what_is_not_a_result_is_not_kept(tmp_path, monkeypatch):
     """Failures, what was given up, what is large, and what a job without files makes."""
     run = StandIn(tmp_path, monkeypatch)
@@ -361,6 +364,7 @@ def test_a_router_that_turns_in_circles(line, endless):
     assert bitstream.is_endless(line) is endless
 
 
+@pytest.mark.slow
 def test_a_hopeless_tool_is_ended(tmp_path):
     lines = []
     slow = Job("slow", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "slow.log", lines.append)
@@ -371,7 +375,9 @@ def test_a_hopeless_tool_is_ended(tmp_path):
     assert ended.gave_up and ended.process.returncode < 0
 
 
-def test_what_the_user_should_know_is_shown_once_it_is_known(tmp_path):
+@pytest.mark.slow
+def test_what_the_user_should_know_is_shown_once_it_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "POLL_SECONDS", 0.001)
     asked, shown = [], Console(file=io.StringIO())
 
     def notice(log):

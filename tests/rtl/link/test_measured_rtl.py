@@ -46,6 +46,7 @@ def test_a_batch_takes_as_long_as_estimated(network, name):
     assert found.estimate.link.name == name
 
 
+@pytest.mark.deep
 def test_more_latency_than_said(network):
     """A line that sees replies 4 ms later than what is estimated with."""
     image, inputs, _ = network

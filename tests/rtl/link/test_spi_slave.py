@@ -132,6 +132,7 @@ def test_the_last_byte_needs_no_further_edge_and_the_first_is_a_flag():
     assert talk(SpiSlave(), [(b"\x81\x42", 0)]) == (b"\x81\x42", FLAGS * 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_a_transfer_that_is_broken_off(cut, early):

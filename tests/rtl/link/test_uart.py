@@ -60,6 +60,7 @@ def test_bytes_follow_each_other_without_a_pause():
     simulate(dut, source(dut.i[0], DATA), sink(dut.o[1], DATA), cycles=8 * 10 * len(DATA) + 20 + QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [-1, 1], ids=["fast", "slow"])
 @pytest.mark.parametrize("divisor", [4, 5, 6, 8, 24])
 def test_bit_rates_that_differ(divisor, sign):
@@ -86,6 +87,7 @@ def test_the_tolerance(divisor, tolerance):
     assert Uart.tolerance(divisor) == pytest.approx(tolerance, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bit_rate_that_differs_too_much_is_noticed():
     dut = Uart(24)
     drops = []

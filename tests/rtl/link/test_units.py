@@ -41,6 +41,7 @@ async def receive_chunks(ctx, dut, expected, stall):
         assert {name: getattr(got, name) for name in want} == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stalls", STALLS, ids=str)
 def test_framer(stalls):
     pieces = [{"data": b, "last": n == len(body) - 1} for body in bodies() for n, b in enumerate(body)]
@@ -49,6 +50,7 @@ def test_framer(stalls):
     simulate(dut, source(dut.i, pieces, stall=stalls[0]), sink(dut.o, want, stall=stalls[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stalls", STALLS, ids=str)
 def test_deframer(stalls):
     line = b"".join(bytes([FLAG] * (n % 3)) + enclose(body) for n, body in enumerate(bodies()))

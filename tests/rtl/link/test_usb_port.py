@@ -25,6 +25,7 @@ def data_of(count, seed=1):
     return b"".join(rng.choice([rng.randbytes(3), b"\xff" * 5, bytes(4)]) for _ in range(count))[:count]
 
 
+@pytest.mark.slow
 def test_a_strict_host_finds_a_serial_port(bench):
     assert (bench.device.vendor, bench.device.product) == (0x1209, 0x0001)
     assert bench.device.strings == ("Concord", "Concord NPU")
@@ -66,6 +67,7 @@ def test_a_transfer_ends_with_a_packet_that_is_not_full(bench, count):
     assert len(packets[-1]) < 64
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_read_loses_nothing(bench):
     data = data_of(1000)
     taken = 0
@@ -97,6 +99,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", KINDS.values(), ids=list(KINDS))
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_lost_or_damaged_comes_again(faults, seed):
@@ -108,6 +111,7 @@ def test_what_is_lost_or_damaged_comes_again(faults, seed):
     bench.line.close()
 
 
+@pytest.mark.slow
 def test_a_suspended_bus_keeps_everything(bench):
     data = data_of(400)
     taken = bench.send(data)

@@ -75,6 +75,7 @@ def run_vector_memory(depth, init, seed=0, cycles=1500):
     assert checked[0] == cycles - dut.LATENCY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [2, 5, 64, 96, 552, 1539])
 def test_vector_memory(depth):
     run_vector_memory(depth, [(37 * k + 5) % 2048 for k in range(depth - 1)], seed=depth)
@@ -202,6 +203,7 @@ IN_PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
@@ -380,6 +382,7 @@ def test_block_ram_equals_its_twin_and_a_wrong_parameter_is_noticed(monkeypatch,
     assert moved > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "width, depth, count", [(68, 2048, 8), (68, 512, 2), (68, 2560, 10), (136, 2048, 16), (256, 1024, 15)]
 )

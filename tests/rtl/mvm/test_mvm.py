@@ -197,6 +197,7 @@ def test_registers_of_few_bits(config, gap, wait):
     assert any(flag for beats in got for _, flag, _ in beats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, EIGHT, TWO, WHOLE, NARROW[3]], ids=ids)
 def test_pairs_of_rows(config, monkeypatch):
     """Rows that share their multipliers, dense and depthwise jobs in turn: the same results, one cycle later."""
@@ -257,6 +258,7 @@ def test_latency_is_as_stated():
     assert got == expected(EIGHT, vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [EIGHT, TWO], ids=ids)
 def test_whole_tiles_against_golden(config):
     """Columns of native tiles: what the golden model calls a dense product."""

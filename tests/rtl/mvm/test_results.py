@@ -13,6 +13,7 @@ from support.bench import simulate
 CONFIGS = [TINY, TINY.replace(name="four-engines", engines=4), TINY.replace(name="one-lane", engines=2, mfu_lanes=1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 @pytest.mark.parametrize(("slots", "pace"), [(1, (1.0, 1.0)), (2, (1.0, 1.0)), (3, (0.9, 0.4)), (4, (0.3, 1.0))])
 def test_in_every_cycle(config, slots, pace):

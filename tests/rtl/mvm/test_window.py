@@ -110,6 +110,7 @@ def fewest(config, window):
     return max(1, len(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True], ids=["rows", "pairs"])
 @pytest.mark.parametrize("config", [FOUR, THREE, NINE], ids=lambda config: config.name)
 @pytest.mark.parametrize("gap", [0.0, 0.5])

@@ -11,6 +11,7 @@ from support.bench import simulate, sink, source
 PAYLOADS = random.Random(5).choices(range(1 << 12), k=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stalls", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.4, 0.4), (0.9, 0.1), (0.1, 0.9)])
 def test_transfers_under_stalls(stalls):
     dut = RegisterSlice(12)

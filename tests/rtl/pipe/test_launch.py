@@ -143,6 +143,7 @@ def check(config, tokens, results, trips, emitted):
     assert all(b - a >= config.beats for a, b in pairwise(ends))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, FOUR_BEATS], ids=lambda config: config.name)
 @pytest.mark.parametrize("idle", [0.0, 0.6])
 def test_vectors_leave_in_order_with_their_elements(config, idle):

@@ -41,6 +41,7 @@ class Plain:
         self.unreserved += (vector is not None) - reserve
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, EIGHT_LANES], ids=["tiny", "eight lanes"])
 @pytest.mark.parametrize("pace", [(1.0, 1.0), (0.9, 0.3), (0.2, 0.9), (0.5, 0.5)], ids=str)
 def test_the_same_beats_in_the_same_cycles(config, pace):

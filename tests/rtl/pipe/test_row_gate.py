@@ -12,6 +12,7 @@ from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
 WRAPPING = WRITABLE.replace(name="tiny-writable-wrapping", matrix_depth=1 << 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, WRAPPING], ids=lambda config: config.name
 )

@@ -267,6 +267,7 @@ def compare_marks(config, chains, steps):
                 assert payload.grows == (number % row < chain.window.taps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_windows_that_slide(stall):
     """Among other chains."""
@@ -277,6 +278,7 @@ def test_windows_that_slide(stall):
     compare_marks(SLIDING, chains, steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dil_x", [1, 2])
 def test_first_windows_that_begin_on_the_left_of_the_image(dil_x):
     """Whatever part of them: columns that are left out, and come in later."""
@@ -295,6 +297,7 @@ def test_first_windows_that_begin_on_the_left_of_the_image(dil_x):
     assert max(chain.skipped for chain in chains) == (7 if dil_x == 1 else 4)
 
 
+@pytest.mark.slow
 def test_no_bubbles_between_steps_jobs_and_chains():
     rng = random.Random(3)
     chains = [random_chain(rng) for _ in range(12)]

@@ -31,6 +31,7 @@ class Beside(wiring.Component):
         return m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [(1.0, 1.0), (0.9, 0.3), (0.2, 0.9), (0.5, 0.5)], ids=str)
 def test_the_same_words_in_the_same_cycles(pace):
     dut, rng = Beside(), random.Random(6)

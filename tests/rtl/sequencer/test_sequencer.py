@@ -252,6 +252,7 @@ def test_programs_that_write_rows(config):
     assert written > 50 and {Trap.NONE, Trap.CHAIN_ORDER} <= traps.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, WRITABLE, WRITABLE_ENGINES], ids=lambda config: config.name)
 @pytest.mark.parametrize("targets", ["m", "wm", "mw", "mm", "mn", "nm", "wmw", "mwm", "nmw", "mr", "o", "r"])
 def test_where_rows_can_be_written(targets, config):
@@ -299,17 +300,20 @@ def test_damaged_programs_trap_like_the_expansion(seed):
     check(damaged(random.Random(1000 + seed)), stall=0.3, seed=seed)
 
 
+@pytest.mark.slow
 def test_running_past_the_end_traps():
     words = [isa.encode(Op.NOP)] * TINY.program_depth
     check(words)
 
 
+@pytest.mark.slow
 def test_start_elsewhere_and_start_beyond_the_end():
     words = [0] * 10 + [isa.encode(Op.HALT)]
     check(words, pc=10)
     check(words, pc=TINY.program_depth)
 
 
+@pytest.mark.slow
 def test_a_start_finds_nothing_of_the_run_before():
     """No address register, no open chain, no loop: the first run traps in the middle of all of them."""
     read, write = ({"mem": Mem.WIDE, "addr": at, "reg": 1} for at in (3, 5))
@@ -328,12 +332,14 @@ def test_a_register_is_added_to_every_address():
     assert (chain.source.base, chain.matrix, chain.destinations[0].address.base) == (12, 41, 16)
 
 
+@pytest.mark.slow
 def test_rounding_that_is_not_there_traps():
     words = [isa.encode(Op.SET_QUANT, rounding=Rounding.STOCHASTIC), isa.encode(Op.HALT)]
     assert check(words).trap == Trap.NONE
     assert check(words, config=TINY.replace(stochastic=False)).trap == Trap.BAD_FIELD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MvMode)
 def test_windows_that_are_not_there_trap(mode):
     words = [isa.encode(Op.V_RD), isa.encode(Op.MV_MUL, mode=mode, sliding=1), isa.encode(Op.V_WR, last=1)]
@@ -352,6 +358,7 @@ def test_a_second_write_to_a_memory_traps(mems):
     assert (want.trap != Trap.NONE) == (len(set(mems)) < len(mems))
 
 
+@pytest.mark.slow
 def test_a_fence_waits_until_all_is_done():
     chain = [isa.encode(Op.V_RD, mem=Mem.WIDE), isa.encode(Op.V_WR, mem=Mem.WIDE, last=1)]
     harness = Harness(TINY, [*chain, isa.encode(Op.FENCE), *chain, isa.encode(Op.HALT)])
@@ -380,6 +387,7 @@ def test_a_fence_waits_until_all_is_done():
     simulate(harness, control)
 
 
+@pytest.mark.slow
 def test_comparison_notices_a_wrong_descriptor():
     words = [
         isa.encode(Op.V_RD, mem=Mem.WIDE, addr=3),
@@ -393,6 +401,7 @@ def test_comparison_notices_a_wrong_descriptor():
         compare(chains[0], trace(other, TINY).chains[0])
 
 
+@pytest.mark.slow
 def test_a_taken_end_loop_takes_the_cycles_it_says():
     def cycles(turns):
         words = [isa.encode(Op.LOOP, count=turns), isa.encode(Op.NOP), isa.encode(Op.END_LOOP), isa.encode(Op.HALT)]

@@ -159,6 +159,7 @@ def test_relu_of_numbers_that_nothing_has_touched():
     assert run(TINY, entries, work) == want
 
 
+@pytest.mark.slow
 def test_the_comparison_can_fail():
     rng = np.random.default_rng(2)
     entries = rng.integers(0, 1 << 16, TINY.table_depth, dtype=np.uint16)
@@ -168,6 +169,7 @@ def test_the_comparison_can_fail():
     assert len(got) == len(want) and got != want
 
 
+@pytest.mark.slow
 def test_writes_reach_the_tables():
     dut = Mfu(TINY, 1)
 

@@ -79,6 +79,7 @@ def test_the_command_compiles_the_same(model, tmp_path):
         assert bool(mine.evidence) == ("calibrate" in parameters)
 
 
+@pytest.mark.slow
 def test_automatic_mantissas_keep_a_budget_of_labels(model):
     network = concord.compile(model, preset="tiny")
     x = samples_for(network, 16)

@@ -22,6 +22,7 @@ def network(outputs):
     return model(nodes, {"x": (1, 6)}, outputs, {"w": w})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", ORDERS, ids="".join)
 def test_network(outputs, tmp_path):
     net = concord.compile(network(outputs))
@@ -32,6 +33,7 @@ def test_network(outputs, tmp_path):
     assert list(loaded.outputs) == list(loaded.run(x)) == list(outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [("p", "t", "r"), ("t", "p"), ("l", "g", "t")], ids="".join)
 def test_commands_and_derived_models(outputs, tmp_path):
     onnx.save(network(outputs), tmp_path / "net.onnx")

@@ -203,6 +203,7 @@ def test_compile_and_run(model, tmp_path):
     assert np.abs(np.load(tmp_path / "y.npz")[result] - reference).max() < 0.05 * np.abs(reference).max()
 
 
+@pytest.mark.slow
 def test_compile_chooses_formats_by_samples(model, tmp_path):
     graph = import_model(model)
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(1).normal(0, 1, (20, *graph.sample_shape(graph.inputs[0]))))

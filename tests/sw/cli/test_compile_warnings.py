@@ -46,6 +46,7 @@ def samples(scale):
     return np.random.default_rng(1).uniform(-scale, scale, (40, 4))
 
 
+@pytest.mark.slow
 def test_overflow_on_the_samples_is_refused(growing, tmp_path):
     np.savez(tmp_path / "x.npz", x=samples(60_000))
     code, output = run("compile", growing, "--preset", "tiny", "--calibrate", tmp_path / "x.npz")
@@ -54,6 +55,7 @@ def test_overflow_on_the_samples_is_refused(growing, tmp_path):
     assert not (tmp_path / "net").exists()
 
 
+@pytest.mark.slow
 def test_overflow_is_refused_from_python_too(growing):
     with pytest.raises(NotFiniteError, match="first: HALF_OVERFLOW, a result is beyond 65504"):
         choose_formats(import_model(growing), TINY, {"x": samples(60_000)})
@@ -67,6 +69,7 @@ def clamping(graph, x):
     return calibration, calibration.measure("cut off", TINY, formats, Follow.BIASES)
 
 
+@pytest.mark.slow
 def test_flags_on_the_samples_are_in_the_result(net):
     calibration, candidate = clamping(import_model(net), samples(1))
     found = observed(candidate, calibration).compiled
@@ -115,6 +118,7 @@ def test_assumptions_from_python(net):
     assert compiled.warnings == [source.text, table.text]
 
 
+@pytest.mark.slow
 def test_nothing_is_assumed_where_samples_or_functions_say_it(net, tmp_path):
     compiled = choose_formats(import_model(net), TINY, {"x": samples(1)}).chosen.compiled
     assert compiled.assumptions == ()

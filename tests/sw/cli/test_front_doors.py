@@ -42,6 +42,7 @@ def test_one_array_is_that_of_the_only_input(folder):
     assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.slow
 def test_other_commands_take_one_array(folder):
     code, output = run("compile", folder / "net.onnx", "--calibrate", folder / "x.npy", "-o", folder / "other")
     assert code == 0, output
@@ -49,6 +50,7 @@ def test_other_commands_take_one_array(folder):
     assert run("report", folder / "net", "-i", folder / "x.npy")[0] == 0
 
 
+@pytest.mark.slow
 def test_one_array_for_two_inputs(folder):
     proto = model([node("Add", ["a", "b"], ["y"])], {"a": (1, 4), "b": (1, 4)})
     (folder / "two.onnx").write_bytes(proto.SerializeToString())

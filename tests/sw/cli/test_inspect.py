@@ -30,6 +30,7 @@ def file(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_layers_with_their_formats(file):
     tensor = compile_graph(residual(), TINY).lowered.layers[0].tensor
     compiled, path = file(residual(), Formats({tensor: 2}, mantissas={"first": 5}))

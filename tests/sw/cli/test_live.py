@@ -74,6 +74,7 @@ def levels(folder, source, *more):
     return live(folder, "levels", source, "--front-end", "samples", "--rate", 1000, "--hop", 0.1, *more)
 
 
+@pytest.mark.slow
 @needs_opencv
 def test_a_folder_of_pictures(pictures):
     code, lines = colours(pictures, pictures / "pictures", "--fast")
@@ -224,6 +225,7 @@ def test_the_rtl_says_the_same(folder):
     assert len(said[0]) == 5 and said[0] == said[1]
 
 
+@pytest.mark.slow
 @needs_opencv
 def test_ctrl_c_ends_with_the_summary(pictures):
     net, source = pictures / "colours" / "net", pictures / "pictures"
@@ -288,7 +290,7 @@ def trained(folder, name, samples, classes):
 
 @needs_data
 @needs_opencv
-@pytest.mark.slow
+@pytest.mark.deep
 def test_pictures_of_a_data_set_have_the_classes_that_run_gives(tmp_path):
     data = np.load(DATA / "data" / "ic_cifar10.npz")
     net, labels = trained(tmp_path, "ic_resnet8", data["x_calib"], data["classes"])

@@ -10,6 +10,7 @@ from concord.spec.memmap import RegionId
 from support.commands import run, two_products
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "region"),
     [
@@ -39,6 +40,7 @@ def test_results_are_as_narrow_as_asked_for(tmp_path, options, region):
     assert (steps == np.rint(steps)).all() == (region is RegionId.NARROW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["byte", "z=narrow", "y=", "=narrow=y"])
 def test_other_formats_are_refused(tmp_path, option):
     two_products(tmp_path)

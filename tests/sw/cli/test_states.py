@@ -20,6 +20,7 @@ def files(tmp_path):
     return model, samples, tmp_path / "net"
 
 
+@pytest.mark.slow
 def test_a_cell_from_file_to_report(files, tmp_path):
     model, samples, net = files
     code, text = run("compile", model, "--preset", "tiny", *STATES, "--calibrate", samples, "--quick", "-o", net)
@@ -42,6 +43,7 @@ def test_a_cell_from_file_to_report(files, tmp_path):
     assert code == 0, text
 
 
+@pytest.mark.slow
 def test_sums_are_bounded_by_the_range_of_the_state(files):
     """A state that may be large makes sums large: it is no constant."""
     model, samples, net = files
@@ -53,6 +55,7 @@ def test_sums_are_bounded_by_the_range_of_the_state(files):
     assert small[0] == large[0] == 0 and small[1] != large[1]
 
 
+@pytest.mark.slow
 def test_rounding_is_told(tmp_path):
     model, net = tmp_path / "line.onnx", tmp_path / "net"
     onnx.save(moving_line_model(), model)

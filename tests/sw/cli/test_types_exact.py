@@ -122,6 +122,7 @@ def test_a_folder_of_the_file(place):
     assert code == 0, output
 
 
+@pytest.mark.slow
 @needs_c
 def test_c_of_the_file(place):
     code, output = run("prove", place[0] / "typed.onnx", "--with", "c", "--exact")

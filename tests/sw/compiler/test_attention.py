@@ -81,6 +81,7 @@ def test_the_report_knows_the_parts_of_attention():
 SOFTMAX = [(name, seed) for name in CONFIGS for seed in range(30)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op, error", [("Softmax", 0.05), ("LogSoftmax", 0.15)])
 @pytest.mark.parametrize("name, seed", SOFTMAX)
 def test_softmax_inside_a_network(name, seed, op, error):

@@ -94,6 +94,7 @@ def test_what_is_assumed_of_inputs():
             assumed(graph, {"x": wrong})
 
 
+@pytest.mark.slow
 def test_tables_without_samples_cover_what_bounds_say(tmp_path):
     """The range of the input reaches the table behind a product, and is kept in the folder."""
     weight = np.full((3, 4), 2.0)

@@ -272,6 +272,7 @@ def test_parts_of_a_tensor_are_read_in_place():
     assert len(check(graph_of(nodes, x=(1, 4, 3, 5)), rng, limit=1).lowered.layers) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [False, True])
 def test_a_residual_sum_is_streamed_where_wide_memory_is_short(between, monkeypatch):
     """In place, unless the product reads what is added. Row tiles, which keep it as it is, take fewer cycles."""

@@ -143,6 +143,7 @@ def test_tables_of_one_function_are_one_table():
     assert [type(domain) for _, domain in specs] == [InputSpan]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gelu", "tanh"])
 def test_in_row_tiles_they_have_the_same_bits(name):
     rng = np.random.default_rng(1)

@@ -116,6 +116,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("config", [WIDE, FOUR], ids=lambda config: config.name)
 @pytest.mark.parametrize("sampled", [True, False], ids=["samples", "none"])

@@ -123,6 +123,7 @@ def test_numbers_that_an_input_does_not_have():
         concord.compile(pixels(), preset=PRESET).run(np.full((1, 3, 8, 8), 256))
 
 
+@pytest.mark.slow
 def test_samples_choose_formats():
     """Calibration data are those of the network; labels are compared with the class that it gives."""
     x = inputs_of("classifier", 24)
@@ -133,6 +134,7 @@ def test_samples_choose_formats():
     assert net.expected_error.result < 0.05
 
 
+@pytest.mark.slow
 def test_bytes_travel_as_bytes():
     """An image of bytes that the model normalises by itself: the folded factors do not make two bytes of one."""
     net = concord.compile(pixels(), preset=PRESET)
@@ -252,6 +254,7 @@ def test_products_of_the_host_come_in_parts_of_bounded_size(monkeypatch):
         assert values.tobytes() == want[name].tobytes()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_for_the_host():
     """The part with most products stays; only what the NPU reads and computes travels."""
     net = concord.compile(too_large(), preset=PRESET, partition="any")
@@ -269,6 +272,7 @@ def test_what_does_not_fit_is_for_the_host():
     assert share[1:] in render(analyse(net.compilation.compiled, inputs_of("too_large", 8)))
 
 
+@pytest.mark.slow
 def test_cuts_are_where_few_values_pass():
     """The maximum of the windows stays with the product in front of it, whose own result would not fit."""
     model = network(
@@ -281,6 +285,7 @@ def test_cuts_are_where_few_values_pass():
     assert net.package.arrangement.outputs.keys() == {"f"}
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
     """The samples are those of the network; a folder compiles to the same program once more."""
     x = inputs_of("too_large", 24)
@@ -293,6 +298,7 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
     assert again.image.program == net.image.program and again.package.npu_nodes == net.package.npu_nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampled", [False, True])
 def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
     """The first product has a few more weights than the first preset holds, and as many as others do."""
@@ -308,6 +314,7 @@ def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
     assert "163,840 of 430,080" in net.compilation.share
 
 
+@pytest.mark.slow
 def test_equal_weights_count_once():
     """A product that is there three times, of which the memory holds one; and a fourth, which is another."""
     model = network(
@@ -319,6 +326,7 @@ def test_equal_weights_count_once():
     assert "120,000 of 160,000" in net.compilation.share
 
 
+@pytest.mark.slow
 def test_what_the_host_alone_reads_is_no_input_of_the_npu(tmp_path):
     """Derived software, also with everything inside, and counts of bits."""
     x = inputs_of("too_large", 8)
@@ -330,6 +338,7 @@ def test_what_the_host_alone_reads_is_no_input_of_the_npu(tmp_path):
     assert len(analyse_machine(net.package, x).layers) == 1
 
 
+@pytest.mark.slow
 def test_a_part_that_no_preset_takes_is_no_help():
     """There is one product, and it is too large."""
     model = network([node("Gemm", ["x", "w"], ["y"])], {"x": (FLOAT, [300])}, {"y": (FLOAT, [300])},

@@ -387,6 +387,7 @@ def test_vectors_at_equal_distances_are_a_window(channels, size, split, perm, la
     assert copies(compiled) and copy_words(compiled) <= words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("config", [ROOMY, LARGE], ids=lambda config: config.name)
 def test_random_orders_of_axes(seed, config):

@@ -133,6 +133,7 @@ def test_a_made_up_function_is_refused_by_name_until_it_is_lowered(softshrink_ne
     assert with_batch(graph, 2).shapes["y"] == (2, 6)
 
 
+@pytest.mark.slow
 def test_a_made_up_function_is_compiled_calibrated_and_reported(softshrink_net, monkeypatch):
     monkeypatch.setitem(rules.EXPANSIONS, "Softshrink3", shrunk)
     graph = softshrink_net
@@ -192,6 +193,7 @@ def weighed_net():
     return graph_of([Node("Weighed", "fc", ("x",), ("a",), attrs), double, dense("last", "b", "y", 3, 6)], x=(1, 5))
 
 
+@pytest.mark.slow
 def test_a_made_up_product(monkeypatch):
     monkeypatch.setitem(OPS, "Weighed", WEIGHED)
     graph, plain = weighed_net(), weighed_net()
@@ -217,6 +219,7 @@ def test_a_made_up_product(monkeypatch):
     assert analyse(compile_graph(graph, ECP5_85F), x).work.macs == macs(graph)
 
 
+@pytest.mark.slow
 def test_weights_of_a_made_up_product_are_scaled_and_counted(monkeypatch):
     monkeypatch.setitem(OPS, "Weighed", WEIGHED)
     graph = weighed_net()

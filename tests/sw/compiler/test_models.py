@@ -35,8 +35,9 @@ ERRORS = {"ic_resnet8": 0.08, "kws_dscnn": 0.04, "kws_lstm118": 0.05, "kws_gru15
 @pytest.mark.parametrize(
     "name",
     [
-        "digits_mlp", "digits_cnn", "digits_lstm64", "digits_gru64", "mnist_cnn", "sww_dscnn1d", "ic_resnet8",
+        "digits_mlp", "digits_cnn", "digits_lstm64", "digits_gru64", "mnist_cnn", "sww_dscnn1d",
         "kws_dscnn", "kws_lstm118", "kws_gru154", "kws_crnn", "digits_transformer",
+        pytest.param("ic_resnet8", marks=pytest.mark.deep),
     ],
 )  # fmt: skip
 def test_as_accurate_as_float(name):
@@ -54,6 +55,7 @@ def test_as_accurate_as_float(name):
     assert right[1] >= right[0] - 0.5 / 100 - 1 / len(y)
 
 
+@pytest.mark.slow
 def test_the_residual_network_fits_in_row_tiles_which_are_faster_than_a_streamed_residual():
     compiled = compile_graph(import_model(DATA / "models" / "ic_resnet8.onnx"), ECP5_85F)
     assert not compiled.streamed_residuals and compiled.row_tiling is not None

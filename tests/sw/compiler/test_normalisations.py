@@ -86,6 +86,7 @@ def test_without_samples_numbers_may_be_of_any_size(case, config):
     assert np.isfinite(emulate(compiled, {"x": np.zeros((1, *shape[1:]))})["y"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_with_samples_squares_are_scaled_by_a_power_of_two(case):
     kind, shape, axes = CASES[case]
@@ -97,6 +98,7 @@ def test_with_samples_squares_are_scaled_by_a_power_of_two(case):
         assert len(compiled.image.program) < 0.7 * len(compile_graph(graph, WIDE).image.program)
 
 
+@pytest.mark.slow
 def test_samples_of_different_sizes():
     """Deviations over one power of ten take two look-ups, over three of them what takes numbers of any size."""
     graph = fused(*CASES["layer192"])

@@ -112,6 +112,7 @@ def test_graphs(name):
             assert compiled(replace(graph, nodes=nodes), config) == want
 
 
+@pytest.mark.slow
 def test_a_few_graphs():
     for name in ("figure of the source", "refused", "residual", "many ways 3"):
         graph = GRAPHS[name]()
@@ -135,6 +136,7 @@ def test_both_orders_of_the_figure_are_right():
         agree(replace(figure_of_the_source(), nodes=nodes))
 
 
+@pytest.mark.slow
 def test_the_figure_as_a_file():
     w, x = weights(4, 3, 3, 3), np.random.default_rng(2).normal(0, 1, (1, 3, 8, 8))
     made = []
@@ -249,6 +251,7 @@ def test_a_chain_of_many_nodes_needs_no_stack():
     assert graph.nodes == nodes
 
 
+@pytest.mark.slow
 def test_another_layout_of_an_input_is_needed_for_a_window():
     """Without a say of all readers the first order of the figure is refused, on every preset."""
     for config in (TINY, ECP5_85F):

@@ -15,6 +15,7 @@ def pad(x, y, pads, mode, value=0.0, name="pad"):
     return Node("Pad", name, (x,), (y,), {"pads": tuple(int(n) for n in pads), "mode": mode, "value": value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(20))

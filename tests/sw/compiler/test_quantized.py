@@ -197,6 +197,7 @@ def test_calibration_leaves_the_exponents_of_the_model():
         assert candidate.compiled.package.formats.exponents.items() >= exponents_of(graph, TINY).items()
 
 
+@pytest.mark.slow
 def test_report_and_folder(tmp_path):
     (tmp_path / "net.onnx").write_bytes(network(dtype=np.uint8, zero=100).SerializeToString())
     code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny", "--verbose")
@@ -213,6 +214,7 @@ def test_report_and_folder(tmp_path):
     assert "Not exact" not in render(exact)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("codes", "mant"), [(QuantType.QInt8, 8), (QuantType.QUInt8, 9)])
 def test_a_network_that_onnxruntime_quantised(tmp_path, codes, mant):

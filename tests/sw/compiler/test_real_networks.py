@@ -175,6 +175,7 @@ def test_the_converters_output_is_the_same_network(autoencoder, toycar):
     assert rms(in_double(raw, x) - want) < 1e-4 * rms(want)
 
 
+@pytest.mark.slow
 def test_reconstruction_is_within_the_bound(autoencoder, toycar):
     x = toycar[0][:, ::28].reshape(-1, 640)
     reference = in_float(x)

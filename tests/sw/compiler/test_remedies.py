@@ -64,6 +64,7 @@ def test_partition_any_for_products_on_both_sides():
     works(chooser(), partition="any")
 
 
+@pytest.mark.slow
 def test_partition_any_for_what_does_not_fit():
     text = "--partition any lets the host compute what the NPU does not take"
     assert text in advice(too_large(), CapacityError, "ecp5-25f")
@@ -81,12 +82,14 @@ def primes(weight):
     return model(nodes, {"x": (1, 3, 1, 67)}, constants=constants)
 
 
+@pytest.mark.slow
 def test_partition_any_for_a_layout():
     proto = primes(floats(67, 67))
     assert "--partition any lets the host compute what the NPU does not take" in advice(proto)
     works(proto, partition="any")
 
 
+@pytest.mark.slow
 def test_where_nothing_helps_it_is_not_said():
     """There is one product, and it is too large; no part of the network compiles without it."""
     proto = model([node("Gemm", ["x", "w"], ["y"])], {"x": (1, 600)}, constants={"w": floats(600, 600)})
@@ -94,6 +97,7 @@ def test_where_nothing_helps_it_is_not_said():
     assert "--partition any" not in advice(proto, CapacityError, partition="any")
 
 
+@pytest.mark.slow
 def test_an_order_of_the_nodes():
     """Neighbours that are near each other; a band of a matrix has no row along all positions."""
     order = np.random.default_rng(1).permutation(67)
@@ -104,6 +108,7 @@ def test_an_order_of_the_nodes():
     works(primes(band))
 
 
+@pytest.mark.slow
 def test_nodes_without_neighbours():
     """A node more: 68 is twice 34."""
     weight = floats(67, 67)

@@ -91,6 +91,7 @@ def test_random_networks(config):
     assert sum(len(same_bits(random_net(seed), config)) for seed in range(12)) >= 3
 
 
+@pytest.mark.slow
 def test_row_tiles():
     """Row tiles slide along rows, as their columns are short; what follows them may slide down."""
     small = NINE.replace(narrow_depth=64, wide_depth=96, program_depth=1024)
@@ -100,6 +101,7 @@ def test_row_tiles():
     assert chains and all(chain.source.outer for chain in chains)
 
 
+@pytest.mark.slow
 def test_steps_that_are_too_long_for_a_position():
     wide = TINY.replace(
         lanes=4, window_taps=4, narrow_depth=16384, wide_depth=16384, program_depth=512, matrix_depth=8192

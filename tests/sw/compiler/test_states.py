@@ -181,6 +181,7 @@ def test_a_state_keeps_its_room(name):
         assert copies and all((copy.first_use, copy.last_use) == (-1, last) for copy in copies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calibrated", [False, True])
 @pytest.mark.parametrize("name", ["scales", "offsets", "line", "moving line"])
 def test_the_host_prepares_no_states(name, calibrated):
@@ -255,6 +256,7 @@ def test_calls_go_on_and_begin_anew():
         assert np.array_equal(on_device(compiled, inputs, device=device)["y"], want)
 
 
+@pytest.mark.slow
 def test_folders(tmp_path):
     graph, folder = ROUNDED["GRU"](), tmp_path / "net"
     model = cell_model("GRU").SerializeToString()
@@ -339,6 +341,7 @@ def test_what_has_no_states():
         compile_graph(graph, ROOMY)
 
 
+@pytest.mark.slow
 def test_a_refusal_says_what_does_not_fit():
     """Parts of the network are tried for a suggestion, and some of them leave states to the host."""
     small, sizes = ROOMY.replace(program_depth=64), Sizes(layers=2, width=8, heads=2, window=4, hidden=8)

@@ -42,6 +42,7 @@ def always(monkeypatch):
     monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles", lambda lowering, node: 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("name", WRITABLE)
 def test_any_shapes(name, seed, always):
@@ -172,6 +173,7 @@ def test_matrices_with_the_same_rows_left_zero_share_their_words(name, large, al
     assert max(by_words.values()) >= tall
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITABLE)
 def test_matrices_with_other_rows_left_zero_lie_apart(name, always):
     config = WRITABLE[name]

@@ -49,6 +49,7 @@ def words_of(converter, port, samples):
     return unpack_words(layout, to_bytes(port.encode(values, config), layout.nbytes))
 
 
+@pytest.mark.slow
 def test_native_is_what_the_driver_writes(network, windows):
     for folder, shape in ((network / "net", (20,)), (windows, (2, 6, 6))):
         converter = Converter.load(folder)
@@ -126,6 +127,7 @@ def test_wide_ports_of_images():
     np.testing.assert_array_equal(natural["v"], values.astype(np.float16).astype(float))
 
 
+@pytest.mark.slow
 def test_samples_that_do_not_fill_a_run(tmp_path):
     folder = two_products(tmp_path)
     code, text = run("compile", folder / "net.onnx", "--preset", "ecp5-25f", "--batch", 3, "-o", folder / "net")

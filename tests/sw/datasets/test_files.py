@@ -65,6 +65,7 @@ def test_parts_have_the_bytes_of_the_whole(network, tmp_path, samples, save):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["native.npz", "parts.npz", "whole.npz", "x.npz"]
 
 
+@pytest.mark.slow
 def test_elements_in_several_blocks_are_counted_over_all_parts(tmp_path):
     (tmp_path / "net").mkdir()
     weight = RNG.normal(0, 0.3, (4, 2, 3, 3)).astype(np.float32)
@@ -91,6 +92,7 @@ def test_no_samples(tmp_path):
         FileConverter(converter, tmp_path).to_native(tmp_path / "x.npz", file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_memory_does_not_grow_with_the_data(tmp_path, save, order):

@@ -143,6 +143,7 @@ def test_a_wrong_value_fails_the_run(emulated_rtl, tmp_path, tensor, index):
     assert f"emulator = RTL: FAIL ({tensor}[{index[1]}] of sample {index[0]}: " in text
 
 
+@pytest.mark.slow
 def test_tensors_are_those_of_the_layers():
     graph = residual()
     x = {"x": np.random.default_rng(3).normal(0, 1, (3, 2, 4, 4))}

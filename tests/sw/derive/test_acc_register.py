@@ -34,6 +34,7 @@ def test_random_programs(config, backend, tmp_path):
     same(evaluate.run(model, inputs), want)
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("net", [perceptron, residual])
 def test_networks_whose_sums_end(net, backend, tmp_path):

@@ -18,6 +18,7 @@ from support.small_examples import SMALL
 from support.trained import DATA, needs_data
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("name", SMALL)
 def test_examples(name, backend, tmp_path):

@@ -96,6 +96,7 @@ def test_networks(command, options, tmp_path):
         compare_program(made, {key: rng.normal(size=(3, *shape)) for key, shape in made.model.sources.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["magnitudes", "gru", "large_windows", "normalised", "group_normalised", "joined_maps", "exchanged_axes"]
 )
@@ -108,6 +109,7 @@ def random_package(seed):
     return compile_graph(import_model(random_models.network(seed)), ROOMY).package
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_networks(seed, tmp_path):
     package = random_package(seed)
@@ -216,6 +218,7 @@ def test_table_codes(scale, low, high, tmp_path):
     assert np.array_equal(results < low, codes.under) and np.array_equal(results > high, codes.over)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounding", Rounding)
 def test_static_codes(rounding, tmp_path):
     """Of every pattern, for narrow and wide mantissas and exponents of every size."""
@@ -274,6 +277,7 @@ def test_numbers_that_no_device_takes(tmp_path):
     made.run({"input:0": np.full((3, 4), np.nextafter(65520.0, 0))})
 
 
+@pytest.mark.slow
 def test_floats(tmp_path):
     """Patterns of binary32 are the same numbers."""
     rng = np.random.default_rng(2)
@@ -294,6 +298,7 @@ def test_differences_of_doubles(tmp_path):
     assert np.array_equal(results, (a - b).view(np.uint64))
 
 
+@pytest.mark.slow
 def test_wide_sums(tmp_path):
     """Sums of two words are rounded like Python's integers: at ties, and where only the lowest bit decides."""
     rng = np.random.default_rng(4)

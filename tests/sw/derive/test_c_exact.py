@@ -161,6 +161,7 @@ def test_sums_near_the_middle(command, options, bits, tmp_path):
     assert (plain != expected(graph, x)["y"][0]).sum() > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("-O0",), ("-O3",)])
 def test_accumulators_that_do_not_fit(options, tmp_path):
     """Flags of samples and layers for which Python has an error; where bounds rule it out there is no place."""
@@ -206,6 +207,7 @@ def test_a_small_network(command, options, tmp_path):
     assert compare(graph, {"x": codes}, tmp_path, command, options) == 80
 
 
+@pytest.mark.slow
 def test_every_tensor_of_a_small_network(tmp_path):
     proto, x = small_graph(tmp_path, QuantType.QUInt8)
     graph = integer.load(proto, compose=False).graph
@@ -214,6 +216,7 @@ def test_every_tensor_of_a_small_network(tmp_path):
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 3), (QuantType.QInt8, 5)])
 def test_every_tensor_of_few_bits(kind, bits, tmp_path):
     proto, x = small_graph(tmp_path, kind)
@@ -265,6 +268,7 @@ def test_files_need_nothing(tmp_path):
         assert re.findall(r'section\("(\.\w+)"\)', source) == [".concord_weights", ".concord_tables"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(which("size") is None, reason="needs size of binutils")
 def test_memory_is_as_the_header_says(tmp_path):
     files = ExactProgram(integer.load(small_graph(tmp_path)[0]).graph, tmp_path, [compiler()]).files
@@ -321,6 +325,7 @@ def test_the_command(tmp_path):
     assert code == 1 and "output must be a file like net.c" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "x0", "weight", "é*/ sums", f"{'long/' * 40}name;{'other/' * 40}name"])
 def test_names_of_layers(name, tmp_path):
     """None, those of variables, what ends a comment, and more than the 63 characters that compilers tell apart."""
@@ -341,6 +346,7 @@ def test_a_copy_of_an_input(tmp_path):
     assert compare(draw.graph, draw.samples(4), tmp_path) == 20
 
 
+@pytest.mark.slow
 def test_the_proof(tmp_path, monkeypatch):
     """The command compares all tensors; a changed weight and a changed flag are noticed."""
     proto, x = small_graph(tmp_path)

@@ -117,6 +117,7 @@ def overflowing():
     return draw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("-O0",), ("-O3",)])
 def test_sums_that_do_not_fit(options, tmp_path):
     """Flags of samples and layers for which Python has an error."""
@@ -169,6 +170,7 @@ def other_multiplier(operation):
     return replace(operation, requantisation=replace(how, scale=scale))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [twice_rounded, wide, binary64])
 def test_a_changed_multiplier_is_noticed(make, tmp_path):
     draw = FixedPointDraw(7)
@@ -191,6 +193,7 @@ def test_fixed_point_is_one_function():
     assert "int64_t sums" not in source and "rounded_product" not in source
 
 
+@pytest.mark.slow
 def test_all_codes_are_compared():
     draw = FixedPointDraw(2)
     draw.convolution((4, 4, 3), 3, (2, 2))

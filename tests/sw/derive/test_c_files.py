@@ -29,6 +29,7 @@ def residual():
     return derive_package(compile_graph(compiled_nets.residual(), ROOMY).package, flags=True)
 
 
+@pytest.mark.slow
 def test_a_damaged_number_is_a_difference(tmp_path):
     """One bit of a weight, of an exponent, of a table."""
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY).package
@@ -47,6 +48,7 @@ def test_a_damaged_number_is_a_difference(tmp_path):
         assert any(not np.array_equal(results[name], want[name]) for name in want), match[1]
 
 
+@pytest.mark.slow
 def test_memory_is_stated(tmp_path):
     """The numbers of the header are those of the object file."""
     made = c_files(residual(), "net")
@@ -82,6 +84,7 @@ def test_functions_that_nobody_calls_are_left_out(name):
         assert defined and all(len(re.findall(rf"\b{function}\b", code)) > 1 for function in defined)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(which("nm") is None, reason="needs nm of binutils")
 def test_only_memory_is_called(tmp_path):
     write_c(residual(), tmp_path / "net.c")
@@ -90,6 +93,7 @@ def test_only_memory_is_called(tmp_path):
     assert {*text.split()} <= {"U", "memcpy", "memset", "memmove", "_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"}
 
 
+@pytest.mark.slow
 def test_sections_may_be_left_out(tmp_path):
     model = residual()
     options = ["-O0", "-DCONCORD_WEIGHTS=", "-DCONCORD_TABLES=", "-DCONCORD_ARENA=__attribute__((aligned(16)))"]
@@ -98,6 +102,7 @@ def test_sections_may_be_left_out(tmp_path):
     compare(model, inputs, tmp_path, options=options)
 
 
+@pytest.mark.slow
 def test_several_samples_in_a_run(tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY, batch=4).package
     assert "NET_SAMPLES 4" in c_files(derive_package(package), "net").header

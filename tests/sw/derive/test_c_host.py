@@ -58,15 +58,18 @@ def test_spans_are_the_numbers(seed):
     assert len(spans(np.arange(96).reshape(2, 3, 16).transpose(2, 0, 1))) == 1
 
 
+@pytest.mark.slow
 def test_a_perceptron(tmp_path):
     run = compared(perceptron(), tmp_path, ModelTransport(FedModel(TINY)))
     assert run.repeated == 0 and [flags for *_, flags in run.calls] == ["0"] * 6
 
 
+@pytest.mark.slow
 def test_several_samples_in_a_run(tmp_path):
     compared(perceptron(batch=2), tmp_path, ModelTransport(FedModel(TINY)))
 
 
+@pytest.mark.slow
 def test_states_stay_on_the_device(tmp_path):
     """The host writes their first values, and neither reads nor writes them then."""
     package = compile_graph(integrator(), TINY).package
@@ -79,13 +82,8 @@ def test_a_perceptron_on_the_rtl(tmp_path):
     compared(perceptron(), tmp_path, RtlTransport(find_library(TINY)))
 
 
-#: Programs by hand that fast tests run: tables and a recurrence, windows, sums of two vectors.
-FAST = ("lstm", "conv3x3", "residual")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_images_by_hand(name, tmp_path):
     image = SMALL[name]().image()
     made = c_hosts.write_host(image, None, tmp_path)
@@ -97,8 +95,9 @@ def test_images_by_hand(name, tmp_path):
     same(c_hosts.run(made, tmp_path, inputs, ModelTransport(FedModel(image.config))), want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "stream"])
-@pytest.mark.parametrize("name", ["residual", pytest.param("gru", marks=pytest.mark.slow), "row tiles"])
+@pytest.mark.parametrize("name", ["residual", "gru", "row tiles"])
 def test_through_the_feeder(name, mode, tmp_path):
     """Windows, a recurrence, and a sample in several phases, through a model of the device."""
     package = compile_graph(fed_nets.NETWORKS[name](), FED).package
@@ -114,6 +113,7 @@ def test_through_the_feeder_of_the_rtl(name, mode, config, tmp_path):
     compared(compile_graph(nets[name](), config).package, tmp_path, RtlTransport(find_library(config)), 6, mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mantissa", [3, 5, 8, 12])
 @pytest.mark.parametrize("inbox", [0, 1024])
 def test_outputs_of_blocks(mantissa, inbox, tmp_path):
@@ -125,6 +125,7 @@ def test_outputs_of_blocks(mantissa, inbox, tmp_path):
     compared(package, tmp_path, ModelTransport(FedModel(config)))
 
 
+@pytest.mark.slow
 def test_samples_that_wait_for_room(tmp_path):
     """More samples than the outbox holds the results of, and blocks of mantissas with exponents."""
     config = ECP5_25F.replace(outbox=128)
@@ -136,6 +137,7 @@ def test_samples_that_wait_for_room(tmp_path):
     assert [call for call, *_ in run.calls[2:]] == ["put"] * 5 + ["get", "put"] * 35 + ["get"] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
 def test_inputs_of_bytes(channels, tmp_path):
     """Bytes go to the feeder as they are, with a page for all channels, or for each."""
@@ -152,6 +154,7 @@ def test_inputs_of_bytes(channels, tmp_path):
     same(c_hosts.run(made, tmp_path, {"x": pixels}, ModelTransport(FedModel(config)), mode="stream"), want)
 
 
+@pytest.mark.slow
 def test_pages_that_depend_on_the_position_are_none(tmp_path):
     """Rows of an image with scales of their own: the host looks bytes up."""
     config = ECP5_25F.replace(code_pages=4)
@@ -164,6 +167,7 @@ def test_pages_that_depend_on_the_position_are_none(tmp_path):
     same(c_hosts.run(made, tmp_path, pixels, ModelTransport(FedModel(config))), of_driver(package, pixels))
 
 
+@pytest.mark.slow
 def test_the_zeros_of_codes_have_signs(tmp_path):
     """What is rounded to zero, or is zero, keeps its sign; what is limited to it has none."""
     graph = graph_of([Node("Mul", "twice", ("x",), ("y",), {"constant": np.full(8, 2.0)})], x=(1, 8))
@@ -182,6 +186,7 @@ def with_arrangement(package, **fields):
     return replace(package, arrangement=replace(package.arrangement, **fields))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("laid", ["bytes", "floats"])
 def test_numbers_are_prepared_as_by_the_driver(laid, tmp_path):
     """Codes of a quantised model, offsets and scales of channels, where the host lays them out."""
@@ -205,6 +210,7 @@ def test_numbers_are_prepared_as_by_the_driver(laid, tmp_path):
     same(run, of_driver(package, {"x": inputs}))
 
 
+@pytest.mark.slow
 def test_flags_are_told_by_layer(tmp_path):
     package = perceptron()
     made = c_hosts.write_host(package.image, package, tmp_path)
@@ -257,6 +263,7 @@ def test_arithmetic_that_is_none_is_refused(tmp_path):
         c_hosts.build(tmp_path, ["-ffast-math"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["uart", "spi"])
 def test_the_example_for_the_pico(line, tmp_path):
     """Its program against a stand-in for the SDK: three runs of a sample of zeros."""
@@ -271,6 +278,7 @@ def test_the_example_for_the_pico(line, tmp_path):
     assert (code, text.splitlines()) == (0, [shown] * 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf, -65520.0])
 def test_inputs_that_are_no_binary16_are_refused(value, tmp_path):
     package = perceptron()
@@ -282,6 +290,7 @@ def test_inputs_that_are_no_binary16_are_refused(value, tmp_path):
     assert run.code == 1 and run.calls[-1][2] == "an input is no finite number of binary16"
 
 
+@pytest.mark.slow
 def test_elements_that_are_not_sent_are_zero(tmp_path):
     """An image of a network by itself has outputs of whole vectors, of which some lanes are not sent."""
     image = perceptron(FED).image
@@ -310,6 +319,7 @@ def test_what_the_host_computes_is_refused():
         plan(package.image, package)
 
 
+@pytest.mark.slow
 def test_what_the_host_computes_is_left_out_if_somebody_says_so(tmp_path):
     package = with_softmax()
     made = c_hosts.write_host(package.image, package, tmp_path, npu_part=True)
@@ -320,6 +330,7 @@ def test_what_the_host_computes_is_left_out_if_somebody_says_so(tmp_path):
     same(run, of_driver(replace(package, host_graph=None), inputs))
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     perceptron().image.save(tmp_path / "x.image")
     code, text = command("derive", tmp_path / "x.image", "-o", tmp_path / "net.c")

@@ -40,6 +40,7 @@ class Buffered(ModelTransport):
         return super().read(count, timeout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 256, 1024])
 def test_no_more_bytes_than_there_is_room_for(room, tmp_path):
     config = TINY.replace(request_buffer=room)
@@ -53,6 +54,7 @@ def test_no_more_bytes_than_there_is_room_for(room, tmp_path):
     assert transport.most <= max(room, frame) and (transport.most > frame) == (room > frame)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("what", ["laid out", "fed"])
 def test_a_line_that_damages_loses_and_doubles(what, seed, tmp_path):
@@ -74,7 +76,9 @@ def test_a_line_that_damages_loses_and_doubles(what, seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TINY, FED_AHEAD], ids=lambda config: config.name)
+@pytest.mark.parametrize(
+    "config", [TINY, pytest.param(FED_AHEAD, marks=pytest.mark.deep)], ids=lambda config: config.name
+)
 def test_a_bad_line_to_the_rtl(config, tmp_path):
     package = perceptron(config)
     made = c_hosts.write_host(package.image, package, tmp_path)
@@ -100,6 +104,7 @@ def over_a_bus(config, folder, bus):
     assert run.repeated == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, FED_AHEAD], ids=lambda config: config.name)
 def test_a_line_with_the_clock_of_the_host(config, tmp_path):
     """A device on a bus that pauses within frames."""
@@ -148,6 +153,7 @@ def crowded(folder, model, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusals", [1, 2, 5])
 def test_an_inbox_without_room_gets_bytes_again(refusals, tmp_path):
     """Several requests are on the way when the first of them is refused; the program has not ended yet."""
@@ -157,11 +163,13 @@ def test_an_inbox_without_room_gets_bytes_again(refusals, tmp_path):
     assert model.refusals == 0 and model.asked == refusals
 
 
+@pytest.mark.slow
 def test_a_trap_is_told_though_the_inbox_refuses(tmp_path):
     run, _ = crowded(tmp_path, Crowded(FED_AHEAD, 1000, trapped=1))
     assert run.code == 1 and run.calls[-1][1:3] == ("3", "the program has trapped")
 
 
+@pytest.mark.slow
 def test_an_inbox_that_never_has_room_ends_the_run(tmp_path):
     run, _ = crowded(tmp_path, Crowded(FED_AHEAD, 10**9, busy=1), timeout=30)
     assert run.code == 1 and run.calls[-1][2] == "a run has not ended in time"
@@ -178,6 +186,7 @@ def answers(folder, transport, **options):
     return call, text
 
 
+@pytest.mark.slow
 def test_other_devices_are_refused(tmp_path):
     model = FedModel(TINY.replace(engines=2))
     assert answers(tmp_path, ModelTransport(model)) == ("connect", "the device has another configuration")
@@ -190,11 +199,13 @@ def test_other_devices_are_refused(tmp_path):
         assert answers(tmp_path, ModelTransport(model)) == ("connect", text)
 
 
+@pytest.mark.slow
 def test_nobody_answers(tmp_path):
     call, text = answers(tmp_path, ModelTransport(FedModel(TINY)), damage=lambda data, way: b"", timeout=20)
     assert (call, text) == ("connect", "no reply")
 
 
+@pytest.mark.slow
 def test_a_line_that_ends_is_noticed(tmp_path):
     def gone(data, way):
         raise ConnectionResetError
@@ -202,6 +213,7 @@ def test_a_line_that_ends_is_noticed(tmp_path):
     assert answers(tmp_path, ModelTransport(FedModel(TINY)), damage=gone) == ("connect", "the line has failed")
 
 
+@pytest.mark.slow
 def test_a_device_that_was_reset_is_noticed(tmp_path):
     """Between two requests it begins to count anew."""
     model = FedModel(TINY)

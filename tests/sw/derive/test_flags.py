@@ -30,6 +30,7 @@ def on_golden(model, folder, inputs):
         return evaluate.run(model, inputs, words), by_layer(words)
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("name", MODELS)
 def test_operations(name, backend, tmp_path):
@@ -121,6 +122,7 @@ def test_a_limit_that_is_off_by_one_is_noticed(tmp_path):
     assert (codes == 127.5).any() and (codes == 127.4375).any()
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("config", CONFIGS)
 def test_random_programs(config, backend, tmp_path):
@@ -183,6 +185,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("name", NETS)
 def test_networks(name, backend, tmp_path):

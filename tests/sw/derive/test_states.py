@@ -18,6 +18,7 @@ def test_networks(name, backend, tmp_path):
     networks(package.carried, backend, tmp_path, 3)
 
 
+@pytest.mark.slow
 @with_c
 def test_sequences(backend, tmp_path):
     package = compile_graph(EXACT["window with lanes to spare"](), ROOMY).package

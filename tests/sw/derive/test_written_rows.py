@@ -30,6 +30,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize(("config", "seed"), PROGRAMS)
 def test_random_programs(config, seed, backend, tmp_path):
@@ -229,6 +230,7 @@ def attention(positions, channels):
     )
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("engines", [1, 2])
 def test_attention(engines, backend, tmp_path):

@@ -90,6 +90,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", MACHINES.values(), ids=MACHINES)
 def test_random_programs(config):
     raised = 0

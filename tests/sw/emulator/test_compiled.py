@@ -68,6 +68,7 @@ def assert_kernels_agree(memories, wide=None, lanes=16, **inputs):
     return found[0]
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.parametrize("quant", ["", "set_quant mode=1 exp=-3", "set_quant mode=1 exp=2"])
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
@@ -305,6 +306,7 @@ def test_kernels_are_loaded_when_batches_have_computed_enough(monkeypatch):
     assert fused.LoadRule(None).fast(1, 1) and not fused.LoadRule(False).fast(1, 1)
 
 
+@pytest.mark.slow
 def test_nothing_imports_numba_before_it_is_wanted():
     lines = [
         "import sys, numpy as np, concord, concord.host, concord.cli, concord.compiler.model",

@@ -126,6 +126,7 @@ def feeds_back(chain, config):
     return False
 
 
+@pytest.mark.slow
 def test_random_programs_are_full_of_groups_that_feed_back(config):
     count = 0
     for seed in range(30):

@@ -56,6 +56,7 @@ def trapped(text, memories):
 # Random programs -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("config", CONFIGS, ids=names)
 def test_the_emulator_is_the_reference_machine(config, seed):
@@ -82,6 +83,7 @@ def test_what_was_executed_ends_with_what_trapped(seed):
         assert found.events[-1].integer is item
 
 
+@pytest.mark.slow
 def test_random_programs_have_everything():
     seen, traps, grown, ops = set(), set(), 0, set()
     for seed in range(48):

@@ -45,6 +45,7 @@ def contents(config=LOSS_SMALL, program=PROGRAM, seed=1):
     return memories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [LOSS_SMALL, LOSS_WHOLE], ids=lambda config: config.name)
 def test_random_losses_are_those_of_the_reference_machine(config):
     for seed in range(60):

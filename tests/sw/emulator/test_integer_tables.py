@@ -92,6 +92,7 @@ def test_words_of_tables():
 # Chains ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE], ids=lambda config: config.name)
 def test_random_chains_are_those_of_the_reference_machine(config):
     seen = dict.fromkeys(("table", "mul", "trap"), 0)

@@ -154,6 +154,7 @@ def test_any_exponents(program, taken):
     assert set(taken) == set(PATHS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [-1000, 12, 18])
 def test_random_programs_do_not_depend_on_the_bound(bits, monkeypatch):
     """Less of what float32 could hold is left to it."""

@@ -279,6 +279,7 @@ def attention(config, keys, cols, at=0):
     """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS], ids=lambda config: config.name)
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "some far away"])
 def test_every_sample_has_a_matrix_of_its_own(config, alike, monkeypatch):

@@ -52,6 +52,7 @@ def depthwise(rng, channels=8, size=12):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_search(shapes):
     graph = perceptron(40, 16, 8)
     (small,), found = (search(graph, board).candidates for board in ("ulx3s-25f", "ulx3s-85f"))
@@ -77,6 +78,7 @@ def test_ice40():
     assert preset("up5k").replace(lanes=2, wgt_mant=8) != found[1].config  # exponents and accumulator differ, too
 
 
+@pytest.mark.slow
 def test_larger_vector_memories(monkeypatch):
     """Where the preset's are too small, there are larger ones and less matrix memory."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
@@ -95,6 +97,7 @@ def test_larger_vector_memories(monkeypatch):
     assert found.config.matrix_depth < preset("ecp5-25f").matrix_depth and len(race.refusals) == 1
 
 
+@pytest.mark.slow
 def test_a_few_words_more(monkeypatch):
     """Where sixteen words are missing in the matrix memory, they are logic."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
@@ -110,6 +113,7 @@ def test_a_few_words_more(monkeypatch):
     assert [one.config.matrix_depth for one in search(graph, "ulx3s-25f", (8,)).candidates] == [deepest + 16]
 
 
+@pytest.mark.slow
 def test_windows_slide_only_where_there_are_some(monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(16, 16, 4, 9)))
     found = search(depthwise(np.random.default_rng(0)), "ulx3s-85f").candidates
@@ -122,6 +126,7 @@ def test_windows_slide_only_where_there_are_some(monkeypatch):
     assert [one.config.window_taps for one in search(perceptron(40, 16, 8), "ulx3s-85f").candidates] == [0]
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_that_is_too_slow(monkeypatch):
     """Only numbers of configurations that can be among the fastest, and each of them once."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(16, 8, 2), Shape(16, 8, 4)))
@@ -135,6 +140,7 @@ def test_nothing_is_measured_that_is_too_slow(monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_the_budget_decides(monkeypatch):
     """A faster configuration that loses too much is shown, and is not the fastest one kept."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 4, 2), Shape(16, 8, 4)))
@@ -182,6 +188,7 @@ def test_what_cannot_be_computed(shapes, monkeypatch):
         search(graph, "ulx3s-85f")
 
 
+@pytest.mark.slow
 def test_the_command_without_samples(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
     text = " ".join(output.split())
@@ -192,6 +199,7 @@ def test_the_command_without_samples(net):
     assert "-o FILE writes it for concord compile --config FILE" in output
 
 
+@pytest.mark.slow
 def test_the_command_with_labels(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-i", net / "xy.npz", "--samples", "150")
     text = " ".join(output.split())
@@ -209,6 +217,7 @@ def test_the_command_without_labels(net):
     assert "SPRAM" in text and "8/7" in text and "best: preset up5k" in text
 
 
+@pytest.mark.slow
 def test_the_table_fits_into_a_terminal(net, monkeypatch):
     monkeypatch.setattr("concord.cli.common._WIDTH", 80)
     for board in ("ulx3s-25f", "icebreaker"):
@@ -236,6 +245,7 @@ def test_a_network_that_fits_nowhere(net, monkeypatch):
     assert code == 1 and "--budget must be given with --input" in output
 
 
+@pytest.mark.slow
 def test_the_link_decides_before_the_core(shapes, monkeypatch):
     """The slower core of which the link lets more through; of equal rates, the faster core."""
     graph = perceptron(40, 16, 8)
@@ -252,6 +262,7 @@ def test_the_link_decides_before_the_core(shapes, monkeypatch):
     assert best.config.native != fastest.config.native and best.computed_per_second < fastest.computed_per_second
 
 
+@pytest.mark.slow
 def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
     """Its link may let more through: the bound by the core holds only where no fewer bytes can travel."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(8, 2, 2)))
@@ -271,6 +282,7 @@ def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
         assert race.candidates[0].config.native == (16 if raw else 8)
 
 
+@pytest.mark.slow
 def test_presets_of_the_board_take_part(monkeypatch):
     """With the clock of their bitstreams, and under their names."""
     monkeypatch.setattr("concord.fit.candidates.placed", lambda board: [c for c in presets_of(board) if not c.special])
@@ -285,6 +297,7 @@ def test_presets_of_the_board_take_part(monkeypatch):
     assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256", "ecp5-85f-mlp"}
 
 
+@pytest.mark.slow
 def test_from_fit_to_a_compiled_network(net):
     """The file that the command writes is the configuration that it shows, for compile and for Python."""
     path = net / "best.toml"
@@ -304,6 +317,7 @@ def test_from_fit_to_a_compiled_network(net):
     assert np.array_equal(network.run(x)["y"], concord.compile(net / "net.onnx", config=best, calibrate=x).run(x)["y"])
 
 
+@pytest.mark.slow
 def test_a_file_for_nothing_is_not_written(net):
     path = net / "best.toml"
     arguments = ("--board", "ulx3s-25f", "-i", net / "xy.npz", "--mantissa", "3", "-o", path)
@@ -313,6 +327,7 @@ def test_a_file_for_nothing_is_not_written(net):
     assert code == 1 and "no such folder" in output and "Best configurations" not in output
 
 
+@pytest.mark.slow
 def test_the_link_that_is_named(net):
     """Rates are those over it, and so is the order; the commands that follow have it, too."""
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-85f", "--link", "spi", "-o", net / "best.toml")

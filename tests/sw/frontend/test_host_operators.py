@@ -177,6 +177,7 @@ def test_computed_elements_at_computed_indices(axis):
         np.testing.assert_array_equal(outputs["y"], want)
 
 
+@pytest.mark.slow
 def test_small_types_wrap_around():
     """ONNX Runtime has no such kernels; NumPy's integers do the same."""
     for kind in ("int8", "uint8"):

@@ -21,6 +21,7 @@ def x():
     return np.random.default_rng(1).normal(size=(16, *SHAPE[1:])).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 def test_a_network_of_integers(tmp_path, x, kind, per_channel):
@@ -38,6 +39,7 @@ def test_a_network_of_integers(tmp_path, x, kind, per_channel):
     assert np.abs(results - want).max() < 0.04
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 def test_a_network_that_is_quantised_while_it_runs(tmp_path, x, kind, per_channel):
@@ -103,6 +105,7 @@ def integers_at_both_ends(kind):
     return proto
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 def test_integers_as_inputs_and_results(kind, tmp_path):
     """The host makes codes of results; they are those of ONNX Runtime but for one of them."""

@@ -103,6 +103,7 @@ def test_a_wrong_logarithm_of_the_platform_does_not_matter(error, monkeypatch):
     assert all(contains(bounds, curve(Fraction(point)), k) for k, point in enumerate(x))
 
 
+@pytest.mark.slow
 @given(finite, finite, finite, finite)
 def test_arithmetic_contains_exact_results(a, b, c, d):
     x, y = (Interval(np.asarray(min(p)), np.asarray(max(p))) for p in ((a, b), (c, d)))

@@ -92,6 +92,7 @@ def test_more_cycles_than_expected(network):
     assert found.differences["cycles"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_too_few_samples_for_a_stream(network):
     found = compared(network.image, batch_of(network, 8), "uart")
     assert not found.is_stream and "stream" not in found.figures

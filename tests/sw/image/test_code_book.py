@@ -75,6 +75,7 @@ def test_two_images_share_the_pages_that_there_are():
     assert book.codings == {"x": Coding(0, by_channel=True), "z": Coding(0)}
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.integers(0, 1 << 30), st.lists(st.tuples(st.integers(1, 5), st.integers(1, 400)), min_size=1, max_size=4))
 def test_bytes_stand_for_the_elements(seed, inputs):

@@ -63,6 +63,7 @@ def test_an_accumulator_beyond_32_bits_is_refused(value):
         Requantisation(np.float32([1]), 0, 0, 255).apply(np.array([0, value]), 0)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(a=st.integers(-(2**31), 2**31 - 1), b=FLOATS)
 def test_a_product_is_rounded_twice(a, b):
@@ -114,6 +115,7 @@ def code_sum(ratios, zeros=(118, 131), zero_point=90):
                    zero_point=zero_point, low=0, high=255)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sums_on_a_grid(monkeypatch):
     """Sums in integers on a grid, and in binary32 made of integers."""
     rng = np.random.default_rng(0)

@@ -40,6 +40,7 @@ def compiled(folder, nodes, inputs, **options):
     return load(folder / "net")
 
 
+@pytest.mark.slow
 def test_the_class_is_that_with_the_highest_score(loaded):
     inference = Inference(*loaded, COLOURS)
     classification = inference.run(filled(0.25, 0.75, 0.5))

@@ -260,6 +260,7 @@ def test_rates_are_asked_for_by_who_chooses(tmp_path, monkeypatch):
     assert asked == []
 
 
+@pytest.mark.slow
 def test_a_network_is_compiled_once_for_every_preset(tmp_path, monkeypatch):
     compiled, real = [], boards.compile_graph
     for module in (boards, compiling):

@@ -197,6 +197,7 @@ def test_a_folder_of_a_part_knows_the_pairs(tmp_path):
     assert recompile(tmp_path / "net").image.program == net.image.program
 
 
+@pytest.mark.slow
 def test_an_input_that_codes_cut_off():
     """Unsigned codes make zeros of negative samples; without samples an input is taken for what its codes mean."""
     maker, x = QdqMaker((6,), np.random.default_rng(1)), np.random.default_rng(2).normal(0, 1, (50, 6))

@@ -36,6 +36,7 @@ def cycles(compiled, steps=None):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [NINE, TILED], ids=["one piece", "row tiles"])
 def test_counters_behind_a_batch(config):
     """They are those of its last sample, as those of one run alone and of the model with measured steps."""

@@ -40,6 +40,7 @@ def results(compiled, inputs):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", [0, 3])
 def test_what_samples_need_and_a_guard(guard):
     graph = residual()
@@ -128,6 +129,7 @@ def test_zeros_of_either_sign_are_different_results():
     assert not same_bits(nan, np.array([np.nan, 2.0])) and not same_bits(nan, np.array([1.0, 1.0]))
 
 
+@pytest.mark.slow
 def test_too_few_bits_are_refused():
     graph = residual()
     inputs, compiled = samples(graph), compile_graph(graph, ROOMY)

@@ -84,6 +84,7 @@ def test_without_a_page_nothing_is_written(folder):
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_layers_beyond_the_threshold_are_named(folder):
     options = ("-i", folder / "x.npz", "--samples", 5)
     code, output = run("overflow", folder / "net", *options, "--width", 20, "--output-width", 20)

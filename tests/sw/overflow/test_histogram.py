@@ -60,6 +60,7 @@ def test_floats_are_counted_as_their_integers(kind, frac, extra):
     assert tally.counts()[1] == 3
 
 
+@pytest.mark.slow
 def test_more_floats_than_are_collected():
     rng = np.random.default_rng(5)
     parts = [rng.integers(-1000, 1000, n) for n in (400_001, 300_001, 1, 1_200_003, 7)]

@@ -83,6 +83,7 @@ def test_every_value_is_counted(net, config):
             assert not stage.total or (stage.beyond(stage.observed) == 0 < stage.beyond(stage.observed - 1))
 
 
+@pytest.mark.slow
 def test_static_exponents_and_biased_inputs():
     graph = residual()
     exponents = dict.fromkeys((name for name in graph.shapes if name not in graph.inputs), -4)

@@ -75,6 +75,7 @@ def test_disassembly_is_the_inverse():
     assert assemble(disassemble(unusual)) == unusual
 
 
+@pytest.mark.slow
 def test_any_words_survive_disassembly():
     rng = random.Random(5)
     words = [rng.getrandbits(64) if rng.random() < 0.2 else rng.choice(WORDS) for _ in range(3000)]

@@ -18,6 +18,7 @@ from support.program_gen import random_program
 from support.prove_parts import Found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["emulator", "numpy"])
 def test_operations(backend):
     _, run = derive_runners.runner(backend)

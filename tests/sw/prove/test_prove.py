@@ -190,6 +190,7 @@ def test_a_bit_of_one_element_has_its_place(residual, monkeypatch):
     assert float(one.first.other) == float(one.first.emulator) + 2.0**-24
 
 
+@pytest.mark.slow
 def test_a_bit_of_the_emulator(residual, monkeypatch):
     relu = OPERATIONS[Op.V_RELU]
 
@@ -294,6 +295,7 @@ def test_a_bit_on_a_device(target, monkeypatch):
     assert one.first.element[0] == 0 and one.first.note == ""  # the first row of the matrix
 
 
+@pytest.mark.slow
 def test_a_difference_that_single_chains_do_not_have(monkeypatch):
     """A device that goes wrong when chains follow each other: the chain is found by programs that stop earlier."""
     words, memories = random_program(TINY, program_rng("cut"), 8)
@@ -347,6 +349,7 @@ def test_the_command(tmp_path, monkeypatch):
     assert "0 samples asked for" in done.output
 
 
+@pytest.mark.slow
 def test_a_difference_is_an_exit_status(tmp_path, monkeypatch):
     SMALL["gru"]().image().save(tmp_path / "gru.image")
     load = runtimes.Runtime.load

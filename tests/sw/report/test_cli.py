@@ -38,6 +38,7 @@ def test_a_folder_is_compiled_again_as_it_was(folder):
     assert len(compiled.starts) == len(compiled.lowered.layers) == 2
 
 
+@pytest.mark.slow
 def test_page_and_facts(folder, model):
     code, output = run("report", folder, "-i", model / "x.npz", "--samples", 9)
     assert code == 0 and output.startswith(f"{folder / 'report.html'}, report.json: 2 layers, agreement ")
@@ -46,6 +47,7 @@ def test_page_and_facts(folder, model):
     assert "<title>net on tiny</title>" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_output_goes_elsewhere(folder, model, tmp_path):
     assert run("report", folder, "-i", model / "x.npz", "-o", tmp_path / "page.html")[0] == 0
     assert (tmp_path / "page.html").is_file() and (tmp_path / "page.json").is_file()

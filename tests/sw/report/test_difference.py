@@ -58,6 +58,7 @@ def test_layers_in_row_tiles_are_named_together():
             assert first_difference(compiled, x, Faulty(device, compiled, layers[name])) == found
 
 
+@pytest.mark.slow
 def test_the_report_says_where():
     compiled, x = example(residual)
     layer = next(layer for layer in compiled.lowered.layers[1:] if layer.weights)

@@ -193,6 +193,7 @@ def too_small(tensor, by=5):
     return analyse(compile_graph(graph, TINY, Formats(exponents)), samples(graph)), exponents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tensor", "name"), [("b", "first"), ("d", "depthwise"), ("f", "mean")])
 def test_a_too_small_exponent_shows_at_its_layer(tensor, name):
     analysis, exponents = too_small(tensor)
@@ -297,6 +298,7 @@ class Page(HTMLParser):
         self.texts.append(text.strip())
 
 
+@pytest.mark.slow
 def test_names_are_escaped():
     name = "<script>alert('&')</script>\"x\""
     graph = two_inputs(dense=name)
@@ -306,6 +308,7 @@ def test_names_are_escaped():
     assert [tag for tag, _ in parsed.tags].count("script") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [residual, gru])
 def test_the_page_is_whole(make):
     graph = make()
@@ -321,6 +324,7 @@ def test_the_page_is_whole(make):
     assert sum(tag == "details" for tag, _ in parsed.tags) == len(analysis.layers)
 
 
+@pytest.mark.slow
 def test_saturation_is_on_the_page():
     parsed = Page(render(too_small("d")[0]))
     assert "saturated" in parsed.texts

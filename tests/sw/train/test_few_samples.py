@@ -112,6 +112,7 @@ def error(graph, formats):
 WHOLE = TrainingFormats(weight=TrainingFormat(4), activation=TrainingFormat(12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", [widths(4, 12), WHOLE])
 def test_results_change_less_than_with_the_nearest_weights(formats):
     samples = np.random.default_rng(5).random((100, 2, 5, 7))

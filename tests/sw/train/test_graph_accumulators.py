@@ -127,6 +127,7 @@ def test_the_least_exponent_within_the_bound_is_taken():
     assert norms(moved(site.weight, exp - 1, replace(fmt, bits=16)), False).max() > limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits_of", "method", "grid", "before"),
     [(16, "evidence", "network", ECP5_85F), (12, "evidence", "network", ECP5_25F), (12, "bound", "network", ECP5_25F),

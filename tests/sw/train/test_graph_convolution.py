@@ -222,6 +222,7 @@ def test_training_leaves_the_adjacency_as_it_was_and_learns(formats):
     assert np.abs(written["graph_conv1.neighbours"]["weight"] - adjacency_of(6, RING)).max() <= step / 2
 
 
+@pytest.mark.slow
 def test_a_break_changes_nothing(tmp_path):
     for options in ({}, {"accumulator_bits": 12, "lanes": 2}, {"accumulator_bits": 12, "lanes": 2, "method": "bound"}):
         whole_run, first, second = (trainer(**options) for _ in range(3))

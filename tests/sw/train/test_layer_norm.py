@@ -324,6 +324,7 @@ def test_files_have_the_normalisation(axes, centred):
     assert np.array_equal(*(next(iter(execute.run(g, {g.inputs[0]: x}).values())) for g in (graph, other)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_and_shards_change_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 16, "shards": 2, "formats": FORMATS[formats], "decay": Fraction(1, 100)}

@@ -40,6 +40,7 @@ def worth(mant, exp):
     return Fraction(int(mant)) * Fraction(2) ** int(exp)
 
 
+@pytest.mark.slow
 def test_quotients_and_roots_are_the_nearest_numbers():
     rng = random.Random(1)
     for case in range(4000):

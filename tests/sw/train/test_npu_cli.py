@@ -47,6 +47,7 @@ def files(folder):
     return {name: array.tobytes() for name, array in arrays.items()}, (folder / "network.onnx").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_emulator_trains_what_the_host_trains(plan):
     run(plan / "digits.toml", "-o", plan / "host")
     text = run(plan / "digits.toml", "-o", plan / "npu", "--on", "emulator")
@@ -57,6 +58,7 @@ def test_the_emulator_trains_what_the_host_trains(plan):
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("--on", "emulator"), ()])
 def test_a_run_goes_on_elsewhere(plan, order):
     run(plan / "digits.toml", "-o", plan / "host")
@@ -65,6 +67,7 @@ def test_a_run_goes_on_elsewhere(plan, order):
     assert files(plan / "npu") == files(plan / "host")
 
 
+@pytest.mark.slow
 def test_the_npu_can_be_chosen(plan):
     chosen = training_config().replace(name="mine", native=8, lanes=4, mfu_lanes=4)
     (plan / "npu.toml").write_text(config_text(chosen, ECP5_85F))
@@ -73,6 +76,7 @@ def test_the_npu_can_be_chosen(plan):
     assert files(plan / "npu") == files(plan / "host")
 
 
+@pytest.mark.slow
 def test_the_host_can_compute_the_loss(plan):
     chosen = training_config().replace(name="mine", integer_loss=False)
     (plan / "npu.toml").write_text(config_text(chosen, ECP5_85F))

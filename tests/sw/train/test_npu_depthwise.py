@@ -161,6 +161,7 @@ def test_gradients_of_weights_have_up_to_46_bits(count, steps):
             npu.step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [12, 18])
 def test_gradients_of_16_bits_have_sums_of_more_than_32(size):
     """Gradients behind a Relu and inputs that are all alike; parts have two digits at 1,152 positions, one at 2,592."""

@@ -120,6 +120,7 @@ def test_lanes_of_gradients_are_what_takes_fewer_cycles(size):
     assert_same_steps(host, npu, 2)
 
 
+@pytest.mark.slow
 def test_lanes_of_gradients_may_be_those_that_fit():
     """Sums over all positions of large images have more terms than the NPU adds, or take longer than a vector may."""
     samples = Samples(np.zeros((16, 2, 14, 14)), np.zeros(16, np.int64))
@@ -138,6 +139,7 @@ def test_a_step_of_images_takes_few_cycles():
     assert npu.device.counters()["CYCLES"] <= 153_900
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["host", "npu"])
 def test_windows_of_samples_are_gathered(where):
     """By the host where nobody else reads the samples; the NPU then has no tiles for it."""
@@ -150,6 +152,7 @@ def test_windows_of_samples_are_gathered(where):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 def test_samples_with_two_readers_stay_as_they_are():
     """A convolution of windows that a vector holds, and a sum with the samples themselves."""
     layers = [

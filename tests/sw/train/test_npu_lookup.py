@@ -170,6 +170,7 @@ def test_what_is_beyond_the_last_channel_is_not_seen(size):
     assert_same_steps(*pair(Settings(2, 8, loss="mse"), layers, (size,), samples))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layers",
     [
@@ -187,6 +188,7 @@ def test_images_have_the_bits_of_the_host(layers):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 def test_two_readers_of_a_result():
     """A sum around a convolution: the gradient is that of both."""
     layers = [
@@ -196,6 +198,7 @@ def test_two_readers_of_a_result():
     assert_same_steps(*pair(Settings(2, 12), layers, SHAPE, some_digits(18)[0], config=LARGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["sum", "product", "relu"])
 def test_two_readers_of_what_is_looked_up(other):
     before = [{"op": "dense", "outputs": 19, "name": "a"}, {"op": "sigmoid", "name": "b"}]
@@ -258,6 +261,7 @@ def test_gradients_whose_exponents_are_beyond_training_end_it():
                 trainers[1].step()
 
 
+@pytest.mark.slow
 def test_gradients_of_zero_leave_the_exponents_of_the_host():
     layers = [SMALL, {"op": "softsign"}, {"op": "dense", "outputs": 3}, {"op": "tanh"}]
     samples = Samples(np.zeros((20, 12)), np.zeros((20, 3)))
@@ -300,6 +304,7 @@ def test_random_networks_have_every_place():
 # Programs --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("seed", FAST)
 def test_programs_are_sound_and_give_everything_back(kind, seed):
@@ -329,6 +334,7 @@ def test_functions_have_their_tables_once():
     assert first == (start + np.cumsum([0, *words[:-1]])).tolist(), "behind accumulators and momentum"
 
 
+@pytest.mark.slow
 def test_a_function_without_a_gradient_has_no_slopes():
     functions = [
         pair(Settings(1, 8), [{"op": first}, *mlp("sigmoid", "sigmoid")], samples=some_digits(8)[0], config=LARGE)[1]
@@ -340,6 +346,7 @@ def test_a_function_without_a_gradient_has_no_slopes():
         assert first == "sigmoid" or made[first].slopes is None
 
 
+@pytest.mark.slow
 def test_the_default_configuration_trains_small_networks():
     """Its wide memory has no room for the momentum of these."""
     layers, samples = list(NETWORKS["tanh"]), some_digits(72)[0]

@@ -148,6 +148,7 @@ def assert_same_training(host, npu, folder):
         assert {key: a.tobytes() for key, a in first.items()} == {key: a.tobytes() for key, a in second.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 @pytest.mark.parametrize("config", [LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE], ids=lambda config: config.name)
 @pytest.mark.parametrize(("batch", "outputs"), [(1, 3), (7, 1), (7, 11), (33, 5)])
@@ -165,6 +166,7 @@ def test_a_training_is_that_of_the_host(batch, outputs, config, loss, tmp_path):
     assert npu.finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12, 24))
 def test_any_network_has_the_bits_of_the_host(seed):
     layers, shape, samples, settings = random_case(seed)
@@ -173,6 +175,7 @@ def test_any_network_has_the_bits_of_the_host(seed):
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_any_network_of_images_has_the_bits_of_the_host(seed):
     layers, shape, samples, settings = random_images(seed)
@@ -181,6 +184,7 @@ def test_any_network_of_images_has_the_bits_of_the_host(seed):
     assert_same_steps(host, npu, 2)
 
 
+@pytest.mark.slow
 def test_labels_that_do_not_count(tmp_path):
     rng = np.random.default_rng(8)
     y = rng.integers(0, 3, (21, 1))
@@ -192,6 +196,7 @@ def test_labels_that_do_not_count(tmp_path):
     assert_same_training(host, npu, tmp_path)
 
 
+@pytest.mark.slow
 def test_digits_have_the_bits_of_the_host(tmp_path):
     samples, test = some_digits(104)
     config = training_config()
@@ -207,6 +212,7 @@ def test_targets_beyond_the_greatest_exponent_are_counted():
     assert counts.saturated == 1
 
 
+@pytest.mark.slow
 def test_a_run_changes_between_all_three(tmp_path):
     """An epoch each: on the host, with the loss on the NPU, and with the loss on the host; then all once more."""
     settings = Settings(6, 32)
@@ -266,6 +272,7 @@ def test_between_steps_samples_and_targets_travel():
 # Where it is computed, and what goes wrong ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_host_computes_what_the_npu_cannot():
     rng = np.random.default_rng(0)
     image = [{"op": "conv", "channels": 4, "kernel": 1}]
@@ -297,6 +304,7 @@ def test_a_trap_leaves_the_training_half_done(loss, tmp_path):
             call()
 
 
+@pytest.mark.slow
 def test_a_step_whose_figures_do_not_come_back_is_half_done(tmp_path, monkeypatch):
     device = LoggedDevice(ROOMY)
     host, npu = pair(Settings(1, 32), device=device)

@@ -25,6 +25,7 @@ IMAGE_SEEDS = [seed for seed in range(24) if seed != 0]  # that of 0 needs more 
 CONV, FLATTEN, DENSE = {"op": "conv", "channels": 2}, {"op": "flatten"}, {"op": "dense", "outputs": 10}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integer_loss", [False, True], ids=["host", "npu"])
 @pytest.mark.parametrize("seed", range(12))
 def test_programs_are_sound(seed, integer_loss):
@@ -36,6 +37,7 @@ def test_programs_are_sound(seed, integer_loss):
     assert verify_phases(npu.program.words, config, phases, constants=constants) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_programs_of_images_are_sound(seed):
     layers, shape, samples, settings = random_images(seed)
@@ -45,6 +47,7 @@ def test_programs_of_images_are_sound(seed):
     assert verify_phases(npu.program.words, config, phases, constants=constants) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_everything_is_given_back(seed):
     layers, shape, samples, settings = random_images(seed)
@@ -181,6 +184,7 @@ def test_memories_that_are_too_small_are_named():
         pair(Settings(1, 32), config=training_config().replace(program_depth=256))
 
 
+@pytest.mark.slow
 def test_what_fits_to_the_word_is_trained():
     _, npu = pair(Settings(1, 32))
     space = npu.memory.workspace

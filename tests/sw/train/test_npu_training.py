@@ -29,6 +29,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_digits_have_the_bits_of_the_host(optimiser):
     samples, test = some_digits(104)
@@ -38,6 +39,7 @@ def test_digits_have_the_bits_of_the_host(optimiser):
     assert npu.history[-1].test_accuracy is not None and npu.finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_any_network_has_the_bits_of_the_host(seed):
     layers, shape, samples, settings = random_case(seed)
@@ -56,6 +58,7 @@ def test_random_networks_have_every_kind():
     assert min(seen["decay"], seen["short"], seen["mse"]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("native", "lanes"), [(8, 4), (8, 8), (16, 4), (32, 4)])
 def test_any_shape_of_the_npu_has_the_same_bits(native, lanes):
     config = ROOMY.replace(native=native, lanes=lanes, mfu_lanes=4, wide_depth=8192)
@@ -69,6 +72,7 @@ def test_gradients_of_zero_leave_the_exponents_of_the_host(loss):
     assert_same_steps(*pair(settings, SMALL, (12,), Samples(np.zeros((20, 12)), y)))
 
 
+@pytest.mark.slow
 def test_exponents_grow_as_on_the_host():
     rng = np.random.default_rng(3)
     samples = Samples(rng.normal(size=(48, 12)), 200 + 50 * rng.normal(size=(48, 3)))
@@ -92,6 +96,7 @@ def test_checkpoints_are_those_of_the_host(optimiser, tmp_path):
     assert all(first[key].tobytes() == second[key].tobytes() and first[key].dtype == second[key].dtype for key in first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["plain", "momentum"])
 def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
     settings, path = Settings(4, 32, **OPTIMISERS[optimiser]), tmp_path / "checkpoint.npz"
@@ -109,6 +114,7 @@ def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
     assert turns[1].trained().nodes[1].attrs["weight"].tobytes() == alone.trained().nodes[1].attrs["weight"].tobytes()
 
 
+@pytest.mark.slow
 def test_between_steps_little_travels_for_a_loss_on_the_host():
     device = LoggedDevice(LOSS_ON_HOST)
     _, npu = pair(Settings(2, 32, schedule=((1, Fraction(1, 2)),)), device=device)
@@ -142,6 +148,7 @@ def test_what_leaves_the_range_ends_the_training(tmp_path):
             call()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_heals_a_step_that_was_left_half_done(tmp_path):
     host, npu = pair(Settings(1, 32), MLP)
     npu.save(tmp_path / "start.npz")
@@ -161,6 +168,7 @@ def test_an_error_in_the_middle_of_a_step_leaves_it_half_done(monkeypatch):
         npu.step()
 
 
+@pytest.mark.slow
 def test_a_device_may_compute_something_else_once_parameters_were_read(tmp_path):
     host, npu = pair(Settings(1, 32, momentum=Fraction(9, 10)))
     other = NpuTrainer(npu.device, npu.network.graph, npu.samples, Settings(1, 16, seed=9), random=True)
@@ -181,6 +189,7 @@ def test_a_device_may_compute_something_else_once_parameters_were_read(tmp_path)
     assert_same_steps(host, npu)
 
 
+@pytest.mark.slow
 def test_an_end_of_an_epoch_that_has_failed_is_made_up_for(monkeypatch, tmp_path):
     for k in (0, 1):
         host, npu = pair(Settings(2, 32))

@@ -266,6 +266,7 @@ def test_recurrent_layers_have_two_products():
 # From the command line to the NPU -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bits", "method", "grid", "before"),
     [(12, "evidence", "network", ECP5_85F), (16, "bound", "network", ECP5_25F), (12, "bound", "layer", ECP5_25F)],
@@ -340,6 +341,7 @@ def prepared(folder, config=CONFIG):
     return folder
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path):
     prepared(tmp_path)
     out, net = tmp_path / "out", tmp_path / "net"

@@ -110,6 +110,7 @@ def test_what_saturates_on_workers_is_counted(engine):
     assert counts[0] == counts[1] and counts[0][0].saturated >= 4 * (23 + 11)
 
 
+@pytest.mark.slow
 def test_workers_share_sentences(engine):
     """Indices, normalised positions and labels that do not count travel as everything does."""
     layers = [{"op": "embedding", "rows": WORDS + 1, "outputs": 6}, {"op": "layer_norm"}, {"op": "relu"},
@@ -144,6 +145,7 @@ def test_the_sum_of_shards_does_not_depend_on_their_order():
         assert want.exp[0] == gradient.exp and np.array_equal(want.mant.ravel(), gradient.mant.ravel())
 
 
+@pytest.mark.slow
 def test_commands_share_their_work(engine, tmp_path):
     (tmp_path / "net.toml").write_text(
         '[model]\ninput = [1, 6, 6]\nlayers = [{op = "conv", channels = 4}, {op = "relu"}, {op = "flatten"}, '
@@ -194,6 +196,7 @@ def test_accumulators_of_few_bits_are_trained_in_one_process(engine, tmp_path):
         assert code == 1 and message in shown and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_numbers_of_workers_are_checked():
     with pytest.raises(ValueError, match="must be at least 1, not 0"):
         Engine(workers=0)

@@ -156,6 +156,7 @@ def test_a_batch_without_a_label_that_counts_changes_nothing():
     assert sorted(set(changes)) == [(False, False), (True, True)]
 
 
+@pytest.mark.slow
 def test_words_are_learned():
     train, test = pairs(300), pairs(100, 1)
     one = trainer(train, test, epochs=12, rate=Fraction(1, 16), stop=Convergence("test_accuracy", 12))

@@ -63,6 +63,7 @@ def digest(network):
     return found.hexdigest()[:16]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_trained_bits_stay(case):
     rng = np.random.default_rng(7)

@@ -44,6 +44,7 @@ def test_when_it_has_converged(metric, figures, ends):
     assert (over[0] if over else None) == ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["loss", "accuracy", "test_loss", "test_accuracy"])
 def test_it_ends_where_a_longer_one_has_its_best_figure(metric):
     """The epochs before are those of a training that does not stop, bit for bit."""

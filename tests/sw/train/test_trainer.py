@@ -91,6 +91,7 @@ def test_digits_are_learned_as_well_as_in_float32_and_compile():
     assert abs((on_emulator(compiled, test).argmax(axis=1) == test.y).mean() - accuracy) < 0.02
 
 
+@pytest.mark.slow
 def test_without_accumulators_nothing_is_learned_at_a_rate_that_suits_them():
     """What lazy update is for: most updates are far below the last bit of a weight."""
     train, test = digits()

@@ -38,6 +38,7 @@ STUDY = Scratch(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_runs_are_kept_and_not_done_again(tmp_path):
     lines = []
     store = Store(tmp_path / "r.json")
@@ -63,6 +64,7 @@ def test_nothing_is_begun_after_the_time_is_over(tmp_path):
     assert not store.results and not store.path.exists()
 
 
+@pytest.mark.slow
 def test_another_rate_makes_results_old(tmp_path):
     store, lines = Store(tmp_path / "r.json"), []
     work([STUDY], store, 10, lines.append)
@@ -156,6 +158,7 @@ def made(accuracies, path):
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost, verdict", [(0.004, "met"), (0.006, "**missed**")])
 def test_the_page_says_what_is_met_and_what_is_missing(lost, verdict, tmp_path):
     study = replace(STUDY, variants=plan.STUDIES[0].variants)
@@ -181,6 +184,7 @@ def test_the_page_of_the_documentation_is_that_of_its_results():
     assert all((DOCS / name.split(")")[0]).is_file() for name in text.split("![](")[1:])
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr("concord_bench.evidence.plan.STUDIES", (STUDY, replace(STUDY, name="b", data=missing)))
     arguments = ["--results", str(tmp_path / "r.json"), "--docs", str(tmp_path / "docs")]

@@ -134,7 +134,7 @@ def test_blocks_are_along_the_channels_of_a_video():
 # Training ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_directions_are_learned_and_compile():
     split = moving_digits()
     test = split.test.part(slice(200))
@@ -156,6 +156,7 @@ def test_directions_are_learned_and_compile():
     assert (y.reshape(200, -1).argmax(axis=1) == test.y).mean() == pytest.approx(accuracy, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_and_shards_change_nothing(formats, tmp_path):
     layers = [LAYERS[0], {"op": "batch_norm"}, *LAYERS[1:]]
@@ -164,6 +165,7 @@ def test_a_break_and_shards_change_nothing(formats, tmp_path):
     assert_a_break_changes_nothing(lambda: trainer(test=test, layers=layers, **settings), tmp_path / "c.npz")
 
 
+@pytest.mark.slow
 def test_a_file_is_trained_with_its_convolutions(tmp_path):
     begun = trainer(epochs=1)
     begun.fit()

@@ -103,6 +103,7 @@ def test_a_file_gives_back_the_same_bits(tmp_path):
     loaded.check({"cube": cube})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("always_exact", [False, True])
 def test_the_check_finds_any_changed_entry(tmp_path, always_exact):
     path = tmp_path / "net.tables"

@@ -165,6 +165,7 @@ FINE = UniformAffine(1, Fraction(1, 10**400), codes=CodeRange.UNSIGNED)
 RISING = ["identity", "relu", "leaky_relu", "elu", "sigmoid", "tanh", "erf", "softplus", "exp", "hardsigmoid", "sqrt"]
 
 
+@pytest.mark.slow
 @given(schemes, schemes, st.lists(st.sampled_from(RISING), max_size=2))
 @example(UniformAffine(1, 710.0, codes=CodeRange.UNSIGNED), FINE, ["exp", "identity"])  # beyond floats, and finite
 def test_rising_functions_give_rising_tables(source, target, names):
@@ -180,6 +181,7 @@ def test_equal_schemes_give_the_identity(scheme):
     assert np.array_equal(table.entries, codes) and np.array_equal(table.apply(codes[::-1]), codes[::-1])
 
 
+@pytest.mark.slow
 @given(schemes, schemes)
 def test_a_second_conversion_changes_nothing(source, target):
     there = transfer_table(source, [], target)

@@ -42,6 +42,7 @@ def test_arrays_are_what_was_written(tmp_path):
                 assert found[name].dtype == values.dtype and np.array_equal(found[name], values)
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_zeros_may_be_short(tmp_path):
     np.savez_compressed(tmp_path / "x.npz", x=np.zeros(1 << 22))
     assert read_npz(tmp_path / "x.npz")["x"].shape == (1 << 22,)

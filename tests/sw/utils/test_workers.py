@@ -258,6 +258,7 @@ def test_a_connection_that_fails_is_closed(address, monkeypatch):
     assert [client.status for client in made] == ["closed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("deaths", "starts"), [(3, 4), (4, 4)])
 def test_a_process_that_dies_while_it_starts(deaths, starts, monkeypatch):
     """All start once more, four times at most."""

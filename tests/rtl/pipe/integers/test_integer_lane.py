@@ -146,6 +146,7 @@ def random_element(rng, chain):
     return value, corner(rng, rng.choice((8, 32))), rng.random() < 0.9, rng.random() < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_elements_of_random_chains(seed):
     rng = random.Random(seed)

@@ -146,6 +146,7 @@ def random_fields(rng, registers):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", TENSOR_OPS, ids=lambda op: op.name)
 def test_steps_of_any_registers(op):
     rng = random.Random(int(op))
@@ -180,6 +181,7 @@ def test_steps_of_any_registers(op):
     assert any(traps) == with_traps and not all(traps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_programs(seed):
     """Steps on a few registers, whose results they read, with what chains and the host do in between."""

@@ -86,6 +86,7 @@ def test_numbers_that_are_far_apart():
     assert compiled_error(graph, x, x)[0] < 0.015
 
 
+@pytest.mark.slow
 def test_a_feature_that_nothing_reads_costs_the_others_nothing():
     sizes = deviations(8, (1.0, 1.0))
     graph, x = perceptron(sizes), rows(sizes, 60)
@@ -202,6 +203,7 @@ def test_bounds_on_accumulators_know_what_the_host_does(table):
     assert bits[0] < bits[1] <= bits[0] + 7
 
 
+@pytest.mark.slow
 def test_metadata_and_evidence_say_what_was_done():
     sizes = deviations(8)
     graph, x = perceptron(sizes), rows(sizes, 40)

@@ -49,6 +49,7 @@ def test_static_exponents_hold_the_largest_value():
     assert tighter == {tensor: exponent - 1 for tensor, exponent in exponents.items()}
 
 
+@pytest.mark.slow
 def test_a_static_exponent_that_is_far_too_small_saturates():
     graph = residual()
     compiled = compile_graph(graph, TINY)
@@ -100,6 +101,7 @@ def test_tables_cover_the_calibration_data(name, low, high):
     assert error < 0.01 and error < without
 
 
+@pytest.mark.slow
 def test_tables_that_follow_the_data_are_compared_with_those_that_do_not():
     x = {"x": np.random.default_rng(5).uniform(8.5, 10, (40, 8))}
     found = {c.label: c.compiled.package.formats.ranges for c in choose_formats(function("sqrt"), TINY, x).candidates}
@@ -131,6 +133,7 @@ def test_inputs_are_checked():
         arrangement.pack({"x": np.zeros((2, 4, 4))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "chosen"), [(0.95, "dynamic exponents, weights to the nearest"), (0.85, "dynamic exponents")]
 )

@@ -48,7 +48,7 @@ def test_the_least_memory_within_the_budget(measured, points, free):
     assert free or choice.chosen.compiled.image.config == TINY
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_larger_budgets_need_less_memory(measured):
     bits = [choose_mantissas(measured, TINY, Budget("error", p), free=True).chosen.bits for p in (2, 4, 8, 16, 32)]
     assert bits == sorted(bits, reverse=True) and len(set(bits)) > 2
@@ -61,6 +61,7 @@ def test_a_choice_is_the_same_every_time(measured):
     assert first.chosen.compiled.package.formats == second.chosen.compiled.package.formats
 
 
+@pytest.mark.slow
 def test_bits_are_taken_where_they_cost_little():
     """Of two products one of whose results hardly counts, that one gets the narrower weights."""
     rng = np.random.default_rng(3)
@@ -82,6 +83,7 @@ def test_widths_that_are_given_stay(measured):
     assert min(formats.mantissas.values()) < 7
 
 
+@pytest.mark.slow
 def test_a_budget_that_nothing_keeps(measured):
     choice = choose_mantissas(measured, TINY, Budget("error", 0.01), free=True)
     assert not choice.met and len(choice.candidates) == 1 and choice.chosen.compiled.image.config == TINY
@@ -100,6 +102,7 @@ def test_labels_decide_if_there_are_any():
     assert Budget("agreement", 0).loss(measured, choice.chosen) == 100 * (1 - choice.chosen.agreement)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_weights_and_narrow_vectors(measured):
     whole = choose_mantissas(measured, TINY, Budget("error", 1.5)).candidates[-1]
     allocations = whole.compiled.allocations
@@ -151,6 +154,7 @@ def folder(tmp_path_factory):
     return two_products(tmp_path_factory.mktemp("model"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "config", "said"),
     [
@@ -174,6 +178,7 @@ def test_from_the_command_line(folder, tmp_path, options, config, said):
         assert config not in PRESETS or package.config == PRESETS[config]
 
 
+@pytest.mark.slow
 def test_labels_from_the_command_line(folder, tmp_path):
     arguments = ("--preset", "tiny", "--calibrate", folder / "xy.npz", "--mantissa", "auto", "-o", tmp_path / "net")
     output = run("compile", folder / "net.onnx", *arguments)[1]

@@ -46,6 +46,7 @@ def test_a_format_that_saturates_and_wins_by_a_hair_is_not_taken():
         Network(tight.compiled.package, b"", None).run(x, strict=True)
 
 
+@pytest.mark.slow
 def test_the_table_shows_flags_and_the_margin():
     graph, x = bent()
     table = choose_formats(graph, TINY, x).table()
@@ -110,6 +111,7 @@ def test_the_margin_in_a_search(share, static):
     assert bool(chosen.compiled.flag_diagnostics) == static
 
 
+@pytest.mark.slow
 def test_narrower_mantissas_with_flags_have_to_save_memory():
     """A runner that says that everything narrower than the NPU saturates, and leaves hardly any error."""
     graph, x = bent()

@@ -34,6 +34,7 @@ def search():
     return choose_formats(graph, TINY, x, show=lambda *what: seen.append(what)), seen
 
 
+@pytest.mark.slow
 def test_quick_compares_nothing(search):
     graph, x = rooted()
     ran = []
@@ -94,6 +95,7 @@ def test_a_search_counts_its_candidates(search):
     assert quick == [("dynamic exponents, weights to the nearest", 1, 1)]
 
 
+@pytest.mark.slow
 def test_a_search_for_mantissas_counts_its_candidates():
     graph, x = perceptron(9, 6, 3), {"x": np.random.default_rng(1).normal(0, 1, (20, 9))}
     (name,) = graph.inputs

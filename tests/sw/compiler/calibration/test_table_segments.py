@@ -112,6 +112,7 @@ def test_a_part_is_checked():
         TableSegment(3, 3, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sqrt", "rsqrt"])
 def test_calibration_divides_where_it_helps(name):
     graph, x = wide(name), powers()
@@ -128,6 +129,7 @@ def test_calibration_divides_where_it_helps(name):
     np.testing.assert_array_equal(want, run(graph, {"x": x})["a"], "the graph with the segments is the same function")
 
 
+@pytest.mark.slow
 def test_the_emulator_is_the_reference_machine():
     graph, x = wide(), powers()
     compiled = choose_formats(graph, TINY, {"x": x}).chosen.compiled
@@ -137,6 +139,7 @@ def test_the_emulator_is_the_reference_machine():
     assert want and np.array_equal(emulated(compiled, x[:3]), compiled.package.finish({"x": x[:3]}, want)["a"])
 
 
+@pytest.mark.slow
 def test_other_tables_stay_as_they_are():
     """What is left by them is divided, entries and tables."""
     graph = wide(more=("sigmoid", "tanh"))
@@ -166,6 +169,7 @@ def test_nothing_is_divided_without_reason(graph, x):
     assert not any(candidate.compiled.package.formats.table_segments for candidate in evidence.candidates)
 
 
+@pytest.mark.slow
 def test_what_the_host_computes_has_no_tables():
     nodes = [
         Node("Function", "wide", ("x",), ("a",), {"functions": (("sqrt", {}),)}),
@@ -177,6 +181,7 @@ def test_what_the_host_computes_has_no_tables():
     assert {name for c in evidence.candidates for name in c.compiled.package.formats.table_segments} == {"wide"}
 
 
+@pytest.mark.slow
 def test_what_is_chosen_stays_with_other_mantissas():
     calibration = calibration_of(wide(), {"x": powers()})
     choice = choose_mantissas(calibration, TINY, Budget("error", 20), free=True)
@@ -184,6 +189,7 @@ def test_what_is_chosen_stays_with_other_mantissas():
     assert all(candidate.compiled.package.formats.table_segments for candidate in choice.candidates)
 
 
+@pytest.mark.slow
 def test_from_file_to_report(tmp_path):
     """The folder keeps the segments: the report compiles the same program once more."""
     model, x = proto([node("Sqrt", ["x"], ["y"])], {"x": (1, 8)}), tmp_path / "x.npz"
@@ -198,6 +204,7 @@ def test_from_file_to_report(tmp_path):
     assert len(NetworkFacts.from_json((folder / "report.json").read_text()).layers) == len(segments) > 1
 
 
+@pytest.mark.slow
 def test_no_more_tables_than_the_program_has_room_for():
     """A segment more would be better, but its chain does not fit behind the others."""
     graph, inputs = wide(more=("sigmoid",) * 3), {"x": powers()}

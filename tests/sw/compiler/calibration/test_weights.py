@@ -18,6 +18,7 @@ from support.compiled_nets import ROOMY, graph_of
 from support.product_nets import PRODUCTS
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32 - 1),
     preset=st.sampled_from(sorted(PRESETS)),
@@ -96,6 +97,7 @@ def test_correlated_inputs_lose_less():
     assert max(shares) < 0.4 and np.mean(shares) < 0.25  # measured: 0.36 and 0.23
 
 
+@pytest.mark.slow
 def test_it_is_near_the_best_of_all():
     """Against every choice of rounding up or down of four weights, summed over many."""
     rng = np.random.default_rng(8)

@@ -123,6 +123,7 @@ def test_a_folder_keeps_chosen_weights(tmp_path):
         recompile(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_narrow_weights_are_chosen():
     """Those of every candidate with fewer bits, of all layers, each for its units; they lose less."""
     graph = perceptron(12, 10, 6)

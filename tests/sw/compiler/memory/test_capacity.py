@@ -36,6 +36,7 @@ def compiled_by_command(tmp_path, proto, *arguments):
     return result.output.splitlines()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
     lines = compiled_by_command(tmp_path, mlp(784, 300, 10), "--board", "ulx3s-25f")
     assert lines == [
@@ -57,6 +58,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
     refused(graph, ECP5_25F.replace(matrix_depth=15199))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "presets"),
     [
@@ -75,6 +77,7 @@ def test_what_is_too_large_for_every_preset(tmp_path, board, presets):
     assert "  it fits into no other preset" in lines
 
 
+@pytest.mark.slow
 def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
     """The first convolution writes 2 x 16,384 vectors and more, which no instruction can address."""
     kernels = {"w": floats(8, 3, 3, 3), "v": floats(8, 8, 3, 3)}
@@ -92,6 +95,7 @@ def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
     assert len(lines) == 3 and "of its own" not in "".join(lines)  # such depths there are in no NPU
 
 
+@pytest.mark.slow
 def test_narrower_mantissas_pay_for_more_words():
     """The depths that are told fit, and in as many bits as now with the width that is told."""
     graph = separable()
@@ -119,6 +123,7 @@ def test_narrower_mantissas_pay_for_more_words():
     compile_graph(graph, with_mantissas(larger, width))
 
 
+@pytest.mark.slow
 def test_attention_is_told_of_matrices_that_programs_write():
     """The lines are a configuration that the network fits into; without products of two tensors there are none."""
     graph = heads(40, 2, 8)
@@ -238,6 +243,7 @@ def test_what_is_far_too_large_is_told_first(tmp_path, proto, message):
     assert any(message in line for line in lines[:4]), lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proto", "options"),
     [
@@ -267,6 +273,7 @@ def test_the_suggested_configuration_holds_the_network(tmp_path, proto, options)
     assert len(lacking) == ("does not fit on" in result.output)
 
 
+@pytest.mark.slow
 def test_the_preset_that_computes_most_is_named_first(tmp_path):
     """266,240 weights of dense layers, which are a little too many for one preset and as many as another one has."""
     lines = compiled_by_command(tmp_path, mlp(1024, 256, 16), "--preset", "ecp5-85f-256")

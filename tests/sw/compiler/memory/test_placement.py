@@ -93,6 +93,7 @@ def test_another_order_may_fit_where_the_first_does_not():
     assert 1 in tried and any(1 < tries <= 50 for tries in tried)
 
 
+@pytest.mark.slow
 def test_many_copies_in_one_place():
     """A long row of results, each in the place of the one before."""
     made = [copy(2, k, k + 1) for k in range(5000)]

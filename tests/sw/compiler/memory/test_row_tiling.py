@@ -91,6 +91,7 @@ def small(graph, **less):
     return tiled, in_one
 
 
+@pytest.mark.slow
 def test_a_network_larger_than_memory():
     graph = separable(24)
     tiled, in_one = small(graph, narrow_depth=64)
@@ -105,6 +106,7 @@ def test_a_network_larger_than_memory():
     assert np.abs(emulate(tiled, inputs)["y"] - want).max() < 0.05 * np.abs(want).max()
 
 
+@pytest.mark.slow
 def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
     """Steps and vectors of every layer are those of the network in one piece, and what is moved."""
     tiled, in_one = small(separable(24), narrow_depth=64)
@@ -124,6 +126,7 @@ def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
     assert (moved >= 0).all() and (moved > 0).tolist() == [False, True, False, True, False, False]
 
 
+@pytest.mark.slow
 def test_row_tiles_that_are_alike_share_their_instructions():
     """Twice as many rows are more row tiles, but only an instruction more each."""
     short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
@@ -134,12 +137,14 @@ def test_row_tiles_that_are_alike_share_their_instructions():
     assert len(long.image.program) == len(short.image.program) + 12
 
 
+@pytest.mark.slow
 def test_larger_memories_have_larger_row_tiles():
     graph = separable(24)
     rows = [small(graph, narrow_depth=depth)[0].row_tiling.rows for depth in (64, 96, 128)]
     assert rows[0] < rows[1] < rows[2]
 
 
+@pytest.mark.slow
 def test_static_exponents_stay_in_row_tiles():
     graph = separable()
     inputs = samples(graph, 6)

@@ -51,6 +51,7 @@ def test_every_pass_is_observed_once():
     assert sizes["emission"][0] == "0 instructions" and sizes["emission"][1] != sizes["emission"][0]
 
 
+@pytest.mark.slow
 def test_the_command_shows_passes_and_strategies(net, tmp_path):
     quiet, text = command(net, "-o", tmp_path / "a"), command(net, "-o", tmp_path / "b", "-v")
     assert "Passes" not in quiet and "Passes" in text and "Strategies" in text
@@ -60,6 +61,7 @@ def test_the_command_shows_passes_and_strategies(net, tmp_path):
     assert "not tried: an earlier one fits" in text
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_passes_make(net, tmp_path):
     command(net, "-o", tmp_path / "net", "--dump", tmp_path / "dump")
     files = sorted(path.name for path in (tmp_path / "dump").glob("*-*.txt"))
@@ -73,6 +75,7 @@ def test_the_command_writes_what_passes_make(net, tmp_path):
     assert "one piece, window unfolded: chosen (cycles " in (tmp_path / "dump" / "remarks.txt").read_text()
 
 
+@pytest.mark.slow
 def test_candidates_of_a_calibration_are_not_shown(net, tmp_path):
     np.savez(tmp_path / "x.npz", x=floats(4, 8))
     text = command(net, "-o", tmp_path / "net", "-v", "--calibrate", tmp_path / "x.npz")

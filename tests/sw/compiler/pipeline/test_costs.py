@@ -39,6 +39,7 @@ def counted(monkeypatch):
     costs._cycles.cache_clear()
 
 
+@pytest.mark.slow
 def test_programs_that_differ_in_exponents_are_counted_once(counted):
     graph = random_net(1)
     first = static(graph, TINY, 3)

@@ -26,6 +26,7 @@ CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REF
 SMALL = TINY.replace(narrow_depth=64, wide_depth=96, program_depth=1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("board", "inbox", "unfold", "reason"),
     [
@@ -107,6 +108,7 @@ def test_costs_are_those_of_the_program():
     )
 
 
+@pytest.mark.slow
 def test_row_tiling_where_nothing_else_fits():
     seen = considered(separable(24), TINY.replace(matrix_depth=256, program_depth=512, narrow_depth=64))
     assert REFUSED in outcomes(seen)[:3] and CHOSEN in outcomes(seen)[3:]
@@ -118,6 +120,7 @@ def test_row_tiling_where_nothing_else_fits():
     assert chosen.cost.cycles > seen.considered[0].cost.cycles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("narrow", "expected"),
     [
@@ -175,6 +178,7 @@ def test_a_window_that_nothing_computes_leaves_the_other_strategies(narrow, tile
             compile_graph(far_apart(8), config)
 
 
+@pytest.mark.slow
 def test_normalisations_that_only_the_program_is_too_long_for():
     seen = considered(normalised(), TINY.replace(program_depth=70))
     any_variance = [one for one in seen.considered if one.strategy.variance_range is VarianceRange.ANY]
@@ -187,6 +191,7 @@ def test_normalisations_that_only_the_program_is_too_long_for():
     )
 
 
+@pytest.mark.slow
 def test_row_tiles_do_not_make_a_program_shorter():
     """They are not tried where only the program memory is too small for all rows."""
     config = TINY.replace(matrix_depth=256, program_depth=512)
@@ -200,6 +205,7 @@ def test_row_tiles_do_not_make_a_program_shorter():
         compile_graph(separable(24), TINY.replace(matrix_depth=256, program_depth=20, narrow_depth=2048))
 
 
+@pytest.mark.slow
 def test_one_table_per_function_comes_last():
     roomy = compile_graph(scaled_functions(), TINY)
     assert not roomy.strategies[0].strategy.plain

@@ -128,6 +128,7 @@ def operator_cases():
 CASES = operator_cases()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("seed", range(2))

@@ -181,6 +181,7 @@ def test_factors_of_all_sizes(shift, seed, tmp_path):
     everywhere(operation, [(40,)], tmp_path, seed)
 
 
+@pytest.mark.slow
 def test_accumulators_of_more_than_32_bits(tmp_path):
     """An NPU that holds them has their codes, and so has software."""
     rng = np.random.default_rng(7)

@@ -128,6 +128,7 @@ def test_both_passes(widths, lanes, stalls):
     assert all(seen.values()), f"a corner was missed: {seen}"
 
 
+@pytest.mark.slow
 def test_weights_that_end_at_the_greatest_exponent_count_as_refused():
     """Nothing is refused of the updates themselves."""
     block = Block([127, -127, 126, 9], [20000, -20000, 20000, 1], TRAIN_EXP_MAX, [0] * 4, TRAIN_EXP_MAX, [0] * 4)
@@ -150,6 +151,7 @@ def test_growth_at_its_boundaries(name):
     assert {int(golden(widths, block).grown) for block in blocks} >= set(range(widths.growth_max))
 
 
+@pytest.mark.slow
 def test_blocks_that_do_not_grow():
     """One simulation, so that it runs on the generated Verilog, too."""
     rng, lanes = np.random.default_rng(5), 2
@@ -181,6 +183,7 @@ def test_growth(name):
     assert np.array_equal(got, want) and ends.any() and not ends.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
 def test_one_beat_per_cycle(lanes):
     rng = np.random.default_rng(lanes)

@@ -3,10 +3,13 @@
 
 import random
 
+import pytest
+
 from concord_rtl.pipe.integers.loss.reciprocal import Reciprocal
 from support.bench import simulate
 
 
+@pytest.mark.slow
 def test_reciprocals():
     rng, dut = random.Random(4), Reciprocal()
     totals = [1, 2, 3, (1 << 48) - 1, 1 << 47, (1 << 47) + 1, 1 << 30, (1 << 30) + 1, 5 << 30]

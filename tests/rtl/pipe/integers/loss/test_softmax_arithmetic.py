@@ -11,6 +11,7 @@ from concord_rtl.pipe.integers.loss.softmax_arithmetic import SoftmaxArithmetic
 from support.bench import simulate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exp", [-512, -127, -70, -58, -57, -56, -41, -40, -20, -17, -16, -15, -5, 0, 5, 6, 7, 8, 511])
 def test_powers(exp):
     rng, dut, results = random.Random(exp), SoftmaxArithmetic(), []
@@ -34,6 +35,7 @@ def share(power, total):
     return ((power << 31) + total) // (2 * total)
 
 
+@pytest.mark.slow
 def test_shares():
     """Powers whose share is at, or next to, a half are among them."""
     rng, dut = random.Random(9), SoftmaxArithmetic()
