@@ -51,7 +51,7 @@ def test_the_hosted_check_is_the_local_one_with_all_of_the_history():
     job = jobs("ci")["everything"]
     assert commands(job) == ["bash .ci/run"]
     assert options(job, "actions/checkout") == {"fetch-depth": 0}
-    assert options(job, "actions/cache")["path"] == "~/.cache/concord"
+    assert options(job, "actions/cache")["path"].split() == ["~/.cache/concord", "~/.cache/YoWASP"]
     assert 'test-deep ARGS="--since-deep --minutes 6"' in (ROOT / ".ci" / "run").read_text()
 
 
