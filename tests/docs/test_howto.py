@@ -116,11 +116,11 @@ def test_the_files_of_the_instruction():
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param("emulator", marks=pytest.mark.slow),
-        pytest.param("on_numpy", marks=pytest.mark.slow),
-        pytest.param("on_onnxruntime", marks=pytest.mark.slow),
-        pytest.param("on_torch", marks=[needs_torch, pytest.mark.slow]),
-        pytest.param("rtl", marks=pytest.mark.slow),
+        "emulator",
+        "on_numpy",
+        "on_onnxruntime",
+        pytest.param("on_torch", marks=needs_torch),
+        "rtl",
         pytest.param("rtl_serial", marks=pytest.mark.deep),
     ],
 )

@@ -361,8 +361,8 @@ CELL = (Path(__file__).parents[3] / "sim" / "cells" / "dp16kd.v").read_text()
     [
         (40, 512, ('.REGMODE_B("OUTREG")', '.REGMODE_B("NOREG")')),
         (10, 2048, (".ADB3(", ".ADB4(")),
-        pytest.param(20, 1000, (".INITVAL_3", ".INITVAL_2"), marks=pytest.mark.slow),
-        pytest.param(5, 4096, (".DATA_WIDTH_B(32'd4)", ".DATA_WIDTH_B(32'd9)"), marks=pytest.mark.slow),
+        (20, 1000, (".INITVAL_3", ".INITVAL_2")),
+        (5, 4096, (".DATA_WIDTH_B(32'd4)", ".DATA_WIDTH_B(32'd9)")),
     ],
 )
 def test_block_ram_equals_its_twin_and_a_wrong_parameter_is_noticed(monkeypatch, width, depth, change):

@@ -51,7 +51,7 @@ def samples(count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back_end", ["emulator", pytest.param("rtl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("back_end", ["emulator", "rtl"])
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_a_run_is_all_of_its_phases(back_end, count):
     x = samples(count)
@@ -69,9 +69,10 @@ def test_a_run_is_all_of_its_phases(back_end, count):
             assert late.decode(device.read("wide", 1), TINY).tolist() == x["late"][-1].tolist()
             counters = device.counters()
             assert (counters["CHAINS"], counters["VECTORS"]) == (3, 3)
-            device.start(5)
-            device.wait()
-            assert device.counters()["CHAINS"] == 1
+            for chains, adds in [(1, False), (2, True), (3, True), (1, False)]:
+                device.start(5, adds=adds)
+                device.wait()
+                assert device.counters()["CHAINS"] == chains
 
 
 @pytest.mark.slow
