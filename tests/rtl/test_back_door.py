@@ -56,11 +56,15 @@ def test_the_link_and_the_back_door_reach_the_same(device):
 
 
 def test_it_takes_no_time(device):
-    cycles = device.transport.cycles
+    """But for one word of the flags."""
     for id in LARGE:
+        cycles = device.transport.cycles
         words = device.read(id, 0, device.regions[id].depth)
+        assert device.transport.cycles == cycles
         device._write(device.regions[id], 0, bytes(len(words) * device.regions[id].nbytes))
-    assert device.transport.cycles == cycles
+        assert (
+            (0 < device.transport.cycles - cycles < 500) if id is RegionId.FLAGS else device.transport.cycles == cycles
+        )
 
 
 @pytest.mark.parametrize("id", LARGE, ids=lambda id: id.name)

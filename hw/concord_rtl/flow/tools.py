@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from concord.utils.cache import LIMIT, CacheEntry, digest
+from concord.utils.cache import LIMIT, CacheEntry, digest, logged
 from concord_rtl.families import FAMILIES
 from concord_rtl.families.family import tools_of
 
@@ -258,7 +258,8 @@ def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
     """
     waiting = list(jobs)
     running: list[Job] = []
-    with _Display(console) as display:
+    kept = any(job.writes for job in jobs)
+    with logged("results of tools") if kept else nullcontext(), _Display(console) as display:
         try:
             while waiting or running:
                 for job in list(waiting):

@@ -8,6 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from concord.utils import cache
 from concord.utils.cache import digest
 from concord_boards import board_named
 from concord_rtl.families import family_named
@@ -119,6 +120,20 @@ def test_a_tool_is_not_run_for_what_is_known(tmp_path, monkeypatch):
     assert run("y")["out"] == "ya" and run("x", "b")["out"] == "xb"
     run.version = "2"
     assert run()["out"] == "xa" and run.ran == "aaba"
+
+
+@pytest.mark.slow
+def test_what_tools_take_is_logged_as_builds_are(tmp_path, monkeypatch):
+    """Unless their results are not kept."""
+    monkeypatch.setenv(cache.BUILD_LOG, str(tmp_path / "builds"))
+    run, seconds = StandIn(tmp_path, monkeypatch), []
+    for _ in range(2):
+        run()
+        (row,) = (tmp_path / "builds").read_text().splitlines()[len(seconds) :]
+        seconds.append(json.loads(row)["seconds"])
+    run(writes=[])
+    assert len((tmp_path / "builds").read_text().splitlines()) == 2
+    assert seconds[0] > 0.01 > seconds[1]
 
 
 @pytest.mark.slow
