@@ -32,13 +32,16 @@ def model(nodes, inputs, outputs=("y",), constants=None, opset=17, domains=()):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10 if opset < 23 else 11)
 
 
-def onnxruntime_results(proto, inputs):
-    """Outputs in the order of the model, for inputs of the shape the graph has for one sample."""
+def onnxruntime_results(proto, inputs, kind=np.float32):
+    """Outputs in the order of the model, for inputs of the shape the graph has for one sample.
+
+    Inputs become elements of a type, unless it is ``None``.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, {name: value.astype(np.float32) for name, value in inputs.items()})
+    return session.run(None, {name: value if kind is None else value.astype(kind) for name, value in inputs.items()})
 
 
 def exact_sums(unsigned):

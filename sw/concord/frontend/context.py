@@ -98,6 +98,8 @@ class Context:
         Types of those tensors of the graph that are no floats, such as ``"int64"``.
     texts : dict
         Tensors of the file that are texts: those whose places the tensor of the graph has.
+    whole : set of str
+        Tensors of whole numbers that are for the host, as ``Graph.whole``.
     """
 
     graph: Graph
@@ -118,6 +120,7 @@ class Context:
     empty: set[str] = field(default_factory=set)
     element_types: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""

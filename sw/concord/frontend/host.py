@@ -157,12 +157,31 @@ def cast(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [_whole(ctx, node, x, kind)]
 
 
+def _is_small(ctx: Context, name: str) -> bool:
+    """Whether products of a constant with numbers of 32 bits are exact in double precision."""
+    return ctx.is_constant(name) and bool((np.abs(_numbers(ctx, name)) <= 1 << 21).all())
+
+
+def _product(ctx: Context, node: OnnxNode, a: str, b: str, kind: str) -> str:
+    """A product of whole numbers of 32 bits, but for turns: by both halves of one, as it may have 64 bits itself."""
+    if ctx.is_constant(a):
+        a, b = b, a
+    x = ctx.tensor(a)
+    low = ctx.emit(node, "Modulo", [x], constant=np.array(65536.0))
+    high = ctx.emit(node, "Sub", [x, low])
+    other = {"constant": _numbers(ctx, b)} if ctx.is_constant(b) else {}
+    rest = [] if other else [ctx.tensor(b)]
+    parts = [_whole(ctx, node, ctx.emit(node, "Mul", [half, *rest], **other), kind).name for half in (low, high)]
+    return ctx.emit(node, "Add", parts)
+
+
 def arithmetic(op: str, ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """Operands from left to right, two at a time; whole numbers wrap around at the ends of their type."""
     kind = _type_of(ctx, *node.inputs)
     y = node.input(0)
     for name in node.inputs[1:]:
-        y = _two(ctx, node, op, y, name)
+        exact = op != "Mul" or kind not in ("int32", "uint32") or _is_small(ctx, y) or _is_small(ctx, name)
+        y = _two(ctx, node, op, y, name) if exact else _product(ctx, node, y, name, str(kind))
     return [_whole(ctx, node, ctx.tensor(y), kind)]
 
 
@@ -347,6 +366,10 @@ def reduction(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
         greatest = ctx.emit(node, "ReduceMax", [ctx.emit(node, "Mul", [x], constant=np.array(-1.0))], **attrs)
         return [_whole(ctx, node, ctx.emit(node, "Mul", [greatest], constant=np.array(-1.0)), kind)]
     y = ctx.emit(node, "ReduceSum" if node.op == "ReduceSum" else "ReduceMax", [x], **attrs)
+    if node.op == "ReduceSum" and kind in ("int64", "uint64"):  # partial sums are exact if that of magnitudes is
+        size = ctx.emit(node, "Max", [x, ctx.emit(node, "Mul", [x], constant=np.array(-1.0))])
+        total = _whole(ctx, node, ctx.emit(node, "ReduceSum", [size], **attrs), kind).name
+        y = ctx.emit(node, "Add", [y, ctx.emit(node, "Mul", [total], constant=np.array(0.0))])
     return [_whole(ctx, node, y, kind)]
 
 

@@ -219,6 +219,7 @@ def _nodes(proto: Any, source: OnnxSource) -> Graph:
     texts = importer.ctx.texts
     graph.texts = {name: texts[name] for name in [*graph.inputs, *graph.outputs] if name in texts}
     graph.element_types = {name: types[name] for name in [*graph.inputs, *graph.outputs] if name in types}
+    graph.whole = frozenset({*importer.ctx.whole, *(x for x in graph.inputs if types.get(x, "bool") not in _SMALL)})
     graph.known_ranges = {
         name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL
     }
@@ -372,6 +373,7 @@ class _Importer:
                 raise Refusal(f"output {index} '{name}' is not supported", "do not use it")
         names = [name if name in self.ctx.used else "" for name in node.outputs]
         self.ctx.bind(start, results, names + [""] * (len(results) - len(names)))
+        self._note_whole(node, start, dict(zip(names, (result.element_type for result in typed), strict=False)))
         for name, result in zip(names, typed, strict=False):
             if name and result.element_type is not None:
                 self.ctx.element_types[name] = result.element_type
@@ -380,6 +382,21 @@ class _Importer:
                 if result.element_type == "bool":
                     self.ctx.truths.add(name)
         logic.note_truths(self.ctx, node)
+
+    def _note_whole(self, node: OnnxNode, start: int, results: Mapping[str, str | None]) -> None:
+        """Note what nodes from ``start`` on compute of whole numbers; results are given with their types.
+
+        Of bytes that are moved, and of truth values, binary16 holds all; arithmetic with bytes leaves their range on
+        the way.
+        """
+        kinds = {self.ctx.element_types.get(name) for name in node.inputs} | {*results.values()}
+        held: set[str | None] = {None, "bool", *(_SMALL if node.op in MOVING_OPERATORS else ())}
+        if kinds <= held or node.op == "DequantizeLinear":
+            return
+        made = {name for item in self.ctx.graph.nodes[start:] for name in item.outputs}
+        if not node.standard or not reads_whole_numbers(self.ctx, node):
+            made &= results.keys()
+        self.ctx.whole |= {name for name in made if results.get(name, "") is not None}
 
     def _nodes_of(self, node: OnnxNode, start: int) -> Sequence[TypedTensor]:
         """Append nodes for one of the file: such that the NPU computes, or else such that the host does."""

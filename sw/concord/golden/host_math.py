@@ -112,10 +112,15 @@ def host_select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarr
 
 
 def host_places(indices: np.ndarray, size: int) -> np.ndarray:
-    """Whole numbers as integers; ``ValueError`` if one is neither an index of an axis nor one from its end."""
+    """Whole numbers as integers; ``ValueError`` if one is neither an index of an axis nor one from its end.
+
+    A table of one entry is read at 1 where whole numbers of 64 bits are too large for double precision.
+    """
     if not ((-size <= indices) & (indices < size) & (np.rint(indices) == indices)).all():
         bad = indices[~((-size <= indices) & (indices < size) & (np.rint(indices) == indices))][0]
-        raise ValueError(f"indices must be whole numbers from {-size} to {size - 1}, not {bad:g}")
+        large = "; or whole numbers must stay below 2^53 in magnitude, where double precision holds all of them"
+        range_ = f"indices must be whole numbers from {-size} to {size - 1}, not {bad:g}"
+        raise ValueError(range_ + large if size == 1 else range_)
     return indices.astype(np.int64)
 
 

@@ -342,7 +342,9 @@ def _wrapped(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """As :func:`concord.graph.ops.host.wrapped`."""
     attributes, x = node.attributes(WrapAttributes), inputs[0]
     if attributes.modulus > WHOLE:
-        return x
+        size = make.arithmetic(Action.MAX, x, make.arithmetic(Action.MUL, x, np.array(-1.0)))
+        large = make.arithmetic(Action.LESS, np.array(WHOLE - 1), size)
+        return make.arithmetic(Action.SUB, x, make.operation(Action.LOOK_UP, (np.zeros(1), large), make.shape(large)))
     low, count = np.array(float(attributes.low)), np.array(float(attributes.modulus))
     turns = make.unary(Action.FLOOR, make.arithmetic(Action.DIV, make.arithmetic(Action.SUB, x, low), count))
     return make.arithmetic(Action.SUB, x, make.arithmetic(Action.MUL, turns, count))

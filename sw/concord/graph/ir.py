@@ -105,6 +105,8 @@ class Graph:
         an input the last one stands for all others.
     known_ranges : dict
         What is known of the values of inputs, by name: least, greatest, and why.
+    whole : frozenset of str
+        Tensors of whole numbers that binary16 does not hold all of: the host computes them.
     partition : str
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     npu_nodes : frozenset of str or None
@@ -126,6 +128,7 @@ class Graph:
     element_types: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     known_ranges: dict[str, tuple[float, float, str]] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
     partition: str = "ends"
     npu_nodes: frozenset[str] | None = None
     from_host: frozenset[str] = frozenset()

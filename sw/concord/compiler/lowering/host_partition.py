@@ -19,7 +19,7 @@ from concord.compiler.lowering.lowered import Unsupported
 from concord.graph.cost import node_macs
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import OperatorKind, operator_of
 
 #: Multiply-accumulates of a node that the host computes, in seconds: it takes some 20 ns for one.
@@ -70,6 +70,7 @@ def without_front(graph: Graph) -> Parts:
         reasons = [f"nothing is left for the NPU: the host would compute all of the network; {remedy}"]
     if reasons:
         raise Unsupported(graph.name, reasons)
+    graph, front = _without_passing(graph, front, back)
     return _cut(graph, front) if front else Parts(None, graph)
 
 
@@ -107,7 +108,7 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     theirs = [node for node in graph.nodes if node.name in host]
     computed = {name for node in npu_nodes for name in node.outputs} | set(graph.inputs)
     crossing = list(dict.fromkeys(name for node in theirs for name in node.inputs if name in computed))
-    known = [name for name in crossing if name in graph.from_host and name not in graph.outputs]
+    known = [name for name in crossing if name in graph.from_host | graph.whole and name not in graph.outputs]
     read = {name for node in npu_nodes for name in node.inputs}
     inputs = [name for name in graph.inputs if name not in known or name in read]
     outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
@@ -129,7 +130,7 @@ def _title(node: Node) -> str:
 
 def _for_npu(graph: Graph, node: Node) -> bool:
     if graph.npu_nodes is None:
-        return operator_of(node).kind is not OperatorKind.HOST
+        return operator_of(node).kind is not OperatorKind.HOST and graph.whole.isdisjoint(node.outputs)
     return node.name in graph.npu_nodes
 
 
@@ -222,6 +223,36 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
     if graph.npu_nodes is not None:
         whole = replace(whole, from_host=frozenset([*crossing, *(name for name in inputs if name in by_front)]))
     return Parts(first, whole)
+
+
+def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Graph, set[str]]:
+    """The graph in which whole numbers do not pass the NPU, and the names of the nodes in front.
+
+    What is computed in front and is a result gets its name behind, and inputs that nodes behind read get one in front.
+    """
+    late = back | {node.name for node in graph.nodes if node.name not in front and not _for_npu(graph, node)}
+    results = {x for node in graph.nodes if node.name in front for x in node.outputs if x in graph.outputs}
+    read = {x for node in graph.nodes if node.name in late for x in node.inputs if x in graph.inputs}
+    if not (results | read) & graph.whole:
+        return graph, front
+    made, names = graph.copy(), dict[str, str]()
+
+    def copy(name: str, stem: str) -> Node:
+        names[name] = fresh(made, f"{name}/{stem}")
+        made.shapes[names[name]] = shape = made.shapes[name]
+        return Node("Reshape", names[name], (name,), (names[name],), {"shape": shape})
+
+    given = [copy(name, "given") for name in graph.inputs if name in read & graph.whole]
+    computed = [copy(name, "computed") for name in sorted(results & graph.whole)]
+    ends = [node.replace(inputs=node.outputs, outputs=node.inputs) for node in computed]
+
+    def renamed(node: Node) -> Node:
+        here = {name for name in names if name not in graph.inputs or node.name in late}
+        inputs, outputs = (tuple(names[x] if x in here else x for x in group) for group in (node.inputs, node.outputs))
+        return node.replace(inputs=inputs, outputs=outputs)
+
+    made.nodes = [*given, *map(renamed, made.nodes), *ends]
+    return replace(made, whole=graph.whole | {*names.values()}), front | {node.name for node in given}
 
 
 def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:

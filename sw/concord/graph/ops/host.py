@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from concord.golden.host_math import host_places
+from concord.golden.host_math import host_look_up, host_places
 from concord.graph.ops.attributes import ARRAY, AXIS, COUNT, FLAG, NUMBER, Attribute, NoAttributes, optional
 from concord.graph.ops.base import (
     Arrays,
@@ -181,9 +181,17 @@ WHOLE = 2.0**53
 def wrapped(x: FloatArray, low: float, count: float) -> FloatArray:
     """The numbers of a type of integers that these become when they overflow: ``x`` modulo ``count``, from ``low``.
 
-    Types with more numbers than are exact are taken to have no end.
+    Types of 64 bits have more numbers than are exact: of these, results must be below ``WHOLE`` in magnitude.
+
+    Raises
+    ------
+    ValueError
+        If a result of such a type is not.
     """
-    return x if count > WHOLE else x - np.floor((x - low) / count) * count
+    if count <= WHOLE:
+        return x - np.floor((x - low) / count) * count
+    within: FloatArray = x - host_look_up(np.zeros(1), (np.abs(x) >= WHOLE).astype(np.float64))
+    return within
 
 
 def _modulo(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -29,7 +29,7 @@ def run(graph: Graph) -> None:
         weights = operator_of(node).affine
         if weights is not None:
             made = [] if node.name in graph.weight_quantization else _weights(graph, node, weights)
-        elif (constant := constant_of(node, "Mul")) is not None:
+        elif (constant := constant_of(node, "Mul")) is not None and graph.whole.isdisjoint(node.outputs):
             made = _factor(graph, node, constant)
         else:
             continue

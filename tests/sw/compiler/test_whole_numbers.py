@@ -1,0 +1,103 @@
+"""Whole numbers and truth values are those of onnxruntime, to the last one, or a message says that they are not."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import concord
+from concord import onnx_backend
+from concord.derive.model import derive_package
+from support.derived_backends import on_numpy, on_onnxruntime
+from support.derived_modules import same
+from support.fuzz import whole
+from support.onnx_models import info, node, onnxruntime_results
+
+PRESET = "ecp5-85f"
+
+
+def ended(seed, **options):
+    """A random network and a sample; outputs beside those of onnxruntime, ``None`` where it is refused."""
+    proto, inputs = whole.network(np.random.default_rng(seed))
+    try:
+        net = concord.compile(proto.SerializeToString(), preset=PRESET, **options)
+        found = net.run(inputs)
+    except ValueError:
+        return None, inputs, {}
+    wanted = zip([output.name for output in proto.graph.output], onnxruntime_results(proto, inputs, None), strict=True)
+    return net, inputs, {name: (found[name], want) for name, want in wanted if name != "m"}
+
+
+def wrong(results):
+    """Names of outputs with other numbers, or of another type if they are no floats."""
+    return [
+        name
+        for name, (found, want) in results.items()
+        if not np.array_equal(found.ravel(), want.ravel()) or (want.dtype.kind != "f" and found.dtype != want.dtype)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_random_networks(first, tmp_path):
+    """On the emulator, and as derived software."""
+    right = 0
+    for seed in range(first, first + 20):
+        net, inputs, results = ended(seed)
+        assert wrong(results) == [], seed
+        if net is not None and seed % 4 == 0:
+            emulated = {name: found.astype(np.float64) for name, (found, _) in results.items()}
+            for backend in (on_numpy, on_onnxruntime):
+                derived, _ = backend(derive_package(net.package), tmp_path, inputs)
+                same({name: derived[name].astype(np.float64) for name in emulated}, emulated)
+        right += net is not None
+    assert right >= 14
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_more_random_networks(first):
+    for seed in range(first, first + 100):
+        *_, results = ended(seed, partition=["ends", "any"][seed % 2])
+        assert wrong(results) == [], seed
+
+
+def network(op, kind, *constants):
+    """An operator on whole numbers ``z``, beside a product."""
+    names = [f"c{k}" for k in range(len(constants))]
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node(op, ["z", *names], ["y"])]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, (4, 4), np.eye(4).ravel())
+    values = [helper.make_tensor(name, kind, (), [value]) for name, value in zip(names, constants, strict=True)]
+    inputs, outputs = [info("x", (1, 4)), info("z", (1, 3), kind)], [info("m", (1, 4)), info("y", (1, 3), kind)]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, [weight, *values])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("op", "constant", "numbers"),
+    [
+        ("Add", 1, [(1 << 53) - 2, 2049, -(1 << 53)]), ("Mul", 3, [1 << 51, 0, -(1 << 51)]),
+        ("Sub", -(1 << 52), [(1 << 52) - 1, 5, 1 << 31]),
+    ],
+)  # fmt: skip
+def test_what_double_precision_does_not_hold_is_an_error(op, constant, numbers):
+    """All numbers but the last one have exact results."""
+    net = concord.compile(network(op, TensorProto.INT64, constant).SerializeToString(), preset=PRESET)
+    x, numbers = np.ones((1, 4), np.float32), np.array([numbers])
+    exact = np.where(np.arange(3) < 2, numbers, 0) if op != "Mul" else numbers // 4
+    want = {"Add": exact + constant, "Mul": exact * constant, "Sub": exact - constant}[op]
+    np.testing.assert_array_equal(net.run({"x": x, "z": exact})["y"], want)
+    last = {"Add": [0, 0, (1 << 53) - 1], "Mul": [0, 1 << 52, 0], "Sub": [0, 0, 1 << 52]}[op]
+    with pytest.raises(ValueError, match=r"whole numbers must stay below 2\^53 in magnitude"):
+        net.run({"x": x, "z": np.array([last])})
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint32])
+def test_products_of_32_bits_wrap_around(kind):
+    factor = np.iinfo(kind).max - 12345
+    proto = network("Mul", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), factor)
+    z = np.array([[np.iinfo(kind).max, 65537, np.iinfo(kind).min + 77]], kind)
+    inputs = {"x": np.ones((1, 4), np.float32), "z": z}
+    *_, y = onnx_backend.prepare(proto).run(inputs)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y, z * kind(factor))
+    assert y.dtype == kind
