@@ -106,7 +106,7 @@ class Graph:
     known_ranges : dict
         What is known of the values of inputs, by name: least, greatest, and why.
     whole : frozenset of str
-        Tensors of whole numbers that binary16 does not hold all of: the host computes them.
+        Tensors that the host computes and that do not pass the NPU: binary16 does not hold all of their whole numbers.
     partition : str
         What the host may compute, one of :data:`concord.spec.partition.PARTITIONS`.
     npu_nodes : frozenset of str or None

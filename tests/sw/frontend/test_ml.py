@@ -412,7 +412,7 @@ def test_trees_that_read_inputs():
                          **forest(2, 2, 3, "target", "target_ids")),
     ]  # fmt: skip
     net = concord.compile(model(nodes, {"s": FLOAT, "t": FLOAT}), preset="ecp5-25f")
-    assert "Trees" in {node.op for node in net.package.host_graph.nodes}
+    assert "Trees" in {node.op for node in net.package.front.nodes}
     assert not any("trees" in line for line in net.warnings)
 
 

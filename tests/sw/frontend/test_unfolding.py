@@ -130,6 +130,17 @@ def test_sequences_are_taken_apart():
     assert agrees(model(nodes, {"x": [1, 5]}, constants=constants)).shapes["y"] == (1, 7)
 
 
+def test_a_tensor_is_inserted_where_it_belongs():
+    nodes = [
+        node("Relu", ["x"], ["r"]),
+        node("Neg", ["x"], ["n"]),
+        node("SequenceConstruct", ["x", "r"], ["s"]),
+        node("SequenceInsert", ["s", "n", "one"], ["more"]),
+        node("ConcatFromSequence", ["more"], ["y"], axis=1),
+    ]
+    assert agrees(model(nodes, {"x": [1, 5]}, constants={"one": np.int64(1)})).shapes["y"] == (1, 15)
+
+
 @pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("keep", [0, 1])
 def test_sequences_of_single_indices(keep, opset):

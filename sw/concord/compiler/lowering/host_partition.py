@@ -142,7 +142,7 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     """Names of the nodes in front of the NPU, and of those behind.
 
     Of the nodes for the host, in the order of execution, the first ones are in front and the others behind: where the
-    NPU keeps most multiply-accumulates, of several such places where it keeps most nodes.
+    NPU keeps most multiply-accumulates, of several such places where it keeps most nodes, of these the last.
     """
     above, below = _closures(graph, graph.nodes, down=False), _closures(graph, graph.nodes[::-1], down=True)
     macs = {node.name: node_macs(graph, node) for node in graph.nodes}
@@ -154,7 +154,7 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
         left = [work[name] for name in work if name not in front | back]
         return front, back, (sum(m for m, _ in left), sum(n for _, n in left))
 
-    front, back, _ = max((kept(count) for count in range(len(host) + 1)), key=lambda parts: parts[2])
+    front, back, _ = max((kept(count) for count in reversed(range(len(host) + 1))), key=lambda parts: parts[2])
     if graph.partition == "ends" and (lost := [name for name in (*front, *back) if macs[name]]):
         between = [node for node in host if {*above[node.name]} & {*lost} or {*below[node.name]} & {*lost}]
         raise Unsupported(graph.name, [
@@ -226,14 +226,14 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
 
 
 def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Graph, set[str]]:
-    """The graph in which whole numbers do not pass the NPU, and the names of the nodes in front.
+    """The graph in which neither results in front nor whole numbers pass the NPU, and the names of the nodes in front.
 
     What is computed in front and is a result gets its name behind, and inputs that nodes behind read get one in front.
     """
     late = back | {node.name for node in graph.nodes if node.name not in front and not _for_npu(graph, node)}
     results = {x for node in graph.nodes if node.name in front for x in node.outputs if x in graph.outputs}
     read = {x for node in graph.nodes if node.name in late for x in node.inputs if x in graph.inputs}
-    if not (results | read) & graph.whole:
+    if not results and not read & graph.whole:
         return graph, front
     made, names = graph.copy(), dict[str, str]()
 
@@ -242,8 +242,8 @@ def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Gra
         made.shapes[names[name]] = shape = made.shapes[name]
         return Node("Reshape", names[name], (name,), (names[name],), {"shape": shape})
 
-    given = [copy(name, "given") for name in graph.inputs if name in read & graph.whole]
-    computed = [copy(name, "computed") for name in sorted(results & graph.whole)]
+    copies = [copy(name, "given") for name in graph.inputs if name in read & graph.whole]
+    computed = [copy(name, "computed") for name in sorted(results)]
     ends = [node.replace(inputs=node.outputs, outputs=node.inputs) for node in computed]
 
     def renamed(node: Node) -> Node:
@@ -251,8 +251,8 @@ def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Gra
         inputs, outputs = (tuple(names[x] if x in here else x for x in group) for group in (node.inputs, node.outputs))
         return node.replace(inputs=inputs, outputs=outputs)
 
-    made.nodes = [*given, *map(renamed, made.nodes), *ends]
-    return replace(made, whole=graph.whole | {*names.values()}), front | {node.name for node in given}
+    made.nodes = [*copies, *map(renamed, made.nodes), *ends]
+    return replace(made, whole=graph.whole | results | {*names.values()}), front | {node.name for node in copies}
 
 
 def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:

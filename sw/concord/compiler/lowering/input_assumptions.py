@@ -114,6 +114,8 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
         else:  # about uniform: the logistic function is near the distribution function of normal numbers
             share = 1 / (1 + np.exp(-1.702 * mixed))
             samples[name] = assumption.low + (assumption.high - assumption.low) * share
-        if name in graph.element_types:
+        if name in graph.whole - graph.element_types.keys():  # for the host alone, such as an index
+            samples[name] = np.zeros_like(white)
+        elif name in graph.element_types:
             samples[name] = np.rint(samples[name])
     return samples
