@@ -52,7 +52,7 @@ def test_the_hosted_check_is_the_local_one_with_all_of_the_history():
     assert commands(job) == ["bash .ci/run"]
     assert options(job, "actions/checkout") == {"fetch-depth": 0}
     assert options(job, "actions/cache")["path"].split() == ["~/.cache/concord", "~/.cache/YoWASP"]
-    assert 'test-deep ARGS="--since-deep --minutes 6"' in (ROOT / ".ci" / "run").read_text()
+    assert 'test-deep ARGS="--since-deep --minutes 4"' in (ROOT / ".ci" / "run").read_text()
 
 
 def test_all_that_is_not_checked_before_runs_at_night():

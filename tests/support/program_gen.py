@@ -93,7 +93,8 @@ def random_memories(config: NpuConfig, rng) -> Memories:
     memories.wide[:] = random_halves(draw, memories.wide.shape, wild)
     memories.table[:] = random_halves(draw, memories.table.shape, wild)
     memories.narrow_mant[:] = random_codes(draw, memories.narrow_mant.shape, act.q_max)
-    spread = (act.exp_min, act.exp_max) if wild else (max(act.exp_min, -10), min(act.exp_max, -3))
+    usual = max(act.exp_min, -10)
+    spread = (act.exp_min, act.exp_max) if wild else (usual, max(usual, min(act.exp_max, -3)))
     memories.narrow_exp[:] = draw.integers(spread[0], spread[1] + 1, memories.narrow_exp.shape)
     memories.matrix_mant[:] = random_codes(draw, memories.matrix_mant.shape, wgt.q_max)
     low = wgt.exp_min if wild else max(wgt.exp_min, wgt.exp_max - 10)
@@ -208,7 +209,7 @@ class _Generator:
         self._set(
             Op.SET_QUANT,
             mode=int(rng.random() < 0.4),
-            exp=rng.choice([rng.randint(act.exp_min, act.exp_max), rng.randint(-9, -4)]),
+            exp=rng.choice([rng.randint(act.exp_min, act.exp_max), max(act.exp_min, rng.randint(-9, -4))]),
             rounding=rng.choice([0, 0, 1, 2] if self.config.stochastic else [0, 0, 1]),
         )
 

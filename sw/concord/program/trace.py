@@ -54,6 +54,8 @@ _NEEDS: dict[int, str] = {
     **dict.fromkeys(LOOKUP_OPS, "integer_tables"),
 }
 
+#: Fields whose bits are reserved without a parameter: of which operation, and the parameter.
+_MODES = ((Op.MV_MUL, ("sliding",), "window_taps"), (Op.I_RUN, ("mul", "binades"), "integer_tables"))
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
@@ -370,10 +372,23 @@ def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
 
 
 def check_operation(word: int, config: NpuConfig) -> None:
-    """Refuse operations that a configuration does not have, whatever their fields: ``IllegalInstruction``."""
+    """Refuse operations and modes that a configuration does not have, whatever their other fields.
+
+    Raises
+    ------
+    IllegalInstruction
+        With the trap ``BAD_OPCODE``: the bits of a mode that is not there are reserved.
+    """
     code = word % (1 << isa.OPCODE_BITS)
     if name := lacking(code, config):
         raise IllegalInstruction(Trap.BAD_OPCODE, f"{Op(code).name.lower()} needs a configuration with {name}")
+    for op, modes, name in _MODES:
+        if code == op and not getattr(config, name):
+            values = isa.FORMS[op].layout.unpack(word)
+            for mode in modes:
+                if values[mode]:
+                    text = f"{mode} must be 0 in a configuration without {name}, not {values[mode]}"
+                    raise IllegalInstruction(Trap.BAD_OPCODE, text)
 
 
 def lacking(op: int, config: NpuConfig) -> str:
@@ -393,10 +408,6 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(
             Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"
         )
-    if op is Op.MV_MUL and values["sliding"] and not config.window_taps:
-        raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
-    if op is Op.I_RUN and (values["mul"] or values["binades"]) and not config.integer_tables:
-        raise IllegalInstruction(Trap.BAD_OPCODE, "mul and binades must be 0 in a configuration without integer_tables")
     if op is Op.I_SRC and values["kind"] == IntegerSource.TABLE and not config.integer_tables:
         raise IllegalInstruction(Trap.BAD_FIELD, "kind must not be 3 in a configuration without integer_tables")
     if op is Op.V_TBL and values["table"] >= config.table_slots:

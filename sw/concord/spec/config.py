@@ -86,7 +86,7 @@ class NpuConfig:
     act_mant, wgt_mant : int
         Mantissa widths of activations (vectors), 3 to 12 bits, and of weights (matrices), 3 to 16 bits.
     act_exp_min : int
-        Least exponent of an activation block. The greatest follows from binary16.
+        Least exponent of an activation block, at most 0. The greatest follows from binary16.
     wgt_exp_min, wgt_exp_max : int
         Range of the exponent of a weight block.
     acc_width : int
@@ -478,8 +478,8 @@ def _check_numbers(config: NpuConfig) -> None:
     _require(config, "wgt_mant", wgt, MANT_MIN <= config.wgt_mant <= MANT_MAX)
     # Blocks of subnormal numbers all clamp, so converters never normalise one.
     low = BINARY16_EXP_MIN - (config.act_mant - 2)
-    act_ok = low <= config.act_exp_min < config.act.exp_max
-    _require(config, "act_exp_min", f"in {low}..{config.act.exp_max - 1}", act_ok)
+    high = min(0, config.act.exp_max - 1)  # 0 is that of a quantiser at the start of a run
+    _require(config, "act_exp_min", f"in {low}..{high}", low <= config.act_exp_min <= high)
     _require(
         config, "wgt_exp_min", f"at most wgt_exp_max={config.wgt_exp_max}", config.wgt_exp_min <= config.wgt_exp_max
     )

@@ -112,7 +112,7 @@ def test_writes_are_as_fast_as_the_line(latency):
         assert few > len(data) + line_bytes(0)
 
 
-@pytest.mark.parametrize("latency", [FTDI.latency, FTDI.default_latency])
+@pytest.mark.parametrize("latency", [FTDI.latency, pytest.param(FTDI.default_latency, marks=pytest.mark.deep)])
 @pytest.mark.parametrize(
     ("name", "fed", "within"), [("perceptron", True, 0.05), ("residual", True, 0.2), ("residual", False, 0.05)]
 )

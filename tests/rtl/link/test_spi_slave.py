@@ -87,6 +87,7 @@ def test_gaps_and_a_device_that_is_slow(seed):
     assert bytes([ESCAPE, RESUME]) in raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", range(4))
 @pytest.mark.parametrize("byte", [0x55, RESUME, FLAG ^ 0x20, ESCAPE ^ 0x20])
 def test_pauses(byte, length):

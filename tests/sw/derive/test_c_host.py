@@ -105,7 +105,9 @@ def test_through_the_feeder(name, mode, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [FED, FED_AHEAD], ids=lambda config: config.name)
+@pytest.mark.parametrize(
+    "config", [pytest.param(FED, marks=pytest.mark.deep), FED_AHEAD], ids=lambda config: config.name
+)
 @pytest.mark.parametrize("mode", ["run", "stream"])
 @pytest.mark.parametrize("name", ["residual", "lstm", "row tiles"])
 def test_through_the_feeder_of_the_rtl(name, mode, config, tmp_path):
