@@ -90,8 +90,7 @@ def _blocks(layout: Layout, data: Data, q_max: int, exps: tuple[int, int], bias:
     yield least, f"mantissas in {-q_max}..{q_max}", np.full(len(data), -q_max - 1)
     exp = _number(bits, *fields["exp"])
     low, high = exps
-    beyond = (exp < low) | (exp > high)
-    yield beyond & data.any(axis=1), f"an exponent in {low + bias}..{high + bias}", exp + bias
+    yield (exp < low) | (exp > high), f"an exponent in {low + bias}..{high + bias}", exp + bias
 
 
 def _number(bits: Data, at: int, field: Field) -> NDArray[np.int64]:

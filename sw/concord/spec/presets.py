@@ -138,7 +138,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
     weights : pair of int
         Least and greatest exponent of weights, within those of ``config``.
     least : int, optional
-        Least exponent of activations; that of ``config`` if left out.
+        Least exponent of activations, of which 0 is the greatest; that of ``config`` if left out.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         raise ValueError(
             f"weights must be a range within {config.wgt_exp_min}..{config.wgt_exp_max}, not {low!r}..{high!r}"
         )
-    exponent = config.act_exp_min if least is None else least
+    exponent = config.act_exp_min if least is None else min(least, 0)
     coarser = low - config.wgt_exp_min + exponent - config.act_exp_min
     exact = config.replace(
         name=f"{config.name}-a{bits}",

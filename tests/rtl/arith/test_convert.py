@@ -15,7 +15,7 @@ GRIDS = {
     "full width": TINY.replace(acc_width=TINY.acc_bits),
     "fine grid": TINY.replace(wgt_exp_min=-31, act_exp_min=-20, acc_width=30),
     "coarse grid": TINY.replace(wgt_exp_min=-1, act_exp_min=-1, acc_width=22),
-    "whole numbers": TINY.replace(wgt_exp_min=0, act_exp_min=4, acc_width=20),
+    "whole numbers": TINY.replace(wgt_exp_min=4, wgt_exp_max=4, act_exp_min=0, acc_width=20),
 }
 
 

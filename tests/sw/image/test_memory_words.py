@@ -123,15 +123,6 @@ def test_the_check_agrees_with_the_fields(region):
     assert 10 < legal < count - 10
 
 
-def test_zeros_are_legal_where_no_exponent_is_zero():
-    config = TINY.replace(act_exp_min=1, acc_width=32)
-    narrow = regions(config)[RegionId.NARROW]
-    data = to_bytes([0, narrow.word.pack(mant=[1, 0, 0, 0], exp=0)], narrow.nbytes)
-    check_words(narrow, 0, data[:1], config)
-    with pytest.raises(WordError, match=r"word 1 of NARROW must have an exponent in 1\.\.9, not 0"):
-        check_words(narrow, 0, data, config)
-
-
 def test_unused_bits():
     with pytest.raises(WordError, match="word 7 of SLOTS must have zeros in its upper"):
         nbytes = REGIONS[RegionId.SLOTS].nbytes
