@@ -212,11 +212,13 @@ def negate(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [_whole(ctx, node, x, _type_of(ctx, node.input(0)))]
 
 
+def _magnitude(ctx: Context, node: OnnxNode, x: str) -> str:
+    return ctx.emit(node, "Max", [x, ctx.emit(node, "Mul", [x], constant=np.array(-1.0))])
+
+
 def absolute(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """The number without its sign."""
-    x = ctx.tensor(node.input(0))
-    size = ctx.emit(node, "Max", [x, ctx.emit(node, "Mul", [x], constant=np.array(-1.0))])
-    return [_whole(ctx, node, size, _type_of(ctx, node.input(0)))]
+    return [_whole(ctx, node, _magnitude(ctx, node, ctx.tensor(node.input(0))), _type_of(ctx, node.input(0)))]
 
 
 def clip(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -367,8 +369,8 @@ def reduction(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
         return [_whole(ctx, node, ctx.emit(node, "Mul", [greatest], constant=np.array(-1.0)), kind)]
     y = ctx.emit(node, "ReduceSum" if node.op == "ReduceSum" else "ReduceMax", [x], **attrs)
     if node.op == "ReduceSum" and kind in ("int64", "uint64"):  # partial sums are exact if that of magnitudes is
-        size = ctx.emit(node, "Max", [x, ctx.emit(node, "Mul", [x], constant=np.array(-1.0))])
-        total = _whole(ctx, node, ctx.emit(node, "ReduceSum", [size], **attrs), kind).name
+        sizes = ctx.emit(node, "ReduceSum", [_magnitude(ctx, node, x)], **attrs)
+        total = _whole(ctx, node, sizes, kind).name
         y = ctx.emit(node, "Add", [y, ctx.emit(node, "Mul", [total], constant=np.array(0.0))])
     return [_whole(ctx, node, y, kind)]
 

@@ -149,7 +149,7 @@ def _reduce(net, x, shape):
     axes = net.constant(np.array([net.some(range(len(shape)))], np.int64))
     op = net.some(["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceMean"])
     if op == "ReduceSum" and np.abs(net.values[x].astype(float)).sum() >= 1 << 31 and net.kind(x) == "int32":
-        return  # where a sum leaves the type, onnxruntime 1.23 gives its end, and ONNX's own evaluator wraps around
+        return  # where a sum leaves the type, onnxruntime 1.32 gives its end, and ONNX's own evaluator wraps around
     net.add(op, [x, axes], keepdims=net.some([0, 1]))
 
 
