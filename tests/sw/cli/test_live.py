@@ -125,6 +125,7 @@ def test_a_network_that_is_too_slow_drops_frames(pictures, monkeypatch, time):
     monkeypatch.setattr(Inference, "warm_up", lambda self: None)
     with monkeypatch.context() as patch:
         patch.setattr(Inference, "run", slow)
+        patch.setattr(time, "follows", True)
         _, lines = colours(pictures, pictures / "video.avi", "--drop")
     frames, dropped = map(int, re.match(r"(\d+) frames .* (\d+) frames dropped$", lines[-3]).groups())
     assert dropped >= 4 and frames + dropped <= 12 and frames >= 2
