@@ -91,6 +91,7 @@ def test_pins_are_of_the_package(name, link):
     assert link != "spi" or there[pins["spi_0__sck"]].startswith("PCLKT")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "link"), LINKS)
 def test_the_pins_of_a_link(name, link):
     """Those of the serial port and of USB as the sources of the board have them."""

@@ -21,6 +21,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 @with_c
 @pytest.mark.parametrize("config", CONFIGS)
 def test_random_programs(config, backend, tmp_path):

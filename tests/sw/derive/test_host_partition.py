@@ -83,6 +83,7 @@ def test_logarithms_of_a_softmax(count, backend, tmp_path):
     networks(compile_graph(graph, TINY).package, backend, tmp_path, 40)
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("name", HOST_FUNCTIONS)
 def test_functions_behind_a_softmax(name, backend, tmp_path):

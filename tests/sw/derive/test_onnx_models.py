@@ -22,6 +22,7 @@ def run(model, inputs, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL):
     return dict(zip([output.name for output in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
 @pytest.mark.parametrize("name", MODELS)
 def test_same_bits(name, level):

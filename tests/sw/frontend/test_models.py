@@ -62,6 +62,7 @@ def inputs(name, graph):
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network_agrees_with_onnxruntime(name):
     graph = import_model(path(name))

@@ -135,6 +135,7 @@ def everywhere(operation, shapes, folder, seed=0, schemes=(BYTES, BYTES)):
     assert len(np.unique(network.run(inputs)["y"])) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("up", [False, True])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
