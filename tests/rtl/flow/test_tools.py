@@ -66,12 +66,16 @@ def test_stage_is_fresh_only_with_the_same_key_and_all_files(tmp_path):
     assert not step.fresh
 
 
-#: A tool that says that it ran, in a file beside its folder, and writes what it has read; without input it fails.
+#: A tool that says that it ran, in a file beside its folder, and writes what it has read; without input it fails. By
+#: the name "busy" it takes 0.3 s of computing.
 STAND_IN = """
+import time
 from pathlib import Path
 def run(argv):
     with open("../ran", "a") as ran:
         ran.write(argv[0])
+    while argv[0] == "busy" and time.process_time() < 0.3:
+        pass
     Path("log").write_text("what it did")
     Path("out").write_text(Path("in").read_text() + argv[0])
 """
@@ -128,12 +132,12 @@ def test_what_tools_take_is_logged_as_builds_are(tmp_path, monkeypatch):
     monkeypatch.setenv(cache.BUILD_LOG, str(tmp_path / "builds"))
     run, seconds = StandIn(tmp_path, monkeypatch), []
     for _ in range(2):
-        run()
+        run(name="busy")
         (row,) = (tmp_path / "builds").read_text().splitlines()[len(seconds) :]
         seconds.append(json.loads(row)["seconds"])
     run(writes=[])
     assert len((tmp_path / "builds").read_text().splitlines()) == 2
-    assert seconds[0] > 0.01 > seconds[1]
+    assert seconds[0] > 0.2 > seconds[1]
 
 
 @pytest.mark.slow
