@@ -1,4 +1,4 @@
-"""What the flow has to know about a board."""
+"""Facts of a board that the flow needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amaranth.build import Resource
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What place and route of a configuration needs on a device that it nearly fills.
+    """Settings of place and route for a configuration that nearly fills a device.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Board:
     oscillator : str
         Resource of the clock input.
     oscillator_hz : int
-        Its frequency.
+        Frequency of the oscillator in hertz.
     leds : tuple of (str, int)
         Resources of the LEDs for done, trapped and busy; fewer where the board has fewer, the last ones being dropped.
     place : tuple of str

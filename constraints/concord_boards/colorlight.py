@@ -19,7 +19,7 @@ _LVCMOS33 = Attrs(IO_TYPE="LVCMOS33")
 
 
 class _Colorlight(LatticeECP5Platform):
-    """What both have: clock, serial port, and four pins of connector P2 of the extension board."""
+    """Common part of both boards: clock, serial port, and four pins of connector P2 of the extension board."""
 
     package = "BG381"
     speed = "6"
@@ -37,7 +37,7 @@ class _ColorlightI5(_Colorlight):
 
 
 class _ColorlightI9(_Colorlight):
-    """Its light is at L2, as litex-boards and its constraints say; a table of its page has L20, which is pin 81."""
+    """Colorlight i9: the light is at L2, as litex-boards and the constraints say; the page has L20, which is pin 81."""
 
     device = "LFE5U-45F"
     resources: ClassVar = [*_Colorlight.common, *LEDResources(pins="L2", invert=True, attrs=_LVCMOS33)]

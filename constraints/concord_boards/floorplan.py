@@ -24,7 +24,7 @@ _PAIRS = (
     (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
     (_LEFT, 58, 82), (_MIDDLE, 58, 82), (_RIGHT, 58, 82),
 )  # fmt: skip
-#: The same for the multifunction units.
+#: Groups, and rows of multipliers and of block RAMs, of the multifunction units.
 _UNITS = (_MIDDLE, 34, 46)
 #: Row of the vector memories, the groups that they may have, and their names.
 _VECTOR_ROW, _VECTOR_GROUPS = 70, 12
@@ -59,7 +59,7 @@ Rules = Iterator[tuple[str, Sequence[str]]]
 
 
 def pairs() -> Rules:
-    """Of rows that share their multipliers. Columns of both take turns, as lanes lie from left to right."""
+    """Rules of rows that share their multipliers. Columns of both take turns, as lanes lie from left to right."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
         for row in range(2):
@@ -69,7 +69,7 @@ def pairs() -> Rules:
 
 
 def lanes() -> Rules:
-    """Of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
+    """Rules of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         for row in range(2):
             number = 2 * pair + row
@@ -83,13 +83,13 @@ def lanes() -> Rules:
 
 
 def _units(sites: Sequence[str]) -> Rules:
-    """Of the multipliers of the multifunction units."""
+    """Rules of the multipliers of the multifunction units."""
     for unit in range(2):
         yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", sites[unit::2]
 
 
 def _rules(rows: Callable[[], Rules], names: Sequence[str]) -> Rules:
-    """Of the matrix rows and all multipliers, tables, and the vector memories."""
+    """Rules of the matrix rows and all multipliers, tables, and the vector memories."""
     yield from rows()
     groups, _, ram = _UNITS
     for unit in range(2):
@@ -128,7 +128,7 @@ def ecp5_85f(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[st
 
 
 def ecp5_85f_integers(names: Iterable[str]) -> dict[str, str]:
-    """The same for configurations with ``integer_chains``, whose matrix memory has lanes."""
+    """Sites by name of a cell for configurations with ``integer_chains``, whose matrix memory has lanes."""
     return ecp5_85f(names, lanes)
 
 

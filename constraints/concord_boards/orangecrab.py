@@ -15,7 +15,7 @@ from concord_boards.board import Board, Placement
 from concord_boards.pins import platform_with, spi_pins
 from concord_boards.placements import PLACEMENTS_85F
 
-#: What amaranth-boards does not have.
+#: Resources that amaranth-boards does not have.
 _MORE = [
     # Red, green and blue of one light.
     *LEDResources(pins="K4 M3 J3", invert=True, attrs=Attrs(IO_TYPE="LVCMOS33")),

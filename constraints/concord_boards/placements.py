@@ -1,4 +1,4 @@
-"""What the presets that nearly fill a device need of place and route."""
+"""Settings of place and route for the presets that nearly fill a device."""
 
 from dataclasses import replace
 
