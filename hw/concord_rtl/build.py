@@ -286,7 +286,7 @@ def _tune(flow: Flow, reached_hz: float, link: LinkSpec) -> float:
 def _summary(
     board: Any, config: NpuConfig, hz: float, link: LinkSpec, runs: dict[int, dict[str, Any]]
 ) -> dict[str, Any]:
-    """What report.json says."""
+    """Contents of report.json."""
     best = max(runs, key=lambda seed: report.score(runs[seed]))
     clocks = report.clocks(runs[best], hz)
     return {

@@ -10,17 +10,17 @@ MAGNITUDE = BINARY16_WIDTH - 1
 
 
 def is_special(x):
-    """Whether a binary16 pattern is an infinity or a NaN."""
+    """Bit that is set if a binary16 pattern is an infinity or a NaN."""
     return x[FRACTION:MAGNITUDE].all()
 
 
 def is_nan(x):
-    """Whether a binary16 pattern is a NaN."""
+    """Bit that is set if a binary16 pattern is a NaN."""
     return is_special(x) & x[:FRACTION].any()
 
 
 def is_normal(x):
-    """Whether the exponent field is not zero: the hidden bit of the significand."""
+    """Bit that is set if the exponent field is not zero: the hidden bit of the significand."""
     return x[FRACTION:MAGNITUDE].any()
 
 
@@ -50,5 +50,5 @@ def quiet(x):
 
 
 def round_up(lsb, guard, sticky):
-    """Whether round to nearest even adds one to a number with these last kept and first dropped bits."""
+    """Bit that is set if round to nearest even adds one to a number with these last kept and first dropped bits."""
     return guard & (sticky | lsb)

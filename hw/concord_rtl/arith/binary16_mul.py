@@ -93,7 +93,7 @@ class Binary16Mul(Component):
         return low, zeros, special, value
 
     def _sticky_mask(self, stage, low, zeros):
-        """Which bits of the product fall below the window when it is shifted by the lesser of the two counts."""
+        """Mask of bits of the product that fall below the window when it is shifted by the lesser of the two counts."""
         limits = [LOWEST - k for k in range(PRODUCT)]
         return stage.register(Cat(below(low, n) | below(zeros, n - NEUTRAL) for n in limits), "mask")
 

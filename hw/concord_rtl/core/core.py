@@ -62,7 +62,7 @@ class NpuCore(Component):
         return m
 
     def _bus(self, m, host, held):
-        """Where memories are all over the device a register of their own keeps the request."""
+        """Connects the bus; where memories are all over the device a register of their own keeps the request."""
         if held:
             wiring.connect(m, wiring.flipped(self.bus), host.bus)
         else:

@@ -62,7 +62,7 @@ class Units:
 
 
 class Implementation(ABC):
-    """How a core, and what is around it, carries out programs.
+    """Way in which a core, and what is around it, carries out programs.
 
     Attributes
     ----------

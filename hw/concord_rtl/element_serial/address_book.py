@@ -16,7 +16,7 @@ from concord_rtl.pipe.layouts import vector_addr_bits
 
 
 def book_port(config: NpuConfig) -> wiring.Signature:
-    """What the sequencer enters for a vector operand: its number in ``ADDRESSED``, start and steps."""
+    """Entry of the sequencer for a vector operand: its number in ``ADDRESSED``, start and steps."""
     bits = vector_addr_bits(config)
     return wiring.Signature(
         {

@@ -1,4 +1,4 @@
-"""What happens to one element between source and destination in an element-serial configuration."""
+"""Operations on one element between source and destination in an element-serial configuration."""
 
 from __future__ import annotations
 

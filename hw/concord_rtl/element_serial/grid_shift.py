@@ -12,7 +12,7 @@ from concord_rtl.parts.component import Component, Input, Output
 
 
 class GridShift(Component):
-    """Shift left by ``shift``: the lower places in a :class:`concord_rtl.cells.dsp.LeftShifter`, the others behind it.
+    """Shift left by ``shift``: the lower places in a :class:`concord_rtl.cells.dsp.LeftShifter`, the others after it.
 
     Does not check the shift: one beyond ``max_shift`` gives an undefined value. One value per cycle, ``LATENCY``
     cycles later.
@@ -22,7 +22,7 @@ class GridShift(Component):
     width : int
         Bits of the value.
     max_shift : int
-        Greatest shift.
+        Greatest shift, in places.
     """
 
     i = Input(lambda self: signed(self.width), "Value.")

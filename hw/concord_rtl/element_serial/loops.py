@@ -15,12 +15,12 @@ IMAGE_BITS = isa.FORMS[isa.Op.SET_PAD].fields["height"].width
 
 
 def near_shape() -> Shape:
-    """A row or column of an image, or one so far behind it that no tap of the window is inside."""
+    """A row or column of an image, or one so far beyond it that no tap of the window is inside."""
     return signed(IMAGE_BITS + 2)
 
 
 def is_far(position) -> Value:
-    """Whether a position is behind every image."""
+    """Bit that is set if a position is beyond every image."""
     return ~position[IMAGE_BITS + 1] & position[IMAGE_BITS]
 
 

@@ -16,7 +16,7 @@ MFU_STAGES = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act"
 
 
 class MfuStages(NpuUnit):
-    """What a chain does at one stage after the other. The outputs are registers.
+    """Stages of a chain, one after the other. The outputs are registers.
 
     Parameters
     ----------

@@ -153,7 +153,7 @@ class ElementSerialPipe(PipePorts):
         return m
 
     def _connect(self, m, parts):
-        """What the units always see."""
+        """Connects the inputs of the units that do not depend on the state."""
         chain, book, loops, taps, dot, unit, end = (
             self.chains.p, parts.book, parts.loops, parts.taps, parts.dot, parts.unit, parts.end,
         )  # fmt: skip

@@ -57,7 +57,7 @@ def summed(function: Callable[..., Any], first: Value | None, terms: Sequence[Va
     """A bit for ``carry``, and the bits of ``first + function(*terms) + carry``; without ``first`` that is zero.
 
     The function is of the bits of one place, with ``&``, ``|``, ``^`` and ``~`` of them. It has at most three terms,
-    and one less behind ``first``.
+    and one less after ``first``.
     """
     most = 3 if first is None else 2
     if not 1 <= len(terms) <= most:

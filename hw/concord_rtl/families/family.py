@@ -1,4 +1,4 @@
-"""What the generator has to know about an FPGA family: everything that differs from one to the next."""
+"""Description of an FPGA family for the generator: everything that differs from one to the next."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Pll(ABC):
 
     hz: float
 
-    #: Whether the pin of the oscillator belongs to the PLL, so that nothing else can read it.
+    #: True if the pin of the oscillator belongs to the PLL, so that nothing else can read it.
     takes_pin = False
 
     @abstractmethod
@@ -83,7 +83,7 @@ def nearest(settings: list[_AnyPll], wanted_hz: float) -> _AnyPll:
 
 
 class Tuning(ABC):
-    """A PLL whose settings can be replaced in a placed and routed design, behind a gate that stops the clock.
+    """A PLL whose settings can be replaced in a placed and routed design, after a gate that stops the clock.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class FileOption:
 
 @dataclass(frozen=True)
 class GateModels:
-    """What the cells of a netlist do.
+    """Models of the cells of a netlist, for simulation.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a family writes the contents of its block RAMs into the text that is packed."""
+"""Contents of block RAMs in the text that is packed, as a family writes them."""
 
 from __future__ import annotations
 

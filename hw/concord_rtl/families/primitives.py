@@ -1,4 +1,4 @@
-"""What components instantiate on a device, or leave to synthesis."""
+"""Primitives that components instantiate on a device, or leave to synthesis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RamPorts:
     w_en, w_addr, w_data : Value
         Write ``w_data`` at the edge.
     depth : int
-        Words.
+        Number of words.
     init : list of int
         Initial words; zeros beyond its end.
     """
@@ -72,7 +72,7 @@ class Primitives:
             m.d.comb += product.eq(stages[-1])
 
     def pair_in_logic(self, m: Module, a: Value, b: Sequence[Value], o: Sequence[Value]) -> None:
-        """As :meth:`pair_multiplier`, without a multiplier of the device."""
+        """Builds :meth:`pair_multiplier` without a multiplier of the device."""
         Primitives.pair_multiplier(self, m, a, b, o)
 
     def dual_multiplier(self, m: Module, a: Sequence[Value], b: Sequence[Value], o: Sequence[Value]) -> None:

@@ -27,7 +27,7 @@ BITS = 18
 
 
 def distance(a_width: int, b_width: int) -> int:
-    """Places k between the two operands: as many as there are, but not beyond the sign of the lower product."""
+    """Places k between the operands: at most ``a_width + b_width - 2``, not beyond the sign of the lower product."""
     return min(BITS - b_width, a_width + b_width - 2)
 
 

@@ -1,4 +1,4 @@
-"""What reads the elements of a vector."""
+"""Reader of the elements of a vector."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ElementReader(NpuUnit):
         return asking & free, asked, inside
 
     def _has_come(self, m, at, name):
-        """Whether the bytes of an element are in the inbox. Compared without a carry, which has just been there."""
+        """Bit that is set if the bytes of an element are in the inbox, without a carry, which has just been there."""
         there = Signal(signed(len(at)), name=f"there_{name}")  # bytes of the inbox from its first one on
         m.d.comb += there.eq(self.tail - at)
         return ~there[-1] & (there[1:-1].any() | (there[0] & ~self.double))
@@ -123,7 +123,7 @@ class ElementReader(NpuUnit):
             push(NUMBER, self.inbox_data)
 
     def _close(self, m):
-        """A vector is closed ``FEEDER_END`` cycles behind its last element."""
+        """A vector is closed ``FEEDER_END`` cycles after its last element."""
         strobes = _aged(m, self.close, "close")
         last = Mux(self.coded, strobes[CODE], strobes[NUMBER])
         m.d.comb += self.closed.eq(delay(m, last, timing.FEEDER_END, "closed", reset_less=False))

@@ -1,4 +1,4 @@
-"""What carries out a script."""
+"""Engine that carries out a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lays out an input."""
+"""Unit that lays out an input."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Filler(NpuUnit):
         return m
 
     def _read(self, m, walker, reader, target):
-        """What the element reader is connected to."""
+        """Connects the element reader."""
         m.d.comb += [
             reader.blocks.eq(target.blocks),
             reader.double.eq(target.double),

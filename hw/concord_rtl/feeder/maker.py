@@ -30,7 +30,7 @@ class VectorMaker(NpuUnit):
     """Collects the elements of a vector and makes a word of them; takes vectors apart as well.
 
     An element is put in all lanes from its own on, so that the last one is in those without an element. Elements of the
-    next vector may come from the second cycle behind ``finish`` on. A vector that is converted is played
+    next vector may come from the second cycle after ``finish`` on. A vector that is converted is played
     :func:`concord.spec.timing.feeder_beats` cycles, and is on ``o`` some cycles later, the next one being played.
 
     Parameters

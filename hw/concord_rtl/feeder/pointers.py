@@ -12,7 +12,7 @@ def pointer_bits(config: NpuConfig) -> int:
 
 
 def result_bits(config: NpuConfig) -> int:
-    """The same for the outbox."""
+    """Bits of an address in the outbox: one more than it needs, so that full and empty differ."""
     return clog2(config.outbox_depth) + 1
 
 

@@ -1,4 +1,4 @@
-"""What runs the program."""
+"""Unit that runs the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTLE = 8
 
 
 class ProgramRunner(Component):
-    """Executes ``RUN``: starts the program and waits for its end; behind a trap it does nothing any more."""
+    """Executes ``RUN``: starts the program and waits for its end; after a trap it does nothing any more."""
 
     word = Input(shape_of(SCRIPT_WORD), "Word of a script.")
     decode = Input(1, "Strobe: ``word`` is a new one.")

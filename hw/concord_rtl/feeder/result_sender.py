@@ -1,4 +1,4 @@
-"""What collects results for the host."""
+"""Unit that collects results for the host."""
 
 from __future__ import annotations
 

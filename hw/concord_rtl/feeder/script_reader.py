@@ -1,4 +1,4 @@
-"""What fetches the words of a script."""
+"""Unit that fetches the words of a script."""
 
 from __future__ import annotations
 

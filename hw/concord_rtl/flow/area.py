@@ -55,7 +55,7 @@ def cells(stat: Path, family: Family) -> dict[str, int]:
 
 
 def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
-    """By the names people use, from counts by the names of yosys."""
+    """Cells by the names people use, from counts by the names of yosys."""
     return {
         name: sum(int(count) for kind, count in counts.items() if fnmatchcase(kind, pattern))
         for name, pattern in family.cells.items()

@@ -28,7 +28,7 @@ _USUAL = Placement()
 NAME = "npu"
 #: Rounds of the router after which a seed is given up: a design that can be routed took 80.
 ROUNDS = 200
-#: The same for a target that is out of reach: so many rounds, and still so many connections too late.
+#: Limits for a target that is out of reach: so many rounds, and still so many connections too late.
 LATE_ROUNDS, LATE = 80, 100
 #: The router has reached up to 1.22 times the clock that the placer expects. A target above this ratio is given up
 #: after placement.
@@ -51,7 +51,7 @@ def late_connections(line: str) -> tuple[int, int] | None:
 
 
 def is_endless(line: str) -> bool:
-    """Whether a line of nextpnr's log tells that its ``router2`` turns in circles."""
+    """True if a line of nextpnr's log tells that its ``router2`` turns in circles."""
     rounds, late = late_connections(line) or (0, 0)
     return rounds > ROUNDS or (rounds > LATE_ROUNDS and late > LATE)
 
@@ -71,7 +71,7 @@ def reachable_hz(log: Path) -> float | None:
 
 @dataclass(frozen=True)
 class Goal:
-    """What place and route is to reach.
+    """Target of place and route.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Goal:
     enough_hz : float
         Frequency at which no other seed is tried.
     tunable : bool
-        Whether the clock follows from what is reached: then a target that the router makes no end of is lowered.
+        True if the clock follows from what is reached: then a target that the router makes no end of is lowered.
     """
 
     aim_hz: float
@@ -122,7 +122,7 @@ class Flow:
 
     @property
     def placed(self) -> Path:
-        """What the best seed gave."""
+        """Placed and routed design of the best seed."""
         return self.file(self.family.placed.suffix)
 
     @property
@@ -135,7 +135,7 @@ class Flow:
 
     @property
     def is_routed(self) -> bool:
-        """Whether the netlist as it is now was placed and routed."""
+        """True if the netlist as it is now was placed and routed."""
         return self._routed_step().fresh
 
     @property
@@ -232,7 +232,7 @@ class Flow:
         return self.file("place.json" if changed else "json")
 
     def _origin(self) -> list[Any]:
-        """What a placement depends on: the netlist, and what the configuration needs."""
+        """Inputs of a placement: the netlist, and the placement settings of the configuration."""
         placement, netlist = self.placement, self.file("json")
         sites = self._sites(json.loads(netlist.read_text())["modules"][NAME]["cells"]) if placement.sites else {}
         chains = placement.short_chains, placement.fold_carries
@@ -379,7 +379,7 @@ class Flow:
         return FlowStep(outputs, key), job
 
     def _notice(self, log: str) -> str | None:
-        """Whether the design nearly fills the device, from the log of the first seed that was packed."""
+        """Notice that the design nearly fills the device, from the log of the first seed that was packed."""
         if self._fullness is not None:
             return ""
         logic = next(iter(packed(log, self.family).values()), None)

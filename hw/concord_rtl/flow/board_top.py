@@ -53,7 +53,7 @@ class BoardTop(Component):
     board : Board
         The board.
     clock_hz : int
-        Clock wanted.
+        Clock that is wanted, in hertz.
     link : LinkSpec
         What carries the bytes; :class:`ValueError` if the clock does not give it.
 
@@ -91,7 +91,7 @@ class BoardTop(Component):
         return m
 
     def _port(self, link: LinkSpec) -> Any:
-        """What is at the pins: a component with the byte streams ``o`` (received) and ``i`` (to send)."""
+        """Component at the pins, with the byte streams ``o`` (received) and ``i`` (to send)."""
         if link.kind is LinkKind.UART and link.baud is not None:
             return UartPort(self.board, self.clocking, link.baud)
         if link.kind is LinkKind.SPI:

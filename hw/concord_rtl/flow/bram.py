@@ -101,7 +101,7 @@ class BlockRams:
 
 @dataclass
 class Layout:
-    """Where memories are.
+    """Places of memories in block RAMs.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ class FlowStep:
 
     @property
     def fresh(self) -> bool:
-        """Whether all files are there and were built from the same."""
+        """True if all files are there and were built from the inputs that the key names."""
         there = self._stamp.exists() and all(path.exists() for path in self.outputs)
         return there and self._stamp.read_text() == self.key
 

@@ -27,12 +27,12 @@ def clock_of(board: Board, wanted_hz: float) -> tuple[float, Pll | None]:
 
 
 def tunable(board: Board, wanted_hz: float) -> bool:
-    """Whether the clock of the placed and routed design can be changed (see ``Family.tuning``)."""
+    """True if the clock of the placed and routed design can be changed (see ``Family.tuning``)."""
     return family_named(board.family).tuning is not None and wanted_hz != board.oscillator_hz
 
 
 def tuning_of(board: Board) -> Tuning:
-    """How the clock of a board is changed; ``ValueError`` if it cannot be."""
+    """Tuning of the clock of a board; ``ValueError`` if its clock cannot be changed."""
     tuning = family_named(board.family).tuning
     if tuning is None:
         raise ValueError(f"board must be of a family whose clock can be tuned, not {board.name!r}")
@@ -43,7 +43,7 @@ class Clocking(Component):
     """Makes clock and reset from the board's oscillator: directly if it has the frequency wanted, else with a PLL.
 
     Does not use a reset button. Until the PLL has locked, and for :data:`RESET_CYCLES` cycles more, the design is held
-    in reset; behind a PLL that can be tuned its clock stands still instead: registers start with the values of the
+    in reset; after a PLL that can be tuned its clock stands still instead: registers start with the values of the
     configuration, and no reset has to reach all of them within a cycle.
 
     Parameters
@@ -51,7 +51,7 @@ class Clocking(Component):
     board : Board
         The board; decides about the kind of PLL.
     wanted_hz : int
-        Frequency wanted.
+        Frequency that is wanted, in hertz.
 
     Attributes
     ----------

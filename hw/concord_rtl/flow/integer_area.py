@@ -33,7 +33,7 @@ CONSOLE = Console()
 
 
 def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
-    """What makes the units of the integer engine of a configuration, by what they are; the engine itself last."""
+    """Constructors of the units of the integer engine of a configuration, by description; the engine itself last."""
     latencies = {
         "product_latency": timing.sum_latency(config) + timing.MATRIX_DELAY,
         "result_latency": timing.RESULT_QUEUE,
@@ -56,7 +56,7 @@ def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
 
 
 def _table(summary: dict[str, Any]) -> Table:
-    """What was counted, for a terminal."""
+    """Table of the cells that were counted, for a terminal."""
     rows = summary["rows"]
     shown = Table("", *rows[0]["cells"], title=summary["of"], title_justify="left")
     for row in rows:

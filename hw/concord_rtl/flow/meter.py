@@ -23,7 +23,7 @@ class BitMeter(Component):
     Parameters
     ----------
     oscillator_hz : int
-        Frequency of the domain ``oscillator``.
+        Frequency of the domain ``oscillator`` in hertz.
     baud : int
         Bits per second.
     most : int

@@ -1,4 +1,4 @@
-"""What is built: a board, a configuration, contents, a clock and a bit rate; and its first steps."""
+"""Plan of a build: a board, a configuration, contents, a clock and a bit rate; and its first steps."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Filled:
 
 
 class Plan:
-    """What a command builds, from its options.
+    """Plan of what a command builds, from its options.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Plan:
         self.fixed = memories.fixed(self.config, self.flow.family, self.contents)
 
     def _placement(self, short_chains: bool) -> Placement:
-        """What place and route needs, with the shortest carry chains if wanted."""
+        """Settings of place and route, with the shortest carry chains if wanted."""
         placement = self.board.placements.get(preset_of(self.config.name), Placement())
         if not short_chains:
             return placement

@@ -14,7 +14,7 @@ MHZ = 1e6
 
 
 def of_link(name: str) -> bool:
-    """Whether a clock of nextpnr's report belongs to the link, which has a target of its own.
+    """True if a clock of nextpnr's report belongs to the link, which has a target of its own.
 
     The clock of the design, which is called ``clk`` everywhere, may have the name that it has there.
     """
@@ -60,7 +60,7 @@ def fullness(used: int, available: int, family: Family, smaller: str) -> str:
     Parameters
     ----------
     used, available : int
-        Logic cells.
+        Number of logic cells.
     family : Family
         Of the device.
     smaller : str

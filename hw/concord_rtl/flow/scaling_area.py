@@ -26,12 +26,12 @@ CONSOLE = Console()
 
 
 def without_scaling(config: NpuConfig) -> NpuConfig:
-    """The same configuration without ``code_scaling``."""
+    """A configuration without its ``code_scaling``."""
     return config.replace(name=f"{config.name}-without-code-scaling", code_scaling=False)
 
 
 def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
-    """What makes the units of a configuration with ``code_scaling`` that differ without it, by what they are."""
+    """Constructors of the units of a configuration with ``code_scaling`` that differ without it, by description."""
     return {
         "AccScale, a lane": lambda: AccScale(config),
         "first multifunction unit": lambda: Mfu(config, 0),
@@ -40,7 +40,7 @@ def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
 
 
 def _table(summary: dict[str, Any]) -> Table:
-    """What was counted, for a terminal."""
+    """Table of the cells that were counted, for a terminal."""
     rows = summary["rows"]
     shown = Table("", *rows[0]["cells"], "MHz", title=summary["of"], title_justify="left")
     for row in rows:

@@ -116,7 +116,7 @@ class Job:
         return self.log.with_name(self.log.name + ".out")
 
     def claim(self) -> bool:
-        """Keep other processes from doing the same until :meth:`release`; whether none of them does."""
+        """Keeps other processes from this step until :meth:`release`; True if none of them is at it."""
         if not self.writes:
             return True
         if self._entry is None:
@@ -129,11 +129,11 @@ class Job:
         return claimed
 
     def release(self) -> None:
-        """Let other processes do the same."""
+        """Lets other processes take this step."""
         self._claim.close()
 
     def recall(self) -> bool:
-        """Whether the tool's results were in the cache, and are in the folder now."""
+        """True if the tool's results were in the cache, and are in the folder now."""
         if self._entry is None or (kept := self._entry.use()) is None:
             return False
         for path in kept.iterdir():
@@ -175,7 +175,7 @@ class Job:
             self.process.wait()
 
     def noticed(self) -> str:
-        """What the user should know and has not been told."""
+        """Text that the user has not been told; empty if there is none."""
         log = self.log.read_text(errors="replace") if self.notice and self.log.exists() else ""
         text = self.notice(log) if self.notice else ""
         if text is not None:
@@ -183,7 +183,7 @@ class Job:
         return text or ""
 
     def done(self) -> bool:
-        """Whether the tool has ended, or was ended; :class:`ToolError` if it failed."""
+        """True if the tool has ended, or was ended; :class:`ToolError` if it failed."""
         if self.process is None:
             raise ToolError(f"{self.label} must have been started")
         code = self.process.poll()

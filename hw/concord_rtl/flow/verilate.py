@@ -43,7 +43,7 @@ WRAPPERS = {
     LinkKind.USB: WRAPPER.with_name("verilate_usb.cpp"),
     LinkKind.SPI: WRAPPER.with_name("verilate_spi.cpp"),
 }
-#: What they share.
+#: Common header of the C functions.
 SHARED = Path(__file__).with_name("verilated_design.h")
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (

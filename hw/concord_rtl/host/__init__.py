@@ -1,1 +1,1 @@
-"""What the host sees of the NPU: the bus, its regions, registers and counters."""
+"""Host side of the NPU: the bus, its regions, registers and counters."""

@@ -1,4 +1,4 @@
-"""Whether a request may be carried out."""
+"""Check of requests before they are carried out."""
 
 from __future__ import annotations
 

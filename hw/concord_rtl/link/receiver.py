@@ -18,7 +18,7 @@ from concord_rtl.parts.shapes import shape_of, stream_of
 
 
 class Part(enum.Enum):
-    """What the next byte of a frame belongs to; a good frame ends with ``DONE``."""
+    """Part of a frame to which the next byte belongs; a good frame ends with ``DONE``."""
 
     HEADER = 0
     PAYLOAD = 1
@@ -32,7 +32,7 @@ ARG_BYTES = TARGET.nbytes + COUNT.nbytes
 
 
 def frame_layout(config: NpuConfig) -> data.StructLayout:
-    """What is known about a frame when it has ended.
+    """Description of a frame that has ended.
 
     ``good``: checksum and length agree with what arrived. ``words``, ``partial``: words of the target's region in the
     payload after the target, and whether bytes are left over.

@@ -140,7 +140,7 @@ class Uart(Component):
     def tolerance(divisor: int) -> float:
         """Relative difference of the bit rates of the two ends at which every bit is still sampled.
 
-        The stop bit of a faster sender is the first to be missed: it ends ten bits behind an edge that is known to a
+        The stop bit of a faster sender is the first to be missed: it ends ten bits after an edge that is known to a
         cycle.
         """
         return (divisor - divisor // 2 - 1) / (10 * divisor)

@@ -48,11 +48,11 @@ class _Restarted(Elaboratable):
 
 
 class _ReceivingEndpoint(_Restarted):
-    """That for bytes from the host: luna names submodules by their classes."""
+    """An endpoint for bytes from the host: luna names submodules by their classes."""
 
 
 class _SendingEndpoint(_Restarted):
-    """That for bytes to the host."""
+    """An endpoint for bytes to the host."""
 
 
 class _SilentEndpoint(Elaboratable):
@@ -71,7 +71,7 @@ class _SilentEndpoint(Elaboratable):
 
 
 class _SerialDevice(USBSerialDevice):
-    """The device of luna, whose endpoints begin anew with a configuration, as it comes behind a reset of the bus, too.
+    """The device of luna, whose endpoints begin anew with a configuration, as it comes after a reset of the bus, too.
 
     The standard says so, and the host counts on it: an endpoint that goes on with DATA1 takes the first packet for one
     that it has, and drops it.
@@ -106,7 +106,7 @@ class _SerialDevice(USBSerialDevice):
 class _LastMarker(Elaboratable):
     """Marks the last byte before a pause, so that a packet ends with it.
 
-    A byte is held until there is a next one, or for :data:`PAUSE_CYCLES`. The endpoint sends an empty packet behind a
+    A byte is held until there is a next one, or for :data:`PAUSE_CYCLES`. The endpoint sends an empty packet after a
     full one that ends so; without that the host would wait for more.
     """
 
@@ -136,7 +136,7 @@ class UsbPort(Component):
 
     The host sees a serial port (``/dev/ttyACM0``); bit rates that it asks for mean nothing. What comes while ``o`` is
     not taken is refused, and the host sends it again; what the host does not fetch waits in ``i``. So nothing is
-    dropped in either direction, but by a new configuration, as behind a reset of the bus: that empties the endpoints.
+    dropped in either direction, but by a new configuration, as after a reset of the bus: that empties the endpoints.
 
     Has three clocks: the streams belong to ``sync``, everything else to ``usb`` (12 MHz) and ``usb_io`` (48 MHz), whose
     edges coincide: both come from one PLL.

@@ -11,7 +11,7 @@ from concord_rtl.parts.shapes import stream_of
 
 
 class _Words(Component):
-    """What both directions have in common: streams from ``i`` to ``o``, and the number of bytes of a word."""
+    """Common part of both directions: streams from ``i`` to ``o``, and the number of bytes of a word."""
 
     size = Input(lambda self: range(self.nbytes + 1), "Bytes of a word, constant while one is under way.")
     i = Input(lambda self: stream_of(self.i_bits), "Bytes or words in.")

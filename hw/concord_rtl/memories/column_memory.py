@@ -23,7 +23,7 @@ class ColumnMemory(Component):
     columns : list of int
         Bits of each column, the least significant first.
     depth : int
-        Words.
+        Number of words.
     init : list
         Initial words, as integers; zeros beyond its end.
     """

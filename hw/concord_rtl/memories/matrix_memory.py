@@ -279,7 +279,7 @@ class MatrixMemory(Component):
         return Cat(exp, Const(0, self.parts * self._shares()[1] - len(exp)))
 
     def _pieces(self, word) -> list[Value]:
-        """What the rows get of a word in each part: mantissas as they come from the pipe, where it writes."""
+        """Shares of a word for the rows, by part: mantissas as they come from the pipe, where it writes."""
         if self.row_port is None:
             return _parts(word, self.parts, -(-len(word) // self.parts))
         mantissas, bits = self._shares()
@@ -287,7 +287,7 @@ class MatrixMemory(Component):
         return [Cat(word.word_select(k, mantissas), exp.word_select(k, bits)) for k in range(self.parts)]
 
     def _word(self, pieces) -> Value:
-        """The word of all of these."""
+        """The word of which these are the shares."""
         if self.row_port is None:
             return pieces[: self.config.matrix_row.width]
         mantissas, size = self._shares()[0], len(pieces) // self.parts

@@ -21,7 +21,7 @@ class Align(Component):
     width : int
         Bits of the value.
     max_shift : int
-        Greatest shift.
+        Greatest shift, in places.
     keep : int or None
         Bits of the result, sign included, at least ``width``; by default as many as it can need, and no check.
     """
@@ -68,7 +68,7 @@ class Align(Component):
         return m
 
     def _check(self, m, fine, coarse, shifts):
-        """Whether bits that count are lost: those from the sign of the result up must be alike.
+        """Drives ``over`` if bits that count are lost: those from the sign of the result up must be alike.
 
         In two cycles, that of the second stage and the next one: what each coarse shift would lose, and which it was.
         """

@@ -23,7 +23,7 @@ from concord_rtl.parts.stages import delay
 
 
 def control_layout(config: NpuConfig) -> data.StructLayout:
-    """What accompanies the vector and the matrix word of a step."""
+    """Fields that accompany the vector and the matrix word of a step."""
     return data.StructLayout(
         {
             "valid": 1,
@@ -39,7 +39,7 @@ def control_layout(config: NpuConfig) -> data.StructLayout:
 
 
 def window_layout(config: NpuConfig) -> data.StructLayout:
-    """What sliding products do in a cycle, as :class:`concord_rtl.mvm.window.WindowUnit` says it."""
+    """Controls of sliding products in a cycle, as :class:`concord_rtl.mvm.window.WindowUnit` gives them."""
     code = activations(config).code
     return data.StructLayout(
         {"push": 1, "copy": 1, "mant": data.ArrayLayout(code, config.native), "step": pass_layout(config)}
@@ -59,7 +59,7 @@ class Mvm(Component):
     config : NpuConfig
         Configuration.
     slots : int or None
-        Jobs the result queue holds; by default :func:`concord.spec.timing.result_places`.
+        Number of jobs that the result queue holds; by default :func:`concord.spec.timing.result_places`.
     """
 
     step = Input(lambda self: control_layout(self.config), "Control of the step of the next cycle.")
@@ -216,7 +216,7 @@ class Mvm(Component):
         return self._dense(m, now), own, self._pick(m, self.step.lane, self.config.lanes), *self._select_window(m)
 
     def _select_pairs(self, m, now):
-        """As :meth:`_select` for pairs of rows, whose own elements have the order of the lanes that take them."""
+        """Selects elements for pairs of rows, whose own elements have the order of the lanes that take them."""
         config = self.config
         code = activations(config).code
         own: Any = Signal(data.ArrayLayout(data.ArrayLayout(code, 2), config.native // 2), reset_less=True)

@@ -26,7 +26,7 @@ class ResultQueue(Component):
     config : NpuConfig
         Configuration.
     slots : int
-        Jobs it holds, at least 1.
+        Number of jobs that it holds, at least 1.
     """
 
     coming = Input(1, "A job enters in the next cycle.")

@@ -48,7 +48,7 @@ def clear_delay(config: NpuConfig) -> int:
 
 
 class RowSum(NpuUnit):
-    """What every row has behind its multipliers: adder tree, alignment, accumulator.
+    """Common part of all rows after their multipliers: adder tree, alignment, accumulator.
 
     Derived classes say what there is to add.
 
@@ -166,7 +166,7 @@ class Row(WindowPorts, RowSum):
         return products
 
     def _window(self, m) -> dict[int, Value]:
-        """By lane the element of the window that it takes, or zero."""
+        """Element of the window that each lane takes, or zero, by lane."""
         m.submodules.window = window = WindowRegisters(self.config)
         m.d.comb += [window.i.eq(self.own), window.push.eq(self.push), window.copy.eq(self.copy)]
         lanes = self.config.lanes

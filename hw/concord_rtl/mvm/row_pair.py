@@ -109,7 +109,7 @@ class RowPair(WindowPorts):
         return kept, Mux(self.depthwise, moved, second[lane])
 
     def _windows(self, m) -> list[Value]:
-        """By lane the element of a window that it takes, or zero: two lanes take a place, one for each row."""
+        """Element of a window that each lane takes, or zero, by lane: two lanes take a place, one for each row."""
         taps, lanes = self.config.window_taps, self.config.lanes
         windows = [WindowRegisters(self.config) for _ in range(2)]
         for k, window in enumerate(windows):

@@ -98,7 +98,7 @@ class WindowUnit(NpuUnit):
         return m
 
     def _places(self, m, head):
-        """What the places hold; of every pair of them, whether their exponents are equal."""
+        """Fields that the places hold, and for every pair of places a bit that is set if their exponents are equal."""
         size = self.config.window_taps
         exps: Any = Signal(data.ArrayLayout(exponent_shape(self.config), size))
         inside, within = Signal(size), Signal(size)

@@ -67,7 +67,7 @@ class Circuit:
             self._driven.add(net)
 
     def undriven(self, nets: Sequence[int]) -> list[int]:
-        """Those of ``nets`` that nothing drives."""
+        """Nets among ``nets`` that nothing drives."""
         return [net for net in nets if net not in self._driven]
 
     def source(self, net: int) -> None:

@@ -45,7 +45,7 @@ class CellLowering:
         self._asked.update(names)
 
     def connected(self, port: str) -> bool:
-        """Whether a port has a net or a constant."""
+        """True if a port has a net or a constant."""
         return bool(self.cell.pins.get(port))
 
     def pins(self, port: str, default: int = ZERO) -> list[int]:
@@ -73,7 +73,7 @@ class CellLowering:
         return self._lowering.clock(self.cell.pins[port][0])
 
     def carries_clock(self, port: str) -> bool:
-        """Whether the oscillator is at a port."""
+        """True if the oscillator is at a port."""
         return self._lowering.is_oscillator(self.cell.pins[port][0])
 
     def outs(self, port: str) -> list[int]:
@@ -173,7 +173,7 @@ class Lowering:
         return self._nets[bit]
 
     def used(self, bit: Bit, cell: Cell, port: str) -> int:
-        """The same for an input of a cell that must have a value."""
+        """The net of the circuit for an input of a cell, which must have a value."""
         net = self.net(bit)
         self._users.setdefault(net, f"{cell.kind} {cell.name}.{port}")
         return net
@@ -188,7 +188,7 @@ class Lowering:
         return self._passing[cell.kind, port](self, cell)
 
     def is_oscillator(self, bit: Bit) -> bool:
-        """Whether a net is that of the oscillator."""
+        """True if a net is that of the oscillator."""
         return bit == self._clock_net
 
     def port(self, name: str) -> int:

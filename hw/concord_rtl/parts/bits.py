@@ -16,13 +16,13 @@ def leading_zeros(bits):
 
 
 def below(count, limit):
-    """Whether ``count`` is less than a constant, as a table: shallower than a carry chain for few bits."""
+    """Bit that is set if ``count`` is less than a constant, as a table: shallower than a carry chain for few bits."""
     size = 1 << len(count)
     return (Const((1 << min(max(limit, 0), size)) - 1, size) >> count)[0]
 
 
 def at_least(value, limit):
-    """Whether a value is at least a constant, without a carry chain."""
+    """Bit that is set if a value is at least a constant, without a carry chain."""
     value = Value.cast(value)
     if value.shape().signed:  # the order of two's complement is that of numbers with the sign turned
         value, limit = Cat(value[:-1], ~value[-1]), limit + (1 << len(value) - 1)

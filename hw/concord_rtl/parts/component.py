@@ -28,7 +28,7 @@ class Port:
     text : str
         What it means, for the documentation of the class.
     init : int
-        Initial value, or a function likewise.
+        Initial value, or a function of the component to it.
     when : function of the component, optional
         There is such a port only where it is true.
     """
@@ -72,7 +72,7 @@ def Output(shape: Any, text: str, *, init: Any = None, when: Callable[[Any], Any
 
 
 class PortTable:
-    """What has the ports that its class, and the classes it is derived from, have as attributes.
+    """Base of classes that have ports as attributes of their own and of the classes they are derived from.
 
     The documentation of the class gets a section with them.
     """
@@ -104,7 +104,7 @@ class Interface(PortTable, wiring.Signature):
 class Component(PortTable, wiring.Component):
     """A component whose ports are stated in its class.
 
-    ``super().__init__()`` comes last in a constructor, behind the attributes that shapes depend on.
+    ``super().__init__()`` comes last in a constructor, after the attributes that shapes depend on.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ SLOT_BITS = 4
 
 
 class ReduceMode(enum.Enum, shape=2):
-    """What the reduce unit does with a vector."""
+    """Operation of the reduce unit on a vector."""
 
     PASS = 0  #: output = input
     MAX = 1  #: element-wise running maximum over the vectors of a window
@@ -42,7 +42,7 @@ ACTS = {Op.V_RELU: Act.RELU}
 
 
 class Take(enum.Enum, shape=3):
-    """What the element becomes in an element-serial configuration; those of :data:`ACTS` have the same names."""
+    """Next value of the element in an element-serial configuration; those of :data:`ACTS` have the same names."""
 
     LOWEST = 0  #: -inf
     SUM = 1  #: the accumulator

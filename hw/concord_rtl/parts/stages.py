@@ -52,7 +52,7 @@ class Stages:
 
 
 def _is_stored(value):
-    """Whether a value is a signal or a part of one: no logic stands before it."""
+    """True if a value is a signal or a part of one: no logic stands before it."""
     value = Value.cast(value)
     return _is_stored(value.value) if isinstance(value, _Slice) else isinstance(value, Signal)
 

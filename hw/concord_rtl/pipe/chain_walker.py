@@ -178,7 +178,7 @@ class ChainWalker(NpuUnit):
         return _State(rows.left, y, x, first_row, starts, begins, columns, rows.last & inner.last & outer.last)
 
     def _places(self, m, load, step, rows, inner):
-        """Whether the current vector is the first one of its chain, and of an inner loop."""
+        """Bits for the first vector of a chain, and for the first one of an inner loop."""
         starts, begins = Signal(), Signal()
         with m.If(load):
             m.d.sync += [starts.eq(1), begins.eq(1)]

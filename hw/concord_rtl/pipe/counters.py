@@ -56,7 +56,7 @@ class Credits(Component):
     Parameters
     ----------
     places : int
-        Places in all.
+        Number of places in all.
     """
 
     take = Input(1, "A place is taken; only if there is ``room``.")

@@ -160,7 +160,7 @@ class HazardGate(Component):
         return m
 
     def _older(self, m, first) -> Value:
-        """How many entries are older than the first request, which is found out when it comes."""
+        """Number of entries that are older than the first request, which is found out when it comes."""
         older = Signal(count_shape(self.config))
         head, pop = self.head[self.i.p.memory], self.pop.bit_select(self.i.p.memory, 1)
         with m.If(self.i.ready):

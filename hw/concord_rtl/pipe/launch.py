@@ -43,7 +43,7 @@ class Launcher(Component):
     Throughput: one vector of N/P beats every N/P cycles, which are two at least: a vector that has come to the head of
     its queue starts in the cycle after next at the earliest. A maximum takes one trip per tap, of which only the last
     gives an output; a maximum over all elements takes one more, which carries no data. A vector that leaves the
-    multifunction units early starts late enough to leave behind those in front of it.
+    multifunction units early starts late enough to leave after those in front of it.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Launcher(Component):
         return m
 
     def _decide(self, m, start, starts, soon):
-        """Whether the vector at the head starts in the next cycle, and with which controls it starts in this one."""
+        """Start of the vector at the head in the next cycle, and controls of the one that starts in this cycle."""
         token, entry = self.tokens.p, self.queue.p
         reduction = token.reduction
         needed = Cat(
@@ -139,7 +139,7 @@ class Launcher(Component):
         return control
 
     def _overtakes(self, m):
-        """Whether a vector that starts in the next cycle and leaves early would overtake one that does not.
+        """Bit that is set if a vector that starts in the next cycle and leaves early would overtake one that does not.
 
         Nothing starts in the cycle in which ``emitted`` is set, so that one does not count.
         """

@@ -11,7 +11,7 @@ from concord_rtl.parts.control import MFU_CTRL, QUANT_CTRL
 
 
 class Reduction(enum.Enum, shape=2):
-    """What stands between the source and the first multifunction unit."""
+    """Operation between the source and the first multifunction unit."""
 
     NONE = 0
     PRODUCT = 1
@@ -45,12 +45,12 @@ def _with_windows(config: NpuConfig, *names: str) -> dict[str, int]:
 
 
 def scale_layout(config: NpuConfig) -> dict[str, int]:
-    """Whether accumulators become codes, and by how many bits their products move down: only with ``code_scaling``."""
+    """Fields for accumulators that become codes, and places that products move down: only with ``code_scaling``."""
     return {"scale": 1, "shift": SCALE_SHIFT_BITS} if config.code_scaling else {}
 
 
 def _into_matrix(config: NpuConfig) -> dict[str, int]:
-    """Whether blocks go to the matrix memory instead of the narrow one: only with ``writable_matrix``."""
+    """Field of blocks that go to the matrix memory instead of the narrow one: only with ``writable_matrix``."""
     return {"to_matrix": 1} if config.writable_matrix else {}
 
 
@@ -146,7 +146,7 @@ def job_layout(config: NpuConfig) -> data.StructLayout:
 
 
 def launch_layout(config: NpuConfig) -> data.StructLayout:
-    """What the launcher must know of a vector.
+    """Fields of a vector that the launcher needs.
 
     ``early``: it needs neither a table nor the second multifunction unit.
     """
@@ -155,7 +155,7 @@ def launch_layout(config: NpuConfig) -> data.StructLayout:
 
 
 def retire_layout(config: NpuConfig) -> data.StructLayout:
-    """What the writeback must know of a vector."""
+    """Fields of a vector that the writeback needs."""
     bits = vector_addr_bits(config)
     return data.StructLayout(
         {

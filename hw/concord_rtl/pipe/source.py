@@ -45,9 +45,9 @@ class SourceReader(Component):
     ----------
     config : NpuConfig
     slots : int
-        Jobs that the tile engines hold.
+        Number of jobs that the tile engines hold.
     places : int
-        Vectors that the window unit holds; only with ``window_taps``.
+        Number of vectors that the window unit holds; only with ``window_taps``.
     request : shape
         Payload of the hazard gate in front.
     """
@@ -130,7 +130,7 @@ class SourceReader(Component):
         return m
 
     def _credits(self, m, product, go):
-        """Whether job slots and queue places are left."""
+        """Bits for job slots and for queue places that are left."""
         m.submodules.jobs = jobs = Credits(self.slots)
         m.submodules.places = places = Credits(timing.source_places(self.config))
         m.d.comb += [
@@ -142,7 +142,7 @@ class SourceReader(Component):
         return jobs.room, places.room
 
     def _window_room(self, m, product, go):
-        """Whether the window unit has a place, and whether it is empty where it must be."""
+        """Bit that is set if the window unit has a place, and is empty where it must be."""
         payload = self.i.p.payload
         m.submodules.window_places = places = Credits(self.places)
         sliding = go & product & payload.sliding

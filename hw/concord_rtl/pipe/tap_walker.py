@@ -16,7 +16,7 @@ from concord_rtl.pipe.loop_address import LoopAddress
 
 
 def step_layout(config: NpuConfig) -> data.StructLayout:
-    """What travels with a source read to the tile engines or to the source queue."""
+    """Fields that travel with a source read to the tile engines or to the source queue."""
     return data.StructLayout(
         {
             "reduction": Reduction,
@@ -122,7 +122,7 @@ class TapWalker(Component):
         return missing
 
     def _order(self, sliding, inner, outer):
-        """What belongs to the inner and to the outer loop of a window: a sliding one is walked column by column."""
+        """Values for the inner and the outer loop of a window: a sliding one is walked column by column."""
         if not self.config.window_taps:
             return inner, outer
         return Mux(sliding, outer, inner), Mux(sliding, inner, outer)

@@ -70,7 +70,7 @@ class WideQueue(Component):
         return Mux(place == self.depth - 1, 0, place + 1)
 
     def _loads(self, m, load) -> Value:
-        """Whether the next cycle loads a part: a word is there, and the part before is none or consumed."""
+        """Bit that is set if the next cycle loads a part: a word is there, and the part before is none or consumed."""
         level = Signal(range(self.depth + 1))
         some, more, take = Signal(), Signal(), Signal()  # the level is not 0; not 0 or 1
         there = self.arrives | Mux(self.freed, more, some)

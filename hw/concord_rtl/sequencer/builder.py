@@ -80,7 +80,7 @@ class ChainBuilder(NpuUnit):
 
     @property
     def _state_ops(self):
-        """Those of :data:`STATE_OPS` that the configuration has."""
+        """Operations of :data:`STATE_OPS` that the configuration has."""
         return [op for op in STATE_OPS if self.config.code_scaling or op not in SCALING_OPS]
 
     def _view(self, op):
@@ -88,7 +88,7 @@ class ChainBuilder(NpuUnit):
         return view(op, self.word.word)
 
     def _order(self, m, opcode, chain):
-        """Where we are in a chain, and whether the word may follow."""
+        """Place in a chain, and a bit that is set if the word may follow."""
         word = self.word
         open_, stage = Signal(), Signal.like(word.stage)
         last = self._view(Op.V_WR)["last"]

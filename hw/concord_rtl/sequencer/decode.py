@@ -25,7 +25,7 @@ from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
 from concord_rtl.parts.stages import register
 
-#: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
+#: Groups of operations that get a bit of their own, so that nothing after the decoder has to compare an opcode first.
 GROUPS = {
     "halt": (Op.HALT,),
     "waits": (Op.HALT, Op.FENCE, *INTEGER_OPS),
@@ -122,7 +122,7 @@ class Decoder(Component):
         return [form for form in isa.INSTRUCTIONS if self._has(form.op)]
 
     def _has(self, op: Op) -> bool:
-        """Whether the configuration has an operation."""
+        """True if the configuration has an operation."""
         missing = {
             **dict.fromkeys(SCALING_OPS, not self.config.code_scaling),
             **dict.fromkeys(MATRIX_WRITE_OPS, not self.config.writable_matrix),
@@ -161,7 +161,7 @@ class Decoder(Component):
         return least, most
 
     def _faults(self, form: isa.Instruction) -> tuple[Value, Value]:
-        """Whether reserved bits are set, and whether a field is out of range, if the word has this form."""
+        """Two bits: reserved bits are set, and a field is out of range, if the word has this form."""
         fields = view(form.op, self.word)
         least, most = self._limits(form)
         bad = [self._less(fields[name], low) for name, low in least.items()]
@@ -183,17 +183,17 @@ class Decoder(Component):
         return missing.get(op, "")
 
     def _less(self, value, limit):
-        """Whether a field is less than a constant; next to a memory, which is slow, without a carry chain."""
+        """Bit that is set if a field is less than a constant; next to a memory, which is slow, without carry chain."""
         if self.registered:
             return value < limit
         return ~at_least(value, limit)
 
     def _more(self, value, limit):
-        """Whether a field is greater than a constant, likewise."""
+        """Bit that is set if a field is greater than a constant; next to a memory without a carry chain."""
         return value > limit if self.registered else at_least(value, limit + 1)
 
     def _stage(self, m, form: isa.Instruction, fields) -> None:
-        """What the builder needs to know of this form."""
+        """Drives the outputs of this form for the builder."""
         if form.is_chain:
             m.d.comb += [self.o.is_chain.eq(1), self.o.stage.eq(form.stages[0])]
             if len(form.stages) > 1:

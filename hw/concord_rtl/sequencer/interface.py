@@ -1,4 +1,4 @@
-"""What the sequencers of all configurations have in common."""
+"""Ports and parts that the sequencers of all configurations share."""
 
 from amaranth import *
 

@@ -93,7 +93,7 @@ class Quantizer(Component):
         return m
 
     def _block(self, m, valid, first, last, peak, wild, ctrl, to_matrix):
-        """What is known of a block after its last beat, held while it is converted."""
+        """Exponent and special values of a block after its last beat, held while it is converted."""
         config, offset = self.config, self.format.offset
         best, seen = Signal(FIELD_BITS), Signal()
         floor: Any = config.act_exp_min + offset

@@ -54,7 +54,7 @@ def blocked_sites(device: str, every: int) -> list[str]:
     device : str
         As for :func:`logic_rows`.
     every : int
-        At least 2.
+        Number of rows of which one is blocked, at least 2.
 
     Raises
     ------

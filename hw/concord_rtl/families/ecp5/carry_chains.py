@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-#: The cell, and the names of what each of its bits has, without the number of the bit.
+#: The cell, and the pins and parameters of each of its bits, without the number of the bit.
 CELL = "CCU2C"
 #: A lookup table by itself, and its ports.
 LUT, _LUT_PORTS = "LUT4", {**dict.fromkeys("ABCD", "input"), "Z": "output"}
 _INPUTS, _SUM, _TABLE, _INJECT = "ABCD", "S", "INIT", "INJECT1_"
 #: Table of a bit whose carry out is its input A, whatever comes in, where the other inputs are 1.
 _CARRY_IS_A = f"{0b1010:016b}"
-#: What Yosys writes where nothing is connected; nextpnr refuses a cell without the port.
+#: Net that Yosys writes where nothing is connected; nextpnr refuses a cell without the port.
 _OPEN = ["x"]
 _CONSTANTS = ("0", "1")
 
@@ -108,7 +108,7 @@ def _begin_in_first_bit(chain: list[dict[str, Any]]) -> None:
 
 
 def _folded(cell: dict[str, Any]) -> dict[str, Any] | None:
-    """What the first bit of a chain has with its constant carry folded in, but for its sum, which then means nothing.
+    """First bit of a chain with its constant carry folded in, but for its sum, which then means nothing.
 
     None if the carry out depends on more than two inputs: the cell has no such function.
     """
@@ -148,7 +148,7 @@ def _sum_of_first_bit(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _taken(cell: dict[str, Any], k: int) -> dict[str, Any]:
-    """What a bit of a cell has, by name without the number of the bit."""
+    """Pins and parameters of a bit of a cell, by name without the number of the bit."""
     parameters, connections = cell["parameters"], cell["connections"]
     pins = {name: connections.get(f"{name}{k}", _OPEN) for name in (*_INPUTS, _SUM)}
     return pins | {name: parameters[f"{name}{k}"] for name in (_TABLE, _INJECT)}

@@ -102,7 +102,7 @@ def _small_ram(part: CellLowering) -> None:
 
 
 def _staged(part: CellLowering, stage: str, nets: list[int], outs: list[int] | None = None) -> list[int]:
-    """Nets behind a register stage of a multiplier; ``outs`` if given."""
+    """Nets after a register stage of a multiplier; ``outs`` if given."""
     choice = part.text(f"REG_{stage}_CLK", "NONE", "CLK0")
     enable, reset = part.text(f"REG_{stage}_CE", "CE0"), part.text(f"REG_{stage}_RST", "RST0")
     if choice == "NONE":
@@ -211,7 +211,7 @@ def _bit_of_small_ram(part: CellLowering, init: int, pins: list[int], out: int) 
 
 
 def _small_ram_inputs(part: CellLowering) -> None:
-    """What is written to a small memory passes through the tables of the next slice."""
+    """Passes the inputs of a small memory through the tables of the next slice."""
     ways = {"WADO0": "D0", "WADO1": "B0", "WADO2": "C0", "WADO3": "A0", "WDO0": "C1", "WDO1": "A1", "WDO2": "D1"}
     for out, port in (ways | {"WDO3": "B1"}).items():
         if part.connected(out):
@@ -233,7 +233,7 @@ def constants(netlist: Netlist) -> dict[Bit, int]:
 
 
 def _pll(part: CellLowering) -> None:
-    """Its frequencies are none of the netlist's business: an output is a clock, and it has locked."""
+    """Writes a PLL, whose frequencies the netlist ignores: an output is a clock, and it has locked."""
     part.ignore(*part.cell.parameters, *part.cell.pins)
     part.circuit.computed(lambda: True, [], part.out("LOCK"))
 
@@ -270,5 +270,5 @@ RULES = {
     "IOLOGIC": _pad_registers,
 }
 
-#: What the cells do, for the family.
+#: Models of the cells, for the family.
 MODELS = GateModels(RULES, PASSING, constants, contents, set_contents, contents_text)

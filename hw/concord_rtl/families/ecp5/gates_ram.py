@@ -118,7 +118,7 @@ class _Side:
 
     @property
     def is_clocked(self) -> bool:
-        """Whether the port is used: else its clock is a constant."""
+        """True if the port is used: else its clock is a constant."""
         return isinstance((self.part.cell.pins.get(f"CLK{self.name}") or [""])[0], int)
 
     def clock(self) -> Clock:

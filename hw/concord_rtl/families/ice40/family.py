@@ -25,7 +25,7 @@ def _places(width: int, used: int) -> np.ndarray:
     return (addr // count * used + place[addr % count])[:, None] + count * np.arange(width)
 
 
-#: What ABC does: logic is mapped three times, each time with other choices, which takes 2 % fewer cells than once.
+#: Script of ABC: logic is mapped three times, each time with other choices, which takes 2 % fewer cells than once.
 MAPPING = ("&scorr", "&sweep", "&dc2", *("&dch -C 500", "&if {C} {W} {D} {R} -v", "&mfs") * 3, "&ps")
 #: Bits up to which comparisons with constants are made of logic: carry chains for them take a cell for each bit.
 COMPARED_BITS = 8

@@ -212,7 +212,7 @@ def _multiplier(part: CellLowering) -> None:
         return outs
 
     def product(first: int, count: int, out: list[int], registered: bool) -> None:
-        """Of bits of both operands."""
+        """Writes the product of ``count`` bits of both operands."""
         factors = []
         for nets, signed in operands:
             nets = nets[first : first + count]
@@ -261,7 +261,7 @@ def _pad(part: CellLowering) -> None:
 
 
 def _pll(part: CellLowering) -> None:
-    """Its frequency is none of the netlist's business: its output is the clock, and it has locked."""
+    """Writes a PLL, whose frequency the netlist ignores: its output is the clock, and it has locked."""
     part.ignore(*part.cell.parameters, *part.cell.pins)
     part.circuit.computed(lambda: True, [], part.out("LOCK"))
 
@@ -278,7 +278,7 @@ def _buffer(part: CellLowering) -> None:
 
 
 def _is_of_pll(cell: Cell) -> bool:
-    """Whether a global buffer has the output of the PLL beside it as its input, to which no net leads."""
+    """True if a global buffer has the output of the PLL beside it as its input, to which no net leads."""
     return cell.attributes.get("FOR_PAD_IN", "").strip() == "1" and not cell.pins["USER_SIGNAL_TO_GLOBAL_BUFFER"]
 
 
@@ -321,5 +321,5 @@ RULES = {
     "ICESTORM_PLL": _pll,
 }
 
-#: What the cells do, for the family.
+#: Models of the cells, for the family.
 MODELS = GateModels(RULES, PASSING, constants, contents, set_contents, contents_text)

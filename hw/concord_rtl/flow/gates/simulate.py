@@ -32,7 +32,7 @@ class NetlistStage(StrEnum):
 
 
 def models_of(family: Family) -> GateModels:
-    """What the cells of a family do; :class:`NetlistError` if that is not known."""
+    """Models of the cells of a family; :class:`NetlistError` if there are none."""
     if family.gates is None:
         raise NetlistError(f"netlists of {family.name} are not simulated")
     return family.gates

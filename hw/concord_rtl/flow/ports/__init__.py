@@ -1,1 +1,1 @@
-"""What a design has at the pins of a board for its link: a file for each kind."""
+"""Components at the pins of a board for its link: a file for each kind."""

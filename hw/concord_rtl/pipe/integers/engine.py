@@ -45,7 +45,7 @@ class IntegerEngine(Component):
     ----------
     config : NpuConfig
     product_latency, result_latency : int
-        Of the tile engines, as :class:`concord_rtl.pipe.integers.reader.IntegerReader` needs them.
+        Cycles of the tile engines, as :class:`concord_rtl.pipe.integers.reader.IntegerReader` needs them.
     """
 
     words = Input(lambda self: IntegerPort(self.config), "Words of the program.")
@@ -120,7 +120,7 @@ class IntegerEngine(Component):
 
     @staticmethod
     def _copied(m, name, value) -> Value:
-        """What stays for a chain in a register near its user: wires all over the engine would be the longest."""
+        """Copy of a value that stays for a chain, in a register near its user: wires from afar would be the longest."""
         m.submodules[name] = copy = KeptRegister(len(Value.cast(value)))
         m.d.comb += copy.i.eq(value)
         return copy.o
@@ -267,7 +267,7 @@ class IntegerEngine(Component):
             ]
 
     def _watch(self, m, words, overs, over):
-        """Whether anything has left its range since the word was executed."""
+        """Keeps a bit that is set if anything has left its range since the word was executed."""
         beyond = register(m, reduce(or_, overs), "beyond")
         with m.If(words.execute):
             m.d.sync += over.eq(0)
@@ -373,6 +373,6 @@ class IntegerEngine(Component):
 
 
 def _beyond_training(exp):
-    """Whether an exponent has more bits than those of training."""
+    """Bit that is set if an exponent has more bits than those of training."""
     high = exp[TRAIN_EXP_BITS - 1 :]
     return high.any() & ~high.all()

@@ -1,4 +1,4 @@
-"""What the tensor registers leave for the chain that follows."""
+"""Layouts of the values that the tensor registers leave for the chain that follows."""
 
 from amaranth import signed
 from amaranth.lib import data
@@ -12,7 +12,7 @@ MAGNITUDE_BITS, LIMIT_BITS = SUM_BITS - 1, WIDE_BITS - 1
 PLACE_BITS = MAGNITUDE_BITS.bit_length()
 PLACES_MAX = (1 << PLACE_BITS) - 1
 
-#: Bits that integers drop, and the greatest magnitude behind that: all ones.
+#: Bits that integers drop, and the greatest magnitude after that: all ones.
 ROUNDING = data.StructLayout({"right": PLACE_BITS, "limit": LIMIT_BITS})
 #: By how much source and operand of a sum move to the right, at most :data:`PLACES_MAX`; negative: to the left.
 MOVES = data.StructLayout({"first": signed(8), "second": signed(8)})

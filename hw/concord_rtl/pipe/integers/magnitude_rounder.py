@@ -67,7 +67,7 @@ def shift_right(m, value, places, name):
 
 
 def shift_left(m, value, places, name):
-    """The last bits of ``value << places``, and whether others are lost, two cycles later, likewise."""
+    """The last bits of ``value << places``, and a bit if others are lost, two cycles later; the places must stay."""
     width, lost = len(value), Const(0, 1)
     for step, count in ((1 << FINE_BITS, places[FINE_BITS:]), (1, places[:FINE_BITS])):
         leaving = [value[max(width - step * k, 0) :].any() for k in range(1, 1 << len(count))]

@@ -40,8 +40,8 @@ def number_bits(config: NpuConfig) -> int:
 
 
 def integer_layout(config: NpuConfig) -> data.StructLayout:
-    """What ``i_`` words have set, addresses with their registers; ``run`` and ``loss`` have the fields of ``i_run`` and
-    ``i_loss``.
+    """Layout of the fields that ``i_`` words have set, addresses with their registers; ``run`` and ``loss`` have the
+    fields of ``i_run`` and ``i_loss``.
     """
 
     def strides(bits: int) -> data.StructLayout:

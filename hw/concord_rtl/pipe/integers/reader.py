@@ -109,12 +109,12 @@ class IntegerReader(Component):
 
     @property
     def _looks_up(self) -> Value:
-        """Whether the source is looked up."""
+        """Bit that is set if the source is looked up."""
         return self.state.kind == IntegerSource.TABLE if self.config.integer_tables else Const(0, 1)
 
     @property
     def _multiplies(self) -> Value:
-        """Whether the operand is a factor."""
+        """Bit that is set if the operand is a factor."""
         return self.state.run.mul if self.config.integer_tables else Const(0, 1)
 
     def _table(self, m, ticks, first):
@@ -217,7 +217,7 @@ class IntegerReader(Component):
         return steps, launch
 
     def _reads(self, m, ticks, addresses, steps, narrow_operand, wide_source, wide_operand):
-        """Who reads when, see :data:`NARROW_OPERAND`."""
+        """Drives the enables and addresses of the reads in their cycles, see :data:`NARROW_OPERAND`."""
         reads, update = self.reads, self.state.run.update
         narrow_source = ticks[SOURCE] & ((self.state.kind == IntegerSource.NARROW) | self._looks_up)
         second_operand = register(m, addresses["operand"] + 1, "second_operand")  # the next vector may begin then
@@ -273,7 +273,7 @@ class IntegerReader(Component):
         return source, operand, accs, halves
 
     def _beats(self, m, product, first, paces, table, ticks, narrow_operand):
-        """The beats of a vector in cycles behind ``first``, each when it ``paces``; on the outputs a cycle later."""
+        """The beats of a vector in cycles after ``first``, each when it ``paces``; on the outputs a cycle later."""
         config, run, state = self.config, self.state.run, self.state
         lanes, beats, size = config.mfu_lanes, config.beats, config.act_mant
         source, operand, accs, halves = self._words(m, ticks, first, narrow_operand)
@@ -326,7 +326,7 @@ class IntegerReader(Component):
             ]
 
     def _last_row(self, m, first) -> Signal:
-        """Whether the vector whose beats are there is the last one of its rows."""
+        """Bit that is set if the vector whose beats are there is the last one of its rows."""
         rows = self.loops.rows
         row = Signal.like(rows)
         last = Signal()
@@ -338,11 +338,11 @@ class IntegerReader(Component):
 
 
 def _beyond_factor(value):
-    """Whether a number has more bits than a factor."""
+    """Bit that is set if a number has more bits than a factor."""
     high = value[FACTOR_MANT_BITS - 1 :]
     return high.any() & ~high.all() | _is_least(value[:FACTOR_MANT_BITS])
 
 
 def _is_least(value):
-    """Whether a number in two's complement is the one that the symmetric range does not have."""
+    """Bit that is set if a number in two's complement is the one that the symmetric range does not have."""
     return value[-1] & ~value[:-1].any()

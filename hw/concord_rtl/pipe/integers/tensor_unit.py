@@ -273,7 +273,7 @@ class TensorUnit(Component):
                 m.d.comb += [word.top.eq(self.top), word.exp.eq(-PROBABILITY_POINT)]
 
     def _leave(self, m, step, good, rounding, moves, x):
-        """What a chain reads of the latest steps."""
+        """Keeps the values of the latest steps that a chain reads."""
         roundings: list[Any] = [Signal(ROUNDING, name=f"rounding_{k}", init={"limit": NO_LIMIT}) for k in range(2)]
         kept = Signal(MOVES)
         for place, (port, latest) in enumerate(zip((self.round0, self.round1), roundings, strict=True)):

@@ -95,11 +95,11 @@ class IntegerWriter(Component):
 
     @property
     def _several(self) -> Value:
-        """Whether words are digits: new weights never are."""
+        """Bit that is set if words are digits: new weights never are."""
         return (self.state.count != 1) & ~self.state.run.update
 
     def _target(self):
-        """Where vectors go: new weights to where they were."""
+        """Address of the destination of vectors, and a view of it: new weights go to where they were."""
         target, weights = self.state.target, self.state.operand
         update = self.state.run.update
         address = Mux(update, weights.as_value(), target.as_value())

@@ -20,7 +20,7 @@ def split(value, shift):
 
 
 def outside(value, limit):
-    """Whether a signed number is outside of ``-limit .. limit``."""
+    """Bit that is set if a signed number is outside of ``-limit .. limit``."""
     return (value > limit) | (value < -limit)
 
 
@@ -30,7 +30,7 @@ def raw_places(widths: LazyWidths, exp, change_exp):
 
 
 def limited_places(widths: LazyWidths, raw):
-    """The same, limited to where it makes a difference."""
+    """Places of :func:`raw_places`, limited to ``0 .. places_max``, where they make a difference."""
     return Mux(raw < 0, 0, Mux(raw > widths.places_max, widths.places_max, raw))[: widths.places_max.bit_length()]
 
 

@@ -105,7 +105,7 @@ class UpdateLane(Component):
         return term.as_signed(), register(m, up ^ negative, "carry"), vanished
 
     def _rounded_up(self, m, window, lost):
-        """Whether rounding adds one to the magnitude."""
+        """Bit that is set if rounding adds one to the magnitude."""
         fraction = self.widths.fraction
         if self.widths.stochastic:
             return (window[:fraction] + delay(m, self.noise, 3, "noise"))[fraction]

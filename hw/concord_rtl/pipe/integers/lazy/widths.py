@@ -56,7 +56,7 @@ class LazyWidths:
 
     @property
     def stochastic(self) -> bool:
-        """Whether updates are rounded with noise."""
+        """True if updates are rounded with noise."""
         return self.accumulator.rounding == Rounding.STOCHASTIC
 
     @property

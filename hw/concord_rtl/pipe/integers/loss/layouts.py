@@ -1,4 +1,4 @@
-"""What goes along with the elements of samples."""
+"""Layouts of the fields that go along with the elements of samples."""
 
 from amaranth.lib import data
 from amaranth.lib.enum import Enum
@@ -8,11 +8,11 @@ from concord.spec.integers import judged_per_word
 
 
 class Pass(Enum, shape=2):
-    """What a sample is gone over for."""
+    """Pass over a sample, named after its result."""
 
     MAXIMUM = 0  #: the greatest logit
     TOTAL = 1  #: powers, and their sum
-    SHARES = 2  #: the share of each power in that
+    SHARES = 2  #: the share of each power in that sum
 
 
 def slot_layout(config: NpuConfig) -> data.StructLayout:

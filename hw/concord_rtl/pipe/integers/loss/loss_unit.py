@@ -113,7 +113,7 @@ class LossUnit(Component):
         return m
 
     def _slots_of(self, m, walker, number, cycles) -> Value:
-        """Whether there was a slot of a pass so many cycles ago."""
+        """Bit that is set if there was a slot of a pass ``cycles`` cycles ago."""
         there = walker.active & (walker.number == number)
         return delay(m, there, cycles, f"{number.name.lower()}_slots", reset_less=False)
 
@@ -196,7 +196,7 @@ class LossUnit(Component):
         return word
 
     def _judgement(self, m, word, hit, guessed, there):
-        """What samples were judged, so many a word, which is written with each of them."""
+        """Writes the judgements of samples, several in a word, which is written with each of them."""
         half = judged_per_word(self.config.native)
         place, address = Signal(range(half)), Signal(vector_addr_bits(self.config))
         judged = _Places(m, half, "judged")
@@ -222,13 +222,13 @@ class LossUnit(Component):
 
 
 class _Places:
-    """A wide word whose elements come one after the other; those behind the latest one are zero.
+    """A wide word whose elements come one after the other; those after the latest one are zero.
 
     Parameters
     ----------
     m : Module
     count : int
-        Elements.
+        Number of elements.
     name : str
     """
 

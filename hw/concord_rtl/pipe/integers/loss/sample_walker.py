@@ -19,8 +19,8 @@ from concord_rtl.pipe.integers.ports import loops_layout
 class SampleWalker(Component):
     """Goes over every sample three times, word by word: a cycle for each class, and at least one for a word.
 
-    The second pass follows the first one at once, the third one ``LOSS_TOTAL`` cycles behind the second one, and the
-    next sample ``LOSS_REST`` cycles behind that (:mod:`concord.spec.timing`).
+    The second pass follows the first one at once, the third one ``LOSS_TOTAL`` cycles after the second one, and the
+    next sample ``LOSS_REST`` cycles after that (:mod:`concord.spec.timing`).
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ EXP_MOST, LIMIT_BITS = LOGIT_LIMIT.bit_length() - 1, LOGIT_POINT + LOGIT_LIMIT.b
 POWER_BITS, SHARE_BITS = POWER_POINT + 1, PROBABILITY_POINT + 1
 #: Bits of the product of a power and a reciprocal, and of that of a difference, or a share, and what belongs to it.
 RATIO_BITS, PRODUCT_BITS = POWER_BITS + RECIPROCAL_BITS - 1, LIMIT_BITS + POWER_BITS
-#: Bits of twice what is left of a power behind its share, sign included.
+#: Bits of twice what is left of a power after its share, sign included.
 REST_BITS = SUM_BITS + 3
 
 
@@ -107,7 +107,7 @@ class SoftmaxArithmetic(Component):
 
 
 def _rounded(m, product, name):
-    """Without the bits behind the binary point, rounded half up, a cycle later."""
+    """Value without the bits after the binary point, rounded half up, a cycle later."""
     return register(m, (product + (1 << POWER_POINT - 1)) >> POWER_POINT, name)
 
 
