@@ -25,7 +25,7 @@ from concord.spec.compile_options import CompileOptions
 from concord.utils.parallel import Engine
 
 P = ParamSpec("P")
-#: What stands in a docstring for the fields of the record.
+#: Entry in a docstring for the fields of the record.
 _FIELDS = "options\n    The fields of :class:`concord.spec.compile_options.CompileOptions`, as keywords."
 
 __all__ = ["FlagError", "FlagWarning", "Network", "compile", "connect", "load"]

@@ -80,7 +80,7 @@ class Compilation:
 
 
 def trained_for(model: Path | None, options: CompileOptions) -> Trained | None:
-    """What a network beside ``model`` was trained for, if its accumulator is to be chosen by that.
+    """Record of the training of a network beside ``model``, if its accumulator is to be chosen by that.
 
     Raises
     ------
@@ -144,7 +144,7 @@ class CompileRequest:
 
     @cached_property
     def parts(self) -> Parts:
-        """What the host computes in front of the NPU, and the rest."""
+        """The part of the network that the host computes in front of the NPU, and the rest."""
         return without_front(self.whole)
 
     @cached_property
@@ -154,12 +154,12 @@ class CompileRequest:
 
     @cached_property
     def samples_of_rest(self) -> Inputs | None:
-        """The samples behind what the host computes in front of the NPU."""
+        """The samples after the part of the network that the host computes in front of the NPU."""
         return None if self.places is None else self.parts.inputs(self.places)
 
     @cached_property
     def plain(self) -> Formats:
-        """The formats that the options say, of the network behind what the host computes in front of the NPU."""
+        """Formats that the options say, of the network after the part that the host computes in front of the NPU."""
         return Formats(mantissas=self.options.widths.layers, inputs=input_ranges(self.options.ranges, self.parts.rest))
 
 

@@ -34,7 +34,7 @@ class FlagWarning(UserWarning):
 
 
 class FlagError(RuntimeError):
-    """The same as an error; ``flags`` has the records."""
+    """Flags of a run as an error; ``flags`` has the records."""
 
     def __init__(self, flags: list[FlagDiagnostic]):
         self.flags = flags
@@ -85,7 +85,7 @@ class Network:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before trusting the results: assumptions, codes that are not exact, flags of samples.
+        """Doubts about the results: assumptions, codes that are not exact, flags of samples.
 
         An expected error above 5 %, with what it is from. And what the board of the configuration lacks for it.
         """
@@ -97,7 +97,7 @@ class Network:
 
     @property
     def preset_text(self) -> str:
-        """Which preset of the board was taken and why, in a line; empty if it was named or the network was loaded."""
+        """The preset of the board that was taken, and the reason; empty if it was named or the network was loaded."""
         return "" if self.compilation is None else self.compilation.preset
 
     @property
@@ -110,12 +110,12 @@ class Network:
 
     @property
     def input_records(self) -> Mapping[str, InputRecord]:
-        """What is known of the inputs, and what :meth:`run` compares them with."""
+        """Records of the inputs, with which :meth:`run` compares them."""
         return self.package.input_records
 
     @property
     def source(self) -> str:
-        """Where the model comes from: its framework and how it was exported, or who wrote the ONNX file."""
+        """Origin of the model: its framework and how it was exported, or who wrote the ONNX file."""
         return source_of(self.model)
 
     def report(self) -> str:
@@ -126,7 +126,7 @@ class Network:
         return self._summary.text
 
     def _repr_html_(self) -> str:
-        """The same where a notebook shows the network."""
+        """The network at a glance as HTML, for notebooks."""
         return self._summary.html
 
     @property
@@ -144,7 +144,7 @@ class Network:
 
     @property
     def evidence(self) -> str:
-        """What speaks for the formats and the accumulator, as tables of text; empty without samples."""
+        """Evidence for the formats and the accumulator, as tables of text; empty without samples."""
         from rich.console import Console
 
         if self.compilation is None:
@@ -229,7 +229,7 @@ class Network:
     def _run(
         self, inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike, on: str | Device, strict: bool
     ) -> dict[str, npt.NDArray[Any]]:
-        """What :meth:`run` does; a warning is about the line that called the method which calls this one."""
+        """Body of :meth:`run`; a warning is about the line that called the method which calls this one."""
         named = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
         flags = self.package.input_flags(named)
         if flags and strict:

@@ -10,7 +10,7 @@ from concord.graph.ir import Graph
 
 
 def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
-    """What a budget means, ``0.5`` or ``5%``, or the default; ``ValueError`` if it does not suit the network."""
+    """Budget of a text, ``0.5`` or ``5%``, or the default; ``ValueError`` if it does not suit the network."""
     classes = labelled or classifies(graph)
     text = text or ("0.5" if classes else "5%")
     try:

@@ -1,4 +1,4 @@
-"""What there is to know of a compiled network at a glance, as text and as HTML."""
+"""Summary of a compiled network, as text and as HTML."""
 
 from __future__ import annotations
 

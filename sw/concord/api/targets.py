@@ -27,13 +27,13 @@ from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
 from concord.spec.presets import with_mantissas
 
-#: What helps where the NPU takes a part of a network.
+#: Advice where the NPU takes a part of a network.
 _IN_PART = "--partition any lets the host compute what the NPU does not take"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a network is compiled for.
+    """Configurations that a network may be compiled for, with their board and link.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Target:
 
     @classmethod
     def of(cls, options: CompileOptions) -> Target:
-        """What the options say; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they say nothing.
+        """Target of the options; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they name none.
 
         Raises
         ------
