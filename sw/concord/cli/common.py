@@ -72,7 +72,7 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _of_system(error: OSError) -> str:
-    """What the system says about which file."""
+    """Text of an error of the system, with the name of its file."""
     if error.filename is None or error.strerror is None:
         return error.strerror or str(error)
     return f"{error.filename}: {error.strerror}"
@@ -92,7 +92,7 @@ def arrays_of(file: Path) -> dict[str, Any]:
 
 
 def is_npy(file: Path) -> bool:
-    """Whether a file is one array of NumPy."""
+    """True if a file is one array of NumPy."""
     with file.open("rb") as opened:
         return opened.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
 
@@ -148,7 +148,7 @@ class TerminalConsole(Console):
 
 
 def wide_console() -> Console:
-    """Where tables go: a terminal with its width, or a file or pipe with room for all columns.
+    """Console for tables: a terminal with its width, or a file or pipe with room for all columns.
 
     Names of layers may have brackets, which mean nothing there.
     """
@@ -157,7 +157,7 @@ def wide_console() -> Console:
 
 
 def show_rates(image: Image, link: str | None, batch: int = 1, steps: Sequence[Any] | None = None) -> None:
-    """What an image computes per second over every link of its board; ``steps`` are those of sliding products."""
+    """Prints the rates of an image over every link of its board; ``steps`` are those of sliding products."""
     from concord.host.rates import rates_by_link
 
     speed, *others = rates_by_link(image, batch, steps, link)

@@ -19,7 +19,7 @@ from concord.spec.compile_options import OPTIONS, CompileOptions
 if TYPE_CHECKING:
     from concord.frontend.selection import Selection
 
-#: What there is to say if no widths keep the budget.
+#: Note if no widths keep the budget.
 NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU with wider mantissas"
 #: Options of compiling that are those of this command alone, or in front of others; not those of Python alone.
 FIRST = [name for name, known in OPTIONS.items() if known.spelling and name not in (*SHARED, *SELECTED)]

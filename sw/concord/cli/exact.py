@@ -1,4 +1,4 @@
-"""What commands do with quantised networks on codes."""
+"""Commands on quantised networks that are computed in codes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def compile_exactly(model: Path | bytes, folder: Path) -> None:
 
 
 def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link: str | None) -> None:
-    """The same, with a program for an NPU that makes codes of accumulators."""
+    """Writes the folder of a quantised network with a program for an NPU that makes codes of accumulators."""
     from concord.integer.npu import compile_codes
     from concord.integer.npu.folder import save_codes
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 #: Columns from which on a table has depths of memories and noise.
 _WIDE = 120
-#: What there is to say without samples.
+#: Note without samples.
 UNJUDGED = "accuracy was not judged: --input SAMPLES measures what is lost with these mantissas"
-#: What there is to say if nothing is within the budget.
+#: Note if nothing is within the budget.
 NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --budget allows more"
 
 
@@ -140,7 +140,7 @@ def _say_best(best: Candidate, model: Path, board: str, output: Path | None, lin
 
 
 def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Callable[[str], None]) -> Judge:
-    """What measures the losses on samples from a file."""
+    """Judge that measures the losses on samples from a file."""
     from concord.api.options import budget_of
     from concord.fit import Judge
     from concord.networks.samples import inputs_of, labels_of
@@ -154,7 +154,7 @@ def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Ca
 
 
 def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race: Race) -> str:
-    """Why a network fits into no configuration for a board, and what would help."""
+    """Reason for which a network fits into no configuration for a board, and remedies."""
     from concord.fit.candidates import boards_for
 
     nearest = race.nearest

@@ -29,9 +29,9 @@ from concord.networks.folder import load, recompile
 from concord.program.assembler import disassemble
 from concord.spec.memmap import RegionId
 
-#: What is shown, in this order.
+#: Parts that are shown, in this order.
 PARTS = ("layers", "ports", "rates", "memory", "program")
-#: What is shown only if it is asked for, as the network is compiled once more for it.
+#: Part that is shown only if it is asked for, as the network is compiled once more for it.
 TYPES = "types"
 #: Metadata that have a table of their own.
 _TABLES = ("layers", "program", "map")
@@ -124,7 +124,7 @@ def _print_types(folder: Path, console: Console) -> None:
 
 
 def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
-    """What is computed, in which format, and with which error, as far as that is known."""
+    """Table of the layers, their formats, and their errors as far as those are known."""
     known = ("expected error", "of the layer alone")
     table = text_table(
         "Layers",
@@ -139,7 +139,7 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
 
 
 def _ports(image: Image) -> Table:
-    """What the host writes and reads, and what stays from a run to the next one."""
+    """Table of what the host writes and reads, and of the states that stay from a run to the next one."""
     columns = ("direction", "name", "shape", "type", "memory", "address")
     rows = [
         (side, port.name, " x ".join(map(str, port.shape)), port.dtype, port.region.name.lower(), str(port.address))
@@ -154,7 +154,7 @@ def _ports(image: Image) -> Table:
 
 
 def _rates(links: Sequence[Rates]) -> Table:
-    """How many samples per second there are over every link, what limits them, and what makes them up."""
+    """Table of samples per second over every link, with their limits and shares of the time."""
     speed = links[0]
     samples = f", {speed.batch} samples per run" if speed.batch > 1 else ""
     title = f"Rates at {speed.clock_hz / 1e6:g} MHz ({speed.cycles:,} cycles{speed.assumption}{samples})"
@@ -163,7 +163,7 @@ def _rates(links: Sequence[Rates]) -> Table:
 
 
 def _memories(image: Image) -> Table:
-    """How full the memories are with what is loaded."""
+    """Table of the memories, with the share of each that is loaded."""
     right = ("words", "of", "share")
     rows = [
         (region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")

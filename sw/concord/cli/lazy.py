@@ -20,7 +20,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """Where a command is.
+    """Place of a command.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class LazyCommand:
 
     @property
     def summary(self) -> str:
-        """What the command does, in a sentence."""
+        """First sentence of the help of the command."""
         source = Path(__file__).with_name(f"{self.module}.py").read_text(encoding="utf-8")
         texts = [
             ast.get_docstring(node)

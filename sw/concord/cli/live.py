@@ -146,7 +146,7 @@ def _refuse(options: dict[str, Any], names: tuple[str, ...], what: str) -> None:
 
 
 def _source(word: str, target: NetworkInput, options: dict[str, Any]) -> tuple[Recipe, Source]:
-    """What makes an input, and where it comes from."""
+    """Recipe of an input, and its source."""
     from concord.live.recipes import picture_recipe, sound_recipe
     from concord.live.sources import picture_source, sound_source
 

@@ -51,7 +51,7 @@ def _option(name: str, parameter: str) -> Callable[[C], C]:
 
 
 def _type(name: str, known: OptionHelp) -> click.ParamType[Any] | None:
-    """What click reads; ``None`` for texts."""
+    """Parameter type of click for an option; ``None`` for texts."""
     if known.choices:
         return NameChoice(name, known.choices) if known.guess else click.Choice(known.choices)
     if known.least is not None:

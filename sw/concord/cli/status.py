@@ -1,4 +1,4 @@
-"""What a command shows on a terminal while somebody waits."""
+"""Progress of a command on a terminal, for somebody who waits."""
 
 from __future__ import annotations
 

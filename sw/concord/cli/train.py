@@ -186,7 +186,7 @@ def _train(
 
 @contextmanager
 def _interruption() -> Iterator[list[bool]]:
-    """Whether Ctrl-C was pressed: a step is never left half done."""
+    """Flag of Ctrl-C, a list of one bool: a step is never left half done."""
     pressed = [False]
 
     def note(number: int, frame: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the data-type pass decides, as a table of the terminal."""
+"""Decisions of the data-type pass, as a table of the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concord.display.tables import text_table
 from concord.graph.passes.dtype_report import TensorTypes, total
 
 _BEFORE, _AFTER = "before", "after"
-#: What the columns mean.
+#: Meaning of the columns.
 _CAPTION = (
     "factors: an entry for each way down to a reader, 0 if it reads wide; written: form of the product that writes it; "
     "before, after: bytes written and read if all is wide, and with the types"
