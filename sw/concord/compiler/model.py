@@ -87,7 +87,7 @@ class Compiled:
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know before trusting the results, a line each."""
+        """Warnings to a user about the results, a line each."""
         measured = self.package.quantised_model
         codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
         texts = (entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)
@@ -106,12 +106,12 @@ class Compiled:
 
     @property
     def host_graph(self) -> Graph | None:
-        """What the host computes from the outputs of the NPU."""
+        """Part of the network that the host computes from the outputs of the NPU."""
         return self.package.host_graph
 
     @property
     def carried(self) -> Compiled:
-        """The same with states that the host carries: samples do not depend on each other."""
+        """The network with states that the host carries: samples do not depend on each other."""
         return replace(self, package=self.package.carried)
 
     def run(self, device: PackageDevice, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
@@ -163,7 +163,7 @@ def _complete(state: Fed) -> Graph:
 
 
 def _compiled(state: Fed) -> Compiled:
-    """What the last passes have made, as one object."""
+    """Results of the last passes, as one object."""
     program = state.program
     return Compiled(
         graph=state.graph,
@@ -181,7 +181,7 @@ def _compiled(state: Fed) -> Compiled:
 
 
 def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compiled:
-    """The same network, outputs with these names leaving as mantissas with an exponent per native vector.
+    """Compiles the network once more, with outputs of these names as mantissas with an exponent per native vector.
 
     They are rounded to the nearest, of two to the even one; the largest of a vector decides on its exponent.
     """
@@ -191,7 +191,7 @@ def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compi
 
 
 def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
-    """The same network with what the host computes in front of the NPU; ``graph`` is the whole of it."""
+    """The network with the part that the host computes in front of the NPU; ``graph`` is the whole network."""
     kinds, partition = graph.element_types, graph.partition
     package = replace(
         compiled.package,
@@ -205,7 +205,7 @@ def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
 
 
 def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:
-    """The same network, which knows from samples as how many bytes its inputs will travel."""
+    """The network with the numbers of bytes, known from samples, as which its inputs will travel."""
     image, package = compiled.image, compiled.package
     ports = package.arrangement.pack({name: inputs[name] for name in package.arrangement.inputs})
     raws = {feed.port: image.feeding.raw(feed, ports[feed.port], image.config.native) for feed in image.feeding.feeds}
@@ -216,7 +216,9 @@ def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compil
 
 
 def in_one_piece(compiled: Compiled) -> Compiled:
-    """A network in row tiles once more without, for the largest memories that there can be: its results are the same.
+    """Compiles a network in row tiles once more without them, for the largest memories that there can be.
+
+    Its results are those of the row tiles.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What products lose because the elements of a block share an exponent, as an estimate from numbers and weights."""
+"""Losses of products because the elements of a block share an exponent, as an estimate from numbers and weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class ProductLoss:
-    """What rounding to blocks costs a product with constants, by the powers of its channels.
+    """Loss of a product with constants through rounding to blocks, by the powers of its channels.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ProductLoss:
     x_squares, w_squares : arrays ``[D]``
         Mean square of the elements, sum of squares of the weights.
     share : float
-        What the square of an error of one unit counts, for activations and for weights.
+        Weight of the square of an error of one unit, for activations and for weights.
     """
 
     channel: Ids
@@ -69,7 +69,7 @@ def exponents_of(values: FloatArray) -> Ids:
 
 
 def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
-    """By tensor, the native vector that every element lies in, as far as that is known before layers are made."""
+    """Native vector that every element lies in, by tensor, as far as that is known before layers are made."""
     blocks: dict[str, Ids] = {}
     start = 0
 

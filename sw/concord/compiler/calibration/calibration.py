@@ -42,7 +42,7 @@ Runner = Callable[[Compiled, Inputs], tuple[dict[str, FloatArray], list[FlagDiag
 
 
 class Follow(Flag):
-    """What follows the samples of a calibration."""
+    """Parts of the formats that follow the samples of a calibration."""
 
     #: Biases make up for what the rounding of weights changes in the mean.
     BIASES = auto()
@@ -69,7 +69,7 @@ class FormatChoice:
         The network with these formats.
     error : float
         Root mean square error of the outputs of the NPU, relative to the reference; of several outputs the largest.
-        Before a final softmax or sigmoid, because behind it only samples that are undecided would count.
+        Before a final softmax or sigmoid, because after it only samples that are undecided would count.
     agreement : float
         Share of samples that the first output decides as the reference does (:meth:`Calibration.decided`).
     accuracy : float or None
@@ -93,7 +93,7 @@ class FormatChoice:
 
     @property
     def flags_by_layer(self) -> frozenset[tuple[str, str]]:
-        """Which layers raise which flags."""
+        """Pairs of a layer and a flag that it raises."""
         return frozenset((diagnostic.where, diagnostic.flag) for diagnostic in self.flags)
 
     @property
@@ -167,19 +167,19 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
 
 
 def threshold(graph: Graph) -> float:
-    """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
+    """Number with which a single number at the end of a network is compared to decide: 0.5 after a sigmoid, else 0."""
     names = names_of(graph.producer(graph.outputs[0]))
     return 0.5 if names and function(names[-1]).range == (0, 1) else 0.0
 
 
 def classifies(graph: Graph) -> bool:
-    """Whether the first output has an element per class: one axis, and not that of an input that is reconstructed."""
+    """True if the first output has an element per class: one axis, and not that of an input that is reconstructed."""
     sizes, *inputs = ([size for size in graph.sample_shape(n) if size > 1] for n in (graph.outputs[0], *graph.inputs))
     return len(sizes) == 1 and sizes not in inputs
 
 
 def decides(graph: Graph) -> bool:
-    """Whether the first output is a decision: an element per class, a class, or a single number behind a sigmoid.
+    """True if the first output is a decision: an element per class, a class, or a single number after a sigmoid.
 
     Other results, such as those of a regression, have an error, but nothing that could agree.
     """
@@ -189,12 +189,12 @@ def decides(graph: Graph) -> bool:
 
 
 def decides_alone(graph: Graph) -> bool:
-    """Whether the first output is a single number."""
+    """True if the first output is a single number."""
     return math.prod(graph.sample_shape(graph.outputs[0])) == 1
 
 
 def decisions(graph: Graph, values: FloatArray) -> Classes:
-    """What the first output decides: where its largest element is or, of a single number, whether it is large.
+    """Decisions of the first output: the place of its largest element or, of a single number, 1 if it is large.
 
     A whole number is the class itself.
     """
@@ -206,7 +206,7 @@ def decisions(graph: Graph, values: FloatArray) -> Classes:
 
 
 def largest_elements(values: FloatArray) -> Classes:
-    """Where the largest element of every sample is."""
+    """Place of the largest element of every sample."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
 
 
@@ -270,23 +270,23 @@ class Calibration:
 
     @property
     def single(self) -> bool:
-        """Whether a single number is all that decides."""
+        """True if a single number is all that decides."""
         return decides_alone(self.graph)
 
     def decided(self, values: FloatArray) -> Classes:
-        """What the first output decides: its largest element, or if it is one number, whether that is above 0.
+        """Decisions of the first output: the place of its largest element or, of one number, 1 if that is above 0.
 
-        Behind a sigmoid, whether it is above 0.5.
+        After a sigmoid the threshold is 0.5.
         """
         return decisions(self.graph, values)
 
     @property
     def decides(self) -> bool:
-        """Whether the first output is a decision, with which the NPU can agree: labels say so, or its shape."""
+        """True if the first output is a decision, with which the NPU can agree: labels say so, or its shape."""
         return self.labels is not None or decides(self.graph)
 
     def some(self, start: int, step: int, most: int | None = None) -> Calibration:
-        """The same network with every ``step``-th of the samples from ``start`` on, at most so many."""
+        """Calibration with every ``step``-th of the samples from ``start`` on, at most so many."""
         which = slice(start, None if most is None else start + step * most, step)
         part = copy(self)
         part.inputs = {name: values[which] for name, values in self.inputs.items()}
@@ -300,7 +300,7 @@ class Calibration:
         return part
 
     def with_scales(self, channel_scales: Scales) -> Calibration:
-        """The same samples for the network with channels that are divided by powers of two."""
+        """Calibration with these samples for the network with channels that are divided by powers of two."""
         return Calibration(self.source, self.inputs, self.run, self.labels, self.batch, self.attempts, channel_scales)
 
     def accuracy(self, best: Classes) -> float | None:
@@ -358,7 +358,7 @@ class Calibration:
         return FormatChoice(label, complete, error, agreement, accuracy, outputs, follow, tuple(flags))
 
     def _offsets(self, compiled: Compiled) -> dict[str, float]:
-        """What the host takes off inputs; the same for the same vectors."""
+        """Offsets that the host takes off inputs, computed once for equal vectors."""
         offsettable, config = sorted(compiled.lowered.offsettable), compiled.image.config
         arrays = [compiled.package.arrangement.inputs[name] for name in offsettable]
         key = config.act, config.native, *offsettable, *(array.tobytes() for array in arrays)

@@ -35,17 +35,17 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE
 from concord.utils.arrays import FloatArray, Ids
 
-#: What powers of two may leave of the expected square of the error to be tried with samples, and to be taken without.
+#: Shares of the expected square of the error that powers of two may leave: to be tried with samples, and taken without.
 TRIED, TAKEN = 0.9, 0.1
-#: The same of inputs that travel as codes, which they no longer do behind different powers.
+#: Share for inputs that travel as codes, which they no longer do after different powers.
 CODES = 0.05
-#: The same of channels between products without samples, on top of those of inputs.
+#: Share for channels between products without samples, on top of those of inputs.
 BETWEEN = 0.1
-#: What powers of one tensor must at least be worth; less is left out.
+#: Least gain of the powers of one tensor; less is left out.
 _LITTLE = 1.05
-#: What they may leave of the error on samples.
+#: Share of the error on samples that powers may leave.
 WORTH = 0.9
-#: Behind the label of a candidate without scales.
+#: End of the label of a candidate without scales.
 AS_THEY_ARE = "channels as they are"
 #: An input has its mean taken off where that is so many deviations.
 DEVIATIONS = 1.5
@@ -186,7 +186,7 @@ def _of_host(graph: Graph) -> list[str]:
 
 
 def _network_offsets(graph: Graph, name: str) -> FloatArray | None:
-    """What the network itself takes off an input in front of products; ``None`` if it takes nothing."""
+    """Offset that the network itself takes off an input in front of products; ``None`` if it takes nothing."""
     input_fronts = fronts(graph, name)
     if input_fronts is None or not any(front.between for front in input_fronts):
         return None
@@ -202,7 +202,7 @@ def _taken(graph: Graph, name: str, input_fronts: Sequence[Front], values: Float
 
 
 def _offsets(graph: Graph, name: str, x: FloatArray) -> FloatArray | None:
-    """What the network takes off an input, else the mean of features that lie far from zero."""
+    """Offset that the network takes off an input, else the mean of features that lie far from zero."""
     input_fronts = fronts(graph, name)
     if input_fronts is None:
         return None
@@ -419,7 +419,7 @@ class _Problem:
         return bool(powers[channel] != now)
 
     def _centred(self, powers: Ids) -> Ids:
-        """The same powers with the median 0, as far as limits allow, of channels that meet; no error changes."""
+        """Powers with the median 0, as far as limits allow, of channels that meet; no error changes."""
         group = np.arange(self.count)
         while True:
             before = group.copy()

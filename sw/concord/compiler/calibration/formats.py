@@ -36,7 +36,7 @@ _TIGHTER = ", one bit tighter"
 _MARGINS = "", _TIGHTER
 #: Samples of a half that something is compared on which was made with the other half, and how few a half may be.
 _HELD_MOST, _HELD_LEAST = 16, 2
-#: What a quick calibration leaves out.
+#: Note on the steps that a quick calibration leaves out.
 QUICK = (
     "Quick: nothing was compared. Left out are weights rounded for the samples, static exponents, and what holds for "
     "the other half of the samples."
@@ -154,7 +154,7 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: FormatChoice, n
 def _own_errors(
     calibration: Calibration, config: NpuConfig, candidate: FormatChoice, node: Node
 ) -> list[tuple[float, tuple[TableSegment, ...]]]:
-    """What a function itself loses on the samples in one table, in two, in three, and so on; with these tables."""
+    """Errors of a function itself on the samples in one table, in two, in three, and so on; with these tables."""
     functions = node.attributes(FunctionAttributes).spec
     spec = functions, domain_of(functions, candidate.compiled.package.formats.domain(node.inputs[0]))
     layers = candidate.compiled.lowered.layers
@@ -177,7 +177,7 @@ def _divisible(calibration: Calibration) -> list[Node]:
 
 
 def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> FormatChoice:
-    """What the samples say by themselves: nothing is compared.
+    """Formats that follow from the samples by themselves: nothing is compared.
 
     A function has several tables where these halve at least what it loses itself on the samples.
     """
@@ -242,12 +242,12 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
 
 
 def _follows(layer: AnyLayer) -> bool:
-    """Whether a table of a layer covers what its function reads."""
+    """True if a table of a layer covers the range that its function reads in samples."""
     return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.table_specs)
 
 
 def _notes(calibration: Calibration) -> tuple[str, ...]:
-    """How to read errors and agreement of a network."""
+    """Notes on how to read errors and agreement of a network."""
     notes = []
     if before_sigmoids(calibration.graph)[1]:
         notes.append("Errors are those before the final sigmoid.")
@@ -274,7 +274,7 @@ class _Halves:
         self._halves: tuple[Calibration, Calibration] | None = None
 
     def hold(self, candidate: FormatChoice, others: Sequence[FormatChoice]) -> bool:
-        """Whether no candidate that takes less from the samples has less error on those it was not made with."""
+        """True if no candidate that takes less from the samples has less error on those it was not made with."""
         if self.calibration.count < 2 * _HELD_LEAST:
             return True
         simpler = [other for other in others if other is not candidate and _takes_less(other, candidate)]
@@ -309,7 +309,7 @@ class _Halves:
 
 
 def _takes_less(candidate: FormatChoice, other: FormatChoice) -> bool:
-    """Whether a candidate takes nothing from the samples that another one does not take, too."""
+    """True if a candidate takes nothing from the samples that another one does not take, too."""
     segments, others = candidate.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
     fewer = all(len(held) <= len(others.get(name, ())) for name, held in segments.items())
     return fewer and candidate.follow in other.follow and is_static(candidate) <= is_static(other)

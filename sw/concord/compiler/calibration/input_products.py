@@ -85,7 +85,7 @@ class InputSums:
         return np.asarray(np.where(left[:, :, None] & left[:, None, :], centred, 0.0) / max(self.windows, 1))
 
     def _spread(self, by_channel: FloatArray) -> FloatArray:
-        """What there is by channel for every weight of an output."""
+        """Values of channels, repeated for every weight of an output."""
         return np.repeat(by_channel, self.total.size // len(by_channel)).reshape(self.total.shape)
 
 
@@ -133,7 +133,7 @@ def moments(node: Node, x: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def _columns(node: Node, x: FloatArray, origin: FloatArray, most: int | None) -> Iterator[FloatArray]:
-    """What weights are multiplied with, less the origin: ``[groups, D, windows]``, in pieces."""
+    """Factors of the weights, less the origin: ``[groups, D, windows]``, in pieces."""
     if node.op == "Dense":
         rows = x.reshape(-1, x.shape[-1])
         rows = rows[:: _step(len(rows), most)] - origin
@@ -159,6 +159,6 @@ def _columns(node: Node, x: FloatArray, origin: FloatArray, most: int | None) ->
 
 
 def _step(count: int, most: int | None) -> int:
-    """Of every so many one is taken: an odd number, so that windows are not all of the same columns of a map."""
+    """Distance of windows that are taken: an odd number, so that they are not all of the same columns of a map."""
     step = 1 if most is None else max(1, count // most)
     return step - 1 + step % 2

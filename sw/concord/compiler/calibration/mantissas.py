@@ -34,7 +34,7 @@ MOST = 256
 
 @dataclass(frozen=True)
 class Budget:
-    """What a choice may lose against double precision.
+    """Loss against double precision that a choice may have.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Budget:
     points: float
 
     def loss(self, calibration: Calibration, candidate: FormatChoice) -> float:
-        """What a candidate loses."""
+        """Loss of a candidate, in points or percent."""
         if self.measure == "error":
             return 100 * candidate.error
         if self.measure == "agreement":
@@ -59,14 +59,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was measured, the chosen one first, the others by memory.
+    """Candidates that were measured, the chosen one first, the others by memory.
 
     Parameters
     ----------
     calibration : Calibration
-        What it was measured on.
+        Calibration on which they were measured.
     budget : Budget
-        What may be lost.
+        Loss that is allowed.
     candidates : tuple of Candidate
         The chosen one first.
     """
@@ -82,11 +82,11 @@ class Choice:
 
     @property
     def met(self) -> bool:
-        """Whether the chosen one is within the budget."""
+        """True if the chosen candidate is within the budget."""
         return self.fits(self.chosen)
 
     def fits(self, candidate: FormatChoice) -> bool:
-        """Whether a candidate is within the budget."""
+        """True if a candidate is within the budget."""
         return self.budget.loss(self.calibration, candidate) <= self.budget.points + 1e-9
 
     def table(self) -> Table:

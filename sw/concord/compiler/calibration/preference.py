@@ -1,4 +1,4 @@
-"""Which of several candidates is taken: the one with the least error, but neither by chance nor at the price of flags.
+"""Choice among several candidates: the one with the least error, but neither by chance nor at the price of flags.
 
 A flag says that values were cut off. Whoever runs the network with ``--strict`` gets no results then, so formats that
 raise flags on the samples have to be clearly better than those that raise fewer.
@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 from concord.compiler.calibration.calibration import FormatChoice
 
-#: What weights that are rounded for samples may leave of the error on these samples, which flatters them; and what
+#: Share of the error on samples that weights rounded for them may leave, which flatters them; and the share that
 #: another table for a function, which costs a chain, may leave of the error of the result.
 GAIN = 0.9
-#: What static exponents may leave of the error of dynamic ones, which need no samples: less gain is chance.
+#: Share of the error of dynamic exponents, which need no samples, that static ones may leave: less gain is chance.
 TIE = 0.98
 #: Formats that raise flags must leave less than this of the error of those that raise fewer.
 FLAGGED = 0.8
@@ -27,23 +27,23 @@ def rank(candidate: FormatChoice) -> float:
 
 
 def is_static(candidate: FormatChoice) -> bool:
-    """Whether calibration has set the exponents."""
+    """True if calibration has set the exponents."""
     return candidate.label.startswith("static")
 
 
 def worth_flags(
     candidate: FormatChoice, others: Sequence[FormatChoice], cost: Callable[[FormatChoice], float] = rank
 ) -> bool:
-    """Whether a candidate costs clearly less than each one that raises fewer flags, those of every layer counted.
+    """True if a candidate costs clearly less than each one that raises fewer flags, those of every layer counted.
 
     Parameters
     ----------
     candidate : Candidate
         The candidate.
     others : sequence of Candidate
-        What else could be taken.
+        Other candidates.
     cost : callable
-        What is to be small: the error in proportion to what it may be, unless something else is asked for.
+        Number that is to be small: the error in proportion to what it may be, unless something else is asked for.
     """
     quieter = [other for other in others if len(other.flags_by_layer) < len(candidate.flags_by_layer)]
     return all(cost(candidate) < FLAGGED * cost(other) for other in quieter)
@@ -55,6 +55,6 @@ def preferred(candidates: Sequence[FormatChoice]) -> FormatChoice:
 
 
 def flags_text(candidate: FormatChoice) -> str:
-    """In how many layers the samples raise which flags."""
+    """Numbers of layers in which the samples raise each flag, as text."""
     layers = Counter(flag for _, flag in candidate.flags_by_layer)
     return ", ".join(f"{count} {flag}" for flag, count in sorted(layers.items()))

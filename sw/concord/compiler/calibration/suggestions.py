@@ -1,4 +1,4 @@
-"""What helps when a network does not fit: other presets, deeper memories, narrower mantissas."""
+"""Advice when a network does not fit: other presets, deeper memories, narrower mantissas."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _larger(graph: Graph, config: NpuConfig, formats: Formats, batch: int, error
 
 
 def _rounded(words: int) -> int:
-    """So many words, or a few more: those of which block RAMs are made."""
+    """Number of words rounded up to those of which block RAMs are made."""
     return words if words < LEAST_RAM_WORDS else -(-words // LEAST_RAM_WORDS) * LEAST_RAM_WORDS
 
 

@@ -1,7 +1,7 @@
 """Weights of convolutions and products, rounded so that their results change least for the inputs of samples.
 
 Rounding to the nearest is best for weights alone. Inputs that are alike, as those of neighbouring pixels or of channels
-behind a ReLU are, add errors up or cancel them. So weights are rounded one after the other, and those of the same
+after a ReLU are, add errors up or cancel them. So weights are rounded one after the other, and those of the same
 output that are still to come make up for each error as well as they can: the method of Frantar et al., "GPTQ: Accurate
 Post-Training Quantization for Generative Pre-trained Transformers", ICLR 2023. Exponents of blocks stay what they are.
 
@@ -32,9 +32,9 @@ from concord.utils.blas import SINGLE_THREADED
 
 #: Operators whose weights are rounded for samples; those of others are rounded to the nearest.
 ROUNDED = ("Conv", "Dense")
-#: What is added to the mean square of inputs, relative to its mean, so that few samples do not decide too much.
+#: Terms to add to the mean square of inputs, relative to its mean, so that few samples do not decide too much.
 DAMPINGS = (0.01, 0.1, 1.0)
-#: What weights may lose on samples that they were not made with, as a share of what the nearest ones lose.
+#: Loss of weights on samples that they were not made with, as a share of the loss of the nearest ones.
 KEPT = 0.9
 #: Windows, or rows, of a quarter of the samples that are multiplied at most: so many in any case, and so many for every
 #: weight of an output. More change hardly any weight.
@@ -45,7 +45,7 @@ _QUARTERS = 4
 
 @dataclass(frozen=True)
 class Units:
-    """What weights of a node may become: multiples of ``unit``, in the shape of the weights, up to ``largest``."""
+    """Values that weights of a node may have: multiples of ``unit``, in the shape of the weights, up to ``largest``."""
 
     unit: FloatArray
     largest: int
@@ -88,7 +88,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
 
 
 def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
-    """By layer, in the shape of its weights: the number, from 1, of the node's weight that is there, or 0.
+    """Number, from 1, of the node's weight in each place of the weights of a layer, or 0, by layer.
 
     The graph is lowered once more, with these numbers as weights; a product that is several layers keeps its own, as
     what these are depends on them.
@@ -210,18 +210,18 @@ class Rounder:
 
     @property
     def divisible(self) -> bool:
-        """Whether it is one for all samples, of which there are halves."""
+        """True if it is one for all samples, of which there are halves."""
         return all(len(part) > 1 for part in self._parts)
 
     def halved(self, start: int) -> Rounder:
-        """One for every other sample from ``start`` on, 0 or 1, if it is :attr:`divisible`."""
+        """A rounder for every other sample from ``start`` on, 0 or 1, if it is :attr:`divisible`."""
         rounder = copy(self)
         first, second = self._parts[start]
         rounder._parts, rounder._chosen = ((first,), (second,)), {}
         return rounder
 
     def weights(self, compiled: Compiled) -> dict[str, FloatArray]:
-        """What the weights become, by node; those that are best rounded to the nearest are left out."""
+        """Rounded weights, by node; those that are best rounded to the nearest are left out."""
         allowed, weights = units(self.graph, compiled), {}
         with SINGLE_THREADED:  # the matrices are too small for more, and sums do not depend on the number of threads
             for node in self.graph.nodes:

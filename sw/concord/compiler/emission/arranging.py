@@ -1,4 +1,4 @@
-"""How the host, or a feeder, lays out the inputs of a lowered network and finds its outputs."""
+"""Layout of the inputs and outputs of a lowered network, for the host or a feeder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arranged(
     input_offsets: Mapping[str, float] | None = None,
     channel_scales: Scales | None = None,
 ) -> Arrangement:
-    """How samples become the ports of a lowered graph, and back."""
+    """Arrangement that makes the ports of a lowered graph of samples, and results of its ports."""
     graph = lowered.graph
     of_host = {*(grids or {}), *(input_offsets or {}), *(channel_scales or {})}
     if prepared := sorted(of_host.intersection(lowered.states)):
@@ -50,7 +50,7 @@ def arranged(
 
 
 def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:
-    """How a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
+    """Layout by which a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
     feeds, config = [], image.config
     for name in arrangement.inputs:
         order = lowered.inputs[name][1]

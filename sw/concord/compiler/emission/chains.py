@@ -16,7 +16,7 @@ from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_B
 
 @dataclass
 class _Tile:
-    """Which native vector of every position a chain works on, if not on all of them, and in which order.
+    """Native vectors of every position that a chain works on, if not all of them, and their order.
 
     Members
     -------
@@ -216,7 +216,7 @@ class Chains:
             write(whole * height, rest, 1)
 
     def _tiles(self, count: int, down: bool, chain: Callable[[_Tile], None]) -> None:
-        """The same chain for every native vector of a position: in a loop, where registers are free for it."""
+        """Writes a chain for every native vector of a position: in a loop, where registers are free for it."""
         registers = {0: 0}
         if count > 1 and not self.registers and not self.dropped_rows:
             program, self.builder = self.builder, ProgramBuilder()
@@ -241,7 +241,7 @@ class Chains:
             self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
 
     def oriented(self, storage: Storage, mem: Mem, row_stride: int) -> tuple[int, int]:
-        """Where the first row lies, from the lowest address of a tensor on, and the stride from row to row."""
+        """Place of the first row, from the lowest address of a tensor on, and the stride from row to row."""
         copy = self.plan.copy(storage, mem)
         return (copy.vectors - row_stride, -row_stride) if copy is not None and copy.reversed else (0, row_stride)
 

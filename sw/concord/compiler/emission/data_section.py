@@ -21,7 +21,7 @@ from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
-#: Which matrices that programs write lie in the same place: those with the same rows of the same words left zero.
+#: Key of written matrices that share a place: those that leave the same rows of the same words zero.
 _ZeroRows = tuple[int, int] | None
 
 
@@ -83,7 +83,7 @@ class DataSection:
     def _written_matrices(self) -> None:
         """Room for the matrices that the program writes: each takes the place of the one before.
 
-        They lie in front of all weights, as products with what lies behind never wait for rows that are written. Rows
+        They lie in front of all weights, as products with what lies beyond never wait for rows that are written. Rows
         of their last tiles that they do not fill are zero from the start, so that matrices with other such rows lie
         elsewhere.
         """
@@ -139,7 +139,7 @@ class DataSection:
             self.allocator.constant(name, values)
 
     def slide(self, index: int) -> Slide | None:
-        """How the windows of a layer slide, if they do."""
+        """Way in which the windows of a layer slide, if they do."""
         return slide_of(self.plan.layer(index), self.config, whole=index >= self.plan.unshared)
 
     def table(self, spec: TableSpec) -> int:
@@ -158,5 +158,5 @@ def _zero_rows(rows: MatrixRows, config: NpuConfig) -> _ZeroRows:
 
 
 def _key(values: FloatArray | Patterns) -> bytes:
-    """What is the same of equal constants alone."""
+    """Key that equal constants share, and no others."""
     return values.dtype.char.encode() + values.tobytes()

@@ -56,7 +56,7 @@ class Emitter:
 
     @property
     def allocator(self) -> Allocator:
-        """What lies where."""
+        """Allocator of all memories."""
         return self.data_section.allocator
 
     @property

@@ -31,7 +31,7 @@ from concord.utils.arrays import FloatArray
 
 
 class PackageDevice(Protocol):
-    """What a package needs of a device, which :class:`concord.host.device.PackageDevice` has."""
+    """Interface of a device for a package, which :class:`concord.host.device.PackageDevice` has."""
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> Any:
         """Outputs by port for a batch of inputs by port."""
@@ -95,7 +95,7 @@ class Package:
 
     @property
     def warnings(self) -> list[str]:
-        """What was measured when it was compiled and a user should know, a line each; what jumps is among it."""
+        """Warnings to a user from the measurements of the compilation, a line each; jumps of trees are among them."""
         warnings = [] if self.quantised_model is None else self.quantised_model.warnings
         expected = [] if self.expected_error is None else self.expected_error.warnings
         return [*warnings, *self.jumps, *expected]
@@ -114,12 +114,12 @@ class Package:
 
     @property
     def of_npu(self) -> Package:
-        """The same without what the host computes in front of the NPU; its inputs are those that are arranged."""
+        """The package without the host's part in front of the NPU; its inputs are those that are arranged."""
         return replace(self, front=None, element_types={}, texts={})
 
     @property
     def carried(self) -> Package:
-        """The same with states that the host carries: inputs of a run, and outputs that are inputs of the next one."""
+        """The package with states that the host carries: inputs of a run, and outputs as inputs of the next one."""
         results, host = [state.result for state in self.image.states], self.host_graph
         if host is not None:
             host = replace(host, inputs=[*host.inputs, *results], outputs=[*host.outputs, *results])
@@ -171,7 +171,7 @@ class Package:
         return own | run_on_host(self.front, read)
 
     def npu_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
-        """Those of :meth:`arranged_inputs` that have ports: what the host alone reads is left out."""
+        """Inputs of :meth:`arranged_inputs` that have ports: inputs that the host alone reads are left out."""
         arranged = self.arranged_inputs(inputs)
         return {name: values for name, values in arranged.items() if name not in self.arrangement.beside}
 
@@ -230,7 +230,7 @@ class Package:
     def _read_by(
         self, host_graph: Graph, inputs: Mapping[str, npt.ArrayLike], outputs: Mapping[str, FloatArray]
     ) -> dict[str, FloatArray]:
-        """What the host's part reads: inputs of the network as the model reads them, and outputs of the NPU."""
+        """Inputs of the host's part: inputs of the network as the model reads them, and outputs of the NPU."""
         return {
             name: self.arrangement.rounded(name, inputs[name]) if name in inputs else outputs[name]
             for name in host_graph.inputs
@@ -255,7 +255,7 @@ class Package:
     def host_flags(
         self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
     ) -> list[FlagDiagnostic]:
-        """What the host has read behind the NPU and is not defined for it: the flag is ``DOMAIN``.
+        """Numbers that the host has read from the NPU and that are not defined for it: the flag is ``DOMAIN``.
 
         Functions read negative numbers, for which double precision has NaN; the host computes them as the NPU does: the
         root of a negative number is 0. Categories read a number that is none.

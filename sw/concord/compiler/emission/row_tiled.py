@@ -32,7 +32,7 @@ ORDERS, _ALL_ORDERS = 400, 8000
 
 @dataclass
 class _TileProgram:
-    """Instructions for ``count`` row tiles from ``first`` on, each ``increments`` vectors behind the one before."""
+    """Instructions for ``count`` row tiles from ``first`` on, each ``increments`` vectors after the one before."""
 
     words: list[int]
     starts: tuple[int, ...]
@@ -91,7 +91,7 @@ class RowTiled:
         self._phases(entries)
 
     def _phases(self, entries: list[int]) -> None:
-        """What the host writes and reads, and where every row tile begins."""
+        """Notes the ranges that the host writes and reads, and the entry of every row tile."""
         source = self.tiling.source
         (name,) = (name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source)
         size = row_vectors(source)
@@ -165,7 +165,7 @@ class RowTiled:
     # Tiles -------------------------------------------------------------------------------------
 
     def _tile(self, tile: int) -> None:
-        """The new rows of every layer; what the next row tile needs moves to the front behind its last reader."""
+        """The new rows of every layer; what the next row tile needs moves to the front after its last reader."""
         for index in range(self.tiling.layers):
             self.starts.append(len(self.chains.builder))
             if index == 0:
@@ -240,7 +240,7 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
 
 
 def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
-    """What row tiles of a single row need, of the first layers for which that is least."""
+    """Error with the memory that row tiles of a single row need, for the first layers for which that is least."""
     errors = []
     for prefix in possible:
         plan = planned(lowered, types, prefix.schedule(1))

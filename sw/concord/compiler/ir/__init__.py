@@ -1,1 +1,1 @@
-"""What a layer is, and how tensors lie in memory."""
+"""Layers, and the places of tensors in memory."""

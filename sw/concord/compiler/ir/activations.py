@@ -21,7 +21,7 @@ _MARGIN = 0.125
 
 
 def depends(functions: Functions) -> bool:
-    """Whether the inputs that a table has to cover depend on those there are."""
+    """True if the inputs that a table has to cover depend on the inputs that there are."""
     return not function(functions[0][0]).constant_ends
 
 
@@ -31,9 +31,9 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
     Parameters
     ----------
     functions : Functions
-        What it holds.
+        Functions in the table.
     values : Domain or None
-        Least and greatest input there is; ``None`` behind a part of the network that the compiler itself has made.
+        Least and greatest input there is; ``None`` after a part of the network that the compiler itself has made.
     """
     if values is None or not depends(functions):
         return None
@@ -44,7 +44,7 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
 
 
 def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:
-    """By specification of a table, the one that is stored, if there may be ``most`` tables.
+    """Specification of the table that is stored, by specification of a table, if there may be ``most`` tables.
 
     Where there are more, two tables of the same functions become one that covers both ranges: first those that grow
     least.
@@ -65,7 +65,7 @@ def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:
 
 
 def _kind(spec: TableSpec) -> tuple[float | None, ...] | None:
-    """What tables must have in common to become one, beside their functions; ``None`` for those that cannot."""
+    """Key, beside the functions, that tables share if they can become one; ``None`` for tables that cannot."""
     domain = spec[1]
     if isinstance(domain, InputSpan) and domain.scale is None:
         return domain.ends
@@ -89,7 +89,7 @@ def _both(first: TableSpec, second: TableSpec) -> TableSpec:
 
 
 def _growth(first: TableSpec, second: TableSpec) -> float:
-    """How much more than the smaller one of two ranges both together cover."""
+    """Factor by which both ranges together exceed the smaller one."""
     low, high = _ends(_both(first, second))
     return (high - low) / min(end - begin for begin, end in map(_ends, (first, second)))
 

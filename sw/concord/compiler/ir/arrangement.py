@@ -1,4 +1,4 @@
-"""How tensors of samples become the ports of an image, and back."""
+"""Arrangement of tensors of samples as the ports of an image, and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InputGrid:
 
     @property
     def text(self) -> str:
-        """These values in words."""
+        """Values of the grid, in words."""
         return f"multiples of 2**{self.exponent} from {self.least} to {self.greatest}"
 
     def round(self, values: FloatArray) -> FloatArray:
@@ -53,14 +53,14 @@ def _singles(values: FloatArray) -> npt.NDArray[np.float32]:
 
 
 def _places(order: Ids) -> Ids:
-    """Where every element lies in an order that has each of them once."""
+    """Place of every element in an order that has each of them once."""
     there = np.flatnonzero(order.reshape(-1) >= 0)
     return there[np.argsort(order.reshape(-1)[there])]
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How tensors of samples become ports of the image, and back.
+    """Arrangement of tensors of samples as ports of the image, and back.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Arrangement:
     batch : int
         Samples that a run computes at a time; then they are the first axis of what the ports hold.
     grids : dict
-        What inputs are rounded to, by name; others stay as they are.
+        Grids to which inputs are rounded, by name; others stay as they are.
     input_offsets : dict
         What is subtracted from inputs, by name; nothing from the others.
     channel_scales : dict
@@ -98,18 +98,18 @@ class Arrangement:
 
     @property
     def state_results(self) -> dict[str, str]:
-        """By input that the NPU keeps, the output that it is in the next run."""
+        """Output that an input which the NPU keeps is in the next run, by input."""
         return {name: result for name, (result, _) in self.states.items()}
 
     @property
     def carried(self) -> Arrangement:
-        """The same with states that the host carries, as inputs and outputs."""
+        """The arrangement with states that the host carries, as inputs and outputs."""
         inputs = self.inputs | {name: order for name, (_, order) in self.states.items()}
         outputs = self.outputs | {result: _places(order) for result, order in self.states.values()}
         return replace(self, inputs=inputs, outputs=outputs, states={})
 
     def fits(self, image: Image) -> bool:
-        """Whether it goes with the ports of an image."""
+        """True if the arrangement goes with the ports of an image."""
         kept = {state.port.name: state.result for state in image.states}
         if self.state_results != kept:
             return False
@@ -129,7 +129,7 @@ class Arrangement:
         )
 
     def to_record(self) -> tuple[dict[str, Any], dict[str, Ids]]:
-        """What files hold: plain JSON values, and arrays by the names ``input_0``, ``output_0`` and so on."""
+        """Record for files: plain JSON values, and arrays by the names ``input_0``, ``output_0`` and so on."""
         arrays = {f"input_{k}": order for k, order in enumerate(self.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.outputs.values())}
         arrays |= {f"state_{k}": order for k, (_, order) in enumerate(self.states.values())}
@@ -173,11 +173,11 @@ class Arrangement:
         return scale.prepare(shaped).reshape(numbers.shape)
 
     def prepared_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-        """Those of some inputs whose channels are scaled, as the network on the NPU reads them."""
+        """Inputs whose channels are scaled, as the network on the NPU reads them."""
         return {name: self.prepared(name, values) for name, values in inputs.items() if name in self.channel_scales}
 
     def restored(self, name: str, values: FloatArray) -> FloatArray:
-        """Inverse of what the host does to an input ``[samples, *shape]``, but for rounding."""
+        """Inverse of the preparation of an input ``[samples, *shape]`` by the host, but for rounding."""
         values = values + self.input_offsets.get(name, 0.0)
         if name not in self.channel_scales:
             return values

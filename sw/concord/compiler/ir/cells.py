@@ -23,7 +23,7 @@ Spread = Callable[[FloatArray], FloatArray]
 
 
 class CellWriter(Protocol):
-    """What writes the chains of a cell; a chain begins with a product or a temporary and ends with ``write``.
+    """Writer of the chains of a cell; a chain begins with a product or a temporary and ends with ``write``.
 
     Names are those of temporaries, gates and constants of the cell.
     """
@@ -171,7 +171,7 @@ class Lstm(Cell):
 
 
 class Gru(Cell):
-    """Update gate ``z``, reset gate ``r``, candidate ``h``; the reset before or behind the product."""
+    """Update gate ``z``, reset gate ``r``, candidate ``h``; the reset before or after the product."""
 
     gates = "zrh"
     temporaries = ("z", "r", "n")

@@ -39,7 +39,7 @@ class Cause:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the error of the layer."""
         return f"{self.layer}: {self.meaning}; what helps: {self.advice}"
 
 
@@ -66,17 +66,17 @@ class ExpectedError:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the error of the result."""
         return f"expected error of the result: {percent(self.result)}, on {self.samples}"
 
     @property
     def too_large(self) -> bool:
-        """Whether it is a warning."""
+        """True if the error is a warning."""
         return self.result is None or self.result > TOO_LARGE
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know, a line each; nothing if the error is small."""
+        """Warnings to a user, a line each; none if the error is small."""
         return [self.text, *(cause.text for cause in self.causes)] if self.too_large else []
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What compiling has seen of an input, and how inputs of a run compare with it.
+"""Record of the inputs of a compilation, and comparison of the inputs of a run with it.
 
 The rule, with samples. Of every sample there are three magnitudes, in powers of two: its root mean square, its largest
 element, and its floor, a low quantile of what is not zero. Their distributions over the samples are known. For inputs
@@ -43,10 +43,10 @@ _WIDTH = 0.25
 _ODDS, _ODDS_FEW, _ODDS_FALL, _ODDS_ALONE = 0.5, 16.0, 1.5, 5.0
 #: By so much, as a log of odds per sample, may a factor make the inputs less like the samples in one magnitude.
 _UNLIKE = -0.3
-#: What the mean of a batch may lie beyond those of samples: so many deviations of their elements; and so many times
+#: Distance of the mean of a batch beyond those of samples: so many deviations of their elements, and so many times
 #: the range of the means, less by the root of the number of samples in the batch, of which no more than these count.
 _MOVED, _MOVED_ALONE, _MOVED_MOST = 0.5, 2.5, 16
-#: Where elements are too far beyond the range of samples: by this much of it and the spread of the ends of samples, if
+#: Distance of elements beyond the range of samples: by this much of it and the spread of the ends of samples, if
 #: that are more than so many of the samples of a batch; by this many times the range, if it is but one.
 _NEAR, _OUTLIERS, _FAR = 0.25, 0.02, 2.0
 #: Share of a range that was assumed or given, and not seen, by which values may lie beyond it.
@@ -59,7 +59,7 @@ LEAST_BITS = 3
 
 @dataclass(frozen=True)
 class Mismatch:
-    """How inputs differ from what was compiled for: what is so, and what helps."""
+    """Difference of inputs from the record of the compilation, and advice."""
 
     meaning: str
     advice: str
@@ -109,13 +109,13 @@ def _spread(values: FloatArray) -> float:
 
 
 def _weight(density: _Density, values: FloatArray) -> float:
-    """How well a magnitude tells a factor of 4 among the samples: mean log of odds."""
+    """Weight of a magnitude, by how well it tells a factor of 4 among the samples: mean log of odds."""
     return max(0.0, -float(density.gain(values, np.array([-_FACTOR, _FACTOR])).mean()))
 
 
 @dataclass(frozen=True)
 class InputRecord:
-    """What is known of an input.
+    """Statistics of an input.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class InputRecord:
     source : str
         ``"samples"``, or why it is assumed.
     count : int
-        Samples; 0 if it is assumed.
+        Number of samples; 0 if the record is assumed.
     deviation : float
         Standard deviation of all elements.
     means : tuple of float
@@ -155,7 +155,7 @@ class InputRecord:
 
     @classmethod
     def of_samples(cls, samples: npt.ArrayLike, least: float = 0.0) -> InputRecord:
-        """What samples ``[samples, ...]`` show."""
+        """Record of samples ``[samples, ...]``."""
         x = np.asarray(samples, dtype=np.float64)
         x = x.reshape(len(x), -1)
         count, means = len(x), x.mean(axis=1)
@@ -184,12 +184,12 @@ class InputRecord:
 
     @property
     def text(self) -> str:
-        """What is known, in words."""
+        """Range of the input, in words."""
         where = f"{self.count} samples" if self.source == SAMPLES else self.source
         return f"values from {self.low:g} to {self.high:g} ({where})"
 
     def mismatch(self, values: npt.ArrayLike, grid: InputGrid | None = None) -> Mismatch | None:
-        """How inputs ``[samples, ...]`` differ, if they do; ``grid`` is what the host rounds and limits them to."""
+        """Difference of inputs ``[samples, ...]``, if there is any; the host rounds and limits them to ``grid``."""
         x = np.asarray(values, dtype=np.float64)
         if not x.size or not np.isfinite(x).all():  # told by who runs them
             return None
@@ -222,7 +222,7 @@ class InputRecord:
         return {name: _Density(np.array(self.magnitudes[name]), self.count) for name in self.weights}
 
     def _factor(self, x: FloatArray) -> str | None:
-        """By which factor inputs are larger or smaller than samples, if that is clear."""
+        """Text with the factor by which inputs are larger or smaller than samples, if it is clear."""
         some = x[np.linspace(0, len(x) - 1, min(len(x), _LOOKED_AT)).astype(int)]
         magnitudes = _magnitudes(some, self.floor)
         if not magnitudes or not self.weights:
@@ -241,7 +241,7 @@ class InputRecord:
         return f"about {times} the samples: root mean square {2**now:.3g}, that of the samples {2**usual:.3g}"
 
     def _moved(self, mean: float, count: int, now: str) -> str | None:
-        """Whether the mean is away from those of samples."""
+        """Text if the mean is away from those of samples."""
         least, most = self.means
         alone = _MOVED_ALONE * (most - least) / np.sqrt(min(count, _MOVED_MOST))
         margin = (_MOVED * self.deviation + alone) * (1 + 4 / self.count)
@@ -250,7 +250,7 @@ class InputRecord:
         return f"{now} with the mean {mean:.4g}; means of samples are from {least:.4g} to {most:.4g}"
 
     def _beyond(self, x: FloatArray) -> str | None:
-        """Whether elements lie too far beyond the range of samples: some of a batch, or a few very far."""
+        """Text if elements lie too far beyond the range of samples: some of a batch, or a few very far."""
         lows, highs = x.min(axis=1), x.max(axis=1)
         span, few = self.high - self.low, 1 + 4 / self.count
         ends = [_NEAR * span + spread for spread in self.spreads]
@@ -278,7 +278,7 @@ class InputRecord:
 
 
 def _limited(x: FloatArray, grid: InputGrid) -> str | None:
-    """Whether the host cuts off more than a few elements, or far more than a little of one."""
+    """Text if the host cuts off more than a few elements, or far more than a little of one."""
     least, greatest = np.ldexp(float(grid.least), grid.exponent), np.ldexp(float(grid.greatest), grid.exponent)
     share, margin = float(np.mean((x < least) | (x > greatest))), _SLACK * (greatest - least)
     if share <= _CUT_OFF and x.min() >= least - margin and x.max() <= greatest + margin:

@@ -2,7 +2,7 @@
 
 They are computed like all others. Were their weights and constants zero, a reciprocal would meet a zero there, a
 logarithm too, and flags would tell of numbers that nobody reads; and a block would take its exponent from them. So a
-padding lane holds a copy of the nearest element before it, or behind it if there is none: its weights, its constants,
+padding lane holds a copy of the nearest element before it, or after it if there is none: its weights, its constants,
 its input.
 """
 
@@ -16,7 +16,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 
 def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
-    """For every place along the last axis the nearest used one before it, or else behind it; itself if none is."""
+    """For every place along the last axis the nearest used one before it, or else after it; itself if none is."""
     places = np.arange(used.shape[-1])
     before = np.maximum.accumulate(np.where(used, places, -1), axis=-1)
     last = used.shape[-1]

@@ -1,4 +1,4 @@
-"""What one chain instruction group computes: source, reduction, operations of the multifunction units, destinations."""
+"""Layers, each for one group of chains: source, reduction, operations of the multifunction units, destinations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Patterns = NDArray[np.uint16]
 
 
 class Reduction(Enum):
-    """What happens to the vectors of a window."""
+    """Operation on the vectors of a window."""
 
     NONE = "none"
     DENSE = "dense"
@@ -125,7 +125,7 @@ class MatrixRows:
 
 @dataclass
 class Layer:
-    """One chain, behind the chains that write the matrix of a product of two tensors.
+    """One chain, after the chains that write the matrix of a product of two tensors.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class Layer:
     stack: int = 1
 
     def fits(self, more: list[MfuStep]) -> bool:
-        """Whether the multifunction units can do ``more`` behind what they do already."""
+        """True if the multifunction units can do ``more`` after the operations that they have."""
         stage = PipelineStage.REDUCE
         for mfu_op in [*self.mfu_ops, *more]:
             following = next((s for s in mfu_op.stages if s > stage), None)
@@ -185,7 +185,7 @@ class Layer:
         return True
 
     def append(self, more: list[MfuStep]) -> None:
-        """Do ``more`` behind what is done already."""
+        """Appends ``more`` to the operations of the layer."""
         self.mfu_ops += more
         operands = [mfu_op.operand.storage for mfu_op in more if mfu_op.operand is not None]
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
@@ -210,12 +210,12 @@ class Layer:
 
     @property
     def product(self) -> bool:
-        """Whether tile engines compute it."""
+        """True if tile engines compute the layer."""
         return self.weight is not None or self.rows is not None
 
     @property
     def table_specs(self) -> list[TableSpec]:
-        """What tables hold."""
+        """Specifications of the tables."""
         return [mfu_op.spec for mfu_op in self.mfu_ops if mfu_op.spec is not None]
 
     @property
@@ -273,7 +273,7 @@ class Recurrent:
 
     @property
     def sequence(self) -> bool:
-        """Whether the states of all steps are kept."""
+        """True if the states of all steps are kept."""
         return self.target.width > 1
 
     @property
@@ -288,7 +288,7 @@ class Recurrent:
 
     @property
     def table_specs(self) -> list[TableSpec]:
-        """What tables hold."""
+        """Specifications of the tables."""
         return [(functions, None) for functions in self.cell.functions]
 
     @property

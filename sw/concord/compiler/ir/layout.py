@@ -1,4 +1,4 @@
-"""Where the elements of tensors lie: storage in native vectors, views of it, and the loops that walk them.
+"""Places of the elements of tensors: storage in native vectors, views of it, and the loops that walk them.
 
 A *storage* is a map of ``height * width`` positions with some native vectors each. A *view* is what a tensor of the
 graph is in terms of storage: an array in the tensor's shape that names, for every element, vector and lane, or ``PAD``
@@ -94,13 +94,13 @@ class Storage:
         return self if self.parent is None else self.parent.root
 
     def in_parent(self, index: Index) -> Index:
-        """Where vectors lie in the storage that this one is part of."""
+        """Places of vectors in the storage that this one is part of."""
         position, tile = divmod(index, self.tiles)
         y, x = divmod(position, self.width)
         return self.offset + y * self.row_stride + x * self.stride + tile
 
     def vector(self, index: Index) -> Index:
-        """Where vectors lie in the root."""
+        """Places of vectors in the root."""
         return index if self.parent is None else self.parent.vector(self.in_parent(index))
 
     @property
@@ -109,7 +109,7 @@ class Storage:
         return range(self.vector(0), self.vector(self.vectors - 1) + 1)
 
     def in_span(self, ids: Ids) -> Ids:
-        """Where elements of this storage lie in :attr:`span`, counted from its first element."""
+        """Places of elements of this storage in :attr:`span`, counted from its first element."""
         vector, lane = np.divmod(ids - self.base, self.native)
         return np.asarray((self.vector(vector) - self.span.start) * self.native + lane)
 
@@ -134,7 +134,7 @@ class Storage:
         return first, strides
 
     def in_positions(self, start: int, loops: Loops) -> bool:
-        """Whether all loops but the last go from position to position, and that one stays within each."""
+        """True if all loops but the last go from position to position, and the last one stays within each."""
         *positions, (vectors, row) = loops
         last = start % self.tiles + (vectors - 1) * row
         return 0 <= last < self.tiles and not any(stride % self.tiles for size, stride in positions if size > 1)
@@ -156,7 +156,7 @@ class Walk:
     storage : Storage
         The storage, not yet placed in another one: vectors are counted as if it stood alone.
     start : int
-        First vector.
+        Number of the first vector in the storage.
     height, width, tiles : int
         Turns of the three loops.
     row_stride, stride : int
@@ -164,7 +164,7 @@ class Walk:
     lanes : Ids
         ``[channels]``: element of the ``tiles`` vectors of a position that holds a channel, ``PAD`` for zeros.
     row : int
-        From a vector of a position to the next; 0 if they are all the same one.
+        Vectors from one of a position to the next; 0 if all are one vector.
     """
 
     storage: Storage
@@ -183,7 +183,7 @@ class Walk:
         return (self.height, self.row_stride), (self.width, self.stride), (self.tiles, self.row)
 
     def in_root(self) -> Walk:
-        """The same vectors in terms of the root; :class:`LayoutError` if no loops lead through them there."""
+        """The walk in terms of the root; :class:`LayoutError` if no loops lead through its vectors there."""
         if self.storage.parent is None:
             return self
         start, (row_stride, stride, row) = self.storage.in_root(self.start, self.loops)
@@ -194,17 +194,17 @@ class Walk:
 
     @property
     def full(self) -> bool:
-        """Whether every lane of the vectors of a position is a channel."""
+        """True if every lane of the vectors of a position is a channel."""
         return len(np.unique(self.lanes[self.lanes != PAD])) == self.tiles * self.storage.native
 
     @property
     def gaps(self) -> bool:
-        """Whether vectors that hold no channel lie between those of a position."""
+        """True if vectors that hold no channel lie between those of a position."""
         return len(np.unique(self.lanes[self.lanes != PAD] // self.storage.native)) < self.tiles
 
     @property
     def distinct(self) -> bool:
-        """Whether no two channels are the same element."""
+        """True if all channels are different elements."""
         there = self.lanes[self.lanes != PAD]
         return len(np.unique(there)) == len(there)
 
@@ -237,13 +237,13 @@ class Storages:
 
     @staticmethod
     def within(ids: Ids, storage: Storage) -> npt.NDArray[np.bool_]:
-        """Which elements of a view lie in a storage."""
+        """Mask of the elements of a view that lie in a storage."""
         return np.asarray(ids // _SPACING == storage.base // _SPACING)
 
     def gather(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None, image: Ids | None = None) -> Ids:
         """Make the storages of a view parts of one new storage, in whatever order; return the view of that.
 
-        ``image`` is the same view as ``[height, width, channels]``: the storage has that order, if it can. ``readable``
+        ``image`` is this view as ``[height, width, channels]``: the storage has that order, if it can. ``readable``
         is as for :meth:`join`.
 
         Raises
@@ -256,7 +256,7 @@ class Storages:
         return views[-1]
 
     def stack(self, ids: Ids, what: str, readable: Callable[[], None] = lambda: None) -> Ids:
-        """Make the storages of a view parts of one new storage, each as it is and one behind the other.
+        """Make the storages of a view parts of one new storage, each as it is and one after the other.
 
         The view has no more order there than before: it is good for those who look up every element by itself.
         ``readable`` is as for :meth:`join`.
@@ -360,12 +360,12 @@ _Arrangement = tuple[tuple[int, int, int], list[_Place]]
 
 
 def _in_row(sizes: Iterable[int], row_stride: int, stride: int) -> list[_Place]:
-    """Places of parts of these sizes one behind the other."""
+    """Places of parts of these sizes one after the other."""
     return [(start, row_stride, stride) for start in list(accumulate(sizes, initial=0))[:-1]]
 
 
 def _arrangements(storages: Storages, image: Ids | None, parts: list[Storage]) -> Iterator[_Arrangement]:
-    """Positions of the parts between each other, or side by side, or behind one another as positions of equal size."""
+    """Positions of the parts between each other, or side by side, or after one another as positions of equal size."""
     first, vectors = parts[0], [part.vectors for part in parts]
     if image is not None and (between := _between(storages, image, parts)) is not None:
         yield (image.shape[0], image.shape[1], first.tiles), between
@@ -410,7 +410,7 @@ def even(numbers: Ids) -> range | None:
 
 
 def _stacked(parts: list[Storage]) -> Iterator[_Arrangement]:
-    """The parts one behind the other, whatever their sizes."""
+    """The parts one after the other, whatever their sizes."""
     size = 1, sum(part.vectors for part in parts), 1
     starts = _in_row((part.vectors for part in parts), 0, 0)
     places = zip(starts, parts, strict=True)
@@ -418,7 +418,7 @@ def _stacked(parts: list[Storage]) -> Iterator[_Arrangement]:
 
 
 def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
-    """As :func:`spread` does, for what is the same for all channels that are one element."""
+    """Values of channels in the lanes of a walk; channels that are one element have one value."""
     result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
     there = walk.lanes != PAD
     result[..., walk.lanes[there]] = values[..., there]

@@ -1,4 +1,4 @@
-"""How far a compiled network is from the quantised model that it was made of, as it was measured when compiled."""
+"""Distance of a compiled network from the quantised model that it was made of, as it was measured when compiled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ADVICE = "wider mantissas (--mantissa 10), or an export whose scales are powers
 
 @dataclass(frozen=True)
 class QuantisedModel:
-    """What a compiled network makes of the codes of a quantised model.
+    """Distance of a compiled network from the codes of a quantised model.
 
     Parameters
     ----------
     tensors, weights : int
-        How many tensors and how many weights of layers have codes.
+        Number of tensors, and number of weights of layers, that have codes.
     inexact : int
         How many of both are not held or not rounded exactly; :class:`concord.compiler.ir.quantized.Inexact` says why.
     error : float or None
@@ -44,12 +44,12 @@ class QuantisedModel:
 
     @property
     def exact(self) -> bool:
-        """Whether all codes are reproduced."""
+        """True if all codes are reproduced."""
         return self.equal and not self.inexact
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the codes."""
         counted = {"tensor": self.tensors, "weight": self.weights}
         each = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counted.items() if count)
         if self.exact:
@@ -65,12 +65,12 @@ class QuantisedModel:
 
     @property
     def too_large(self) -> bool:
-        """Whether the distance is a warning."""
+        """True if the distance is a warning."""
         return self.error is None or self.error > TOO_LARGE
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know, at most one line; nothing if all codes are reproduced."""
+        """Warnings to a user, at most one line; none if all codes are reproduced."""
         return [] if self.exact else [self.text]
 
     def to_dict(self) -> dict[str, Any]:

@@ -55,13 +55,13 @@ class Inexact:
 
     @property
     def text(self) -> str:
-        """As one line."""
+        """One line about the tensor or weights."""
         what = f"weights of {self.name}" if self.weights else self.name
         return f"{what} ({self.codes}): {self.reason}; relative error {100 * self.error:.2f} %"
 
 
 def powers_of_two(scale: FloatArray) -> bool:
-    """Whether all scales are powers of two."""
+    """True if all scales are powers of two."""
     return bool(np.all(np.frexp(scale)[0] == 0.5))
 
 
@@ -94,7 +94,7 @@ def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
 
 
 def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
-    """What the host rounds inputs that it writes to, where their scales are powers of two.
+    """Grids to which the host rounds inputs that it writes, where their scales are powers of two.
 
     The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
     elements of its block a bit.
@@ -119,7 +119,7 @@ def inexact(
     formats: Formats,
     exponents: Mapping[str, int],
 ) -> tuple[Inexact, ...]:
-    """What of a quantised model the NPU does not hold exactly.
+    """Parts of a quantised model that the NPU does not hold exactly.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def _tensor(name: str, quantization: Quantization, config: NpuConfig, exponent: 
 
 
 def _in_binary16(name: str, quantization: Quantization) -> Inexact | None:
-    """What wide memory has of codes."""
+    """Loss of codes in wide memory, if there is any."""
     values, largest = _values(quantization)
     held = binary16.decode(binary16.encode(values))
     return _inexact(name, False, quantization, BINARY16_PRECISION + 1, largest, values, held)
@@ -181,7 +181,7 @@ def _not_rounded(name: str, quantization: Quantization) -> Inexact:
 
 
 def _values(quantization: Quantization) -> tuple[FloatArray, int]:
-    """What all codes stand for ``[scales, codes]``, and the largest difference of a code from its zero point."""
+    """Values of all codes ``[scales, codes]``, and the largest difference of a code from its zero point."""
     least, greatest = _offsets(quantization)
     codes = np.arange(least, greatest + 1) if quantization.bits <= 16 else np.linspace(least, greatest, 1 << 16)
     return np.multiply.outer(quantization.scale.reshape(-1), codes), max(-least, greatest)

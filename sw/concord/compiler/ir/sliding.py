@@ -1,4 +1,4 @@
-"""Which depthwise layers the tile engines compute from windows that slide, and in which direction."""
+"""Depthwise layers that the tile engines compute from sliding windows, and the direction of these."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Slide:
 
 
 def slide_of(layer: Layer, config: NpuConfig, whole: bool = True) -> Slide | None:
-    """How windows of a layer slide on ``config``, if that is worth a chain per native vector of a position.
+    """Slide of the windows of a layer on ``config``, if it is worth a chain per native vector of a position.
 
     Their taps must fit in the registers, and windows must overlap. Only a layer that is computed as a ``whole``, not in
     row tiles, has columns that are long enough to slide along.

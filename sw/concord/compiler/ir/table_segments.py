@@ -117,7 +117,7 @@ def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tu
 
 
 def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:
-    """What is left for a function in the place of its table.
+    """Tables and entries that are left for a function in the place of its table.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> 
     Returns
     -------
     tables, entries : int
-        How many there may be, and their entries together, if all other tables stay as large as they are.
+        Greatest number of tables, and their entries together, if all other tables stay as large as they are.
     segment : TableSegment
         The table itself.
     """

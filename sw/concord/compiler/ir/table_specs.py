@@ -52,9 +52,9 @@ class WholeEntries:
     Parameters
     ----------
     low : int
-        Least input.
+        Least input, a whole number.
     entries : tuple of int
-        Of the inputs from ``low`` on; binary16 numbers.
+        Results for the inputs from ``low`` on: whole numbers that are binary16 numbers.
     """
 
     low: int
@@ -71,7 +71,7 @@ class WholeEntries:
         return np.array(self.entries, dtype=np.float64)[index]
 
 
-#: What a table holds, and the inputs it covers; ``None``: the default of its first function.
+#: Functions of a table, and the inputs it covers; ``None``: the default of its first function.
 TableSpec = tuple[Functions, Domain | TableSegment | InputSpan | WholeEntries | None]
-#: What the multifunction units compute without a table.
+#: Function that the multifunction units compute without a table.
 RELU: TableSpec = ((("relu", ()),), None)

@@ -17,7 +17,7 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Formats:
-    """What a network is compiled with, beside the formats of the configuration.
+    """Formats with which a network is compiled, beside the formats of the configuration.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ class Formats:
         Static exponents by tensor; of narrow tensors that are not there exponents are dynamic.
     ranges : mapping of str to pair of floats
         Least and greatest values that functions read in samples, by tensor: what their tables have to cover. Of a
-        normalisation, ``/mean`` and ``/variance`` behind its name; without them it is made for numbers of any size.
+        normalisation, ``/mean`` and ``/variance`` after its name; without them it is made for numbers of any size.
     bounds : mapping of str to pair of floats
-        The same of functions where there are no samples, from bounds that are carried through the network
+        Ranges of functions where there are no samples, from bounds that are carried through the network
         (:mod:`concord.compiler.lowering.bounds`).
     inputs : mapping of str to pair of floats
         Ranges of inputs that are known: where such bounds begin.

@@ -20,7 +20,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops.elementwise import FunctionAttributes
 from concord.spec.config import NpuConfig
 
-#: Why a normalisation is not for numbers of any size.
+#: Reason for which a normalisation is not for numbers of any size.
 _NO_ROOM = "from the inputs, as memories have no room for instructions and tables for any"
 
 
@@ -47,25 +47,25 @@ class Assumed:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """One line about the assumption."""
         return f"{self.layer}: {self.what} {self.range[0]:g} to {self.range[1]:g} ({self.reason})"
 
 
 def assumptions(
     graph: Graph, requested: Formats, complete: Formats, lowered: Lowered, config: NpuConfig
 ) -> tuple[Assumed, ...]:
-    """What was assumed of inputs and tables; nothing if samples, or the network itself, say all of it.
+    """Assumptions about inputs and tables; none if samples, or the network itself, say all of them.
 
     Parameters
     ----------
     graph : Graph
         The network.
     given, complete : Formats
-        What was asked for, and with bounds for all tables (:func:`concord.compiler.lowering.bounds.with_bounds`).
+        Formats asked for, and with bounds for all tables (:func:`concord.compiler.lowering.bounds.with_bounds`).
     lowered : Lowered
         The compiled network.
     config : NpuConfig
-        What it is compiled for.
+        Configuration that it is compiled for.
     """
     carried: set[TableSpec] = set()
     for node in graph.nodes:

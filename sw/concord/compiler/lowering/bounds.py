@@ -34,7 +34,7 @@ _HUGE = 1e30
 
 @dataclass(frozen=True)
 class Bound:
-    """What is known of the values of a tensor.
+    """Bounds and moments of the values of a tensor.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class Bound:
     mean, sigma : float
         Mean and standard deviation to be expected, over all elements.
     worst : Domain
-        What no input within its range goes beyond; infinite where that is not known.
+        Range that no input within its range leaves; infinite where that is not known.
     source : str
-        Where ``low`` and ``high`` are from: ``"worst case"``, ``"statistics"`` or, one end each, ``"both"``.
+        Origin of ``low`` and ``high``: ``"worst case"``, ``"statistics"`` or, one end each, ``"both"``.
     """
 
     low: float
@@ -137,7 +137,7 @@ def _bound(values: FloatArray, worst: tuple[FloatArray, FloatArray]) -> Bound:
 
 # The worst case ----------------------------------------------------------------------------------
 
-#: Least and greatest values of the elements of a tensor, behind an axis of length 1.
+#: Least and greatest values of the elements of a tensor, after an axis of length 1.
 Ends = tuple[FloatArray, FloatArray]
 
 
@@ -246,7 +246,7 @@ def _normalise(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
 
 
 def _unknown(graph: Graph, node: Node, ends: list[Ends]) -> list[Ends]:
-    """Nothing is known, as of recurrent layers; statistics alone say what is to be expected."""
+    """Ends of values of which nothing is known, as of recurrent layers; statistics alone say what is to be expected."""
     shapes = [(1, *graph.shapes[name]) if name else (1,) for name in node.outputs]
     return [(np.full(shape, -_HUGE), np.full(shape, _HUGE)) for shape in shapes]
 

@@ -58,7 +58,7 @@ def _distinct(*columns: Ids) -> tuple[Ids, Ids]:
 
 
 def _rows(groups: Ids) -> int | None:
-    """How many rows of a sorted array follow each other in every group of equal ones; ``None`` if that differs."""
+    """Number of rows of a sorted array in every group of equal rows; ``None`` if that differs."""
     _, counts = np.unique(groups, axis=0, return_counts=True)
     return int(counts[0]) if counts.min() == counts.max() else None
 
@@ -88,7 +88,7 @@ def broadcast(storages: Storages, ids: Ids, shape: tuple[int, ...]) -> Broadcast
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which vectors of two tensors an element-wise operation combines.
+    """Vectors of two tensors that an element-wise operation combines.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def select_lanes(a: Broadcast, like: Broadcast, own: Ids) -> LaneSelection:
 
 
 def summable(shape: tuple[int, ...], lane: Ids, *positions: Ids) -> bool:
-    """Whether the last axis stays in one lane, or in one position of every tensor."""
+    """True if the last axis stays in one lane, or in one position of every tensor."""
     one_lane, *in_place = ((x := flat.reshape(shape)) == x[..., :1] for flat in (lane, *positions))
     return bool(one_lane.all() or all(same.all() for same in in_place))
 

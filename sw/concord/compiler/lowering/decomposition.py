@@ -40,9 +40,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
-#: Where gates come to rest: logistic ones, and steeper ones.
+#: Inputs beyond which gates are constant: logistic ones, and steeper ones.
 _LOGISTIC, _STEEP = InputSpan(-8.0, 8.0, (0.0, 1.0)), InputSpan(-4.0, 4.0, (0.0, 1.0))
-#: Magnitudes for which ratios are read: behind that tanh and erf are limited.
+#: Magnitudes for which ratios are read: beyond that tanh and erf are limited.
 _RATIO = InputSpan(0.0, 4.0)
 #: Relative error of functions that may be one table.
 _ENOUGH = 0.004
@@ -51,7 +51,7 @@ _VANISHED = -8.0
 #: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
 _EXPONENTIALS = ((1024, InputSpan(-17.5, 11.125, (0.0, None), 3)), (0, InputSpan(-12.0, 11.25, (0.0, None), 2)))
 
-#: What ``1 + |x|`` of a Softsign is limited to, which changes the result by less than one part in so many.
+#: Limit of ``1 + |x|`` of a Softsign, which changes the result by less than one part in so many.
 _SOFTSIGNS = ((1024, InputSpan(1.0, 512.0, scale=1)), (0, InputSpan(1.0, 65.0, scale=1)))
 
 
@@ -87,7 +87,7 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
 
 
 def is_power(node: Node) -> bool:
-    """Whether a function is steep near zero, and read over many powers of two."""
+    """True if a function is steep near zero, and read over many powers of two."""
     names = names_of(node)
     return len(names) == 1 and function(names[0]).octaves > 0
 
@@ -98,7 +98,7 @@ def _open(node: Node, formats: Formats) -> bool:
 
 
 def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
-    """How many tables a function that is a power may have without samples, and entries of each."""
+    """Number of tables that a function that is a power may have without samples, and entries of each."""
     powers = _functions(node for node in graph.nodes if _open(node, formats))
     taken = tables_of_functions(graph, powers)
     count = max((config.table_slots - taken) // max(len(powers), 1), 0)
@@ -106,12 +106,12 @@ def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tupl
 
 
 def _functions(nodes: Iterable[Node]) -> set[str]:
-    """What the tables of nodes hold, each once."""
+    """Functions in the tables of nodes, each once."""
     return {str(node.attributes(FunctionAttributes).functions) for node in nodes if node.op == "Function"}
 
 
 def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
-    """How many tables a network needs, but for those of some functions and of codes."""
+    """Number of tables that a network needs, but for those of some functions and of codes."""
     others = _functions(graph.nodes) - {*powers}
     others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
     softmaxes = {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
@@ -119,7 +119,7 @@ def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
 
 
 def covers_all(node: Node, formats: Formats) -> bool:
-    """Whether what a function reads makes no difference to its tables."""
+    """True if the inputs of a function make no difference to its tables."""
     return node.name not in formats.plain and names_of(node) in RULES
 
 
@@ -179,7 +179,7 @@ def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
 
 
 def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
-    """With another slope below zero than above there is a half for each."""
+    """Elu; with another slope below zero than above there is a half for each."""
     if alpha == 1.0:
         _celu(emit, x, config, alpha)
         return
@@ -202,7 +202,7 @@ def _newton(emit: Emit, reciprocal: str, x: str) -> str:
 
 
 def _softsign(emit: Emit, x: str, config: NpuConfig) -> None:
-    """Inputs are limited to what the table covers: behind that the result hardly changes."""
+    """Inputs are limited to what the table covers: beyond that the result hardly changes."""
     span = next(span for entries, span in _SOFTSIGNS if config.table_depth >= entries)
     x = emit("Clip", x, min=2.0 - span.high, max=span.high - 2.0)
     whole = _constant(emit, "Add", emit("Max", _constant(emit, "Mul", x, -1.0), x), 1.0)
@@ -231,7 +231,7 @@ def _segments(name: str, domain: Domain, count: int, entries: int) -> tuple[Tabl
 
 
 def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]) -> None:
-    """Several tables side by side, each for some powers of two; of a reciprocal a step of Newton's behind them."""
+    """Several tables side by side, each for some powers of two; of a reciprocal a step of Newton's after them."""
     segments, size = _segments(name, domain, *count), x
     if segments is None:
         emit("Function", x, functions=((name, {}),), domain=domain_of(((name, ()),), domain))
@@ -254,7 +254,7 @@ def _mish_gate(emit: Emit, x: str, config: NpuConfig) -> None:
     emit("Function", x, functions=(("softplus", {}), ("tanh", {})), domain=_LOGISTIC)
 
 
-#: What makes nodes for functions that follow each other: ``rule(emit, x, config, **parameters of the first one)``.
+#: Rules that make nodes for functions that follow each other: ``rule(emit, x, config, **parameters of the first one)``.
 RULES: dict[tuple[str, ...], Callable[..., None]] = {
     ("gelu",): partial(_gated, name="normal_cdf", span=_STEEP),
     ("gelu_tanh",): partial(_gated, name="gelu_tanh_gate", span=_STEEP),

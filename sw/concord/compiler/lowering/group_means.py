@@ -25,7 +25,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How a tensor lies whose reduced axes are in positions and in lanes, or in some of the lanes of a position.
+    """Layout of a tensor whose reduced axes are in positions and in lanes, or in some of the lanes of a position.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ class GroupLayout:
         return prod(self.shape[axis] for axis in self.within)
 
     def like(self, values: FloatArray) -> FloatArray:
-        """What is broadcast to the tensor, so that it is broadcast to :attr:`shape`."""
+        """Values that are broadcast to the tensor, in a shape that is broadcast to :attr:`shape`."""
         lengths = (1,) * (len(self.factors) - values.ndim) + values.shape
         pairs = zip(lengths, self.factors, strict=True)
         return values.reshape([size for n, factors in pairs for size in (factors if n > 1 else (1,) * len(factors))])
 
 
 def group_layout(lowering: Lowering, tensor: str, axes: Sequence[int]) -> GroupLayout:
-    """How a tensor lies that is reduced over ``axes``, in lanes and in positions or in some lanes of a position.
+    """Layout of a tensor that is reduced over ``axes``, in lanes and in positions or in some lanes of a position.
 
     Raises
     ------

@@ -1,11 +1,11 @@
 """Partition of a graph: what the host computes in front of the NPU, what the NPU computes, and what the host does then.
 
 An operator of the kind HOST has no instruction, so the host computes it: with everything that it depends on, in front
-of the NPU, or with everything that depends on it, behind. Which of the two, products decide: they are what the NPU is
+of the NPU, or with everything that depends on it, after. Which of the two, products decide: they are what the NPU is
 for. A softmax at the end is for the host, too.
 
 A graph can also say which nodes are for the NPU (``Graph.npu_nodes``). Then the host computes what depends on them
-behind, and all others in front; what it has at hand does not travel.
+after it, and all others in front; what it has at hand does not travel.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def _computes(node: Node) -> bool:
 
 
 def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
-    """Names of the nodes in front of the NPU, and of those behind.
+    """Names of the nodes in front of the NPU, and of those after it.
 
-    Of the nodes for the host, in the order of execution, the first ones are in front and the others behind: where the
+    Of the nodes for the host, in the order of execution, the first ones are in front and the others after it: where the
     NPU keeps most multiply-accumulates, of several such places where it keeps most nodes, of these the last.
     """
     above, below = _closures(graph, graph.nodes, down=False), _closures(graph, graph.nodes[::-1], down=True)
@@ -178,7 +178,7 @@ def _around(graph: Graph, npu_nodes: Collection[str]) -> tuple[set[str], set[str
 
 
 def _closures(graph: Graph, nodes: list[Node], down: bool) -> dict[str, set[str]]:
-    """By node, those that it depends on, or that depend on it, itself included; ``nodes`` come behind those."""
+    """Nodes on which each node depends, or that depend on it, itself included, by node; ``nodes`` come after those."""
     readers = graph.readers()
     producers = {name: node.name for node in graph.nodes for name in node.outputs if name}
     reached: dict[str, set[str]] = {}
@@ -228,7 +228,7 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
 def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Graph, set[str]]:
     """The graph in which neither results in front nor whole numbers pass the NPU, and the names of the nodes in front.
 
-    What is computed in front and is a result gets its name behind, and inputs that nodes behind read get one in front.
+    A result that is computed in front gets its name after the NPU, and inputs that later nodes read get one in front.
     """
     late = back | {node.name for node in graph.nodes if node.name not in front and not _for_npu(graph, node)}
     results = {x for node in graph.nodes if node.name in front for x in node.outputs if x in graph.outputs}

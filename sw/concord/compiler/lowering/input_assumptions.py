@@ -1,4 +1,4 @@
-"""What is assumed of inputs where no samples tell, and synthetic samples that are like it."""
+"""Assumptions about inputs without samples, and synthetic samples that are like them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops.elementwise import codes_of
 from concord.utils.arrays import FloatArray
 
-#: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
+#: An input of floats of which nothing is known is standard normal, with this many deviations on either side.
 DEVIATIONS = 8.0
 #: Synthetic samples, fewer of large networks: this many multiply-accumulates in all.
 SYNTHETIC, _WORK = 32, 1 << 30
@@ -22,7 +22,7 @@ _SEED = 12
 
 @dataclass(frozen=True)
 class Assumption:
-    """What is assumed of an input: its range, whether it is normal or uniform in it, and why."""
+    """Assumption about an input: its range, whether it is normal or uniform in it, and the reason."""
 
     low: float
     high: float
@@ -31,13 +31,13 @@ class Assumption:
 
     @property
     def text(self) -> str:
-        """For a message."""
+        """Text of the assumption for a message."""
         what = "normal, deviation 1, within" if self.normal else "values in"
         return f"{what} {self.low:g} to {self.high:g} ({self.reason})"
 
 
 def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
-    """What is assumed of every input.
+    """Assumptions about all inputs.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
     inputs : mapping of str to Assumption
         Of every input (:func:`assumed`).
     most : int
-        How many there are, at most; fewer of large networks, but three at least.
+        Greatest number of samples; fewer of large networks, but three at least.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""How the host lays inputs out: in the order that their readers want."""
+"""Layouts of inputs by the host: in the order that their readers want."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
 
 
 class _Wish(Enum):
-    """What a reader wants of an input; the least value comes first."""
+    """Layout that a reader wants of an input; the least value comes first."""
 
     WINDOWS = 0
     MAP = 1
@@ -78,7 +78,7 @@ class _Wish(Enum):
 
 
 def _wish(graph: Graph, node: Node, ids: Ids) -> tuple[_Wish, Ids]:
-    """What a node with a say wants of the elements ``ids`` that it reads."""
+    """Wish of a node with a say for the layout of the elements ``ids`` that it reads."""
     if operator_of(node).windowed:
         return _Wish.WINDOWS, as_map(ids)
     if node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
@@ -99,7 +99,7 @@ def _weighs_last_axis(node: Node) -> bool:
 
 
 def _becomes_map(graph: Graph, tensor: str) -> bool:
-    """Whether a convolution or pooling reads a tensor, alone or behind others, as an image or several of them."""
+    """True if a convolution or pooling reads a tensor, alone or after others, as an image or several of them."""
     known, waiting = {tensor}, [tensor]
     while waiting:
         name = waiting.pop()

@@ -99,7 +99,7 @@ def _order(lowered: Lowered) -> Iterator[str]:
 
 
 def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
-    """What a layer reads: a name, a storage and its vectors."""
+    """Sources of a layer: a name, a storage and its vectors."""
     yield layer.source_tensor, layer.source.storage, _walked(layer.source)
     if isinstance(layer, Recurrent):
         yield from ((f"initial {key}", walk.storage, _walked(walk)) for key, walk in layer.initial.items())

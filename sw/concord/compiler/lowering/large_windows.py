@@ -1,6 +1,6 @@
 """Windows that are larger than those of a chain, in stages: maxima of maxima, means of means.
 
-A window of k elements along an axis is k / a windows of a elements behind one another. Stages read narrow tensors, so
+A window of k elements along an axis is k / a windows of a elements after one another. Stages read narrow tensors, so
 every stage of a mean rounds once more; maxima are exact.
 """
 
@@ -29,7 +29,7 @@ def most(op: str, config: NpuConfig, inside: bool = False) -> int:
 
 
 def fits(op: str, kernel: tuple[int, ...], config: NpuConfig, inside: bool = False) -> bool:
-    """Whether one chain reduces such windows, or so many native vectors; only a sum has a greatest number of terms."""
+    """True if one chain reduces such windows, or so many native vectors; only a sum has a greatest number of terms."""
     summed = OPS[op].kind is not OperatorKind.MOVING
     return max(kernel) <= most(op, config, inside) and not (summed and prod(kernel) > config.max_terms)
 
@@ -50,7 +50,7 @@ class _SmallWindow:
     pads: tuple[int, int]
 
     def attrs(self, rank: int) -> dict[str, tuple[int, ...]]:
-        """As attributes of a pooling."""
+        """Attributes of a pooling for the window."""
 
         def along(value: int, other: int) -> tuple[int, ...]:
             return tuple(value if axis == self.axis else other for axis in range(rank))
@@ -125,7 +125,7 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
         return build.add(node.op, "stage", tensor, axes=(axis,), keepdims=True, **attrs)
 
     def rest(tensor: str) -> list[Node]:
-        """What is left for the node itself; products are counted where they are added up first."""
+        """Nodes for the rest of the reduction; products are counted where they are added up first."""
         left = {key: value for key, value in node.attrs.items() if key != "product"}
         return [*build.nodes, node.replace(inputs=(tensor,), attrs=left)]
 

@@ -96,7 +96,7 @@ def lanes_of(lowering: Lowering, name: str, shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class _Box:
-    """What one chain copies: some native vectors of positions ``rows`` x ``columns`` of the copy.
+    """Box that one chain copies: some native vectors of positions ``rows`` x ``columns`` of the copy.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class _Box:
     window : LayerWindow
         Those that make up a position.
     tile, count : int
-        First native vector of a position that is written, and elements from there on.
+        Number of the first native vector of a position that is written, and number of elements from there on.
     places : array
         ``[count]``: element of the ``taps * walk.tiles`` vectors of a window, ``PAD`` for zeros.
     """
@@ -177,7 +177,7 @@ def _beside(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids
 
 
 def _is_storage(storages: Storages, view: Ids) -> bool:
-    """Whether a view is all positions of a storage that can be placed beside others."""
+    """True if a view is all positions of a storage that can be placed beside others."""
     parts = storages.of(view)
     if len(parts) != 1 or parts[0].parent is not None or parts[0].fixed or parts[0].uniform:
         return False
@@ -185,7 +185,7 @@ def _is_storage(storages: Storages, view: Ids) -> bool:
 
 
 def _groups(storages: Storages, view: Ids) -> list[Ids]:
-    """Channels that lie in the same storages at every position."""
+    """Channels that lie in equal storages at every position."""
     owner = np.full(view.shape, PAD)
     for k, part in enumerate(storages.of(view)):
         owner[(view != PAD) & storages.within(view, part)] = k
@@ -215,7 +215,7 @@ def _plain(lowering: Lowering, node: Node, view: Ids, groups: list[Ids]) -> Ids:
 
 
 def is_together(storages: Storages, view: Ids) -> bool:
-    """Whether the channels ``[height, width, channel]`` of every position lie in one storage."""
+    """True if the channels ``[height, width, channel]`` of every position lie in one storage."""
     return len(_groups(storages, view)) == 1
 
 
@@ -379,7 +379,7 @@ def _windowed(whole: _Box, tile: int, places: Ids) -> _Box | None:
 
 
 def _axis(count: int, step: int, taps: int, distance: int) -> tuple[int, int, int, int] | None:
-    """Of ``count`` windows ``step`` vectors apart with taps at a ``distance``: trips, stride, and both in strides."""
+    """Trips and stride of ``count`` windows ``step`` vectors apart with taps at a ``distance``, and both in strides."""
     if taps == 1:
         return count, step, 1, 1
     if count == 1:
@@ -392,7 +392,7 @@ def _axis(count: int, step: int, taps: int, distance: int) -> tuple[int, int, in
 
 
 def _possible(lowering: Lowering, box: _Box) -> bool:
-    """Whether a chain can copy a box."""
+    """True if a chain can copy a box."""
     out = (len(box.rows), len(box.columns), -(-box.count // lowering.config.native))
     layer = Layer(
         "", box.walk, Reduction.DENSE, _NO_WEIGHT, box.window, out, "", box.walk.storage, np.empty(0, np.int64), ""
@@ -408,7 +408,7 @@ def _possible(lowering: Lowering, box: _Box) -> bool:
 
 
 def _alone(lowering: Lowering, storage: Storage, walk: Walk, channels: int) -> bool:
-    """Whether the vectors of a walk hold nothing beside its channels, so that they can be copied whole."""
+    """True if the vectors of a walk hold nothing beside its channels, so that they can be copied whole."""
     left = channels - (walk.tiles - 1) * storage.native
     y, x = np.ogrid[: walk.height, : walk.width]
     last = storage.vector(walk.start + y * walk.row_stride + x * walk.stride + walk.tiles - 1)
@@ -445,7 +445,7 @@ def _stepped(vector: Ids, ys: range, xs: range, down: int, along: int) -> list[t
 
 
 def _regular(vector: Ids, rows: range, columns: range) -> bool:
-    """Whether vectors of a box are at equal distances along rows and along columns."""
+    """True if vectors of a box are at equal distances along rows and along columns."""
     box = vector[rows.start : rows.stop : rows.step, columns.start : columns.stop : columns.step]
     down = box[1, 0] - box[0, 0] if len(rows) > 1 else 0
     along = box[0, 1] - box[0, 0] if len(columns) > 1 else 0
@@ -472,7 +472,7 @@ def _runs(columns: Ids, vector: Ids) -> Iterator[range]:
 
 
 def copies_text(lowered: Lowered) -> str:
-    """What was copied, and what that costs; empty if nothing was."""
+    """Copies that were made, and their cost; empty if there are none."""
     names = {node.name for node in lowered.graph.nodes if node.op == "Copy"}
     chains = [layer for layer in lowered.layers if isinstance(layer, Layer) and names.intersection(layer.nodes)]
     if not chains:

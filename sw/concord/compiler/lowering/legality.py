@@ -1,4 +1,4 @@
-"""Whether a chain can compute a layer: sizes must fit the fields of instructions, sums and weights their registers."""
+"""Limits of chains: sizes must fit the fields of instructions, sums and weights their registers."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def check_weights(node: Node, config: NpuConfig) -> None:
 
 
 def _refuse(sizes: list[tuple[str, int, int]]) -> None:
-    """Refuse sizes, each with its name in front and what is possible behind it, that are too large."""
+    """Refuse sizes, each with its name in front and what is possible after it, that are too large."""
     if reasons := [f"{what} must be at most {most}, not {size}" for what, size, most in sizes if size > most]:
         raise LayoutError("; ".join(reasons))
 
 
 def is_padded(window: LayerWindow, out: tuple[int, int]) -> bool:
-    """Whether windows cover positions outside of the image."""
+    """True if windows cover positions outside of the image."""
     axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
     beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)
     return window.size != (0, 0) and (max(window.begin) > 0 or beyond)

@@ -40,7 +40,7 @@ class StateWriter(Protocol):
 
 @dataclass(frozen=True)
 class LoweringRules:
-    """How nodes are lowered, by operator.
+    """Rules by which nodes are lowered, by operator.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class LoweringRules:
     states: Callable[[Lowering], StateWriter]
 
     def knows(self, node: Node) -> bool:
-        """Whether there is a way to lower an operator."""
+        """True if there is a way to lower an operator."""
         return node.op in self.handlers or node.op in self.expansions or operator_of(node).view
 
     def expand(self, lowering: Lowering, node: Node) -> list[Node] | None:
@@ -151,7 +151,7 @@ class Lowering:
         return self.done
 
     def _leave_out_unread(self) -> None:
-        """Leave out layers, and inputs, of which nothing is read: a view behind a node may take some of its parts."""
+        """Leave out layers, and inputs, of which nothing is read: a view after a node may take some of its parts."""
         done = self.done
         read = {storage.root for name in self.graph.outputs for storage in done.storages.of(done.views[name])}
         read.update(done.inputs[name][0] for name in done.states)
@@ -164,7 +164,7 @@ class Lowering:
         done.inputs = {name: (storage, order) for name, (storage, order) in done.inputs.items() if storage.root in read}
 
     def _undo(self, node: Node, done: int) -> None:
-        """Take back what a node has appended behind the first ``done`` layers before it was refused."""
+        """Take back what a node has appended after the first ``done`` layers before it was refused."""
         self.done.layers[done:] = [layer for layer in self.done.layers[done:] if node.name not in layer.nodes]
         for name in node.outputs:
             self.done.views.pop(name, None)
@@ -225,7 +225,7 @@ class Lowering:
     # Tensors -----------------------------------------------------------------------------------
 
     def view(self, tensor: str) -> Ids:
-        """Where a tensor lies; an input gets its storage when something reads it for the first time."""
+        """Elements of a tensor in storage; an input gets its storage when something reads it for the first time."""
         if tensor not in self.done.views:
             producer = self.graph.producer(tensor)
             if producer is None:
@@ -235,7 +235,7 @@ class Lowering:
         return self.done.views[tensor]
 
     def whole(self, tensor: str) -> Ids:
-        """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
+        """Elements of a tensor, in one storage from now on: several are brought together, or copies of them."""
         ids = self.view(tensor)
         if len(self.done.storages.of(ids)) > 1:
             storages = self.done.storages
@@ -272,7 +272,7 @@ class Lowering:
         return self._together(ids, lambda parts: storages.join(parts, what, self._readable(parts)))
 
     def _together(self, ids: Ids, join: Callable[[Ids], _Joined]) -> _Joined:
-        """What ``join`` makes of a view, or of one with copies of storages that cannot be placed any more."""
+        """Result of ``join`` for a view, or for one with copies of storages that cannot be placed any more."""
         try:
             return join(ids)
         except LayoutError as error:
@@ -338,7 +338,7 @@ class Lowering:
 
     def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
                out: tuple[int, int, int], view: Callable[[Storage], Ids], stack: int = 1) -> Layer:  # fmt: skip
-        """As :meth:`add`, but the layer is not yet one of those that are done."""
+        """Layer of :meth:`add` that is not yet one of those that are done."""
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
         layer = Layer(
@@ -398,19 +398,19 @@ class Lowering:
         self._append(layer)
 
     def _earlier(self, more: list[MfuStep], layer: Layer) -> bool:
-        """Whether the tensors that steps read are computed before ``layer``."""
+        """True if the tensors that steps read are computed before ``layer``."""
         later = takewhile(lambda other: other is not layer, reversed(self.done.layers))
         targets = [layer.target, *(other.target for other in later)]
         return not any(mfu_op.operand is not None and mfu_op.operand.storage in targets for mfu_op in more)
 
 
 class NodeBuilder:
-    """Makes the nodes that do together what a node does.
+    """Makes the nodes that together compute what a node does.
 
     Members
     -------
     nodes : list of Node
-        Those that are made, in order.
+        Nodes that are made, in order.
     """
 
     def __init__(self, lowering: Lowering, node: Node):

@@ -1,4 +1,4 @@
-"""What becomes of a graph: layers and where tensors lie; and the error where it cannot be lowered."""
+"""Results of lowering: layers and the places of tensors; and the error for a graph that cannot be lowered."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from concord.utils.arrays import FloatArray, Ids
 
 
 class Unsupported(ValueError):
-    """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for.
+    """Error for a graph that cannot be lowered; ``reasons`` names each node, ``target`` the preset or board tried.
 
-    ``advice`` are lines behind the reasons.
+    ``advice`` are lines after the reasons.
     """
 
     def __init__(self, name: str, reasons: list[str], target: str = "", advice: Sequence[str] = ()):

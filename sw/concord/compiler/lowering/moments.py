@@ -1,4 +1,4 @@
-"""What the compiler would know of the inputs of normalisations."""
+"""Moments of the inputs of normalisations, which the compiler would know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concord.utils.arrays import FloatArray
 
 
 def moments(graph: Graph, node: Node, values: FloatArray) -> dict[str, FloatArray]:
-    """Of the input of a normalisation: means, and variances or means of squares."""
+    """Means of the input of a normalisation, and its variances or means of squares."""
     x = values.reshape(-1, *graph.shapes[node.inputs[0]])
     axes = tuple(axis + 1 for axis in node.attributes(NormaliseAttributes).axes)
     mean = x.mean(axis=axes, keepdims=True)

@@ -86,7 +86,7 @@ def _octaves(config: NpuConfig, lookups: int) -> float:
 
 
 def assumed_variances(node: Node, variance_range: VarianceRange, formats: Formats, config: NpuConfig) -> Domain | None:
-    """What is covered where the program has no room for numbers of any size: around what is to be expected.
+    """Variances to cover where the program has no room for numbers of any size: around the expected ones.
 
     ``None`` if samples tell the variances.
     """
@@ -171,7 +171,7 @@ def _centred(build: _Nodes, x: str, again: bool, alone: bool) -> str:
 
 
 def _layout(lowering: Lowering, x: str, axes: Sequence[int]) -> tuple[Form, GroupLayout | None]:
-    """How a tensor is walked, and how it lies if means are of positions first: where one step takes a large matrix."""
+    """Form of the walk of a tensor, and its layout if means are of positions first, as a step takes a large matrix."""
     refused: LayoutError | None = None
     try:
         form = choose_form(lowering, x, axes)

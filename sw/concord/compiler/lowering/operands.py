@@ -68,7 +68,7 @@ def constant(values: FloatArray, ids: Ids, target: Storage, beyond: float | None
 
 
 def pair(first: FloatArray, second: FloatArray, ids: Ids, target: Storage) -> Operand:
-    """Two constants of whole numbers of 16 bits, vector by vector one behind the other, as patterns; as above."""
+    """Two constants of whole numbers of 16 bits, vector by vector one after the other, as patterns; as above."""
     words = np.asarray(first, dtype=np.int64) & 0xFFFF | (np.asarray(second, dtype=np.int64) & 0xFFFF) << 16
     both = _placed(words.astype(np.float64), ids, target, None)
     assert both.constant is not None

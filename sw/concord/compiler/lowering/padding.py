@@ -64,7 +64,7 @@ def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
 
 
 def _on_the_host(lowering: Lowering, node: Node) -> bool:
-    """Whether a convolution of an input of the network reads it, which the host unfolds."""
+    """True if a convolution of an input of the network reads the padded input, which the host unfolds."""
     graph, attributes = lowering.graph, node.attributes(PadAttributes)
     if attributes.mode == "constant" and attributes.value != 0:
         return False
@@ -75,7 +75,7 @@ def _on_the_host(lowering: Lowering, node: Node) -> bool:
 
 
 def _takes_views(node: Node, reader: Node) -> bool:
-    """Whether a product takes every lane from wherever it is: what is padded are elements of its positions."""
+    """True if a product takes every lane from wherever it is: the padding is elements of its positions."""
     attributes, weights = node.attributes(PadAttributes), operator_of(reader).weights
     if weights is None:
         return False

@@ -29,9 +29,9 @@ class OutputRun:
     Parameters
     ----------
     first, count : int
-        The outputs.
+        Number of the first output, and number of outputs.
     begin : int
-        First element that the first of them reads.
+        Number of the first element that the first output reads.
     weight : array
         What every output multiplies the elements from there on with; the window moves by one element per output.
     bias : float

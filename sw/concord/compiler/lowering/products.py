@@ -252,7 +252,7 @@ def largest_weight(mant: int) -> int:
 
 
 def _pooled(lowering: Lowering, node: Node) -> tuple[Walk, LayerWindow, int]:
-    """What a pooling reads, its window, and its number of spatial axes."""
+    """Source of a pooling, its window, and its number of spatial axes."""
     kernel, ids = node.attributes(PoolAttributes).kernel, as_map(lowering.view(node.inputs[0]))
     window = _geometry(node, kernel, (ids.shape[0], ids.shape[1]))
     return lowering.walk(ids, "input"), window, len(kernel)

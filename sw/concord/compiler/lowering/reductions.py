@@ -37,7 +37,7 @@ _EACH = frozenset(["Clip", "Function", *(operation.node for operation in OPERATI
 
 @dataclass(frozen=True)
 class Form:
-    """How a tensor is walked to reduce some of its axes.
+    """Form in which a tensor is walked to reduce some of its axes.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def choose_form(lowering: Lowering, tensor: str, axes: Sequence[int], together: 
 
 
 def form_of_view(lowering: Lowering, ids: Ids, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
-    """As :func:`choose_form`, of a view that lies in one storage."""
+    """Form of :func:`choose_form` for a view that lies in one storage."""
     forms = list(forms_of_view(lowering, ids, axes))
     if not forms:
         raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
@@ -192,7 +192,7 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
         raise LayoutError("maximum must be over all elements of a position, not over some of them")
     if not walk.full and not node.attributes(ReduceMaxAttributes).masked:
         raise LayoutError("maximum must be over whole native vectors")
-    # Maxima are one behind the other in the order of what is read, which may be another one than that of the axes.
+    # Maxima are one after the other in the order of what is read, which may be another one than that of the axes.
     firsts = (np.arange(walk.height)[:, None] * walk.row_stride + np.arange(walk.width) * walk.stride).reshape(-1)
     order = np.argsort(firsts)
     strides = np.diff(firsts[order])
@@ -219,9 +219,9 @@ def masked(build: NodeBuilder, tensor: str, low: float = -float(BINARY16_MAX)) -
 
 
 def groups_apart(lowering: Lowering, node: Node, axes: Sequence[int]) -> list[Node] | None:
-    """A node behind another one that moves every group over which a maximum runs to native vectors of its own.
+    """A node after another one that moves every group over which a maximum runs to native vectors of its own.
 
-    ``None`` if groups have vectors of their own, each behind the other.
+    ``None`` if groups have vectors of their own, each after the other.
 
     Raises
     ------
@@ -286,7 +286,7 @@ def groups_of_reader(lowering: Lowering, tensor: str, axis: int) -> Ids | None:
     tensor : str
         The result of a product.
     axis : int
-        Its channels.
+        Axis of its channels.
 
     Returns
     -------

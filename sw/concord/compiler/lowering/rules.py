@@ -1,4 +1,4 @@
-"""How every operator is lowered."""
+"""Rules by which every operator is lowered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "Softmax": contractions.softmax,
     **dict.fromkeys(pointwise.BINARY, pointwise.same_axes),
 }
-#: What lowers a node, by its operator.
+#: Functions that lower a node, by its operator.
 HANDLERS: dict[str, Handler] = {
     "AlignGroups": reductions.align_groups,
     "AveragePool": products.average_pool,

@@ -23,7 +23,7 @@ from concord.utils.arrays import Ids
 
 
 def is_early(graph: Graph, name: str, result: str) -> bool:
-    """Whether an input is needed for nothing but the output that takes its place, and what is computed from that."""
+    """True if an input is needed for nothing but the output that takes its place, and what is computed from that."""
     waiting, known = [name], {name}
     while waiting:
         tensor = waiting.pop()
@@ -101,7 +101,7 @@ def keep(lowering: Lowering, states: Mapping[str, str]) -> None:
 
 
 def _chains(lowering: Lowering, name: str, result: str, view: Ids) -> list[Layer]:
-    """Those that write a view ``[height, width, channel]`` into the place of a state, zeros in lanes beyond it."""
+    """Chains that write a view ``[height, width, channel]`` into the place of a state, zeros in lanes beyond it."""
     graph, (storage, order) = lowering.graph, lowering.done.inputs[name]
     node = Node("Copy", lowering.fresh(f"{name}/kept"), (result,), (result,), {"shape": order.shape, "lanes": 2})
     chains = chains_into(lowering, node, view, storage)
@@ -140,7 +140,7 @@ def _in_place(chains: list[Layer]) -> list[Layer] | None:
 
 
 def _reads_first(chain: Layer, reads: Ids, writes: Ids) -> bool:
-    """Whether a chain reads every vector before it writes it."""
+    """True if a chain reads every vector before it writes it."""
     if chain.reduction is not Reduction.NONE or not reads.size:
         return not np.isin(reads, writes).any()
     written_at = np.full(int(max(reads.max(), writes.max())) + 1, len(writes))
@@ -165,7 +165,7 @@ def _writes(chain: Layer) -> Ids:
 
 
 def _copied(lowering: Lowering, tensor: str) -> Ids:
-    """Where a copy of a tensor lies."""
+    """Elements of a copy of a tensor."""
     graph, done = lowering.graph, lowering.done
     shape, count = graph.shapes[tensor], len(done.layers)
     name = lowering.fresh(f"copy of {tensor}")

@@ -1,7 +1,7 @@
 """Functions that jump, exact for every number of binary16: whole numbers and signs.
 
 A sum with 1536 has no fractions, so adding and subtracting it rounds what is at most 512 in magnitude, to even in the
-middle. What lies beyond, a multiple of 1/2 up to 1024, is rounded by the same two steps; behind that all numbers are
+middle. What lies beyond, a multiple of 1/2 up to 1024, is rounded by the same two steps; beyond that all numbers are
 whole. A sign is a number times 2**24, limited to -1 and 1: the smallest subnormal number becomes 1.
 """
 
@@ -21,7 +21,7 @@ from concord.spec.isa import Op
 _WHOLE = 1.5 * 2.0 ** (BINARY16_PRECISION - 1)
 #: Largest magnitude that a sum with it rounds.
 _REACH = _WHOLE / 3
-#: What the least subnormal number becomes 1 with, in two factors, and the limit in front so that none overflows.
+#: Two factors that make 1 of the least subnormal number, and the limit in front so that none overflows.
 _FACTORS, _SMALL = (2.0**15, 2.0**9), 2.0**-9
 
 

@@ -89,7 +89,7 @@ def by_columns(lowering: Lowering, node: Node) -> list[Node] | None:
 
 
 def cycles_by_columns(lowering: Lowering, node: Node) -> int:
-    """The same where the second factor is read (:func:`by_columns`)."""
+    """Estimate of the cycles of a stack of products where the second factor is read (:func:`by_columns`)."""
     config, shapes = lowering.config, [lowering.graph.shapes[name] for name in node.inputs]
     stack, columns = prod(lowering.graph.shapes[node.outputs[0]][:-2]), shapes[1][-1]
     cols = -(-stack * shapes[0][-1] // config.native)
@@ -97,7 +97,7 @@ def cycles_by_columns(lowering: Lowering, node: Node) -> int:
 
 
 def is_stacked(lowering: Lowering, node: Node) -> bool:
-    """Whether one product computes a stack of them: each has its vectors beside the others', and one tile of rows."""
+    """True if one product computes a stack of them: each has its vectors beside the others', and one tile of rows."""
     shapes, native = [lowering.graph.shapes[name] for name in node.inputs], lowering.config.native
     if shapes[0][:-2] != shapes[1][:-2] or lowering.config.engines > 1 or shapes[1][-1] > native:
         return False
@@ -108,13 +108,13 @@ def is_stacked(lowering: Lowering, node: Node) -> bool:
 
 
 def cycles(lowering: Lowering, node: Node) -> int:
-    """About how many cycles the products of a node take, with the chains that write their matrices."""
+    """Estimate of the cycles of the products of a node, with the chains that write their matrices."""
     config, shapes = lowering.config, [lowering.graph.shapes[name] for name in node.inputs]
     stack, (rows, inner), columns = prod(lowering.graph.shapes[node.outputs[0]][:-2]), shapes[0][-2:], shapes[1][-1]
     chains = 1 if is_stacked(lowering, node) else stack
 
     def product(rows: int, inner: int, columns: int) -> int:
-        """Of the matrix and of all rows; three chains."""
+        """Cycles of the matrix and of all rows; three chains."""
         cols, tiles = -(-inner // config.native), -(-columns // config.native)
         written = columns * cols * config.beats
         return stack * (written + rows * tiles * max(config.beats, cols * config.steps)) + 3 * chains * CHAIN
@@ -130,20 +130,20 @@ def cycles(lowering: Lowering, node: Node) -> int:
 
 
 def _transposable(lowering: Lowering, ids: Ids) -> bool:
-    """Whether matrices ``[stack, positions, lanes]`` of one vector per position are transposed together."""
+    """True if matrices ``[stack, positions, lanes]`` of one vector per position are transposed together."""
     walk = _beside(lowering, ids)
     return walk is not None and walk.tiles == len(ids) and ids.shape[1] <= lowering.config.native
 
 
 def _factors(lowering: Lowering, node: Node) -> tuple[Ids, Ids]:
-    """Where the factors lie: ``[stack, positions, summed]``, of the second one by its columns."""
+    """Elements of the factors: ``[stack, positions, summed]``, of the second one by its columns."""
     first, second = (lowering.view(name) for name in node.inputs)
     a, b = (ids.reshape(-1, *ids.shape[-2:]) for ids in (first, second))
     return a, b.swapaxes(1, 2)
 
 
 def _beside(lowering: Lowering, ids: Ids) -> Walk | None:
-    """Loops for matrices ``[stack, positions, lanes]`` whose vectors lie beside each other, each in the same lanes."""
+    """Loops for matrices ``[stack, positions, lanes]`` whose vectors lie beside each other, each in equal lanes."""
     storages = lowering.done.storages
     if (ids < 0).any() or len(storages.of(ids)) != 1:
         return None
@@ -168,7 +168,7 @@ def channels_of_stack(lowering: Lowering, tensor: str, axis: int) -> Ids | None:
     tensor : str
         The result of a product with constant weights.
     axis : int
-        Its channels.
+        Axis of its channels.
     """
     graph, name = lowering.graph, tensor
     shape = graph.shapes[tensor]
@@ -228,7 +228,7 @@ def _aligned_walks(lowering: Lowering, node: Node, a: Ids, b: Ids) -> tuple[Walk
 
 
 def _leave_out(lowering: Lowering, done: int) -> None:
-    """Leave out the layers behind the first ``done``, which have transposed factors."""
+    """Leave out the layers after the first ``done``, which have transposed factors."""
     for layer in lowering.done.layers[done:]:
         del lowering.done.copied[layer.name]
     del lowering.done.layers[done:]
@@ -278,7 +278,7 @@ def _matrices(storage: Storage, stack: int, count: int) -> Ids:
 
 
 def _breaks(lanes: Ids, native: int) -> Ids:
-    """Where channels that follow each other are not in lanes of one vector that do."""
+    """Mask of places where neighbouring channels are not in neighbouring lanes of one vector."""
     return np.asarray((np.diff(lanes) != 1) | (np.diff(lanes // native) != 0))
 
 

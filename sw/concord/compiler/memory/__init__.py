@@ -1,1 +1,1 @@
-"""Which memories hold tensors, where and for how long."""
+"""Memories of tensors, with their places and times."""

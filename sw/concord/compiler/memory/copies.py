@@ -20,11 +20,11 @@ class LiveRange:
     last_use: int
 
     def at(self, addr: int) -> LiveRange:
-        """The same words from an address on."""
+        """The range from an address on."""
         return LiveRange(addr + self.low, addr + self.high, self.first_use, self.last_use)
 
     def overlaps(self, other: LiveRange) -> bool:
-        """Whether both are in use at some time."""
+        """True if both are in use at some time."""
         return self.first_use <= other.last_use and other.first_use <= self.last_use
 
 
@@ -50,7 +50,7 @@ class Copy:
     #: Vectors of the first rows of a buffer, which stay there as long as any layer up to ``kept_until`` is computed.
     kept: int = 0
     kept_until: int = -1
-    #: Whether rows lie in reverse order in memory.
+    #: True if rows lie in reverse order in memory.
     reversed: bool = False
 
     @property
@@ -60,7 +60,7 @@ class Copy:
 
     @property
     def live_ranges(self) -> list[LiveRange]:
-        """Its size and its live range as text."""
+        """Ranges of words of the copy, each with the layers in which it is in use."""
         size, kept = self.vectors, self.kept
         if not kept:
             return [LiveRange(0, size, self.first_use, self.last_use)]

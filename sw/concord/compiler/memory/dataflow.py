@@ -19,7 +19,7 @@ _FACTORS = {Dtype.NARROW: 1.0, Dtype.WIDE: 0.0}
 
 
 def kind_of(layer: AnyLayer) -> OperatorKind:
-    """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values.
+    """Treatment of number formats by a layer: products are quantised; maxima and ReLU alone compute no new values.
 
     A maximum over lanes reads wide: padding lanes may hold the least number there is, and a block with it nothing else.
     """
@@ -48,7 +48,7 @@ def tensors(lowered: Lowered) -> dict[Storage, str]:
 
 
 def dataflow(lowered: Lowered) -> Dataflow:
-    """The layers as operations: what they read first is their source, behind it are their operands."""
+    """The layers as operations: what they read first is their source, after it are their operands."""
     names = tensors(lowered)
     written = [*(storage for storage, _ in lowered.inputs.values()), *lowered.constants]
     inputs = dict.fromkeys(names[storage.root] for storage in written)
@@ -82,7 +82,7 @@ def kept(layer: Recurrent) -> list[tuple[Storage, Dtype]]:
 
 
 def data_types(lowered: Lowered) -> Types:
-    """Which tensors the layers read and write narrow, and which wide."""
+    """Types of the tensors that the layers read and write: narrow or wide."""
     return assign(dataflow(lowered))
 
 

@@ -14,7 +14,7 @@ from concord.utils.arrays import FloatArray
 
 #: Bits of a KiB.
 KIB = 8192
-#: What is told at once has more weights than these, and than this many times the memory; else it is told word by word.
+#: A network with more weights than these, and than this many times the memory, is refused at once; others word by word.
 _MANY, _FAR_TOO_MANY = 1 << 20, 8
 
 

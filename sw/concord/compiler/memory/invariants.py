@@ -74,7 +74,7 @@ def _types(plan: Plan, types: Types) -> Iterator[str]:
 
 
 def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
-    """What a layer reads, and in which memory."""
+    """Storages that a layer reads, each with its memory."""
     layer = plan.lowered.layers[index]
     if isinstance(layer, Recurrent):
         yield layer.source.storage, Mem.NARROW
@@ -89,7 +89,7 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:
-    """Copies in one memory lie behind the constants, within its depth, and apart while both live."""
+    """Copies in one memory lie after the constants, within its depth, and apart while both live."""
     for copy in copies:
         if not first <= copy.addr <= copy.addr + copy.vectors <= depth:
             end = copy.addr + copy.vectors - 1

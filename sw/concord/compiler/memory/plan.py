@@ -1,4 +1,4 @@
-"""Which memories hold a tensor, and for how long."""
+"""Plan of memories: the copies of each tensor, and for how long they stay."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def check_outputs(lowered: Lowered) -> None:
 
 
 def make_plan(lowered: Lowered, types: Types) -> Plan:
-    """Which copies of which tensor are needed, and when.
+    """Plan of the copies of tensors that are needed, and of their times.
 
     Parameters
     ----------
     lowered : Lowered
         The layers.
     types : Types
-        What the data-type pass has decided for them (:func:`concord.compiler.memory.dataflow.data_types`).
+        Decisions of the data-type pass for them (:func:`concord.compiler.memory.dataflow.data_types`).
     """
     last = len(lowered.layers)
     plan = Plan(lowered, constants={storage: Copy(storage, Mem.NARROW, -1, last) for storage in lowered.constants})
@@ -215,7 +215,7 @@ def stream_residual(plan: Plan) -> bool:
 
 
 def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
-    """Whether every layer that reads the copy walks all of it, position by position, as its only such operand."""
+    """True if every layer that reads the copy walks all of it, position by position, as its only such operand."""
     if not copy.operands or copy.storage.height < 2 or copy.first_use < 0:
         return False
     for index in copy.operands:
@@ -269,7 +269,7 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
 
 
 def _in_order(layer: Layer, start: int, strides: tuple[int, int, int]) -> bool:
-    """Whether vectors are read in the order in which results are written; strides of loops of one iteration are any."""
+    """True if vectors are read in the order in which results are written; strides of loops of one iteration are any."""
     _, width, tiles = layer.out
     loops = zip(strides, (1, tiles, width * tiles), reversed(layer.out), strict=True)
     return not start and all(stride == step or count == 1 for stride, step, count in loops)

@@ -33,7 +33,7 @@ class TileRows:
 
 @dataclass(frozen=True)
 class RowTiling:
-    """How the first layers are computed in row tiles.
+    """Row tiles in which the first layers are computed.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class RowTiling:
 
     @property
     def text(self) -> str:
-        """As words."""
+        """The tiling in words."""
         return f"first {self.layers} layers in {len(self.tiles)} row tiles of {self.rows} rows of the input"
 
     def size(self, storage: Storage) -> int:
@@ -167,7 +167,7 @@ def _reads(layer: Layer) -> set[Storage]:
 
 
 def obstacle(lowered: Lowered) -> str:
-    """Why no first layers at all can be computed in row tiles."""
+    """Reason for which no first layers at all can be computed in row tiles."""
     if not lowered.layers:
         return "outputs are inputs as they are, and there is no layer"
     first = lowered.layers[0]
@@ -179,7 +179,7 @@ def obstacle(lowered: Lowered) -> str:
 
 
 def _obstacle(layer: AnyLayer) -> str | None:
-    """Why rows of a layer do not follow from rows of what it reads, both in whole storages of their own."""
+    """Reason for which rows of a layer do not follow from rows of its source, both in whole storages of their own."""
     if not isinstance(layer, Layer):
         return "is recurrent"
     walk, storage = layer.source, layer.source.storage

@@ -244,7 +244,7 @@ def _fed(state: Linked) -> Fed:
     return advance(state, Fed, image=image)
 
 
-#: What every program goes through behind its layers.
+#: Passes of every program after its layers.
 _IMAGE = (_arranged, _exact, _linked, _verified, _fed)
 
 PREPARE = Pipeline("prepare", Submitted, Prepared, (_ordered, _weights_fit, _of_exporter, _partitioned), LEVELS)

@@ -1,4 +1,4 @@
-"""What a strategy costs: cycles of a run, and words of every memory."""
+"""Costs of a strategy: cycles of a run, and words of every memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def period_of(cycles: int, image: Image) -> tuple[int, bool]:
     Parameters
     ----------
     cycles : int
-        Of the run.
+        Clock cycles of the run.
     image : Image
         The program, its ports, and how the feeder lays out inputs.
     """
@@ -104,7 +104,7 @@ def estimate(layers: Typed, tiled: bool) -> Cost | None:
     Parameters
     ----------
     layers : Typed
-        What is behind lowering.
+        State after lowering.
     tiled : bool
         Whether the first layers are computed in tiles of rows.
     """

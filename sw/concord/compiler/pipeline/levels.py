@@ -27,7 +27,7 @@ _SHOWN = 8
 
 
 def formats_text(formats: Formats) -> Iterator[str]:
-    """What is chosen, by kind and name."""
+    """Chosen formats, by kind and name."""
     for kind, chosen in formats.to_dict().items():
         pairs = chosen.items() if isinstance(chosen, dict) else enumerate(chosen)
         yield from (f"{kind} {name}: {_some(value)}" for name, value in pairs)
@@ -108,7 +108,7 @@ def plan_text(plan: Plan) -> Iterator[str]:
 
 
 def program_text(emitter: Emitter) -> Iterator[str]:
-    """What is loaded, and the instructions with the layers that they belong to."""
+    """Allocations, and the instructions with the layers that they belong to."""
     for item in emitter.allocator.allocations.values():
         yield f"{item.region.name.lower()} {item.addr}..{item.addr + item.count - 1}: {item.name}"
     layers = emitter.plan.lowered.layers
@@ -122,7 +122,7 @@ def program_text(emitter: Emitter) -> Iterator[str]:
 
 
 def image_text(image: Image) -> Iterator[str]:
-    """What is loaded where, ports and phases."""
+    """Segments of an image with their places, ports and phases."""
     yield f"{len(image.program)} instructions for {image.config.name}, fingerprint {image.config.fingerprint:#018x}"
     for part in image.segments:
         yield f"segment {part.region.name.lower()} {part.start}..{part.start + part.count - 1}"

@@ -1,4 +1,4 @@
-"""What there is between two passes of the compiler: a frozen dataclass each, which has all that was there before.
+"""States between two passes of the compiler: a frozen dataclass each, which has all values of the state before.
 
 A class that declares a value of its base once more says that its pass has changed it. :class:`Prepared`,
 :class:`LoweredState`, :class:`Planned`, :class:`Emitted` and :class:`Linked` are the ends of levels; the classes
@@ -48,7 +48,7 @@ class Interpreted(Ordered):
 
 @dataclass(frozen=True)
 class Prepared(Interpreted):
-    """What the NPU computes, and what the host computes behind it, if there is anything."""
+    """Graph that the NPU computes, and the graph that the host computes after it, if there is one."""
 
     npu: Graph
     host: Graph | None
@@ -98,7 +98,7 @@ class Batched(Rounded):
 
 @dataclass(frozen=True)
 class Decided(Batched):
-    """What a strategy decides on layers: how much of a first window the host may unfold, and how to normalise."""
+    """Decisions of a strategy on layers: how much of a first window the host may unfold, and how to normalise."""
 
     unfold: Unfold
     variance_range: VarianceRange
@@ -113,14 +113,14 @@ class LoweredState(Decided):
 
 @dataclass(frozen=True)
 class Typed(LoweredState):
-    """Which tensors are narrow and which are wide."""
+    """Types of tensors: narrow or wide."""
 
     types: Types
 
 
 @dataclass(frozen=True)
 class Planned(Typed):
-    """Which memories hold a tensor, and for how long; nothing has an address."""
+    """Memories that hold each tensor, and for how long; nothing has an address."""
 
     plan: Plan
 
@@ -149,14 +149,14 @@ class Emitted(Placed):
 
 @dataclass(frozen=True)
 class Arranged(Emitted):
-    """How samples become ports, and ports results."""
+    """Arrangement of samples as ports, and of ports as results."""
 
     arrangement: Arrangement
 
 
 @dataclass(frozen=True)
 class Exact(Arranged):
-    """What of a quantised model the NPU does not hold exactly."""
+    """Differences of a quantised model on the NPU from its codes."""
 
     lost: tuple[Inexact, ...]
 

@@ -81,12 +81,12 @@ class Strategy:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The strategy in words."""
         return f"{'row tiling' if self.tiled else 'one piece'}, {self.of_layers}"
 
     @property
     def of_layers(self) -> str:
-        """What decides on the layers, in words; the usual choice of tables and normalisations is left out."""
+        """Decisions on the layers, in words; the usual choice of tables and normalisations is left out."""
         parts = [f"window {_WINDOW[self.unfold]}"]
         if self.variance_range is not VarianceRange.ANY:
             parts.append(f"variances by {_VARIANCES[self.variance_range]}")
@@ -94,17 +94,17 @@ class Strategy:
 
     @property
     def layers_key(self) -> tuple[bool, VarianceRange, Unfold]:
-        """What its layers depend on."""
+        """Key of the decisions that its layers depend on."""
         return self.plain, self.variance_range, self.unfold
 
     @property
     def any_window(self) -> Strategy:
-        """The same for every strategy that differs in the window alone."""
+        """Representative of all strategies that differ in the window alone."""
         return replace(self, unfold=Unfold.NONE)
 
 
 class Outcome(Enum):
-    """What has become of a strategy."""
+    """Result of the search for a strategy."""
 
     CHOSEN = "chosen"
     SLOWER = "slower"
@@ -204,9 +204,9 @@ class _Fitting:
     Parameters
     ----------
     state : Fed
-        What is behind its passes.
+        State after its passes.
     cycles : int
-        Of a run.
+        Clock cycles of a run.
     period : int
         Cycles from a run to the next one over the link of the board.
     raw : bool
@@ -224,7 +224,7 @@ class _Fitting:
         return self.cycles if self.raw else self.period
 
     def slower_than(self, other: _Fitting) -> str:
-        """Why another one is taken."""
+        """Reason for which another strategy is taken."""
         if self.period == other.period:
             return f"{self.cycles:,} cycles, not {other.cycles:,}"
         alone = (self.period, other.period) == (self.cycles, other.cycles)
@@ -255,7 +255,7 @@ class Search:
         self._unsupported: dict[tuple[bool, VarianceRange, Unfold], Unsupported] = {}
 
     def run(self) -> Fed:
-        """What is behind the passes of the chosen strategy.
+        """State after the passes of the chosen strategy.
 
         Raises
         ------
@@ -280,7 +280,7 @@ class Search:
         raise errors[0]
 
     def _with_tables(self, plain: bool) -> Fed:
-        """As :meth:`run`, for one choice of tables."""
+        """Result of :meth:`run` for one choice of tables."""
         strategies = [strategy for strategy in self._all if strategy.plain is plain]
         *first, last = dict.fromkeys(strategy.variance_range for strategy in strategies)
         for variance_range in first:
@@ -291,7 +291,7 @@ class Search:
         return self._with_variance_range(plain, last, give_up=False)
 
     def _with_variance_range(self, plain: bool, variance_range: VarianceRange, give_up: bool) -> Fed:
-        """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
+        """Result of :meth:`run` for one way to normalise; ``give_up`` as soon as only the program is too long."""
         strategies = [
             strategy for strategy in self._all if (strategy.plain, strategy.variance_range) == (plain, variance_range)
         ]
@@ -350,7 +350,7 @@ class Search:
         raise CapacityError("; ".join(texts), worst[0].short)
 
     def _is_skipped(self, choice: Strategy) -> bool:
-        """Whether a strategy gives the same layers as an earlier one."""
+        """True if a strategy gives layers that an earlier one has given."""
         known = [key for key in self._lowered if key[:2] == choice.layers_key[:2]]
         if choice.layers_key in (*known, *self._unsupported) or not known:
             return False
@@ -358,7 +358,7 @@ class Search:
         return choice.tiled or choice.unfold.value >= lowered.unfolded.value
 
     def _prepare(self, plain: bool) -> Batched:
-        """What is behind the passes in front of lowering, for one choice of tables."""
+        """State after the passes in front of lowering, for one choice of tables."""
         if self._common is None:
             self._common = PREPARE.run(Submitted(self.graph, self.config, self.batch))
         if plain not in self._prepared:
@@ -369,7 +369,7 @@ class Search:
         return self._prepared[plain]
 
     def _layers(self, choice: Strategy) -> Typed:
-        """What is behind the lowering of a strategy, computed once; :class:`Unsupported` if nothing computes it."""
+        """State after the lowering of a strategy, computed once; :class:`Unsupported` if nothing computes it."""
         key = choice.layers_key
         if key in self._unsupported:
             raise self._unsupported[key]
@@ -410,7 +410,7 @@ class Search:
 
 
 def _too_slow(layers: Typed, known: list[int]) -> str:
-    """Why no program of these layers can be faster than programs that take ``known`` cycles; empty if one may be."""
+    """Reason for which no program of these layers can be faster than ``known`` cycles; empty if one may be."""
     if not known:
         return ""
     with unobserved():
