@@ -1,4 +1,4 @@
-"""What the counters of the hardware show after a run."""
+"""Counters of the hardware after a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Counts:
     Parameters
     ----------
     cycles : int
-        From the start to the end.
+        Clock cycles from the start to the end.
     dense_steps, depthwise_steps : int
         Tile steps of dense products, and taps of depthwise products, taps outside the image included.
     chains, vectors : int

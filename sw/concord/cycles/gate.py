@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class Gate:
-    """When requests pass the registers of a hazard gate and the register slice behind it, one request after the other.
+    """Times at which requests pass the registers of a hazard gate and the register slice after it, one after the other.
 
     Attributes
     ----------
     out : int
-        When the latest request left the slice.
+        Cycle in which the latest request left the slice.
     second : int
-        When it left the second register.
+        Cycle in which it left the second register.
     stalls : list of (int, int)
         Gets from when to when a request waits for a write.
     """
@@ -30,9 +30,9 @@ class Gate:
         return self._first + self.second + self._third + self._before + self.out
 
     def enter(self, ready: int, written: int) -> tuple[int, int]:
-        """When a request that comes at ``ready`` enters the gate, and when the slice.
+        """Cycles in which a request that comes at ``ready`` enters the gate and the slice.
 
-        It waits for a write that ends at ``written``.
+        The request waits for a write that ends at ``written``.
         """
         entered = max(ready, self._first)
         self._first = max(entered + 1, self.second)

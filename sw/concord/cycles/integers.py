@@ -42,13 +42,13 @@ def _executed(item: IntegerChain | TensorStep | IntegerLoss, config: NpuConfig, 
 
 
 def _sample(loss: IntegerLoss, config: NpuConfig) -> int:
-    """Of a sample: three times over its classes, a cycle for each, and at least one for every word."""
+    """Cycles of a sample: three times over its classes, a cycle for each, and at least one for every word."""
     half, last = judged_per_word(config.native), loss.valid or config.native
     words = (loss.rows - 1) * config.native + max(1, min(last, half)) + max(1, last - half)
     return 3 * words + timing.LOSS_SAMPLE
 
 
 def _walk(chain: IntegerChain, config: NpuConfig, latency: int) -> int:
-    """From the cycle in which all loops begin to the end of the interval of the last vector at its destination."""
+    """Cycles from the one in which all loops begin to the end of the interval of the last vector at its destination."""
     way = timing.INTEGER_LOOPS + latency + config.beats + timing.INTEGER_LANE + timing.INTEGER_COLLECT
     return chain.vectors * chain.steps.interval + way

@@ -1,4 +1,4 @@
-"""When vectors start, in order; from then on all latencies are fixed."""
+"""Starts of vectors, in order; from then on all latencies are fixed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Launch:
         self._start += self._beats * token.broadcast
 
     def _started(self, token: Token) -> None:
-        """What follows from the start of a vector."""
+        """Notes all that follows from the start of a vector."""
         times, start = self.times, self._start
         if token.job < 0 and not token.broadcast:
             times.taken.append(start)

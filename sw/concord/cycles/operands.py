@@ -32,11 +32,11 @@ class Operands:
 
     @property
     def known(self) -> int:
-        """How many times are known."""
+        """Number of times that are known."""
         return len(self.entered) + len(self._second) + len(self._third) + len(self._passed)
 
     def advance(self) -> None:
-        """Move requests through the gate as far as is known: each register needs the one behind it."""
+        """Moves requests through the gate as far as is known: each register needs the one after it."""
         while True:
             before = self.known
             self._pass()
@@ -83,5 +83,5 @@ class Operands:
 
 
 def _leaving_time(before: list[int], after: list[int], n: int) -> int:
-    """When request ``n`` leaves a register: a cycle after it came, when the one in front leaves the next register."""
+    """Cycle in which request ``n`` leaves a register: after it came, when the one in front leaves the next register."""
     return max(before[n] + 1, after[n - 1] if n else 0)

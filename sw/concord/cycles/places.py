@@ -14,12 +14,12 @@ class Places:
     Parameters
     ----------
     depth : int
-        Places.
+        Number of places.
 
     Attributes
     ----------
     entered : int
-        Entries so far.
+        Number of entries so far.
     latest : bool
         The sender has sent its latest item here.
     left : list of int
@@ -40,7 +40,7 @@ class Places:
     def free(self, at_once: bool) -> int:
         """First cycle in which another entry may come; ``UNKNOWN`` as long as that is not known.
 
-        ``at_once``: right behind the latest item of the sender, when the decision is made without it.
+        ``at_once``: right after the latest item of the sender, when the decision is made without it.
         """
         index = self.entered - self.depth + 1 - (at_once and self.latest)
         if index < 0:

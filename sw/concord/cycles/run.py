@@ -28,7 +28,7 @@ def count(
     config : NpuConfig
         What executes it.
     pc : int
-        First instruction.
+        Address of the first instruction.
     steps : sequence of array, optional
         For every sliding product of the run, in order, the steps of its windows (:func:`window_steps`). If left out,
         they are :data:`ASSUMED_STEPS` each, and cycles and hazard stalls are those of such a run.

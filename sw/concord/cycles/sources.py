@@ -64,7 +64,7 @@ class Sources:
     Attributes
     ----------
     end : int
-        When the run ends; 0 as long as that is not known.
+        Cycle in which the run ends; 0 as long as that is not known.
     steps : int
         Source reads so far.
     """
@@ -140,7 +140,7 @@ class Sources:
                 self._written[mem][addresses[n]] = self.times.writes[mem].entered - 1
 
     def _rows_written(self, chain: Chain) -> Generator[None, None, int]:
-        """When the rows of the matrix memory are written that a product waits for."""
+        """Cycle in which the rows of the matrix memory that a product waits for are written."""
         times, config = self.times, self.times.config
         written = -2
         near = chain.matrix // config.steps <= self._last_tile or config.matrix_wraps
@@ -154,7 +154,7 @@ class Sources:
         return written
 
     def _send(self, chain: Chain, n: int, operands: list[tuple[int, Addresses]]) -> None:
-        """What the vector that was issued needs in the other units."""
+        """Puts the requests and the token of the vector that was issued into the queues of the other units."""
         times, row = self.times, n % chain.rows
         product = chain.reduce is Op.MV_MUL
         group = chain.group(times.config)
@@ -252,8 +252,8 @@ class Sources:
     def _step(self, written: int, free: int) -> bool:
         """A step that waits for a write until ``written``, and whose receiver has room from ``free`` on.
 
-        Returns whether everything happened a cycle after the same of the step before: if nothing holds it up, the next
-        step does likewise.
+        Returns True if everything happened a cycle later than in the step before: if nothing holds it up, the next step
+        takes a cycle, too.
         """
         gate, taps = self._gate, self._taps
         before = gate.total + self._stepped

@@ -1,4 +1,4 @@
-"""What the processes of the pipe know of each other."""
+"""Times that the processes of the pipe share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Request:
     ready : int
         First cycle in which it may enter the hazard gate.
     port : int
-        Where it goes.
+        Number of the operand port.
     write : int
         Number of the write to wait for, or -1.
     last : bool
@@ -86,7 +86,7 @@ class Times:
     launched, retired : int
         How many of them have been launched, and when the last of these is written.
     jobs, fetches, retiring : Places
-        Queues behind the walker: jobs, operands of vectors, vectors under way.
+        Queues after the walker: jobs, operands of vectors, vectors under way.
     writes : dict of Places
         Writes under way, by memory.
     rows : list of int

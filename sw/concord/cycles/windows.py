@@ -52,14 +52,14 @@ def window_steps(chain: Chain, exponents: Counted, config: NpuConfig) -> Counted
 
 
 def _different(values: Counted, counts: NDArray[np.bool_]) -> Counted:
-    """How many different values count, along the last axis."""
+    """Numbers of different values among those that count, along the last axis."""
     lowest = int(values.min()) - 1
     ordered = np.sort(np.where(counts, values, lowest), axis=-1)
     return np.asarray((np.diff(ordered, axis=-1, prepend=lowest) != 0).sum(axis=-1))
 
 
 def assumed_steps(trace: Trace) -> list[Counted]:
-    """For every sliding product of a run the steps of its windows: :data:`ASSUMED_STEPS`, but no more than taps."""
+    """Steps of the windows of every sliding product of a run: :data:`ASSUMED_STEPS`, but no more than taps."""
     return [
         np.full((chain.outer, chain.inner), min(ASSUMED_STEPS, chain.window.taps))
         for chain in trace.chains
@@ -68,12 +68,12 @@ def assumed_steps(trace: Trace) -> list[Counted]:
 
 
 class Windows:
-    """When vectors enter their window, and when the steps of a window are made.
+    """Times at which vectors enter their window, and at which the steps of a window are made.
 
     Attributes
     ----------
     ends : int
-        The last step of the latest window.
+        Cycle of the last step of the latest window.
     """
 
     def __init__(self) -> None:
