@@ -110,7 +110,7 @@ class Converter:
         return {HEADER: self.header(samples, names), **others, **self.encoded({name: natural[name] for name in names})}
 
     def samples(self, shapes: Mapping[str, Shape]) -> int:
-        """How many samples arrays of these shapes are; ``ValueError`` if they cannot be converted."""
+        """Number of samples in arrays of these shapes; ``ValueError`` if they cannot be converted."""
         ports = {port.name: port for port in self.image.inputs}
         missing = [name for name in ports if name not in shapes]
         if missing:
@@ -167,7 +167,7 @@ class Converter:
     def to_natural(self, arrays: Mapping[str, npt.ArrayLike]) -> tuple[Arrays, dict[str, int]]:
         """Samples in the shapes of the network, float64, from their native form.
 
-        These are the numbers that the NPU has behind the conversion of its inputs. Ports are those that
+        These are the numbers that the NPU has after the conversion of its inputs. Ports are those that
         the array ``concord`` lists; other arrays are kept.
 
         Returns

@@ -28,7 +28,7 @@ class FileConverter:
     scratch : Path
         A folder for files without names, which need as much room as the result.
     elements : int
-        Elements of an input or output that are converted at a time, if a run has not more of them.
+        Number of elements of an input or output that are converted at a time, if a run has not more of them.
 
     Each conversion takes the samples and a file for the result, and returns the shapes of the arrays in it and, by
     input, the elements with several numbers (:meth:`Converter.to_natural`). It raises ``ValueError`` and ``TypeError``
@@ -84,7 +84,7 @@ class FileConverter:
         result: IO[bytes],
         first: Mapping[str, npt.NDArray[Any]],
     ) -> tuple[dict[str, Shape], dict[str, int]]:
-        """Convert the arrays ``names``, and write them behind the array that is ``first`` and all others."""
+        """Convert the arrays ``names``, and write them after the array that is ``first`` and all others."""
         several: Counter[str] = Counter()
         with ExitStack() as stack:
             converted_arrays: dict[str, GrowingArray] = {}
