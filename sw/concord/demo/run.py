@@ -72,7 +72,7 @@ class DemoResults:
 
     @property
     def products(self) -> list[Node]:
-        """Its matrix products: one per layer."""
+        """Matrix products of the network: one per layer."""
         return [node for node in self.graph.nodes if node.op == "Dense"]
 
     @property
@@ -82,7 +82,7 @@ class DemoResults:
 
     @property
     def predictions(self) -> npt.NDArray[np.int64]:
-        """What the NPU says to the test images."""
+        """Classes of the test images by the NPU."""
         return largest_elements(self.emulated[self.graph.outputs[0]])
 
     @property
@@ -106,7 +106,7 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
     folder : Path
         Gets the model, the compiled network and the picture.
     images : int
-        Test images that are run on the RTL.
+        Number of test images that are run on the RTL.
     console : Console
         For progress and results.
     """
@@ -200,7 +200,7 @@ def _headline(outcome: DemoResults) -> tuple[tuple[str, str], ...]:
 
 
 def _forms(outcome: DemoResults) -> list[str]:
-    """How the results of the layers are stored."""
+    """Formats in which the results of the layers are stored."""
     compiled = outcome.compiled
     return [
         facts["output"] if compiled.plan.copy(layer.target.root, Mem.NARROW) else "binary16"
@@ -217,7 +217,7 @@ def _layer_figures(outcome: DemoResults) -> tuple[LayerFigures, ...]:
 
 
 def _tensor_figures(outcome: DemoResults) -> tuple[TensorFigures, ...]:
-    """Where the values of the tensors that are stored narrow lie in the window of the mantissa."""
+    """Places of the values of the tensors that are stored narrow in the window of the mantissa."""
     config, layers = outcome.compiled.image.config, outcome.compiled.lowered.layers
     (image,) = outcome.graph.inputs
     tensors = [(image, image, "dynamic exponent")]
@@ -235,7 +235,7 @@ def _tensor_figures(outcome: DemoResults) -> tuple[TensorFigures, ...]:
 
 
 def report(outcome: DemoResults) -> Report:
-    """What goes into the picture."""
+    """Contents of the picture."""
     shapes = [node.attrs["weight"].shape for node in outcome.products]
     widths = "-".join(map(str, [shapes[0][1], *(outputs for outputs, _ in shapes)]))
     comparison = outcome.comparison

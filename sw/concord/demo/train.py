@@ -136,7 +136,7 @@ def export_onnx(layers: list[tuple[FloatArray, FloatArray]], settings: TrainSett
 
 
 def is_current(path: Path, settings: TrainSettings) -> bool:
-    """Whether ``path`` holds a network trained with exactly these settings."""
+    """True if ``path`` holds a network trained with exactly these settings."""
     import onnx
 
     if not path.exists():
@@ -146,7 +146,7 @@ def is_current(path: Path, settings: TrainSettings) -> bool:
 
 
 def ensure_model(path: Path, digits: Digits, settings: TrainSettings = SETTINGS) -> bool:
-    """Train and export unless ``path`` is current; return whether it was trained now."""
+    """Trains and exports unless ``path`` is current; True if it was trained now."""
     if is_current(path, settings):
         return False
     export_onnx(train(digits, settings), settings, path)

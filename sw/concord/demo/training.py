@@ -35,7 +35,7 @@ LAYERS: tuple[dict[str, Any], ...] = (
     {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "flatten"}, {"op": "dense", "outputs": 10},
 )  # fmt: skip
-#: What is trained on an NPU in its place: its memories hold a whole batch of this one.
+#: Network to train on an NPU in its place: the memories of the NPU hold a whole batch of it.
 DENSE_LAYERS: tuple[dict[str, Any], ...] = (
     {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
     {"op": "dense", "outputs": 10},
@@ -71,7 +71,7 @@ class TrainingResults:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs that must not."""
+        """True if the RTL agrees and no tensor differs that must not."""
         return self.comparison.passed and not self.different
 
 
@@ -97,7 +97,7 @@ def run_training_demo(
     folder : Path
         Gets the network, the compiled network and the curves.
     images : int or None
-        Test images that are run on the RTL; ``None``: all.
+        Number of test images that are run on the RTL; ``None``: all.
     console : Console
         For progress and results.
     settings : Settings
