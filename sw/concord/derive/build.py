@@ -30,7 +30,7 @@ class LaneTensor:
     place : Ids ``[rows * N]``
         Index of a lane among those that are there, -1 for others.
     lanes : int
-        How many are there; they follow each other at every position.
+        Number of lanes that are there; they follow each other at every position.
     """
 
     value: ir.Value
@@ -139,7 +139,7 @@ def _constants(bits: npt.NDArray[np.uint16]) -> Limit:
 
 
 def input_limit() -> Limit:
-    """Of numbers that the host gives: it refuses others."""
+    """Limit of numbers that the host gives: it refuses others."""
     return float(BINARY16_MAX), -BINARY16_FRAC
 
 

@@ -226,7 +226,7 @@ class ClassNodes:
     # Conversion --------------------------------------------------------------------------------
 
     def _form(self) -> BlockFormat:
-        """What vectors are converted to."""
+        """Format to which vectors are converted."""
         assert self.first.form is not None
         return self.first.form
 
@@ -261,7 +261,7 @@ def _finite(bits: npt.NDArray[np.uint16]) -> FloatArray:
 
 
 def _limit(operation: ElementwiseOperation, operands: Sequence[Limit]) -> Limit:
-    """Of a result, from those of its operands; of one operand that is not rounded, multiples stay what they are."""
+    """Limit of a result, from those of its operands; multiples stay what they are of one operand without rounding."""
     with np.errstate(all="ignore"):
         ends = operation.bounds(*((np.array(-greatest), np.array(greatest)) for greatest, _ in operands))
         greatest = float(np.max(np.abs(ends)))
@@ -273,7 +273,7 @@ def _limit(operation: ElementwiseOperation, operands: Sequence[Limit]) -> Limit:
 
 
 def _block_limit(node: ir.Quantise, greatest: float) -> Limit:
-    """A block is below the power of two behind its greatest element."""
+    """A block is below the power of two after its greatest element."""
     form = node.form
     if node.mode is ExponentMode.STATIC:
         return form.q_max * 2.0**node.exp, node.exp

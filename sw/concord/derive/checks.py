@@ -1,4 +1,4 @@
-"""Whether a derived model is one: values computed once and before they are read, and of the right shapes."""
+"""Checks of a derived model: values are computed once and before they are read, and have the right shapes."""
 
 from __future__ import annotations
 

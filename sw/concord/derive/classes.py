@@ -31,7 +31,7 @@ class Class:
     members : list of Instance
         In the order of execution.
     level : int
-        How often it was taken apart.
+        Number of times that it was taken apart.
     wide, narrow : LaneFacts
         What holds for the lanes of all members; only lanes at the end of a vector are left out.
     lanes : LaneFacts
@@ -55,7 +55,7 @@ class Class:
         return LOWEST if self.representative.kind in (SourceKind.MAXIMUM, SourceKind.REDUCE) else ZERO
 
     def operands(self) -> list[list[Ids]]:
-        """By operand, the source first, the matrix last: its vectors, by member."""
+        """Vectors of all members by operand, the source first, the matrix last."""
         return [list(vectors) for vectors in zip(*(member.reads() for member in self.members), strict=True)]
 
 
@@ -147,7 +147,7 @@ class _Grouper:
         return elements
 
     def _circles(self, classes: list[Class], owner: dict[int, tuple[Class, int]]) -> list[Group]:
-        """Strongly connected components, each behind those it depends on."""
+        """Strongly connected components, each after those it depends on."""
         before = {
             chain_class: list(
                 dict.fromkeys(owner[n][0] for member in chain_class.members for n in self.sources[member.number])
@@ -165,7 +165,7 @@ class _Grouper:
 
 
 def _signature(instance: Instance, level: int) -> tuple[object, ...]:
-    """What members of a class have in common."""
+    """Key that members of a class have in common."""
     mfu_ops = tuple((mfu_op.op, mfu_op.table, mfu_op.operand is None) for mfu_op in instance.mfu_ops)
     key: tuple[object, ...] = (
         instance.layer,
@@ -226,7 +226,7 @@ def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list
 
 
 def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: Ids, elements: Ids, flow: Flow) -> bool:
-    """Whether every iteration does the same with what it and the iteration before have made."""
+    """True if every iteration treats its own results, and those of the iteration before, as all others do."""
     iterations = len(classes[0].members)
     if iterations < 2 or any(
         len(chain_class.members) != iterations or len({m.shape for m in chain_class.members}) > 1
@@ -245,7 +245,7 @@ def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: I
 
 
 def _regular(codes: list[Ids], initial: Ids) -> bool:
-    """Whether iterations read the same places, the first one something from outside for what reads the one before.
+    """True if iterations read equal places, and the first one reads something from outside for those of the one before.
 
     ``initial`` are the elements that the first iteration reads. What the second iteration reads in one place must be
     one element.
@@ -274,7 +274,7 @@ ALIEN, FAR = -1, -2
 
 
 class LoopPlaces:
-    """Where elements come from within a loop: even codes from the same iteration, odd ones from the iteration before.
+    """Places of elements within a loop: even codes for the same iteration, odd ones for the iteration before.
 
     ``code >> 1`` is a place: the class, whether it is of the value or of its conversion, position and lane.
     """

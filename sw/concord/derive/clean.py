@@ -16,7 +16,7 @@ from concord.derive.names import Names
 
 
 def cleaned(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
-    """The same model with fewer nodes: the same outputs and flags.
+    """Reduces a model to fewer nodes that have equal outputs and flags.
 
     Returns
     -------

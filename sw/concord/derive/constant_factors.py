@@ -47,7 +47,7 @@ def with_weights(
 
 
 def _unit_vectors(vectors: FloatArray) -> Ids | None:
-    """Where the one is in vectors ``[..., K]``; ``None`` if one is no unit vector."""
+    """Places of the ones in vectors ``[..., K]``; ``None`` if one is no unit vector."""
     ones = vectors == 1.0
     if not ((vectors != 0.0) == ones).all() or (ones.sum(axis=-1) != 1).any():
         return None

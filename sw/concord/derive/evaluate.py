@@ -23,7 +23,7 @@ Note = Callable[[Flag, npt.NDArray[np.bool_]], None]
 
 
 def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, FloatArray]:
-    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
+    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, results of the host included.
 
     The flag words of a model with flags are added to ``flag_words``; samples that a run computes together have the
     same. ``ValueError`` if there is no sample.
@@ -58,7 +58,7 @@ def grouped(values: FloatArray, group: int) -> FloatArray:
 def host_outputs(
     model: ir.Model, samples: Mapping[str, FloatArray], outputs: dict[str, FloatArray]
 ) -> dict[str, FloatArray]:
-    """What the host computes from the outputs."""
+    """Results of the host from the outputs."""
     assert model.host_partition is not None
     batch = {**outputs, **{name: on_grid(x, model.grids.get(name)) for name, x in samples.items()}}
     return run_on_host(model.host_partition, batch)
@@ -231,7 +231,7 @@ def quantise(node: ir.Quantise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bi
 
 
 def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothing) -> ir.Bits:
-    """In Python integers."""
+    """Sums of products with constant weights, added up in Python integers."""
     x = _integers(node, bits)
     low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
     weight = _multiples(node.weight, low)
@@ -247,7 +247,7 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, raised: Note = _nothi
 
 
 def product_of(node: ir.ProductOf, xs: list[ir.Bits], raised: Note = _nothing) -> ir.Bits:
-    """The same of two values."""
+    """Sums of products of two values, added up in Python integers."""
     batch = max((len(x) for x, value in zip(xs, node.inputs, strict=True) if value.batched), default=1)
     x, matrix = (_batch(_integers(node, b), value, batch) for b, value in zip(xs, node.inputs, strict=True))
     x = x.reshape(batch, *node.groups, -1, 1, x.shape[-1])

@@ -1,4 +1,4 @@
-"""What there is in a model, in a line."""
+"""Summary of a model, in a line."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def note(words: npt.NDArray[np.uint8], flag: Flag, where: npt.NDArray[np.bool_])
 
 
 def by_layer(words: Words) -> dict[str, dict[str, list[int]]]:
-    """By place the samples that raised a flag, by its name; places and flags without any are left out."""
+    """Samples that raised a flag, by place and by name of the flag; places and flags without any are left out."""
     samples_of: dict[str, dict[str, list[int]]] = {}
     for place, word in words.items():
         for flag in Flag:

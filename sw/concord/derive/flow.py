@@ -36,12 +36,12 @@ from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray, Ids
 
-#: What a tap outside of the image reads.
+#: Element that a tap outside of the image reads.
 OUTSIDE = -1
 
 
 class SourceKind(Enum):
-    """How the value of a chain begins."""
+    """First value of a chain."""
 
     COPY = "copy"
     DENSE = "dense"
@@ -66,7 +66,7 @@ class Instance:
     Parameters
     ----------
     number : int
-        In the order of execution.
+        Number in the order of execution, from 0 on.
     pc : int
         Address of the ``v_rd``; -1 for the conversion of an input.
     layer : str
@@ -124,7 +124,7 @@ class Instance:
 
     @property
     def computes(self) -> bool:
-        """Whether the value is more than a copy."""
+        """True if the value is more than a copy."""
         return self.kind is not SourceKind.COPY or bool(self.mfu_ops)
 
     def reads(self) -> list[Ids]:
@@ -140,7 +140,7 @@ class Store:
     Parameters
     ----------
     chain : int
-        How many chains were dispatched before it, in all phases.
+        Number of chains that were dispatched before it, in all phases.
     pc : int
         Address of its ``v_rd``.
     mem : Mem
@@ -158,7 +158,7 @@ class Store:
 
 @dataclass
 class Flow:
-    """What a symbolic run has found.
+    """Results of a symbolic run.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Flow:
     instances : list of Instance
         In the order of execution.
     elements : Ids ``[vectors, N]``
-        What the elements of every vector are: eids, or constants.
+        Elements of every vector: eids, or constants.
     inputs : dict of Ids
         By port, the eid of every element of what the host is given.
     outputs : dict of Ids
@@ -209,7 +209,7 @@ def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc
     sizes : dict of int
         By input port, elements that the host is given.
     pc : int
-        Where the program begins, if the image does not say that.
+        Address at which the program begins, if the image does not say it.
     flags : bool
         Whether instances say what their flags belong to.
 
@@ -411,7 +411,7 @@ class _Run:
             _store(self.rows, access.rows[positions, rows].ravel(), narrow.ravel())
 
     def _quant(self, chain: Chain) -> Quant:
-        """How vectors are converted: a static exponent of rows is one that weights can have."""
+        """Conversion of the vectors of a chain: a static exponent of rows is one that weights can have."""
         quant, wgt = chain.quant, self.config.wgt
         if chain.into_matrix is None:
             return quant
@@ -501,7 +501,7 @@ def _store(words: Ids, at: Ids, vectors: Ids) -> None:
 
 
 def layer_names(image: Image) -> Callable[[int], str]:
-    """What tells the name of the layer by address; empty where the image does not say it."""
+    """Function from an address to the name of its layer; the name is empty where the image does not say it."""
     names = [layer["name"] for layer in image.metadata.get("layers", [])]
     starts: Sequence[tuple[int, int]] = [(int(pc), int(index)) for pc, index in image.metadata.get("program", ())]
 

@@ -45,7 +45,7 @@ ZERO, LOWEST = 0x0000, 0xFC00
 
 
 class Type(Enum):
-    """What the elements of a value are."""
+    """Type of the elements of a value."""
 
     REAL = "float64"
     BINARY16 = "binary16"
@@ -60,7 +60,7 @@ class Value:
     name : str
         An identifier of Python that no other value of the model has.
     shape : tuple of int
-        Of one sample.
+        Shape of one sample.
     type : Type
         Of the elements.
     batched : bool
@@ -136,7 +136,7 @@ class Constant(ModelNode):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepare(Unary):
-    """What the host does to an input, ``REAL`` to ``REAL`` in float64.
+    """Preparation of an input by the host, ``REAL`` to ``REAL`` in float64.
 
     ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- middles``
     and ``* factors`` if there are such arrays, which are broadcast to the elements of a sample, then ``- offset``.
@@ -186,7 +186,7 @@ class Gather(ModelNode):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reshape(Unary):
-    """The same elements in C order in another shape."""
+    """Elements in another shape, in C order."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -318,7 +318,7 @@ class Products(ExactSums, Unary):
         What elements of the source that are always the same add: exact, too.
     register : int
         Bits of the register that adds up, 0 if no sum leaves it. The products of a step are a term. A term, or the sum
-        behind one, that does not fit into so many bits, in units of ``2**-frac``, ends the sum: it counts as beyond the
+        after one, that does not fit into so many bits, in units of ``2**-frac``, ends the sum: it counts as beyond the
         register on the side of that term. Only without an offset, and with a weight of two axes.
     steps : tuple of int
         With a register, the number of the step of every product; they rise, and steps follow one another like that.
@@ -331,7 +331,7 @@ class Products(ExactSums, Unary):
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where the steps begin among the products."""
+        """Numbers of the products with which the steps begin."""
         return tuple(k for k, step in enumerate(self.steps) if not k or step != self.steps[k - 1])
 
 
@@ -500,7 +500,7 @@ class Loop(ModelNode):
 
 @dataclass(frozen=True)
 class Flags:
-    """Which sticky flags a model has, as ``concord run`` shows them.
+    """Sticky flags of a model, as ``concord run`` shows them.
 
     A flag word has the bits of :class:`concord.spec.formats.Flag`. :mod:`concord.derive.flags` defines what raises
     them.
@@ -508,7 +508,7 @@ class Flags:
     Parameters
     ----------
     places : tuple of str
-        What ``where`` of the nodes may be, in the order of the program: places that never raise any are not there.
+        Values of ``where`` of the nodes, in the order of the program, without places that never raise any.
     always : dict of int
         Flag words that are raised in every run, by place: those of operations on constants.
     """
@@ -519,7 +519,7 @@ class Flags:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """What a program computes.
+    """Model of the results of a program.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which lanes of a vector are something of their own, and which are copies of others or constants.
+"""Lanes of a vector that are elements of their own, and lanes that are copies of others or constants.
 
 Native vectors are longer than what a network has, so lanes are left over. Firmware fills them with copies of other
 lanes, with the same weights and constants, or with zeros; both count for the exponent of a block, and neither is part
@@ -28,12 +28,12 @@ LIVE = 0
 
 @dataclass(frozen=True)
 class LaneFacts:
-    """What is known of the lanes ``[rows * N]`` of a value, at all positions.
+    """Equal lanes and constants among the lanes ``[rows * N]`` of a value, at all positions.
 
     Parameters
     ----------
     first : Ids
-        The first lane that is the same.
+        The first lane that is equal.
     known : Ids
         The eid of the constant that a lane is, or ``LIVE``.
     """
@@ -49,7 +49,7 @@ class LaneFacts:
 
 
 def common(lanes: Sequence[LaneFacts]) -> LaneFacts:
-    """What holds for all of several instances."""
+    """Facts that hold for all of several instances."""
     if len(lanes) == 1:
         return lanes[0]
     known = np.stack([part.known for part in lanes])
@@ -58,7 +58,7 @@ def common(lanes: Sequence[LaneFacts]) -> LaneFacts:
 
 
 def regular(lanes: LaneFacts, native: int, constants: bool) -> LaneFacts:
-    """The same with all lanes of their own but for those at the end of a vector that repeat the one before.
+    """Lanes that are all distinct, but for those at the end of a vector that repeat the one before.
 
     A channel that is equal to another one, for its weights are, stays in its place.
 

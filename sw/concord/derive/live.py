@@ -1,4 +1,4 @@
-"""Which lanes of a class are needed: by what is read of it, and by the exponents of its blocks."""
+"""Lanes of a class that are needed: for its readers, and for the exponents of its blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Lines:
-    """What there is of a class in the model.
+    """Elements of a class that are in the model.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Lines:
 
     @property
     def used(self) -> bool:
-        """Whether there is anything."""
+        """True if the class has any lanes in the model."""
         return bool(len(self.lanes))
 
     def tensor(self, value: ir.Value, count: int) -> LaneTensor:
@@ -81,7 +81,7 @@ class _Liveness:
         self.marked[eids[eids >= 0]] = True
 
     def _lanes(self, vectors: list[Ids | None]) -> Mask:
-        """Which lanes ``[rows * N]`` are needed, of any member at any position."""
+        """Mask ``[rows * N]`` of the lanes that are needed, of any member at any position."""
         marks = self.marked.reshape(-1, self.native)
         marked = [marks[v].any(axis=0).reshape(-1) for v in vectors if v is not None]
         return np.asarray(np.any(marked, axis=0))
@@ -150,7 +150,7 @@ class _Liveness:
 
 
 def repeated(columns: Ids) -> Mask:
-    """Which columns are equal to an earlier one."""
+    """Mask of the columns that are equal to an earlier one."""
     rng = np.random.default_rng(len(columns))
     with np.errstate(over="ignore"):
         hashed = (columns * rng.integers(1, 1 << 62, (len(columns), 1), dtype=np.int64)).sum(axis=0)

@@ -32,7 +32,7 @@ class _State:
     param: ir.Value
 
     def fits(self, at: Ids, eids: Ids) -> bool:
-        """Whether the first iteration may read these elements in these places."""
+        """True if the first iteration may read these elements in these places."""
         known = self.first[at]
         return bool(((known == _UNKNOWN) | (known == eids)).all())
 
@@ -139,7 +139,7 @@ class LoopBuilder:
         )
 
     def _parts(self, codes: Ids, own: npt.NDArray[np.bool_]) -> list[tuple[ClassValue, npt.NDArray[np.bool_], Ids]]:
-        """By class that the chosen elements are of: which ones, and where in its value."""
+        """Parts of the chosen elements by class: the class, a mask of its elements, and their places in its value."""
         parts = []
         bases = np.array([base for base, _, _ in self.places.bases])
         which = np.searchsorted(bases, (codes >> 1) // self.builder.native, side="right") - 1
@@ -167,7 +167,7 @@ class LoopBuilder:
         return state
 
     def _limit(self, part: ClassValue) -> Limit:
-        """Of a state, before it is known how it is computed."""
+        """Limit of a state, before it is known how it is computed."""
         if part[1]:
             form = part[0].representative.form
             assert form is not None

@@ -43,11 +43,11 @@ class ObservedModel:
         Takes and gives the samples of a run together: inputs have an axis of ``group`` samples in front if that is not
         1. The host's part is not in it.
     group : int
-        Samples of a run.
+        Number of samples of a run.
     flow : Flow
         The symbolic run.
     place : Ids ``[vectors, N]``
-        Where the elements of the vectors of the flow are: an element of all outputs of a run, one behind the other;
+        Where the elements of the vectors of the flow are: an element of all outputs of a run, one after the other;
         ``MISSING`` for what the model does not have, and less than that for constants: ``MISSING - 1 - pattern``.
     """
 
@@ -69,7 +69,7 @@ def derive(path: Path, flags: bool = False) -> ir.Model:
 def derive_package(package: Package, flags: bool = False) -> ir.Model:
     """The model of a compiled network, in the shapes of the network.
 
-    Only its image says what is computed; the folder says how samples become ports, and what the host does behind.
+    Only its image says what is computed; the folder says how samples become ports, and what the host does after it.
     With ``flags`` the model computes all that the program does, also what nobody reads, for its sticky flags.
     """
     return _of_package(package, flags).model()
@@ -249,7 +249,7 @@ def _computed(flow: Flow) -> Ids:
 
 
 def _input_value(builder: Builder, x: ir.Value, prepared: dict[str, Any] | None) -> ir.Value:
-    """What the host does to an input before it is in the memories."""
+    """Value of an input after the steps of the host that come before the memories."""
     if prepared is not None:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)
         builder.add(ir.Prepare(output=output, layer=x.name, x=x, **prepared), input_limit())

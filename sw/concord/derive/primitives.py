@@ -76,7 +76,7 @@ class Primitive:
 
     @property
     def onnx(self) -> str:
-        """Its name in ONNX."""
+        """Name of the primitive in ONNX."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 

@@ -48,7 +48,7 @@ def simplified(sources: list[ir.Value], index: Ids, fill: ir.Bits, layer: str, n
 
 
 def _right(nodes: list[ir.ModelNode], sources: list[ir.Value], index: Ids, fill: ir.Bits) -> bool:
-    """Whether nodes move every element to its place; elements are numbered behind all patterns."""
+    """True if nodes move every element to its place; elements are numbered after all patterns."""
     first = 1 << 16
     values: dict[ir.Value, Ids] = {}
     for source in sources:

@@ -11,7 +11,7 @@ _MARK = "# --- operations ---\n\n\n"
 
 
 def text_behind(name: str, mark: str, package: str = __package__) -> str:
-    """The text of a module behind a mark."""
+    """The text of a module after a mark."""
     return files(package).joinpath(name).read_text(encoding="utf-8").split(mark, 1)[1].strip()
 
 

@@ -1,4 +1,4 @@
-"""What backends need of nodes, as numbers."""
+"""Facts of nodes that backends need, as numbers."""
 
 from __future__ import annotations
 

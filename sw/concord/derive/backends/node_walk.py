@@ -136,7 +136,7 @@ class NodeWalk(ABC):
 
     @abstractmethod
     def take(self, x: str, index: str, axis: int, output: str) -> str:
-        """Elements along an axis, the first one or that behind the samples."""
+        """Elements along an axis, the first one or that after the samples."""
 
     @abstractmethod
     def windows(self, node: ir.MapWindows) -> None:
@@ -193,13 +193,13 @@ class NodeWalk(ABC):
         self.call("half_reduce_max", [self.name(node.x)], self.name(node.output), axis=axis)
 
     def _note(self, node: ir.ModelNode, primitive: str, operands: Sequence[str]) -> None:
-        """What raises the flags of a node that is this primitive."""
+        """Notes the conditions of the flags of a node that is this primitive."""
         if node.may:
             conditions = [(flag, PRIMITIVES[primitive].raises[flag]) for flag in node.may]
             self.note(node, [(flag, self._condition(node, name, operands)) for flag, name in conditions])
 
     def _condition(self, node: ir.ModelNode, name: str, operands: Sequence[str]) -> str:
-        """Where a node raises a flag; ``operands`` are those of its primitive, or the exact sums of a product."""
+        """Condition of a flag of a node; ``operands`` are those of its primitive, or the exact sums of a product."""
         x, result = operands[0], self.name(node.output)
         match node:
             case ir.ExactSums():
@@ -291,7 +291,7 @@ class NodeWalk(ABC):
         return self.sum_of({2: "sum_of_two", 3: "sum_of_three"}[len(terms)], terms)
 
     def _sums_of(self, node: ir.ProductOf, how: ProductPlan, dtype: Any) -> list[str]:
-        """The same of a product of two values."""
+        """Exact sums of a product of two values."""
         x, matrix = self.together(node.inputs)
         if dtype is np.float64:
             x, matrix = self.wide(x), self.wide(matrix)
@@ -343,7 +343,7 @@ class NodeWalk(ABC):
                 raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
 
     def _gather(self, node: ir.Gather) -> None:
-        """Of all sources side by side, and then of the constants."""
+        """Writes a gather from all sources side by side, and then from the constants."""
         first = next((value for value in node.xs if value.batched), node.xs[0])
         flat = [
             self.reshape(name, first, (value.size,))
@@ -360,7 +360,7 @@ class NodeWalk(ABC):
     def take_all(
         self, node: ir.Gather | ir.MapWindows, x: str, like: ir.Value, index: npt.NDArray[Any], count: int
     ) -> None:
-        """Elements along the axis behind the samples; nothing moves if all stay where they are."""
+        """Elements along the axis after the samples; nothing moves if all stay where they are."""
         out = self.name(node.output)
         if np.array_equal(index.reshape(-1), np.arange(count)):
             self.reshape(x, like, node.output.shape, out)

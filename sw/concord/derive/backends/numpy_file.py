@@ -97,13 +97,13 @@ def _ports(values: Iterable[ir.Value], model: ir.Model) -> str:
 
 @cache
 def _arithmetic() -> str:
-    """The text of :mod:`.numpy_functions` behind its head."""
+    """The text of :mod:`.numpy_functions` after its head."""
     return with_operations("numpy")
 
 
 @cache
 def _host_functions() -> str:
-    """The text of :mod:`concord.golden.host_math` behind its constants."""
+    """The text of :mod:`concord.golden.host_math` after its constants."""
     return text_behind("host_math.py", _HOST_MARK, "concord.golden").split("\n\n\n", 1)[1]
 
 
@@ -313,7 +313,7 @@ def run(inputs, chunk={chunk}{option}):
 
 
 def _about(function: LayerFunction) -> str:
-    """What a function is, for its readers."""
+    """Text for readers that tells the layer and the chains of a function."""
     pcs = sorted({pc for node in function.nodes for pc in node.pcs})
     name = in_docstring(function.layer)
     where = f" Chains at {', '.join(map(str, pcs))}." if pcs else ""

@@ -1,4 +1,4 @@
-"""The sticky flags of the NPU in NumPy: part of a derived file that has them, behind :mod:`.numpy_functions`."""
+"""The sticky flags of the NPU in NumPy: part of a derived file that has them, after :mod:`.numpy_functions`."""
 
 # mypy: ignore-errors
 

@@ -37,7 +37,7 @@ def half_reduce_max(x, axis):
 
 
 def finite(x):
-    """What a converter or a table reads: an infinity as the largest number, a NaN as zero."""
+    """Numbers as a converter or a table reads them: an infinity as the largest number, a NaN as zero."""
     return x if np.abs(x).max() <= LARGEST else np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
 
 
@@ -84,7 +84,7 @@ def block_quantize(x, least, noise=None, *, share, greatest_code, away=False):
 
 
 def static_quantize(x, noise=None, *, unit, greatest_code, away=False):
-    """The same with an exponent that is always the same."""
+    """Block floating point with a constant exponent: numbers ``q * unit``, limited to ``greatest_code`` units."""
     limit = np.float32(unit * greatest_code)
     return round_codes(np.clip(finite(x), -limit, limit), np.float32(unit), away, noise)
 
@@ -102,7 +102,7 @@ def product_of(x, matrix, groups):
 
 
 def depthwise(x, weight):
-    """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
+    """Sums of products of ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     total = x[..., 0, :] * weight[0]
     for tap in range(1, len(weight)):
         total += x[..., tap, :] * weight[tap]
@@ -142,7 +142,7 @@ def exact_sums(total, x, weight, offset=None, *, norm, most, unit):
 
 
 def exact_sums_of(total, x, matrix, *, groups, unit):
-    """The same for a product of two arrays: as in ``product_of``, where 52 bits of units may be too few."""
+    """Sums for ``product_of``, added up in integers where 52 bits of units may be too few."""
     rows = x.reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
     sums = total.reshape(*rows.shape[:-1], -1)
     norm = np.abs(matrix.astype(np.float64)).sum(-1).max(-1)

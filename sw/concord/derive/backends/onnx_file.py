@@ -101,7 +101,7 @@ class _Emitter(OnnxNodes):
         return {name: computed[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
 
     def _host_part(self, partition: Graph) -> dict[str, str]:
-        """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
+        """Inputs of the host's part: outputs of the NPU, and inputs as the model reads them."""
         grids = self.model.grids
         return {name: self.on_grid(name, grids[name]) if name in grids else name for name in partition.inputs}
 

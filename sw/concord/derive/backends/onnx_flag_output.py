@@ -15,7 +15,7 @@ from concord.spec.formats import Flag
 
 #: Key of the model's metadata that says, in JSON, which output has the flags, the layers and the bits.
 METADATA = "flags"
-#: What raises a flag: the place, and the flag.
+#: Key of a flag: the place that raises it, and the flag.
 Key = tuple[str, Flag]
 
 
@@ -43,7 +43,7 @@ class Hits:
         return {key: names[0] if len(names) == 1 else w.node("Max", names) for key, names in every.items()}
 
     def iterations(self, key: Key, stacked: str) -> None:
-        """What the iterations of a loop have raised, ``[samples, iterations]``."""
+        """Notes flags that the iterations of a loop have raised, ``[samples, iterations]``."""
         w = self.writer
         self.raised.setdefault(key, []).append(w.node("ReduceMax", [stacked, w.ints([1])], keepdims=0))
 

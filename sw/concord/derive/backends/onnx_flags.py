@@ -1,4 +1,4 @@
-"""What raises the sticky flags of the NPU, as ONNX functions: part of :mod:`.onnx_functions`."""
+"""Conditions of the sticky flags of the NPU, as ONNX functions: part of :mod:`.onnx_functions`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FINITE = f"""
     FOR_finite = LessOrEqual (FOR_size, greatest)
 """
 
-#: The same of another number.
+#: Lines of ``_FINITE`` for another number.
 _OTHER = _FINITE.split("\n", 2)[2]
 
 _LIMITS = """
@@ -27,7 +27,7 @@ _SATURATED = """
 """
 
 
-#: Whether anything of a sample is true: 0 or 1, INT32 ``[samples]``.
+#: 1 if anything of a sample is true, else 0: INT32 ``[samples]``.
 ANY_OF_SAMPLE = {
     "AnyOfSample": ("(where) => (y)", """
         flat = Flatten <axis = 1> (where)

@@ -1,4 +1,4 @@
-"""What the host computes behind the NPU, in ONNX: standard operators on DOUBLE, with the bits of the driver."""
+"""Operations of the host after the NPU, in ONNX: standard operators on DOUBLE, with the bits of the driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _powers(writer: Writer, x: str, operation: HostOperation) -> tuple[str, str,
 
 
 def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
-    """As :func:`concord.golden.host_math.host_sum`."""
+    """Adds the nodes of a sum in the order of :func:`concord.golden.host_math.host_sum`."""
     while count > 1:
         size = count // 2
         parts = [_part(writer, total, axis, start, start + size) for start in (0, size)]

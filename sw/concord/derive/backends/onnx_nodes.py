@@ -125,7 +125,7 @@ class OnnxNodes(NodeWalk):
         self.call(primitive, operands, self.name(node.output))
 
     def _left_out(self, node: ir.Elementwise) -> int | None:
-        """Which operand ONNX Runtime would leave out, and with it the +0 that it makes of a -0.
+        """Number of the operand that ONNX Runtime would leave out, and with it the +0 that it makes of a -0.
 
         It takes ``x + 0`` and ``x - -0`` for x where the constant has one element; ``0 - -x`` is what they are.
         """

@@ -39,7 +39,7 @@ def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPl
 
 
 def _terms(w: Writer, node: ir.MatMul | ir.Depthwise, x: str) -> tuple[str, int]:
-    """What the steps add, and the axis of the steps: ``[..., steps, 1, outputs]``, or ``[..., steps, channels]``."""
+    """Terms of the steps, and the axis of the steps: ``[..., steps, 1, outputs]``, or ``[..., steps, channels]``."""
     if isinstance(node, ir.Depthwise):
         return w.node("Mul", [x, w.constant(node.weight, np.float64)]), -2
     spans = list(pairwise([*node.starts, node.weight.shape[1]]))

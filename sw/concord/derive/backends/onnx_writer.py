@@ -84,7 +84,7 @@ class Writer:
         return name
 
     def calls(self, function: str, inputs: Sequence[str], count: int) -> list[str]:
-        """The same of a function with several outputs; returns their names."""
+        """Adds a call of a function of :mod:`.onnx_functions` with several outputs, and returns their names."""
         self.used.add(function)
         names = [self.fresh(function) for _ in range(count)]
         self.nodes.append(helper.make_node(function, list(inputs), names, name=names[0], domain=DOMAIN))

@@ -1,4 +1,4 @@
-"""How backends add up products exactly: in float32, in float64, or in several float64 sums rounded together."""
+"""Exact sums of products in backends: in float32, in float64, or in several float64 sums rounded together."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ MOST_SUMS = 3
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is computed.
+    """Arithmetic of a product.
 
     Parameters
     ----------
     single, several : bool
-        Whether float32 sums are exact; whether not even one float64 sum is.
+        True if float32 sums are exact; True if not even one float64 sum is.
     limits : pair of float or None
-        What sums are limited to, if they may reach it.
+        Limits of sums, if they may reach them.
     register : float or None
-        Where sums end that reach it in magnitude, as they are added up; they are float64 numbers until then.
+        Magnitude at which sums end as they are added up; they are float64 numbers until then.
     """
 
     single: bool
@@ -82,7 +82,7 @@ def steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
 
 
 def steps_of(node: ir.ProductOf) -> tuple[bool, tuple[float, ...]]:
-    """The same for a product of two values: whether it is the matrix that is divided, and the powers of two.
+    """True if the matrix of a product of two values is divided, and the powers of two that divide it or the vectors.
 
     ``ValueError`` if the values span too many bits.
     """

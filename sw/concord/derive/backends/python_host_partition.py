@@ -1,4 +1,4 @@
-"""What the host computes behind the NPU, as lines of Python for NumPy or PyTorch, for all samples together."""
+"""Lines of Python for what the host computes after the NPU, with NumPy or PyTorch, for all samples together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from concord.graph.host_operations import ARITHMETIC, Action, HostOperation
 from concord.graph.host_rules import operations
 from concord.graph.ir import Graph
 
-#: What gives the text of a constant: numbers, their type, and a hint at what they are.
+#: Function to the text of a constant: numbers, their type, and a hint at what they are.
 Constant = Callable[[npt.ArrayLike, Any, str], str]
 #: Constants of :mod:`concord.golden.host_math` that its functions read, as text.
 CONSTANTS = "\n".join(

@@ -68,7 +68,7 @@ def target_names() -> list[str]:
 
 
 def target_for(path: Path, name: str | None) -> Backend | HostBackend:
-    """As :func:`backend_for`, hosts among them."""
+    """Backend of :func:`backend_for`, or a host."""
     hosts = {key: host for key, host in HOSTS.items() if key == name or (name is None and host.suffix == path.suffix)}
     return next(iter(hosts.values())) if hosts else backend_for(path, name)
 

@@ -1,4 +1,4 @@
-"""The sticky flags of the NPU in PyTorch: part of a derived module that has them, behind :mod:`.torch_functions`."""
+"""The sticky flags of the NPU in PyTorch: part of a derived module that has them, after :mod:`.torch_functions`."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def beyond(total: Tensor, limit: float) -> Tensor:
 
 
 def beyond_sum(total: Tensor, rest: Tensor, limit: float) -> Tensor:
-    """The same of sums of two numbers, as for round_sum_to_half."""
+    """Sums of two numbers, as for round_sum_to_half, that an accumulator for ``-limit <= sum < limit`` cuts off."""
     below = (total < -limit) | ((total == -limit) & (rest < 0.0))
     return below | (total > limit) | ((total == limit) & (rest >= 0.0))
 

@@ -31,7 +31,7 @@ def round_sum_to_half(total: Tensor, rest: Tensor | float) -> Tensor:
 
 
 def round_to_half(total: Tensor) -> Tensor:
-    """The same for one number."""
+    """float64 numbers to halves: one rounding, nearest even; an exact zero gives +0."""
     return round_sum_to_half(total, 0.0)
 
 
@@ -96,7 +96,7 @@ def block_quantize(
 def static_quantize(
     x: Tensor, noise: Tensor | None = None, *, unit: float, greatest_code: float, away: bool = False
 ) -> Tensor:
-    """The same with an exponent that is always the same."""
+    """Block floating point with a constant exponent: numbers ``q * unit``, limited to ``greatest_code`` units."""
     limit = unit * greatest_code
     return round_codes(torch.clamp(finite(x), -limit, limit), torch.tensor(unit), away, noise)
 
@@ -151,7 +151,7 @@ def product_of(x: Tensor, matrix: Tensor, groups: int) -> Tensor:
 
 
 def depthwise(x: Tensor, weight: Tensor) -> Tensor:
-    """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
+    """Sums of products of ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     return (x.to(weight.dtype) * weight).sum(-2)
 
 

@@ -1,4 +1,4 @@
-"""What the file of a PyTorch module has besides its layers, and the names that it uses itself."""
+"""Parts of the file of a PyTorch module besides its layers, and the names that it uses itself."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 
 @cache
 def functions() -> str:
-    """The text of :mod:`.torch_functions` behind its head."""
+    """The text of :mod:`.torch_functions` after its head."""
     return "import numpy as np\nimport torch\nfrom torch import Tensor\n\n" + with_operations("torch")
 
 
 @cache
 def host_functions() -> str:
-    """The text of :mod:`.torch_host` behind its head."""
+    """The text of :mod:`.torch_host` after its head."""
     return CONSTANTS + "\n\n\n" + text_behind("torch_host.py", "# --- arithmetic of the host ---\n")
 
 

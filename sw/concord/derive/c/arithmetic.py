@@ -96,7 +96,7 @@ class Arithmetic:
     # Elements --------------------------------------------------------------------------------------------
 
     def _columns(self, nodes: list[GroupNode], later: set[CArray]) -> None:
-        """Nodes that are computed element by element; some values are read behind."""
+        """Nodes that are computed element by element; some values are read afterwards."""
         places, lines, width = self.places, self.places.lines, self._row(nodes[0].target)
         scalars: dict[CArray, str] = {}
         products = {some: self._sum_call(some, some.node) for some in nodes if isinstance(some.node, ir.MatMul)}
@@ -253,7 +253,7 @@ class Arithmetic:
         return SourceRow("int16", codes, exponents, None, False)
 
     def _sum_call(self, some: GroupNode, node: ir.MatMul) -> tuple[ProductCode, str]:
-        """What adds up the sum ``c``."""
+        """Product, and the call that adds up the sum ``c``."""
         source, unit, word = self._source_row(some, node.weight.shape[-2]), self.places.unit, some.target.name
         product = product_of(node, source, unit, word)
         name = sum_function(node, product, source, unit, word)
@@ -269,7 +269,7 @@ class Arithmetic:
         return product, f"{name}({', '.join(arguments)})"
 
     def _sum_of(self, some: GroupNode, node: ir.ProductOf) -> tuple[ProductCode, str]:
-        """The same of a product of two values."""
+        """Product of two values, and the call that adds up the sum ``c``."""
         assert some.matrix is not None and some.runs is not None
         outputs, inputs = node.matrix.shape
         source = self._source_row(some, outputs)
@@ -313,7 +313,7 @@ class Arithmetic:
 
 
 def _joins(some: GroupNode, others: list[GroupNode]) -> bool:
-    """Whether a node can be computed in the same loop over elements as others."""
+    """True if a node can be computed in the same loop over elements as others."""
     if some.target.size != others[0].target.size:
         return False
     if not isinstance(some.node, _COLUMN) or not isinstance(others[0].node, _COLUMN):
@@ -331,5 +331,5 @@ def _only(node: ir.Quantise, flag: Flag) -> ir.Quantise:
 
 
 def mentions(line: str, variable: str) -> bool:
-    """Whether a line has a variable."""
+    """True if a line has a variable."""
     return re.search(rf"\b{variable}\b", line) is not None

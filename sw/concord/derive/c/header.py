@@ -81,7 +81,7 @@ def memory_lines(upper: str, ram: int, rom: dict[str, int]) -> list[str]:
 
 
 def guarded(upper: str, head: Sequence[str], lines: Sequence[str]) -> str:
-    """A header of some lines, which may be included twice and in C++, behind a comment."""
+    """A header of some lines, which may be included twice and in C++, after a comment."""
     return "\n".join(
         [
             *head,

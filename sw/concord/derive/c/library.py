@@ -17,7 +17,7 @@ _WORD, _CALL = re.compile(r"[A-Za-z_]\w*"), re.compile(r"[A-Za-z_]\w*(?=\()")
 
 @cache
 def functions() -> dict[str, str]:
-    """Texts of all functions and types by name, in an order in which each stands behind those that it calls."""
+    """Texts of all functions and types by name, in an order in which each stands after those that it calls."""
     texts: dict[str, str] = {}
     for file in _FILES:
         whole = files(__package__).joinpath("library", file).read_text(encoding="utf-8")

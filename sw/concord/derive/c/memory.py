@@ -41,7 +41,7 @@ class Buffer:
         return -(-self.elements * np.dtype(self.kind).itemsize // ALIGNMENT) * ALIGNMENT
 
     def use(self, first: int, last: int) -> None:
-        """It is needed in these steps, too."""
+        """Keeps the buffer in the steps ``first`` to ``last``, too."""
         self.first = first if self.first < 0 else min(self.first, first)
         self.last = max(self.last, last)
 

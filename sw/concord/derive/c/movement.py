@@ -179,7 +179,7 @@ class Movement:
         self._sliced(view, self.places.half(target), self.places.half, count)
 
     def copy_code_slice(self, target: CArray, view: View, count: int) -> None:
-        """The same of mantissas and exponents."""
+        """Copies mantissas and exponents of entry ``t`` of a view with ``count`` entries."""
         blocks = block_view(view)
         assert blocks is not None
         codes, exponents = self.places.codes(target)

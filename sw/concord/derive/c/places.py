@@ -1,4 +1,4 @@
-"""Where values are in C: arrays of their own, when these are needed, and their rows at a position."""
+"""Places of values in C: arrays of their own, when these are needed, and their rows at a position."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Arrays:
 
 @dataclass(eq=False)
 class Scope:
-    """What a function has used so far.
+    """Lines, buffers and ports that a function has used so far.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from concord.derive.c.storage import CArray, Place, View
 
 @dataclass(frozen=True, eq=False)
 class ReadValue:
-    """What a node reads, row by row.
+    """Operand of a node, which is read row by row.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class FusedNodes:
 
     @property
     def made(self) -> set[CArray]:
-        """What it computes."""
+        """Arrays that the group computes."""
         return {some.target for some in self.nodes}
 
 

@@ -1,4 +1,4 @@
-"""Which nodes are computed together, and what is copied before: the model as steps."""
+"""Steps of a model: nodes that are computed together, and copies before them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Planner:
         return CPlan(tuple(self.inputs), outputs, tuple(layers))
 
     def _forms(self) -> None:
-        """What is copied is needed as its copies are."""
+        """Extends the forms of copied arrays by those of their copies."""
         changed = True
         while changed:
             changed = False
@@ -356,7 +356,7 @@ def _front(node: ir.ModelNode) -> ir.Shape:
 
 
 def _fits(node: ir.ModelNode, target: CArray, positions: int) -> bool:
-    """Whether a node can be computed at the positions of a group, with the rest of it as a row."""
+    """True if a node can be computed at the positions of a group, with the rest of it as a row."""
     if isinstance(node, ir.Elementwise | ir.TableLookup | ir.ToReal):
         return target.size % positions == 0
     if isinstance(node, ir.Quantise):
@@ -385,7 +385,7 @@ def _broadcast(view: View, shape: ir.Shape) -> View:
 
 
 def _usable(view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
-    """Whether a node can read a view in loops of these sizes."""
+    """True if a node can read a view in loops of these sizes."""
     access = reach(view, dims)
     if access is None:
         return False
@@ -398,7 +398,7 @@ def _usable(view: View, dims: tuple[int, ...], node: ir.ModelNode) -> bool:
 
 
 def _own_rows(view: View, own: CArray, positions: int) -> bool:
-    """Whether rows at every position are parts, in the same way, of those that are computed there."""
+    """True if rows at every position are parts, in the same way, of those that are computed there."""
     if view.index.size % positions or own.size % positions or view.index.min(initial=0) < 0:
         return False
     row = own.size // positions
@@ -416,7 +416,7 @@ def _layout_of(value: ir.Value, body: ir.Body) -> StoredBlocks | None:
 
 
 def _starts_as(view: View, layout: StoredBlocks) -> bool:
-    """Whether a view has these blocks."""
+    """True if a view has these blocks."""
     if view.identity and view.sources[0].data is not None:
         return constant_codes(view.sources[0].data, layout) is not None
     blocks = block_view(view)

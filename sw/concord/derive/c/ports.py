@@ -11,7 +11,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 
 def input_declarations(stem: str, some: PreparedInput) -> list[str]:
-    """What a header has for an input."""
+    """Declarations of an input in a header."""
     name = some.storage.name
     return [
         f"int {stem}_{name}_from_doubles({stem}_inputs *inputs, const uint64_t *numbers)",
@@ -20,7 +20,7 @@ def input_declarations(stem: str, some: PreparedInput) -> list[str]:
 
 
 def output_declaration(stem: str, storage: CArray) -> str:
-    """What a header has for an output."""
+    """Declaration of an output in a header."""
     return f"void {stem}_{storage.name}_to_floats(const {stem}_outputs *outputs, uint32_t *numbers)"
 
 
@@ -70,7 +70,7 @@ def output_functions(stem: str, storage: CArray) -> str:
 
 
 def _preparation(some: PreparedInput, unit: Unit) -> list[str]:
-    """What the driver does to the number ``x``, which is the element ``k``."""
+    """Statements of the driver for the number ``x``, which is the element ``k``."""
     node, storage, steps = some.prepare, some.storage, list[str]()
     if node is None:
         return steps

@@ -197,7 +197,7 @@ _NO_UNIT = 1 << 20
 
 
 def _units(values: FloatArray) -> Ids:
-    """Of every number the greatest k for which it is a multiple of 2**k."""
+    """Greatest k for which each number is a multiple of 2**k."""
     mantissa, exponent = np.frexp(values)
     digits = np.ldexp(mantissa, 53).astype(np.int64)
     low = np.frexp((digits & -digits).astype(np.float64))[1] - 1
@@ -206,18 +206,18 @@ def _units(values: FloatArray) -> Ids:
 
 @dataclass(frozen=True)
 class SumPlan:
-    """How sums are added up and rounded.
+    """Arithmetic of sums: their unit, words, limits and ends.
 
     Parameters
     ----------
     unit : int
         Sums are multiples of ``2**unit``.
     wide : bool
-        Whether they take two words.
+        True if sums take two words.
     limit : int or None
         Sums are cut off that are not in ``-2**limit .. 2**limit - 1`` units.
     ends : tuple
-        Patterns of those that are cut off, above and below.
+        Patterns of sums that are cut off, above and below.
     register : int or None
         As ``limit``, of the register that adds up.
     register_ends : tuple

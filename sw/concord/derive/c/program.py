@@ -87,7 +87,7 @@ def main_text(stem: str, flagged: bool, statics: Sequence[str], reads: Sequence[
 
 
 def results_of(program: Path, samples: bytes, runs: int) -> bytes:
-    """What a program writes for a file of samples; ``ValueError`` if it ends with an error."""
+    """Bytes that a program writes for a file of samples; ``ValueError`` if it ends with an error."""
     source, target = (program.with_suffix(suffix) for suffix in (".samples", ".results"))
     source.write_bytes(samples)
     done = subprocess.run(
@@ -171,7 +171,7 @@ class CompiledModel:
     def run_with_flags(
         self, inputs: Mapping[str, NDArray[np.float64]]
     ) -> tuple[dict[str, NDArray[np.float64]], dict[str, dict[str, list[int]]]]:
-        """The same, with the samples that raised a flag by place and name."""
+        """Outputs of samples, and the samples that raised a flag by place and name."""
         outputs, words = self.run(inputs)
         return outputs, by_layer(words)
 

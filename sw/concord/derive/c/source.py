@@ -97,7 +97,7 @@ def check_file_name(path: Path) -> None:
 
 
 def source_head(stem: str) -> str:
-    """What every file begins with."""
+    """Head of every file."""
     return _HEAD.format(stem=stem)
 
 

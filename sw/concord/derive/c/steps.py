@@ -93,7 +93,7 @@ class StepWriter:
             self.movement.copy_codes(target, copy.view, f"t * {size}", f"t * {blocks}")
 
     def _loop(self, loop: LoopSteps) -> None:
-        """What iterations read of what was there before is needed to their end, and so are values between them."""
+        """Writes a loop: values that its iterations read from before, or from each other, are needed to their end."""
         places, start = self.places, self.places.clock
         before = {buffer for buffer in places.unit.buffers if buffer.first >= 0}
         outer: dict[Buffer, None] = places.scope.buffers

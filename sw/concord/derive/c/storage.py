@@ -13,7 +13,7 @@ from concord.utils.arrays import Ids
 
 
 class Place(Enum):
-    """Where a value is."""
+    """Place of a value."""
 
     INPUT = "input"
     CONSTANT = "constant"
@@ -22,7 +22,7 @@ class Place(Enum):
 
 
 class NumberForm(Enum):
-    """What a value is stored as."""
+    """Form in which a value is stored."""
 
     HALF = "half"
     CODES = "codes"
@@ -116,7 +116,7 @@ class View:
 
     @property
     def identity(self) -> bool:
-        """Whether it is all elements of a source in order."""
+        """True if the view has all elements of a source in order."""
         return (
             len(self.sources) == 1
             and self.index.size == self.sources[0].size
@@ -166,7 +166,7 @@ def _numbered(view: View, starts: dict[CArray, int], filled: int) -> Ids:
 
 
 def _used(view: View) -> View:
-    """Without sources that nothing is read of."""
+    """A view without sources that nothing is read of."""
     ends = np.cumsum([source.size for source in view.sources])
     which = np.searchsorted(ends, view.index[view.index >= 0], side="right")
     kept = sorted({*which.tolist()}) or [0]

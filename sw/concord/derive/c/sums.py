@@ -40,7 +40,7 @@ class SourceRow:
 
     @property
     def layout(self) -> StoredBlocks:
-        """Its blocks, with the range of exponents."""
+        """Blocks of the source, with the range of exponents."""
         return HALF_LAYOUT if self.blocks is None else self.blocks.layout
 
     def dot(self, weights: ProductRuns) -> str:
@@ -60,7 +60,7 @@ class RunLoops:
     Parameters
     ----------
     counts : tuple of int
-        Of the loop; empty for one run.
+        Iterations of the loops; empty for one run.
     size : int
         Products of a run.
     product, run, block : Affine
@@ -114,7 +114,7 @@ class ProductCode:
 
     @property
     def prefix(self) -> str:
-        """What names of functions of sums begin with."""
+        """Prefix of the names of functions of sums."""
         return "wide_" if self.how.wide else ""
 
     @property
@@ -132,7 +132,7 @@ class ProductCode:
         return self.scaled(text, str(self.how.offset_shift))
 
     def sign(self, total: str) -> str:
-        """Whether a sum is negative."""
+        """Condition that a sum is negative."""
         return f"{total}.high >> 63" if self.how.wide else f"{total} >> 63"
 
     def plus(self, a: str, b: str) -> str:
@@ -149,11 +149,11 @@ class ProductCode:
         return f"{source} + {weight}" + (f" + {-unit}" if unit < 0 else f" - {unit}" if unit else "")
 
     def leaves(self, *sums: str) -> str:
-        """Whether one of some sums does not fit the register."""
+        """Condition that one of some sums does not fit the register."""
         return " || ".join(f"{self.prefix}beyond({text}, {self.how.register})" for text in sums)
 
     def rounded(self, total: str, end: str) -> tuple[str, str]:
-        """A sum as a half, and whether it was cut off."""
+        """A sum as a half, and the condition that it was cut off."""
         how = self.how
         text, over = f"half_of_{self.prefix}sum({total}, {how.unit})", "false"
         if how.limit is not None:
@@ -270,5 +270,5 @@ def channel_sums(
 
 
 def flag_conditions(result: str, over: str) -> dict[Flag, str]:
-    """What raises the flags of a product."""
+    """Conditions that raise the flags of a product."""
     return {Flag.ACC_OVERFLOW: over, Flag.HALF_OVERFLOW: f"is_infinite({result})"}

@@ -29,7 +29,7 @@ def literal(text: str) -> str:
 
 
 def array(kind: str, name: str, rows: Iterable[str], attribute: str = "") -> str:
-    """A constant array, a row a line; ``attribute`` is a macro behind its name."""
+    """A constant array, a row a line; ``attribute`` is a macro after its name."""
     body = "".join(f"    {row},\n" for row in rows)
     return f"static const {kind} {name}[]{' ' * bool(attribute)}{attribute} = {{\n{body}}};"
 

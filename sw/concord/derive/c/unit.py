@@ -68,7 +68,7 @@ class CodeLines:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines in braces behind a head."""
+        """Lines in braces after a head."""
         self.add(f"{head} {{" if head else "{")
         self._depth += 1
         yield

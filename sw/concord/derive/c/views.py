@@ -1,4 +1,4 @@
-"""How the elements of a view are reached in loops."""
+"""Accesses of loops to the elements of a view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Affine:
     strides: tuple[int, ...]
 
     def text(self, variables: Sequence[str]) -> str:
-        """As an expression of C."""
+        """The affine function as an expression of C."""
         terms = [
             variable if stride == 1 else f"{variable} * {stride}"
             for variable, stride in zip(variables, self.strides, strict=True)
@@ -77,7 +77,7 @@ class WindowAccess:
 
     @property
     def storage(self) -> CArray:
-        """What is read."""
+        """Array that is read."""
         return self.map.storage
 
 
@@ -85,7 +85,7 @@ Access = RowAccess | WindowAccess
 
 
 def reach(view: View, dims: tuple[int, ...]) -> Access | None:
-    """How the rows of a view are reached by loops of these sizes; ``None`` if it has to be copied first."""
+    """Access of loops of these sizes to the rows of a view; ``None`` if the view has to be copied first."""
     rows = view.index.reshape(*dims, -1)
     if view.window is not None and view.inner is not None and (view.index < 0).any():
         if dims != view.window.output.shape[:2]:

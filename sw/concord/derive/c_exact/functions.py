@@ -24,7 +24,7 @@ class ExactFunction:
     unit : Unit
     operation : IntegerOperation
     step : int
-        Its number.
+        Number of the step.
     sources : sequence of CodeTensor
         They are the arrays ``x0``, ``x1`` and so on.
     result : CodeTensor

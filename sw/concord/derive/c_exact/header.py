@@ -13,7 +13,7 @@ from concord.transfer import UniformAffine
 
 #: The flag that there is.
 ACC_OVERFLOW = next(name for name in FLAG_BITS if name == Flag.ACC_OVERFLOW.name)
-#: What wide numbers are.
+#: Comment on wide numbers.
 _WIDE = """/* A wide number is one of binary32 as an integer in the order of the numbers: the bits of its magnitude,
  * with its sign. The bits of the number are x < 0 ? 0x80000000u - (uint32_t)x : (uint32_t)x. */"""
 

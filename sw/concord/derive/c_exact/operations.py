@@ -1,4 +1,4 @@
-"""Which function writes an operation."""
+"""Functions that write the operations, by class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How loops reach elements of arrays."""
+"""Accesses of loops to the elements of arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CommonLoops:
     Parameters
     ----------
     sizes : tuple of int
-        Of the loops, the outermost one first; none for one element.
+        Iterations of the loops, the outermost one first; none for one element.
     places : tuple of Affine
         For every array the element, by the variables of the loops.
     """
@@ -29,7 +29,7 @@ class CommonLoops:
 
     @classmethod
     def of(cls, arrays: Sequence[Integers]) -> CommonLoops:
-        """Of arrays of places ``[*shape]``, with a pattern along each axis; axes are put together where they go on."""
+        """Loops over arrays of places ``[*shape]`` with a pattern along each axis; axes that go on are put together."""
         shape = arrays[0].shape
         patterns = [affine(array) for array in arrays]
         steps = [pattern for pattern in patterns if pattern is not None]
@@ -59,7 +59,7 @@ class CommonLoops:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Of the loops."""
+        """Variables of the loops."""
         return tuple(f"i{k}" for k in range(len(self.sizes)))
 
     def element(self, number: int, name: str) -> str:

@@ -34,7 +34,7 @@ from concord.integer.tflite.operations import (
 
 
 def _axes(function: ExactFunction, operation: CodeMaximum | CodeAverage | ChannelsLastMaximum) -> list[WindowAxis]:
-    """Axes of windows behind samples and channels.
+    """Axes of windows after samples and channels.
 
     ``ValueError`` if a window is nothing but padding.
     """
@@ -72,7 +72,7 @@ def _taps(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, sta
 
 
 def write_maximum(function: ExactFunction, operation: CodeMaximum | ChannelsLastMaximum) -> None:
-    """MaxPool."""
+    """Writes a MaxPool: the greatest code of every window."""
     (source,), result, lines = function.sources, function.result, function.lines
     axes = _axes(function, operation)
     kind, low, high = result.array.kind, source.scheme.low, source.scheme.high
@@ -190,7 +190,7 @@ def write_channels_last_average(function: ExactFunction, operation: ChannelsLast
 
 
 def write_average(function: ExactFunction, operation: CodeAverage) -> None:
-    """AveragePool: numbers of codes are added up with roundings."""
+    """Writes an AveragePool: numbers of codes are added up with roundings."""
     (source,), result, lines = function.sources, function.result, function.lines
     if operation.is_mean(source.shape):
         write_mean(function, operation)

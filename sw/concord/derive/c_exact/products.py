@@ -48,18 +48,18 @@ static inline void {name}(
 
 @dataclass(frozen=True)
 class ProductShape:
-    """What is multiplied: for every window, the elements of some channels.
+    """Factors of a product: for every window, the elements of some channels.
 
     Parameters
     ----------
     axes : tuple of WindowAxis
         From the outermost to the innermost one.
     inner : int
-        Channels of a group.
+        Number of channels of a group.
     inner_step : int
-        Between them in memory.
+        Elements of memory between channels of the source.
     channel_step : int
-        Between channels of the result.
+        Elements of memory between channels of the result.
     """
 
     axes: tuple[WindowAxis, ...]
@@ -69,7 +69,7 @@ class ProductShape:
 
     @property
     def windows(self) -> int:
-        """How many there are."""
+        """Number of windows."""
         return prod(axis.count for axis in self.axes)
 
     @property
@@ -83,7 +83,7 @@ class ProductShape:
         return self.length if self.length <= _LANES else -(-self.length // _LANES) * _LANES
 
     def simplified(self) -> ProductShape:
-        """Without axes of one element, and with axes as one that go on from each other."""
+        """The product without axes of one element, and with axes as one that go on from each other."""
         axes: list[WindowAxis] = []
         for axis in self.axes:
             if axis.plain and axis.count == 1:
@@ -289,7 +289,7 @@ class _ProductWriter:
             lines.add(f"row += {rest};")
 
     def _beside_each_other(self, axis: WindowAxis) -> bool:
-        """Whether the taps of an axis follow each other in memory."""
+        """True if the taps of an axis follow each other in memory."""
         shape = self.shape
         return (
             axis.kernel > 1 and axis.dilation == 1 and axis.kernel <= axis.size

@@ -51,7 +51,7 @@ class CompiledGraph:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs of a run, by their names."""
+        """Shapes of the inputs of a run, by their names."""
         return {name: tensor.shape for name, tensor in self._plan.inputs.items()}
 
     def run(self, codes: Mapping[str, Codes]) -> tuple[dict[str, Codes], NDArray[np.uint8]]:

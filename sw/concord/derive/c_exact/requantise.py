@@ -28,7 +28,7 @@ class ChannelCodes(ABC):
     function : ExactFunction
     how : Requantiser
     bound : int
-        On the magnitude of sums.
+        Upper bound of the magnitude of sums.
     """
 
     def __init__(self, function: ExactFunction, how: Any, bound: int) -> None:
@@ -44,11 +44,11 @@ class ChannelCodes(ABC):
 
     @abstractmethod
     def _of_total(self) -> tuple[list[str], str]:
-        """The same of ``total``, which fits."""
+        """Statements in front, and the code of ``total``, which fits."""
 
 
 class _ProductCodes(ChannelCodes):
-    """By a product of binary32."""
+    """Codes by a product of binary32."""
 
     def __init__(self, function: ExactFunction, how: Requantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -61,7 +61,7 @@ class _ProductCodes(ChannelCodes):
 
 
 class _FloatCodes(ChannelCodes):
-    """In the steps of binary32 that a model has."""
+    """Codes in the steps of binary32 that a model has."""
 
     def __init__(self, function: ExactFunction, how: FloatRequantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -92,14 +92,14 @@ class FixedPointFactor:
     scale : FixedPointMultiplier
         One, or one for each channel ``c``.
     bound : int
-        On the magnitude of what is multiplied.
+        Upper bound of the magnitude of the multiplicand.
     up : int
-        Bits that it is moved up by first.
+        Bits by which the multiplicand is moved up first.
 
     Members
     -------
     bound : int
-        On the magnitude of products.
+        Upper bound of the magnitude of products.
     """
 
     def __init__(self, function: ExactFunction, scale: FixedPointMultiplier, bound: int, up: int = 0) -> None:
@@ -124,7 +124,7 @@ class FixedPointFactor:
 
 
 class _FixedPointCodes(ChannelCodes):
-    """By a product in fixed point, rounded twice."""
+    """Codes by a product in fixed point, rounded twice."""
 
     def __init__(self, function: ExactFunction, how: FixedPointRequantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -135,7 +135,7 @@ class _FixedPointCodes(ChannelCodes):
 
 
 class _WideCodes(ChannelCodes):
-    """By a product in fixed point of a sum of 48 bits, rounded once."""
+    """Codes by a product in fixed point of a sum of 48 bits, rounded once."""
 
     def __init__(self, function: ExactFunction, how: FixedPointRequantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -148,7 +148,7 @@ class _WideCodes(ChannelCodes):
 
 
 class _Binary64Codes(ChannelCodes):
-    """By a product of binary64."""
+    """Codes by a product of binary64."""
 
     def __init__(self, function: ExactFunction, how: Binary64Requantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -160,7 +160,7 @@ class _Binary64Codes(ChannelCodes):
 
 
 class _FactorCodes(ChannelCodes):
-    """By factors of 16 bits, as an NPU computes them."""
+    """Codes by factors of 16 bits, as an NPU computes them."""
 
     def __init__(self, function: ExactFunction, how: FactorRequantisation, bound: int) -> None:
         super().__init__(function, how, bound)
@@ -203,7 +203,7 @@ class _ChannelNumbers(ChannelCodes):
 
 
 def channel_codes(function: ExactFunction, how: Requantiser, bound: int) -> ChannelCodes:
-    """What writes a requantisation of sums up to ``bound`` in magnitude."""
+    """Writer of a requantisation of sums up to ``bound`` in magnitude."""
     if isinstance(how, FixedPointRequantisation) and how.wide:
         return _WideCodes(function, how, bound)
     return _KINDS[type(how)](function, how, bound)

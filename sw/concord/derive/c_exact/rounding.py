@@ -49,7 +49,7 @@ class FixedScale:
 
 @dataclass(frozen=True)
 class CodeRounding:
-    """What codes a number may become.
+    """Range of the codes that a number may become.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class CodeRounding:
 
     @property
     def near(self) -> str:
-        """How near the middle between two integers a number may be that binary32 has moved there, in 2**-64."""
+        """Distance from a middle between integers within which binary32 may have moved a number to it, in 2**-64."""
         most = max(abs(self.low - self.zero_point), abs(self.high - self.zero_point)) + 1
         return f"(uint64_t)1 << {64 - (MANTISSA_BITS + 1 - most.bit_length())}"
 
@@ -96,12 +96,12 @@ class CodeRounding:
 
 @dataclass(frozen=True)
 class SumRange:
-    """What is known of accumulators.
+    """Range of accumulators.
 
     Parameters
     ----------
     bound : int
-        On their magnitude.
+        Upper bound of their magnitude.
     limits : pair of int
         Least and greatest one that is taken.
     """
@@ -111,7 +111,7 @@ class SumRange:
 
     @property
     def fits(self) -> bool:
-        """Whether none is too large."""
+        """True if no accumulator is too large."""
         return self.bound <= self.limits[1]
 
     @property

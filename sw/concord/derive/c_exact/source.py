@@ -162,7 +162,7 @@ def _is_wide(buffer: Buffer) -> bool:
 
 
 def _together(source: CodeTensor, result: CodeTensor) -> bool:
-    """Whether both have the same place in the arena."""
+    """True if both have the same place in the arena."""
     return source.array.buffer is not None and source.array.buffer is result.array.buffer
 
 

@@ -1,4 +1,4 @@
-"""Where the codes of tensors are: the order of their elements, and which tensors share a place."""
+"""Places of the codes of tensors: the order of their elements, and tensors that share a place."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class CodeTensor:
 
     @property
     def places(self) -> Integers:
-        """Where in its array every element is, in the shape of the tensor."""
+        """Place of every element in its array, in the shape of the tensor."""
         return np.transpose(np.arange(self.size).reshape(self.stored), np.argsort(self.order))
 
     @property
     def channels_first(self) -> CodeTensor:
-        """The same elements in the same places, with the last axis as the second one."""
+        """The tensor with its last axis as the second one, and its elements in the same places."""
         rank = len(self.shape)
         axes = (0, rank - 1, *range(1, rank - 1))
         return replace(
@@ -191,7 +191,7 @@ def plan(graph: IntegerGraph, names: Names) -> ExactPlan:
 
 
 def _with_own_outputs(graph: IntegerGraph) -> IntegerGraph:
-    """Copies behind outputs that an input, a constant or another output is, too."""
+    """Copies after outputs that an input, a constant or another output is, too."""
     made = {operation.output for operation in graph.operations if not isinstance(operation, CodeConstant)}
     operations, schemes, outputs = list(graph.operations), dict(graph.schemes), dict[str, str]()
     for name, tensor in graph.outputs.items():
@@ -246,12 +246,12 @@ def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> s
 
 
 def move_places(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> tuple[Integers, Integers]:
-    """Where the elements of a movement are from.
+    """Places from which the elements of a movement come.
 
     Returns
     -------
     places : array of int64
-        For every element of the result, in the order of memory, which one of the sources it is, one after the other;
+        For every element of the result, in the order of memory, its number among those of all sources;
         ``-1 - k`` for a constant.
     constants : array of int64
         Codes that are in no source.
@@ -271,13 +271,13 @@ def move_places(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> tupl
 
 
 def limits_codes(operation: CodeMovement, tensors: dict[str, CodeTensor]) -> bool:
-    """Whether codes may be beyond the ends of a movement."""
+    """True if codes may be beyond the ends of a movement."""
     schemes = [tensors[name].scheme for name in operation.inputs]
     return any(scheme.low < operation.low or scheme.high > operation.high for scheme in schemes)
 
 
 def _is_shared(operation: IntegerOperation, tensors: dict[str, CodeTensor]) -> bool:
-    """Whether the result of a movement is the array of its source as it is; it gets its place then."""
+    """True if the result of a movement is the array of its source as it is; the result gets its place then."""
     if not isinstance(operation, CodeMovement) or len(operation.inputs) != 1 or limits_codes(operation, tensors):
         return False
     source, result = tensors[operation.inputs[0]], tensors[operation.output]
@@ -315,7 +315,7 @@ def _buffers(steps: Sequence[IntegerOperation], tensors: dict[str, CodeTensor]) 
 
 
 def _replaces(result: CodeTensor, source: CodeTensor, sources: Sequence[CodeTensor]) -> bool:
-    """Whether a result may be written over one of its sources."""
+    """True if a result may be written over one of its sources."""
     if (
         source.array.place is not Place.ARENA
         or np.dtype(source.array.kind).itemsize != np.dtype(result.array.kind).itemsize

@@ -19,11 +19,11 @@ class WindowAxis:
     Parameters
     ----------
     count, size : int
-        Windows, and elements of the source.
+        Number of windows, and of elements of the source.
     kernel, stride, dilation, pad : int
-        Of the windows; the padding in front.
+        Sizes of the windows in elements; the padding in front.
     source_step, result_step : int
-        Between neighbours in memory.
+        Elements of memory between neighbours.
     """
 
     count: int
@@ -37,12 +37,12 @@ class WindowAxis:
 
     @property
     def inside(self) -> bool:
-        """Whether no window has padding."""
+        """True if no window has padding."""
         return self.pad == 0 and (self.count - 1) * self.stride + (self.kernel - 1) * self.dilation < self.size
 
     @property
     def plain(self) -> bool:
-        """Whether windows are the elements."""
+        """True if windows are the elements."""
         return self.kernel == 1 and self.stride == 1 and self.inside
 
     def at(self, window: str, tap: str = "0") -> str:
@@ -59,7 +59,7 @@ def window_axes(
     operation: WeightedWindows | CodeMaximum | CodeAverage | ChannelsLastMaximum | WindowSums,
     kernel: tuple[int, ...],
 ) -> list[WindowAxis]:
-    """The axes of the windows of an operation, which stand behind samples and channels."""
+    """The axes of the windows of an operation, which come after samples and channels."""
     return [
         WindowAxis(result.shape[k], source.shape[k], size, stride, dilation, pad, source.strides[k], result.strides[k])
         for k, (size, stride, dilation, pad) in enumerate(

@@ -1,4 +1,4 @@
-"""Hosts in C for microcontrollers: the link, a network, and what is in front of its inputs and behind its outputs.
+"""Hosts in C for microcontrollers: the link, a network, and what is in front of its inputs and after its outputs.
 
 spec_header
     What the library has to know of :mod:`concord.spec`, as a header.

@@ -1,4 +1,4 @@
-"""What of an image is for a host in C: how its inputs travel, what runs, and where results belong."""
+"""Plan of an image for a host in C: the way of its inputs, the program that runs, and the places of results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HostError(ValueError):
 
 
 class GroupFormat(IntEnum):
-    """How a group of elements travels; the names are those of ``concord_host.h``."""
+    """Format in which a group of elements travels; the names are those of ``concord_host.h``."""
 
     WIDE = 0
     NARROW = 1
@@ -60,9 +60,9 @@ class HostPart:
     lanes, last, tiles : int
         Elements of a group, those of the last of ``tiles`` groups, and ``tiles``.
     groups : int
-        How many there are.
+        Number of groups.
     address : int
-        Of the first word, where groups are words of a memory.
+        Address of the first word, where groups are words of a memory.
     spans : tuple of ElementSpan
         Numbers of the elements of a sample; of results -1 for what belongs nowhere.
     """
@@ -86,7 +86,7 @@ class HostInput:
     name : str
         Name in the network.
     shape : tuple of int
-        Of what a run takes: with several samples in a run they are the first axis.
+        Shape of the input of a run: several samples in a run are the first axis.
     border : int
         Binary16 pattern of the elements outside.
     grid : InputGrid or None
@@ -121,7 +121,7 @@ class HostOutput:
     name : str
         Name in the network.
     shape : tuple of int
-        Of what a run gives.
+        Shape of the output of a run.
     complete : bool
         Whether all elements come from the device; others are zero.
     """
@@ -133,7 +133,7 @@ class HostOutput:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """One start of the program: the address, and what is written before it and read behind it."""
+    """One start of the program: the address, and what is written before it and read after it."""
 
     pc: int
     inputs: tuple[HostPart, ...]
@@ -142,7 +142,7 @@ class PhasePlan:
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """How samples go through the feeder.
+    """Way of samples through the feeder.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class RoutePlan:
     inputs, outputs : tuple of HostPart
         What is sent for a sample, and what it gives back.
     chunk : int
-        Most bytes of a request.
+        Greatest number of bytes of a request.
     result_bytes : int
         Bytes that a sample gives back.
     depth : int
@@ -179,7 +179,7 @@ class HostPlan:
     image : Image
         What is loaded.
     batch : int
-        Samples that a run computes together.
+        Number of samples that a run computes together.
     inputs, outputs : tuple of HostInput and HostOutput
         In the order of the ports.
     phases : tuple of PhasePlan
@@ -203,7 +203,7 @@ class HostPlan:
 
     @property
     def config(self) -> NpuConfig:
-        """What the image is for."""
+        """Configuration of the image."""
         return self.image.config
 
 
@@ -219,7 +219,7 @@ def plan(
     bytes_of : mapping of str to pair of float, optional
         Inputs whose elements are bytes, and the numbers that 0 and 255 stand for.
     npu_part : bool
-        Whether what the host computes in front of the NPU and behind it is left out: inputs and outputs are those of
+        Whether what the host computes in front of the NPU and after it is left out: inputs and outputs are those of
         the NPU then.
 
     Raises
@@ -272,7 +272,7 @@ def _refuse(package: Package) -> None:
 
 
 def _host_parts(package: Package) -> list[str]:
-    """What the host computes, in words."""
+    """Parts of the network that the host computes, in words."""
     graphs = (package.front, "in front of"), (package.host_graph, "behind")
     return [f"{_operators(graph)} {where} the NPU" for graph, where in graphs if graph is not None]
 
@@ -295,14 +295,14 @@ def _operators(graph: Graph) -> str:
 
 
 def _input_orders(image: Image, package: Package | None) -> dict[str, Ids]:
-    """By input: the element of a sample, ``PAD`` or ``BORDER`` for every element ``[vectors, native]`` of its port."""
+    """Element of a sample, ``PAD`` or ``BORDER`` for every element ``[vectors, native]`` of a port, by input."""
     if package is not None:
         return dict(package.arrangement.inputs)
     return {port.name: _padded(np.arange(port.elements), port, image.config) for port in image.inputs}
 
 
 def _output_orders(image: Image, package: Package | None) -> dict[str, Ids]:
-    """By output: the element of a sample for every element ``[vectors, native]`` of its port, or -1."""
+    """Element of a sample for every element ``[vectors, native]`` of a port, or -1, by output."""
     orders = {}
     for port in image.outputs:
         ids = np.arange(port.elements) if package is None else package.arrangement.outputs[port.name].reshape(-1)
@@ -394,7 +394,7 @@ def _scales(arrangement: Arrangement, name: str) -> tuple[Ids, FloatArray, int]:
 def _route(
     image: Image, inputs: tuple[HostInput, ...], orders: Mapping[str, Ids], inverse: Mapping[str, Ids]
 ) -> RoutePlan:
-    """How samples go through the feeder; :class:`FeedError` if they cannot."""
+    """Way of samples through the feeder; :class:`FeedError` if there is none."""
     config, schedule, ports = image.config, image.schedule(), (image.inputs, image.outputs)
     feeds = {feed.port: feed for feed in image.feeding.feeds}
     borders = {made.name: made.border for made in inputs}
@@ -428,7 +428,7 @@ def _route(
 
 
 def _raw_elements(feed: Feed, order: Ids, border: int, config: NpuConfig) -> Ids:
-    """By element of an image, the element of the sample; ``PAD`` for one that is nowhere.
+    """Element of the sample for each element of an image; ``PAD`` for one that is nowhere.
 
     :class:`FeedError` if a sample can have several elements in the place of one of the image.
     """
@@ -445,7 +445,7 @@ def _raw_elements(feed: Feed, order: Ids, border: int, config: NpuConfig) -> Ids
 def _code_pages(
     coded: list[HostInput], feeds: Mapping[str, Feed], elements: Mapping[str, Ids], config: NpuConfig
 ) -> tuple[list[NDArray[np.uint16]], dict[str, Coding]]:
-    """Pages of the code book, and which ones inputs of bytes have, as far as there are enough."""
+    """Pages of the code book, and those that inputs of bytes have, as far as there are enough."""
     pages: list[NDArray[np.uint16]] = []
     codings = {}
     for made in coded:

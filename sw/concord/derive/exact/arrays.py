@@ -1,4 +1,4 @@
-"""What a library of arrays must compute, so that a quantised network can be written for it.
+"""Interface of a library of arrays for which a quantised network can be written.
 
 Arrays have the samples as their first axis and hold integers of 64 bits, or binary32 numbers. Every operation on
 numbers is one that IEEE 754 rounds once, so all libraries give the same bits.
@@ -36,14 +36,14 @@ class Array:
 
 @dataclass(frozen=True)
 class WindowPlaces:
-    """Where the windows of a convolution or a pool are.
+    """Places of the windows of a convolution or a pool.
 
     Parameters
     ----------
     kernel, strides, dilations : tuple of int
-        By dimension.
+        Elements, by dimension.
     pads : tuple of int
-        In front by dimension, then those at the end.
+        Elements in front by dimension, then those at the end.
     """
 
     kernel: tuple[int, ...]

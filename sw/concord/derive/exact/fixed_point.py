@@ -238,7 +238,7 @@ def _reciprocal(writer: ArrayWriter, value: Array) -> Array:
     return writer.limited(writer.multiply(x, writer.integers(2, "two")), LEAST, MOST)
 
 
-#: How each operation is written.
+#: Functions that write the operations, by class.
 FIXED_POINT_RULES: Mapping[type[IntegerOperation], Callable[[LoweringParts, Any, list[Array]], Array]] = {
     ChannelsLastConvolution: _convolution,
     DenseRows: _dense,

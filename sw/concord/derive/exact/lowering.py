@@ -190,7 +190,7 @@ class ArrayLowering(LoweringParts):
         return self.writer.for_one_sample(self._sum(operation, codes, swapped_for_one), made)
 
     def _has_samples(self, tensor: str) -> bool:
-        """Whether a tensor is another one for every sample."""
+        """True if a tensor is another one for every sample."""
         makers = {operation.output: operation for operation in self.graph.operations}
         return not isinstance(makers.get(tensor), CodeConstant)
 
@@ -293,7 +293,7 @@ class ArrayLowering(LoweringParts):
 
 
 def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Integers:
-    """Which element of its sample each element of the result is.
+    """Number of the element of its sample that each element of the result is.
 
     Raises
     ------

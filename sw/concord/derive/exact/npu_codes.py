@@ -61,7 +61,7 @@ def _weighted_pair(lowering: LoweringParts, operation: WeightedPair, codes: list
     return codes_by_factors(writer, writer.add(a, b), operation)
 
 
-#: How each operation is written.
+#: Functions that write the operations, by class.
 NPU_RULES: Mapping[type[IntegerOperation], Callable[[LoweringParts, Any, list[Array]], Array]] = {
     WeightedPair: _weighted_pair,
     WindowSums: _window_sums,

@@ -107,7 +107,7 @@ def windows(x, kernel, strides, dilations, pads, fill=0):
 
 
 def elements_of_windows(x, kernel, strides, dilations, pads):
-    """The same with the elements of a window in one axis."""
+    """Windows [samples, channels, *places, elements] of an image, with the elements of a window in one axis."""
     parts = windows(x, kernel, strides, dilations, pads)
     return parts.reshape(*parts.shape[: -len(kernel)], -1)
 

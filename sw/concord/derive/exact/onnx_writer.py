@@ -224,6 +224,6 @@ def _digits(weight: Integers, bits: int) -> list[tuple[Integers, int]]:
 
 
 def _fits(weight: Integers, axes: int | tuple[int, ...], reach: int, bits: tuple[int, int]) -> bool:
-    """Whether FLOAT holds every sum of digits of ``bits[0]`` and ``bits[1]`` bits exactly."""
+    """True if FLOAT holds every sum of digits of ``bits[0]`` and ``bits[1]`` bits exactly."""
     largest = min(reach, 1 << bits[0])
     return all(sum_bound(digits, axes, largest) <= EXACT_UP_TO[np.float32] for digits, _ in _digits(weight, bits[1]))

@@ -1,4 +1,4 @@
-"""What several operations on arrays are made of."""
+"""Parts that several operations on arrays are made of."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class PythonWriter(ArrayWriter):
         self._count = 0
 
     def begin(self, layer: str) -> None:
-        """What follows is the body of a function."""
+        """Begins the body of a function."""
         self.layer, self.lines, self._count = layer, [], 0
 
     def _line(self, text: str, real: bool = False) -> Array:
@@ -246,7 +246,7 @@ def _operand_names(count: int) -> list[str]:
 
 
 def _body(lines: list[str], result: Array) -> list[str]:
-    """The body of a function, with the last expression behind ``return``."""
+    """The body of a function, with the last expression after ``return``."""
     last = lines[-1] if lines else ""
     if last.startswith(f"{result.text} = "):
         return [*lines[:-1], f"return {last.split(' = ', 1)[1]}"]
@@ -254,7 +254,7 @@ def _body(lines: list[str], result: Array) -> list[str]:
 
 
 def _tables(network: IntegerNetwork, shapes: dict[str, tuple[int, ...]]) -> str:
-    """What inputs and outputs are."""
+    """Text of the tables of inputs and outputs."""
     graph, inputs, outputs = network.graph, [], []
     for name, tensor in graph.inputs.items():
         facts: tuple[Any, ...] = (shapes[tensor][1:],)

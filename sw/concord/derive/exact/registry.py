@@ -1,4 +1,4 @@
-"""What a quantised network can be written as, by name."""
+"""Formats in which a quantised network can be written, by name."""
 
 from __future__ import annotations
 
