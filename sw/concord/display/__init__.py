@@ -1,1 +1,1 @@
-"""What people look at: tables of a terminal, HTML pages, charts and pictures, all in one style."""
+"""Output for people: tables of a terminal, HTML pages, charts and pictures, all in one style."""

@@ -17,7 +17,7 @@ _BELOW = 0.35
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark of an axis: where it is, its text, and the exponent behind it."""
+    """A mark of an axis: where it is, its text, and the exponent after it."""
 
     at: float
     text: str
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn in a field, and the ticks of its axes.
+    """Marks that are drawn in a field, and the ticks of its axes.
 
     Parameters
     ----------
