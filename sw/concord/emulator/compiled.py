@@ -1,8 +1,8 @@
-"""What chains do around their matrix products, compiled by Numba: one pass over the values in place of many.
+"""Operations of chains around their matrix products, compiled by Numba: one pass over the values in place of many.
 
 The results are those of :mod:`concord.emulator.kernels` as long as all values are finite. A vector with other values,
 or with an operation that is not here, is left alone and its number is returned: the caller computes it with those
-functions and continues behind it.
+functions and continues after it.
 
 Arrays of vectors are float32 ``[words * N, B]``: the elements of native vectors one after another, and lanes of the
 batch. The inner loops run over lanes, so that the compiler turns them into vector instructions. The order of operations
@@ -273,7 +273,7 @@ def extremes(scale: F32, grain: F32, words: Ints) -> Any:
 
 @_compiled
 def beyond(scale: F32, grain: F32, windows: Ints, ratio: float, out: Any) -> None:
-    """Whether the greatest scale of a window is more than ``ratio`` times its least grain.
+    """Marks windows whose greatest scale is more than ``ratio`` times their least grain.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _NO_TABLE: F32 = np.zeros(0, dtype=np.float32)
 
 @cache
 def installed() -> bool:
-    """Whether Numba is there."""
+    """True if Numba is installed."""
     return find_spec("numba") is not None
 
 
@@ -43,7 +43,7 @@ def compiled() -> ModuleType:
 
 
 def ready() -> bool:
-    """Whether the kernels are loaded."""
+    """True if the kernels are loaded."""
     return bool(compiled.cache_info().currsize)
 
 
@@ -64,7 +64,7 @@ class LoadRule:
         self._wanted, self._computed = wanted, 0
 
     def fast(self, batch: int, values: int) -> bool:
-        """Whether they are used for a batch of runs with so many values each, which is counted."""
+        """True if the kernels are used for a batch of runs with ``values`` values each, which is counted."""
         if self._wanted is not None:
             return self._wanted
         if batch >= _LEAST_BATCH:
@@ -73,7 +73,7 @@ class LoadRule:
 
 
 def possible(chain: Chain) -> bool:
-    """Whether the kernels have all that a chain does behind its source."""
+    """True if the kernels have all operations of a chain after its source."""
     return not chain.converts or chain.quant.rounding is Rounding.NEAREST_EVEN
 
 

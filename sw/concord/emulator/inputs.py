@@ -1,4 +1,4 @@
-"""What differs from run to run of a batch: patterns, codes or numbers of some vectors."""
+"""Inputs that differ from run to run of a batch: patterns, codes or numbers of some vectors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Numbers:
             kernels.quantize(out, lanes.config.act, Quant(), None, out, lanes.scale[at], pool, lanes.grain[at])
 
     def _put_special(self, lanes: Lanes, at: slice, bits: NDArray[np.uint16]) -> None:
-        """The same by the definition, for what is not finite."""
+        """Writes vectors with values that are not finite, by the golden model."""
         if self.mem is Mem.WIDE:
             lanes.put_wide(at, bits)
         else:

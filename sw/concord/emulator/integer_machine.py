@@ -1,4 +1,4 @@
-"""What executes the integer items of a program, by whatever means."""
+"""Interface of machines that execute the integer items of a program."""
 
 from __future__ import annotations
 

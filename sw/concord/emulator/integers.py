@@ -42,7 +42,7 @@ class _Product:
     Parameters
     ----------
     order : Index ``[vectors]``
-        Vectors, those with the same tiles behind each other.
+        Vectors, those with equal tiles one after the other.
     ends : Index ``[groups]``
         Where groups end in it.
     source : Index ``[vectors, D, terms]``

@@ -1,4 +1,4 @@
-"""Where Numba keeps what it has compiled: in the cache of the user, for all checkouts with the same sources.
+"""Place of the kernels that Numba has compiled: the cache of the user, for all checkouts with the same sources.
 
 Numba itself keeps it beside the sources, under their path. There every checkout compiles again, and a kernel outlives
 the constants of other modules that are compiled into it.
@@ -34,11 +34,11 @@ class KernelLocator(_CacheLocator):
         return str(self._folder)
 
     def get_source_stamp(self) -> str:
-        """What the kernels were made from."""
+        """Stamp of the sources of the kernels: the name of the folder."""
         return self._folder.name
 
     def get_disambiguator(self) -> str:
-        """What tells functions of the same name apart."""
+        """Number of the line, which tells functions of the same name apart."""
         return str(self._line)
 
     @classmethod
@@ -51,7 +51,7 @@ class KernelLocator(_CacheLocator):
             return None
 
 
-#: What Numba's cache looks folders up with.
+#: Class by which Numba's cache looks folders up.
 _LOOK_UP: Any = FunctionCache._impl_class
 
 

@@ -91,7 +91,7 @@ def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
 
 
 def round_singles(sums: F32, pool: Pool) -> int:
-    """The same in place, for exact sums that are float32 numbers."""
+    """Rounds exact sums that are float32 numbers to binary16, in place; an exact zero gives +0."""
     np.add(sums, 0.0, out=sums)
     round_to_binary16(sums, pool)
     return _to_infinity(sums)

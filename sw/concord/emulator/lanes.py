@@ -201,7 +201,7 @@ class WordAccess:
 
     @cached_property
     def _last(self) -> Index | None:
-        """Which words stay of those that are written to the same address: the last ones; nothing if all do."""
+        """Numbers of the last words written to each address, which stay; None if no two words have the same address."""
         last = len(self.flat) - 1 - np.unique(self.flat[::-1], return_index=True)[1]
         return None if len(last) == len(self.flat) else np.sort(last)
 

@@ -79,13 +79,13 @@ class Emulator:
     memories : Memories or NpuConfig
         Contents at the start, or a configuration to start from zero.
     lanes : int
-        Runs of a batch that are worked on together, at most.
+        Greatest number of runs of a batch that are worked on together, at least 1.
     workers : int or None
         Threads that may share a batch; as many as there are processors if left out. Results do not depend on it.
     watch : callable, optional
         Called before every piece of a chain is executed, by the threads that execute them.
     after : callable, optional
-        The same, behind every piece; ``part.last`` says that it is the last one of its chain.
+        Called after every piece; ``part.last`` says that it is the last one of its chain.
     compiled : bool or None
         Whether the kernels that Numba compiles are used (the extra ``fast``). If left out, they are
         where Numba is installed, as soon as so much was computed in batches that loading them is worth the time; a
@@ -181,11 +181,11 @@ class Emulator:
         return report(plan.trace, self.config, steps) if steps else plan.run
 
     def has_integers(self, pc: int) -> bool:
-        """Whether a program has integer chains or tensor steps, which are executed in single runs alone."""
+        """True if a program has integer chains or tensor steps, which are executed in single runs alone."""
         return bool(self._trace(pc).integers)
 
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
-        """Whether such a run may see what an earlier one left in the memories."""
+        """True if such a run may read words that an earlier one left in the memories."""
         return any(self._touched(phases).overwritten.values())
 
     # Batches -----------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Emulator:
         outputs : sequence of Span
             Wide or narrow vectors to return.
         pc : int
-            First instruction.
+            Address of the first instruction.
         narrow : mapping, optional
             Inputs: by address, mantissas ``[batch, count, N]`` and exponents ``[batch, count]``.
         numbers : mapping, optional
@@ -297,7 +297,7 @@ class Emulator:
         return report(run, self.config, (), self._integers.grown)
 
     def _forget_weights(self) -> None:
-        """What was prepared from weights, which are written now, is prepared once more by the next run."""
+        """Drops all that was prepared from the weights, which are written now: the next run prepares it again."""
         self._plans.clear()
         self._tiles_of.clear()
         self._written = frozenset()
@@ -337,7 +337,7 @@ class Emulator:
         return self._values[pc]
 
     def _tiles(self, pcs: Sequence[int]) -> Tiles:
-        """What is different from lane to lane in the matrix memory while these programs run."""
+        """Tiles of the matrix memory that differ from lane to lane while these programs run."""
         key = tuple(pcs)
         if key not in self._tiles_of:
             chains = [chain for pc in pcs for chain in self._trace(pc).chains]

@@ -1,4 +1,4 @@
-"""What is returned of every run of a batch."""
+"""Results that are returned of every run of a batch."""
 
 from __future__ import annotations
 

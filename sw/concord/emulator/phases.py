@@ -21,11 +21,11 @@ class BatchPhase:
     Parameters
     ----------
     pc : int
-        First instruction.
+        Address of the first instruction.
     inputs : Inputs or None
         What differs from sample to sample and is written before it.
     outputs : Outputs
-        What is returned of every sample behind it.
+        Results that are returned of every sample after it.
     """
 
     pc: int
@@ -34,7 +34,7 @@ class BatchPhase:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What decides on the words that it touches: the program, and where inputs and outputs are."""
+        """Key of the words that a phase touches: the program, and the places of inputs and outputs."""
         return self.pc, self.inputs.places if self.inputs is not None else (), self.outputs.places
 
 
@@ -66,7 +66,7 @@ class Footprint:
 
 
 def footprint(phases: Iterable[tuple[BatchPhase, Footprint]]) -> Footprint:
-    """That of a whole run, from those of its programs: inputs are written, outputs read."""
+    """Footprint of a whole run, from those of its programs: inputs are written, outputs read."""
     whole = Footprint()
     for phase, program in phases:
         for mem in COPIED:

@@ -208,7 +208,7 @@ class ChainSlice:
         slots: list[dict[str, int]],
         table: F32,
     ) -> int:
-        """The same with compiled kernels."""
+        """Runs the piece with compiled kernels."""
         x, flags, sums = buffers[0].reshape(-1, lanes.batch), 0, False
         if self.product is not None:
             if units is None:
@@ -270,7 +270,7 @@ class ChainSlice:
             self._golden_maximum(lanes, out)
 
     def _golden_maximum(self, lanes: Lanes, out: F32) -> None:
-        """The same by the definition, for NaNs."""
+        """Maximum by the golden model, for NaNs."""
         memory = lanes.memory(self.chain.mem)
         best = np.full(out.shape, MINUS_INFINITY, dtype=np.uint16)
         for tap in self.taps:

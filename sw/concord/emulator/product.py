@@ -45,14 +45,14 @@ _ELEMENTS = 1 << 22
 
 @dataclass(frozen=True)
 class SumBounds:
-    """What weights contribute to the bounds of sums: numbers, or arrays ``[B]`` if they differ from lane to lane.
+    """Shares of weights in the bounds of sums: numbers, or arrays ``[B]`` if they differ from lane to lane.
 
     Parameters
     ----------
     factor : float or array
         The greatest scale of a window times this is at least the sum of the magnitudes of its products.
     ratio : float or array
-        How much greater than the least power of two of a window the greatest may be for float32.
+        Largest quotient of the greatest and the least power of two of a window for float32.
     """
 
     factor: Any
@@ -60,24 +60,24 @@ class SumBounds:
 
     @cached_property
     def greatest_factor(self) -> float:
-        """That of the lane that needs the most."""
+        """Factor of the lane that needs the most."""
         return float(np.max(self.factor))
 
     @cached_property
     def least_ratio(self) -> float:
-        """That of the lane that allows the least."""
+        """Ratio of the lane that allows the least."""
         return float(np.min(self.ratio))
 
     @cached_property
     def greatest_ratio(self) -> float:
-        """That of the lane that allows the most."""
+        """Ratio of the lane that allows the most."""
         return float(np.max(self.ratio))
 
     @staticmethod
     def of(config: NpuConfig, norm: Any, spread: Any) -> SumBounds:
-        """SumBounds of weights.
+        """Bounds that follow from sums over the weights of each matrix row.
 
-        ``norm``: sum of the magnitudes of a matrix row; ``spread``: the same in units that they are multiples of.
+        ``norm``: sum of the magnitudes of a row; ``spread``: that sum in units of which all weights are multiples.
         """
         q_max = config.act.q_max
         return SumBounds(q_max * norm, 2.0**_SINGLE_BITS / np.maximum(q_max * spread, 1.0))
@@ -89,10 +89,10 @@ class BlockProduct:
     Parameters
     ----------
     index : Index
-        Source addresses ``[positions, rows, blocks]`` with zeros outside the image pointing behind the memory; a dense
+        Source addresses ``[positions, rows, blocks]`` with zeros outside the image pointing beyond the memory; a dense
         product whose rows share their source has one row only.
     rows : int
-        Rows of the product.
+        Number of rows of the product.
     fast : bool
         Whether compiled kernels are used.
     """
@@ -252,7 +252,7 @@ class BlockProduct:
         return flags, unsafe
 
     def _may_leave(self, lanes: Lanes, columns: Columns) -> NDArray[np.bool_]:
-        """Whether magnitudes of some (position, lane) pairs add up to more than the register holds.
+        """Mask of (position, lane) pairs whose magnitudes add up to more than the register holds.
 
         Exact below ``self.exact``, where every sum is a float64 number.
         """

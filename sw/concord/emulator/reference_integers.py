@@ -132,7 +132,7 @@ class ReferenceIntegers(IntegerMachine):
         self.registers.exp[loss.tensor], self.registers.top[loss.tensor] = -PROBABILITY_POINT, top
 
     def _put_records(self, first: int, records: list[int]) -> None:
-        """Words of so many records each, of the last one zeros behind them."""
+        """Words of so many records each, of the last one zeros after them."""
         each = judged_per_word(self.config.native)
         for start in range(0, len(records), each):
             part = records[start : start + each]
@@ -366,7 +366,7 @@ class ReferenceIntegers(IntegerMachine):
 
 
 def _power(below: int, exp: int) -> int:
-    """``exp(-below * 2**exp)`` with 30 bits behind the point, as tables of powers of two say."""
+    """``exp(-below * 2**exp)`` with 30 bits after the point, as tables of powers of two say."""
     scale, coarse, fine = powers()
     half, entry = 1 << POWER_POINT - 1, (1 << TABLE_BITS) - 1
     whole = LOGIT_LIMIT << LOGIT_POINT

@@ -1,4 +1,4 @@
-"""What a run reports: how it ended, and the counters of the hardware."""
+"""Report of a run: its end, and the counters of the hardware."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def exact(self) -> bool:
-        """Whether cycles are exact; if not, :data:`concord.cycles.ASSUMED_STEPS` are taken for every sliding window."""
+        """True if cycles are exact; if not, :data:`concord.cycles.ASSUMED_STEPS` are taken for every sliding window."""
         return self.steps is not None or not self.executed or not self.executed[0].slides
 
     @property
@@ -102,7 +102,7 @@ def report(
 
 
 def ended_by(trace: Trace, number: int) -> Trace:
-    """What was executed of a trace if its item of this number, an integer chain or a tensor step, traps."""
+    """Trace up to its item of this number, an integer chain or a tensor step that traps."""
     item = trace.items[number]
     assert not isinstance(item, Chain)
     executing = [k for k, event in enumerate(trace.events) if event.chain or event.integer is not None]

@@ -47,11 +47,11 @@ class Tiles:
 
     @cached_property
     def key(self) -> tuple[tuple[int, ...], frozenset[int]]:
-        """What decides on the places, and on the products that :meth:`own` names."""
+        """Key of the places, and of the products that :meth:`own` names."""
         return tuple(self.numbers.tolist()), frozenset(self._changed)
 
     def own(self, chain: Chain) -> bool:
-        """Whether a chain is a product whose weights may differ from lane to lane."""
+        """True if a chain is a product whose weights may differ from lane to lane."""
         return bool(self._changed) and chain.reduce is Op.MV_MUL and not self._changed.isdisjoint(self._read(chain))
 
     def _read(self, chain: Chain) -> set[int]:
@@ -64,18 +64,18 @@ class Tiles:
         return set((tiles * self.config.rows + np.arange(count)).ravel().tolist())
 
     def slots(self, tiles: Index) -> Index:
-        """Where tiles are among these."""
+        """Places of tiles among these."""
         return np.searchsorted(self.numbers, tiles)
 
     def places(self, rows: Index) -> Index:
-        """Where rows of tiles are."""
+        """Places of rows of tiles."""
         tile, row = np.divmod(rows, self.config.rows)
         return np.asarray(row * len(self.numbers) + self.slots(tile))
 
     def words(self, rows: Index) -> tuple[Index, Index]:
         """Words ``[rows, N/L]`` of the matrix memory with rows of tiles, and the row of each of them.
 
-        Of a tile that ends behind the memory the last word stands for those that are missing.
+        Of a tile that ends beyond the memory the last word stands for those that are missing.
         """
         words = np.minimum(row_words(rows, self.config), self.config.matrix_depth - 1)
         return words, np.broadcast_to(rows[:, None] % self.config.rows, words.shape)

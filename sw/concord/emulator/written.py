@@ -52,7 +52,7 @@ class WrittenProduct(BlockProduct):
         #: By row and word: the first of its elements in a row of the tiles.
         elements = slots * config.native + groups % config.steps * config.lanes
         first = (engines * config.native)[:, None] + np.arange(config.native)
-        #: Where rows of the tiles begin ``[rows, N]``, and which of their elements are read ``[rows, K]``.
+        #: Starts of rows of the tiles ``[rows, N]``, and elements of them that are read ``[rows, K]``.
         self._starts = first * self._tiles * config.native
         self._every = (elements[..., None] + np.arange(config.lanes)).reshape(len(first), -1)
         #: Places ``[rows, N, tiles]`` of everything that is read.
