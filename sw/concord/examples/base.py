@@ -1,4 +1,4 @@
-"""What all example programs have in common: text, constants, data and the float reference."""
+"""Common parts of the example programs: text, constants, data and the float reference."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
 
 
 class _Cell:
-    """What cells have in common: random weights and biases of the gates, and their places in the memories."""
+    """Common part of cells: random weights and biases of the gates, and their places in the memories."""
 
     def __init__(self, config: NpuConfig, gates: str, hidden: int, inputs: int, steps: int, seed: int | None):
         self._rng = None if seed is None else np.random.default_rng(seed)
