@@ -1,4 +1,4 @@
-"""Which configuration computes a network fastest on a board, and loses no more than it may."""
+"""Search for the configuration that computes a network fastest on a board, and loses no more than it may."""
 
 from concord.fit.candidates import Candidate as Candidate
 from concord.fit.candidates import Race as Race

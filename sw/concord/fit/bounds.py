@@ -20,7 +20,7 @@ def least_cycles(graph: Graph, config: NpuConfig) -> float:
 
 
 def is_depthwise(node: Node) -> bool:
-    """Whether every channel of a convolution is convolved with a window of its own."""
+    """True if every channel of a convolution is convolved with a window of its own."""
     return node.op == "Conv" and node.attrs.get("group", 1) == len(node.attrs["weight"]) > 1
 
 

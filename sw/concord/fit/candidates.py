@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def cycles(self) -> int:
-        """Of a run."""
+        """Clock cycles of a run."""
         return self.rates.cycles
 
     @property
@@ -73,12 +73,12 @@ class Candidate:
 
     @property
     def is_preset(self) -> bool:
-        """Whether it is a preset, which was placed and routed."""
+        """True if the configuration is a preset, which was placed and routed."""
         return self.config.name in PRESETS
 
     @property
     def within(self) -> bool:
-        """Whether the samples do not speak against it."""
+        """True if the loss on the samples is within the budget, or was not measured."""
         return self.verdict is None or self.verdict.within
 
     def text(self, board: str) -> str:
@@ -105,7 +105,7 @@ class ConfigRefusal:
 
 @dataclass
 class Race:
-    """What a search has found.
+    """Candidates and refusals that a search has found.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Race:
 
     @property
     def kept(self) -> list[Candidate]:
-        """Those within the budget."""
+        """Candidates within the budget, the best first."""
         return [candidate for candidate in self.candidates if candidate.within]
 
     @property
@@ -235,7 +235,7 @@ class _Search:
                 yield candidate
 
     def _is_among(self, candidate: Candidate) -> bool:
-        """Whether a candidate would be among those that there is room for."""
+        """True if a candidate would be among the ``most`` best of those within the budget."""
         return candidate in self._sorted([*self.race.kept, candidate])[: self.most]
 
     def _take(self, candidate: Candidate) -> None:
@@ -248,7 +248,7 @@ class _Search:
         self.race.candidates.append(candidate)
 
     def _loses(self, config: NpuConfig) -> bool:
-        """Whether mantissas that are as wide or wider lose too much."""
+        """True if mantissas that are as wide or wider lose too much."""
         return any(
             loser.native == config.native and loser.act_mant >= config.act_mant and loser.wgt_mant >= config.wgt_mant
             for loser in self.lost
@@ -379,5 +379,5 @@ def _holds(graph: Graph, config: NpuConfig) -> bool:
 
 
 def _slides(graph: Graph) -> bool:
-    """Whether windows may slide: whether there are depthwise convolutions."""
+    """True if windows may slide: if there are depthwise convolutions."""
     return any(is_depthwise(node) for node in graph.nodes)

@@ -1,4 +1,4 @@
-"""What a network loses with the mantissas of a configuration: measured on samples, on the emulator."""
+"""Loss of a network with the mantissas of a configuration: measured on samples, on the emulator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MADE_WITH = 100
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the samples say of a configuration.
+    """Accuracy and loss of a configuration, measured on samples.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def signal_to_noise(self) -> float:
-        """The same error in dB."""
+        """Ratio of signal to error in dB; infinite without an error."""
         return -20 * math.log10(self.error) if self.error else math.inf
 
 
@@ -104,7 +104,7 @@ class Judge:
 
     @property
     def classes(self) -> bool:
-        """Whether the result is a class."""
+        """True if the result is a class."""
         return self.labels is not None or classifies(self.graph)
 
     @property
@@ -113,7 +113,7 @@ class Judge:
         return None if self.labels is None else float(np.mean(self.best == self.labels))
 
     def verdict(self, config: NpuConfig, say: Callable[[str], None] = lambda _: None) -> Verdict:
-        """What the samples say of a configuration; ``say`` gets what is measured, if it was not before.
+        """Measure a configuration on the samples, once; ``say`` gets what is measured, if it was not before.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a configuration takes of a device: multipliers and memories exactly, logic and clock as fitted to builds.
+"""Resources that a configuration takes: multipliers and memories exactly, logic and clock as fitted to builds.
 
 Builds with an ECP5 are those in ``docs/bench.md``; that of ``ecp5-85f-256`` had its carry chains as synthesis makes
 them, as every configuration has that is no preset. Estimates of LUTs are within :data:`LUT_ERROR` of them. That is no
@@ -47,7 +47,7 @@ ROUTABLE = 60_000
 
 @dataclass(frozen=True)
 class Use:
-    """What a configuration takes.
+    """Resources that a configuration takes of an FPGA.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class Use:
     full: float = FULL
 
     def fits(self, device: FpgaDevice) -> bool:
-        """Whether a device has as much, and wires enough to connect it."""
+        """True if a device has as much, and wires enough to connect it."""
         return self.luts <= min(self.full * device.luts, ROUTABLE) and not lacks(self.blocks, device)
 
 
 def use_of(config: NpuConfig) -> Use:
-    """What a configuration takes of the family it is for: of an iCE40 if it is element-serial, else of an ECP5."""
+    """Resources that a configuration takes: of an iCE40 if it is element-serial, else of an ECP5."""
     blocks = blocks_of(config)
     if config.serial:
         return Use(_ice40_luts(config), BOARD_SPECS["icebreaker"].clock_hz / 1e6, blocks, ICE40_FULL)

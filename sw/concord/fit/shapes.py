@@ -21,7 +21,7 @@ VECTORS = ((1, 1), (2, 1), (2, 2), (4, 1), (8, 2))
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides about speed, beside mantissas and memories.
+    """Dimensions that decide about speed, beside mantissas and memories.
 
     Parameters
     ----------
