@@ -1,4 +1,4 @@
-"""What exporters have in common: ONNX without what is about the machine of the user, and with where it comes from."""
+"""Common steps of exporters: ONNX without what is about the machine of the user, and with where it comes from."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of an exporter says first, in one line."""
+    """First line that an error of an exporter says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

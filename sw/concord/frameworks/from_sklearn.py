@@ -71,7 +71,7 @@ def _last(model: Any) -> Any:
 
 
 def _options(model: Any) -> dict[int, dict[str, bool]] | None:
-    """Of a classifier: an array in the place of a list of dictionaries."""
+    """Options of skl2onnx for a classifier: an array in the place of a list of dictionaries."""
     last = _last(model)
     if not hasattr(last, "classes_"):
         return None

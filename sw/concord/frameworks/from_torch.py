@@ -164,7 +164,7 @@ def _traced(module: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> A
 
 
 def _parameter_names(module: Any, count: int, named: dict[str, Any]) -> list[str]:
-    """What ``forward`` calls its arguments; empty if it has no names for them."""
+    """Names of the arguments of ``forward``; empty if it has no names for them."""
     parameters = list(inspect.signature(module.forward).parameters.values())
     if named:
         return [p.name for p in parameters if p.name in named]

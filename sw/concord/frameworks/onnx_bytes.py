@@ -61,7 +61,7 @@ def _exported_tflite(data: bytes, name: str) -> bytes:
 
 
 def source_of(model: bytes) -> str:
-    """Where an ONNX model comes from, in words: from which framework and how it was exported, or who wrote the file."""
+    """Origin of an ONNX model in words: from which framework and how it was exported, or who wrote the file."""
     import onnx
 
     proto = onnx.load_model_from_string(model)

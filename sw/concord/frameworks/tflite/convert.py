@@ -1,4 +1,4 @@
-"""From the contents of a TensorFlow Lite file to those of an ONNX file."""
+"""Conversion of the contents of a TensorFlow Lite file to those of an ONNX file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> byt
         except NotWritten as error:
             reasons.append(f"{place}: {error}; export the model with it")
         except DAMAGED as error:
-            if not reasons:  # behind an operator that is missing, tensors are missing, too
+            if not reasons:  # after an operator that is missing, tensors are missing, too
                 raise ValueError(f"{name} must be whole: {place} is damaged; copy or export it again") from error
     if reasons:
         raise UnsupportedModel(name, reasons)

@@ -1,4 +1,4 @@
-"""What operators of TensorFlow Lite are in ONNX, each as a function that writes it."""
+"""Operators of TensorFlow Lite in ONNX, each as a function that writes it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Write = Callable[[LayoutWriter, FlatOperator], None]
 
 
 class NotWritten(Exception):
-    """Why an operator cannot be written."""
+    """Reason for which an operator cannot be written."""
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
-    """What an operator computes behind its activation, if it has one."""
+    """Result of an operator after its activation, if it has one."""
     kind = operator.options.FusedActivationFunction() if operator.options is not None else 0
     if kind == 0:
         return name
@@ -129,7 +129,7 @@ def _codes(tensor: FlatTensor) -> tuple[Any, ...]:
 
 
 def _elementwise(writer: LayoutWriter, operator: FlatOperator, *ops: Callable[[LayoutWriter, list[str]], str]) -> None:
-    """One of several operands, all in the layout that one of them has."""
+    """Operand of several, all in the layout that one of them has."""
     shapes = [writer.tensors[k].shape for k in operator.inputs]
     channels = (
         any(writer.in_channels(k) for k in operator.inputs)

@@ -60,7 +60,7 @@ class LayoutWriter:
         self.nodes.append(helper.make_node("Identity", [name], [output], name=output))
 
     def in_channels(self, index: int) -> bool:
-        """Whether a tensor is there with the channels in front."""
+        """True if a tensor is there with the channels in front."""
         return index in self._channels
 
     def rows(self, index: int) -> str:
