@@ -1,4 +1,4 @@
-"""What the importer knows while it walks through a model, and what handlers of operators build with."""
+"""State of the importer while it walks through a model, with the functions that handlers of operators build with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from concord.graph.ops import operator_of
 from concord.utils.arrays import FloatArray
 
 Array = npt.NDArray[Any]
-#: What helps where integers are computed with.
+#: Advice where integers are computed with.
 _PAIRS = "put DequantizeLinear in front of it, and QuantizeLinear behind it, in front of the next DequantizeLinear"
 
 _PRODUCTS = "let MatMulInteger, ConvInteger or DequantizeLinear read them"
@@ -45,7 +45,7 @@ class OnnxNode:
 
 
 def unused_name(stem: str, taken: Collection[str]) -> str:
-    """The stem, with a number behind it if it is taken."""
+    """The stem, with a number after it if it is taken."""
     names = (stem if k == 0 else f"{stem}.{k}" for k in range(len(taken) + 1))
     return next(name for name in names if name not in taken)
 
@@ -147,7 +147,7 @@ class Context:
         return self.emit_all(node, op, inputs, 1, **attrs)[0]
 
     def joined(self, node: OnnxNode, parts: Sequence[str], axis: int) -> str:
-        """Tensors one behind the other along an axis; a single one as it is."""
+        """Tensors one after the other along an axis; a single one as it is."""
         return parts[0] if len(parts) == 1 else self.emit(node, "Concat", parts, axis=axis)
 
     def emit_all(self, node: OnnxNode, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
@@ -187,7 +187,7 @@ class Context:
         return self.constants[name].shape if self.is_constant(name) else self.shape(name)
 
     def is_constant(self, name: str) -> bool:
-        """Whether an operand is known."""
+        """True if an operand is known."""
         return name in self.constants
 
     def constant(self, name: str, what: str) -> Array:

@@ -82,7 +82,7 @@ def _summed(ctx: Context, node: OnnxNode, x: str, term: str, kept: set[str]) -> 
 
 
 def einsum(ctx: Context, node: OnnxNode) -> str:
-    """One operand is summed and transposed; of two, matrices are multiplied."""
+    """Einsum: one operand is summed and transposed; of two, matrices are multiplied."""
     names = node.inputs
     if len(names) > 2:
         raise Refusal(f"must have one or two operands, not {len(names)}", "write it as several Einsum")

@@ -1,4 +1,4 @@
-"""What is wrong with a model that cannot be compiled."""
+"""Errors for models that cannot be compiled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class Refusal(Exception):
-    """Why one node cannot be taken, and what to do; the importer adds its name and collects them all."""
+    """Reason for which one node cannot be taken, and what to do; the importer adds its name and collects them all."""
 
     def __init__(self, reason: str, remedy: str = "correct the model"):
         super().__init__(f"{reason}; {remedy}")

@@ -77,7 +77,7 @@ def looked_up_texts(ctx: Context, node: OnnxNode, wanted: Sequence[str]) -> tupl
 
 
 def reads_whole_numbers(ctx: Context, node: OnnxNode) -> bool:
-    """Whether an operand is neither of floats nor, where the NPU computes with such, of truth values.
+    """True if an operand is neither of floats nor, where the NPU computes with such, of truth values.
 
     Lengths of sequences are none that a recurrent layer computes with.
     """
@@ -158,7 +158,7 @@ def cast(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def _is_small(ctx: Context, name: str) -> bool:
-    """Whether products of a constant with numbers of 32 bits are exact in double precision."""
+    """True if products of a constant with numbers of 32 bits are exact in double precision."""
     return ctx.is_constant(name) and bool((np.abs(_numbers(ctx, name)) <= 1 << 21).all())
 
 
@@ -237,7 +237,7 @@ def sign(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def compare(op: str, ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Whether it is so; never, if an operand is no number."""
+    """1 where the comparison holds; 0 if an operand is no number."""
     a, b = node.inputs
     if op in ("Greater", "GreaterOrEqual"):
         a, b = b, a
@@ -256,18 +256,18 @@ def logic(op: str, ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def negation(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Whether it is not so."""
+    """1 where the operand is 0, else 0."""
     return [TypedTensor(_not(ctx, node, ctx.tensor(node.input(0))), "bool")]
 
 
 def is_nan(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Whether it is no number."""
+    """1 where the operand is no number."""
     x = ctx.tensor(node.input(0))
     return [TypedTensor(_not(ctx, node, ctx.emit(node, "Equal", [x, x])), "bool")]
 
 
 def is_infinite(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Whether it is an infinity, or one with a sign."""
+    """1 where the operand is an infinity, or one with the signs that are searched."""
     x = ctx.tensor(node.input(0))
     signs = [sign for name, sign in (("detect_positive", 1.0), ("detect_negative", -1.0)) if node.attrs.get(name, 1)]
     hits = [ctx.emit(node, "Equal", [x], constant=np.asarray(sign * np.inf)) for sign in signs]
@@ -321,7 +321,7 @@ def argument(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def top(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """So many of the greatest or least elements along an axis, in their order, and their places."""
+    """Greatest or least elements along an axis, ``k`` of them in their order, and their places."""
     x = ctx.tensor(node.input(0))
     (axis,) = ctx.axes([node.attrs.get("axis", -1)], len(ctx.shape(x)))
     (count,) = ctx.integers(node, 1, "k") or [0]

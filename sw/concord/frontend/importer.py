@@ -96,12 +96,12 @@ _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm
 
 
 def handler_of(op: str) -> Handler | None:
-    """What imports an operator: an entry of :data:`HANDLERS`, or the one for functions that are in the catalogue."""
+    """Handler that imports an operator: of :data:`HANDLERS`, or the one for functions that are in the catalogue."""
     return HANDLERS.get(op) or (pointwise.function if op in by_onnx_name() else None)
 
 
 def host_handler_of(op: str) -> HostHandler | None:
-    """What imports an operator for the host."""
+    """Handler that imports an operator for the host."""
     return HOST_HANDLERS.get(op) or NGRAM_HANDLERS.get(op)
 
 
@@ -161,7 +161,7 @@ def reference_graph(model: str | Path | bytes | Any, shapes: Mapping[str, Sequen
 
 @dataclass(frozen=True)
 class OnnxSource:
-    """What to read and how, as for :func:`import_model`."""
+    """Model to read and how, as for :func:`import_model`."""
 
     model: str | Path | bytes | Any
     shapes: Mapping[str, Sequence[int]]
@@ -234,7 +234,7 @@ IMPORT = Pipeline("import", OnnxSource, Rewriting, (_parsed, _imported, *passes.
 
 
 def _reads(node: OnnxNode) -> list[str]:
-    """What a node reads, and what its bodies read of the model around."""
+    """Names that a node reads, and that its bodies read of the model around."""
     return [*node.inputs, *captured(node.proto)]
 
 
@@ -249,7 +249,7 @@ def _check_numbers(node: OnnxNode) -> None:
 
 
 class _Importer:
-    """Takes nodes in order; goes on behind what cannot be taken, to find every reason."""
+    """Takes nodes in order; goes on after what cannot be taken, to find every reason."""
 
     def __init__(self, proto: Any, graph: Graph, nodes: Sequence[OnnxNode], reasons: list[str]):
         self.proto, self.reasons = proto, reasons
@@ -298,7 +298,7 @@ class _Importer:
                 self._refuse(node, str(error) if isinstance(error, Refusal) else odd)
 
     def _unfolded(self, node: OnnxNode, rule: unfolding.Unfolding | None) -> bool:
-        """Whether a node stands for others; then those are taken."""
+        """Take the nodes that a node stands for; True if there are such."""
         if rule is None:
             return False
         if (self.unknown | self.deferred).intersection(_reads(node)):
@@ -310,7 +310,7 @@ class _Importer:
         return True
 
     def _known(self, node: OnnxNode) -> bool:
-        """Whether the result does not depend on the inputs' values; then it is a constant from now on."""
+        """Make the result a constant if it does not depend on the inputs' values; True if so."""
         inputs = [name for name in node.inputs if name]
         if node.standard and node.op in _OF_SHAPES and not self.ctx.is_constant(inputs[0]):
             return self._shape(node, inputs[0])

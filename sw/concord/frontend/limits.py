@@ -1,4 +1,4 @@
-"""How large a model may be."""
+"""Limits of the size of a model."""
 
 #: Nodes of a model, far beyond what a program memory can have.
 MOST_NODES = 1 << 13

@@ -199,7 +199,7 @@ def _normalised(ctx: Context, node: OnnxNode, x: str, axes: tuple[int, ...]) -> 
 
 
 def _last_axes(ctx: Context, node: OnnxNode, x: str) -> tuple[int, ...]:
-    """Those from ``axis`` on."""
+    """Axes from ``axis`` on."""
     rank = len(ctx.shape(x))
     (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
     return tuple(range(first, rank))

@@ -157,7 +157,7 @@ def live_order(graph: Any) -> list[int]:
 
 
 def captured(node: Any) -> list[str]:
-    """What the bodies of control flow read."""
+    """Names that the bodies of control flow read."""
     bodies = [item.g for item in node.attribute if item.HasField("g")]
     return [name for body in bodies for inner in body.node for name in (*inner.input, *captured(inner))]
 
@@ -241,7 +241,7 @@ def texts_of_model(proto: Any) -> list[str]:
 
 
 def of_texts(value: Any) -> bool:
-    """Whether an input is a tensor of texts."""
+    """True if an input is a tensor of texts."""
     from onnx import TensorProto
 
     return bool(value.type.tensor_type.elem_type == TensorProto.STRING)
@@ -338,7 +338,7 @@ def _size(dim: Any, axis: int, batch: set[str]) -> int | str:
 
 
 def is_fixed(dim: Any) -> bool:
-    """Whether a dimension has a size; some exporters write -1 where they leave it open."""
+    """True if a dimension has a size; some exporters write -1 where they leave it open."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 

@@ -63,7 +63,7 @@ def ceil(ctx: Context, node: OnnxNode) -> str:
 
 
 def modulo(ctx: Context, node: OnnxNode) -> str:
-    """What is left of x without the whole part of a quotient, which must be exact; without ``fmod`` rounded down."""
+    """Remainder of x without the whole part of a quotient, which must be exact; without ``fmod`` rounded down."""
     x, divisor = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "divisor")
     mantissas, _ = np.frexp(np.abs(divisor))
     if (mantissas != 0.5).any() or np.abs(divisor).min() < _DIVISORS[0] or np.abs(divisor).max() > _DIVISORS[1]:
@@ -95,7 +95,7 @@ def _difference(ctx: Context, node: OnnxNode, a: str, b: str) -> str:
 
 
 def compared(first: int, negated: bool, ctx: Context, node: OnnxNode) -> str:
-    """Whether operand ``first`` is greater than the other one, or the opposite of that."""
+    """1 where operand ``first`` is greater than the other one, or the opposite of that."""
     a, b = node.input(first), node.input(1 - first)
     greater = ctx.emit(node, "Relu", [_difference(ctx, node, a, b)])
     return opposite(ctx, node, greater) if negated else greater

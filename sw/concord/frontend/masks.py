@@ -45,7 +45,7 @@ def limit(graph: Graph) -> None:
 
 
 def _is_whole(graph: Graph, name: str) -> bool:
-    """Whether a tensor has whole numbers, which are zero or not less than 1 in magnitude."""
+    """True if a tensor has whole numbers, which are zero or not less than 1 in magnitude."""
     node = graph.producer(name)
     if node is None:
         return name in graph.element_types

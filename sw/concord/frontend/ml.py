@@ -55,7 +55,7 @@ def _rows(ctx: Context, node: OnnxNode) -> tuple[str, int]:
 
 
 def _class_count(node: OnnxNode, labels: str) -> int:
-    """How many classes there are, by their labels."""
+    """Number of classes, from their labels: two or more."""
     count = len(node.attrs.get(labels, ())) or len(node.attrs.get("classlabels_strings", ()))
     if count < 2:
         raise Refusal(f"{labels} must be two labels or more, not {count}", "export a score for every class")
@@ -63,7 +63,7 @@ def _class_count(node: OnnxNode, labels: str) -> int:
 
 
 def _reads_labels(ctx: Context, node: OnnxNode) -> bool:
-    """Whether anything reads the first output."""
+    """True if anything reads the first output."""
     return bool(node.outputs[0]) and node.outputs[0] in ctx.used
 
 
@@ -95,7 +95,7 @@ def _classified(ctx: Context, node: OnnxNode, scores: str, labels: str) -> list[
 
 
 def scaler(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Less an offset, times a scale; each a number or one for every feature."""
+    """Features less an offset, times a scale; each a number or one for every feature."""
     x, _ = _rows(ctx, node)
     y = ctx.emit(node, "Sub", [x], constant=_needed(node, "offset"))
     return [TypedTensor(ctx.emit(node, "Mul", [y], constant=_needed(node, "scale")))]
@@ -125,7 +125,7 @@ def binarizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def imputer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Other values in the place of those that stand for missing ones: NaN, or a number."""
+    """Replace the values that stand for missing ones, NaN or a number, by others."""
     x, features = _rows(ctx, node)
     values = _needed(node, "imputed_value_floats", "imputed_value_int64s")
     if len(values) not in (1, features):
@@ -213,7 +213,7 @@ def encoder(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def _default(node: OnnxNode, values: Sequence[Any]) -> tuple[type, Any]:
-    """What kind of entries there are, and what those that are no key become."""
+    """Type of the entries, and the entry that stands for all that are no key."""
     name, usual = {str: ("default_string", "_Unused"), int: ("default_int64", -1), float: ("default_float", 0.0)}[
         type(values[0])
     ]
@@ -447,7 +447,7 @@ def tree_ensemble(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def tree_regressor(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """What the leaves of all trees hold, added up."""
+    """Sum of the values that the leaves of all trees hold."""
     y = _trees(ctx, node, "target", int(node.attrs.get("n_targets", 1)), "target_ids")
     return [TypedTensor(_transformed(ctx, node, y))]
 

@@ -47,7 +47,7 @@ def squeeze(ctx: Context, node: OnnxNode) -> str:
 
 
 def unsqueeze(ctx: Context, node: OnnxNode) -> str:
-    """With more axes of length 1."""
+    """Tensor with more axes of length 1."""
     x, axes = ctx.tensor(node.input(0)), ctx.integers(node, 1, "axes") or []
     shape = list(ctx.shape(x))
     for axis in sorted(ctx.axes(axes, len(shape) + len(axes))):
@@ -63,7 +63,7 @@ def transpose(ctx: Context, node: OnnxNode) -> str:
 
 
 def concat(ctx: Context, node: OnnxNode) -> str:
-    """One tensor behind the other; constants are added where the others have been padded with zeros."""
+    """Concatenation of tensors; constants are added where the others have been padded with zeros."""
     names = node.inputs
     computed = [k for k, name in enumerate(names) if not ctx.is_constant(name)]
     shapes = [ctx.operand_shape(name) for name in names]
@@ -86,7 +86,7 @@ def concat(ctx: Context, node: OnnxNode) -> str:
 
 
 def _padded(ctx: Context, node: OnnxNode, x: str, axis: int, front: int, back: int) -> str:
-    """With zeros in front and behind along an axis."""
+    """Tensor with zeros before and after its elements along an axis."""
     if not front and not back:
         return x
     rank = len(ctx.shape(x))
@@ -172,7 +172,7 @@ def _take(ctx: Context, node: OnnxNode, x: str, taken: dict[int, range]) -> str:
 
 
 def slice_(ctx: Context, node: OnnxNode) -> str:
-    """As slices of Python."""
+    """Slices as those of Python."""
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
     starts, stops = ctx.integers(node, 1, "starts") or [], ctx.integers(node, 2, "ends") or []
@@ -234,7 +234,7 @@ def runs(indices: list[int]) -> list[range]:
 
 
 def pad(ctx: Context, node: OnnxNode) -> str:
-    """More elements at the ends, or fewer, which is a Slice."""
+    """Tensor with more elements at the ends, or fewer, which is a Slice."""
     x, mode = ctx.tensor(node.input(0)), node.attrs.get("mode", "constant")
     shape = ctx.shape(x)
     rank, amounts = len(shape), ctx.integers(node, 1, "pads") or []

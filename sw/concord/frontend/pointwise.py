@@ -44,7 +44,7 @@ def relu(ctx: Context, node: OnnxNode) -> str:
 
 
 def gelu(ctx: Context, node: OnnxNode) -> str:
-    """With the normal distribution, or its approximation through tanh."""
+    """Gelu with the normal distribution, or its approximation through tanh."""
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     return apply(ctx, node, ctx.tensor(node.input(0)), names[node.attrs.get("approximate", "none")])
 

@@ -67,7 +67,7 @@ def one_image(ctx: Context, node: OnnxNode, x: str) -> str:
 
 
 def _pool(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) -> str:
-    """One image as it is; a batch as more channels; along the first of three axes a product, unless that is trained."""
+    """Pool one image as it is, a batch as more channels; the first of three axes by a product, unless trained."""
     images, channels, *spatial = ctx.shape(x)
     if len(spatial) == 3 and not ctx.volumes:
         y = pool_volume(ctx, node, op, x, attrs)

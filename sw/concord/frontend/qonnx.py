@@ -1,7 +1,7 @@
 """Operators of QONNX in the standard form: QuantizeLinear, Clip, DequantizeLinear [qonnx].
 
 QONNX keeps quantised tensors as floats: ``Quant`` divides by a scale, adds a zero point, limits, rounds, and goes back.
-Constants become integers behind which there is DequantizeLinear.
+Constants become integers after which there is DequantizeLinear.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ROUNDINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 class _Unknown(Exception):
-    """Why a node has no standard form."""
+    """Reason for which a node has no standard form."""
 
 
 @dataclass(frozen=True)
 class _Codes:
-    """What a node makes: ``scale * (clamp(round(x / scale + zero), low, high) - zero)``."""
+    """Codes that a node makes: ``scale * (clamp(round(x / scale + zero), low, high) - zero)``."""
 
     scale: NDArray[np.float32]
     zero: int
@@ -197,14 +197,14 @@ class _Rewriter:
         return _Codes(self._scale(node), zero, low, high, rounding)
 
     def bipolar(self, node: OnnxNode) -> _Codes:
-        """BipolarQuant of constants, and Quant of one bit with a sign: -1 and 1."""
+        """Codes -1 and 1: BipolarQuant of constants, and Quant of one bit with a sign."""
         if node.input(0) not in self.constants:
             raise _Unknown("codes -1 and 1 must be of constants, as no code stands for 0; take 2 bits, narrow")
         return _Signs(self._scale(node), 0, -1, 1, "ROUND")
 
 
 def _broadcasts(scale: NDArray[Any], x: NDArray[Any]) -> bool:
-    """Whether an array has the shape of its quotient."""
+    """True if the quotient of an array by a scale has the shape of the array."""
     try:
         return np.broadcast_shapes(scale.shape, x.shape) == x.shape
     except ValueError:

@@ -23,16 +23,16 @@ _WITH_AXIS = 13
 
 @dataclass(frozen=True)
 class _Form:
-    """Which operator on floats it is, and where the operands of the integers are.
+    """Operator on floats for which an operator on integers stands, and the places of the operands of that.
 
     Parameters
     ----------
     op : str
         Operator of ONNX.
     tensors : tuple of int
-        Places of the tensors, each with scale and zero point behind it.
+        Places of the tensors, each with scale and zero point after it.
     result : int
-        Place of the scale of the result, with its zero point behind it.
+        Place of the scale of the result, with its zero point after it.
     axes : tuple of int
         By tensor, the axis along which it may have several scales.
     bias : int or None
@@ -49,7 +49,7 @@ class _Form:
     left_out: tuple[str, ...] = ()
 
     def axes_of(self, node: OnnxNode) -> tuple[int, ...]:
-        """By tensor, the axis along which it may have several scales in a node."""
+        """Axes along which the tensors of a node may have several scales, by tensor."""
         return (1, 0) if self.op == "Gemm" and node.attrs.get("transB", 0) else self.axes
 
     def attrs_of(self, node: OnnxNode) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class _Form:
         if node.attrs.get("channels_last", 0):
             raise Refusal("channels_last must be 0", "export with the channels first")
         attrs = {name: value for name, value in node.attrs.items() if name not in self.left_out}
-        if self.op == "Softmax":  # whose axis behind the last is that of all opsets
+        if self.op == "Softmax":  # whose axis after the last is that of all opsets
             attrs.setdefault("axis", -1)
         return attrs
 
@@ -80,7 +80,7 @@ OF_CODES = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", 
 
 
 def form_of(node: OnnxNode) -> _Form | None:
-    """What an operator on integers stands for; ``None`` for others."""
+    """Operator on floats for which an operator on integers stands; ``None`` for other operators."""
     if node.standard:
         return _FORMS.get(node.op)
     return _MICROSOFT_FORMS.get(node.op) if node.proto.domain == MICROSOFT else None
@@ -156,7 +156,7 @@ def of_integers(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
 
 
 def _floats(ctx: Context, node: OnnxNode, place: int, axis: int) -> tuple[OnnxNode, str]:
-    """What integers mean, and the name of that."""
+    """Dequantise integers: the node, and the name of the floats."""
     scale = node.input(place + 1)
     attrs: dict[str, Any] = {"axis": axis} if ctx.constant(scale, "scale").size > 1 else {}
     return _made(ctx, node, "DequantizeLinear", node.inputs[place : place + 3], **attrs)

@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: the graph stays in floats, every pair is a FakeQuantize.
+"""Quantisation in ONNX, QuantizeLinear and DequantizeLinear: the graph stays in floats, a pair is a FakeQuantize.
 
 :mod:`concord.graph.passes.fake_quantize` decides which of them stay.
 """
@@ -19,7 +19,7 @@ from concord.graph.ir import Quantization, Shape
 
 
 def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
-    """How codes of a type and values of a tensor belong together, from the operands of Q or DQ.
+    """Relation of codes of a type to values of a tensor, from the operands of Q or DQ.
 
     ``Refusal`` for blocks and for floats of 8 bits.
     """
@@ -39,7 +39,7 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization
 
 
 def quantize(ctx: Context, node: OnnxNode) -> list[str]:
-    """Nothing to compute yet: DequantizeLinear finds the tensor behind, and its codes."""
+    """Note the codes of a tensor, for the DequantizeLinear that reads them; nothing is computed."""
     x = ctx.tensor(node.input(0))
     dtype = "uint8"
     if node.input(2):
@@ -53,7 +53,7 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
 
 
 def ends_of_clip(constant: Callable[[str, str], Any], node: OnnxNode, low: int, high: int) -> tuple[int, int]:
-    """The least and the greatest code behind a Clip of codes in ``low..high``.
+    """The least and the greatest code after a Clip of codes in ``low..high``.
 
     ``constant`` finds the constant of a name, which messages call by the second argument. ``Refusal`` if the ends are
     in no order, or leave no code.
@@ -104,7 +104,7 @@ def codes_of(ctx: Context, name: str) -> tuple[str, str]:
 
 
 def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """What integers of an input mean: less the zero point, times the scale."""
+    """Values of the integers of an input: less the zero point, times the scale."""
     x = ctx.tensor(node.input(0))
     codes = read(ctx, node, str(ctx.element_types[node.input(0)]), ctx.shape(x))
     rank = len(ctx.shape(x))
@@ -113,7 +113,7 @@ def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:
-    """What codes mean; with another scale or zero point than they were made with, other values than were quantised."""
+    """Values of codes; with another scale or zero point than they were made with, other values than were quantised."""
     if node.input(0) in ctx.dynamic:
         return ctx.dynamic[node.input(0)]
     if node.input(0) not in ctx.codes:

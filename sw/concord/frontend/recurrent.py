@@ -15,7 +15,7 @@ from concord.utils.arrays import FloatArray
 
 
 def _recurrence(node: OnnxNode) -> Recurrence:
-    """That of the operator of the graph with the same name."""
+    """Recurrence of the operator of the graph with the same name."""
     recurrence = OPS[node.op].recurrence
     assert recurrence is not None
     return recurrence
@@ -49,7 +49,7 @@ def recurrent(ctx: Context, node: OnnxNode) -> list[str]:
 
 
 def _of_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: dict[str, Any]) -> list[str]:
-    """The layer over the first steps, with zeros behind; the states at the end are those of the last of them."""
+    """The layer over the first steps, followed by zeros; the states at the end are those of the last of them."""
     steps, outputs = ctx.graph.shapes[inputs[0]][0], 1 + len(_recurrence(node).initial)
     (length,) = (int(value) for value in ctx.constant(node.input(4), "sequence_lens").reshape(-1))
     if not 1 <= length <= steps:
@@ -63,7 +63,7 @@ def _of_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: dict[str,
 
 
 def _of_computed_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: dict[str, Any]) -> list[str]:
-    """The layer over all steps: what the host makes of the length hides the results behind the end.
+    """The layer over all steps: what the host makes of the length hides the results after the end.
 
     A direction from the end to the begin gets its steps in turned order, by a product with zeros and ones.
     """
@@ -79,7 +79,7 @@ def _of_computed_length(ctx: Context, node: OnnxNode, inputs: list[str], attrs: 
         raise Refusal(f"sequence_lens must have one element, not the shape {list(ctx.shape(length))}")
 
     def compared(op: str, numbers: FloatArray, **more: Any) -> str:
-        """What the host has for the length and numbers, in the shape of these."""
+        """Comparison of the length with numbers, in the shape of these, on the host."""
         column = ctx.emit(node, "Reshape", [length], shape=(1,) * numbers.ndim)
         return ctx.emit(node, op, [column], constant=numbers, **more)
 
@@ -119,7 +119,7 @@ def _direction_of(ctx: Context, node: OnnxNode, state: str, d: int) -> str:
 
 
 def _turned(ctx: Context, node: OnnxNode, turn: str, x: str, elements: int) -> str:
-    """The steps up to the end in turned order, and zeros behind."""
+    """Steps up to the end in turned order, followed by zeros."""
     shape = ctx.graph.shapes[x]
     lines = ctx.emit(node, "Reshape", [x], shape=(shape[0], elements))
     return ctx.emit(node, "Reshape", [ctx.emit(node, "MatMul", [turn, lines])], shape=shape)

@@ -173,7 +173,7 @@ def running_product(ctx: Context, node: OnnxNode) -> str:
 
 
 def determinant(ctx: Context, node: OnnxNode) -> str:
-    """Of few rows by minors: the sum of products of elements of a row with determinants of the rows above it."""
+    """Determinant of few rows by minors: a sum of products of elements with determinants of the rows above."""
     x = ctx.tensor(node.input(0))
     *batch, rows, columns = ctx.shape(x)
     if rows != columns or rows > _MOST_ROWS:

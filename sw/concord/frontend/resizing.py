@@ -161,7 +161,7 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
 
 
 def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: float) -> float:
-    """Where result ``i`` lies, of those from one share of the elements to another."""
+    """Position of result ``i``, of those from one share of the elements to another."""
     if count == 1:
         return (begin + end) * (size - 1) / 2
     return (begin + i * (end - begin) / (count - 1)) * (size - 1)

@@ -37,7 +37,7 @@ _LARGEST_MATRIX = 1 << 20
 
 
 def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], reduction: str | None = None) -> Array:
-    """What the reference has for a node, some of whose operands are replaced, or with another reduction."""
+    """Result of the reference for a node, some of whose operands are replaced, or with another reduction."""
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
@@ -72,7 +72,7 @@ def gathered(ctx: Context, node: OnnxNode) -> str:
 
 
 def gathered_elements(ctx: Context, node: OnnxNode) -> str:
-    """Each with its own index along an axis, all other indices being those of its place."""
+    """Elements each of which has its own index along an axis; all other indices are those of its place."""
     x, indices = ctx.tensor(node.input(0)), ctx.constant(node.input(1), "operand 1").astype(np.int64)
     shape = ctx.shape(x)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))

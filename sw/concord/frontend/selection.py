@@ -22,7 +22,7 @@ _TRUTH = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Selection:
-    """What to take of a model.
+    """Part of a model that is read.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Selection:
 
     @classmethod
     def parse(cls, shapes: Sequence[str], inputs: str | None, outputs: str | None, fixed: Sequence[str]) -> Selection:
-        """What options of a command line mean.
+        """Selection that options of a command line ask for.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What a TensorFlow Lite file holds: tensors and operators, read through the schema of the package ``tflite``."""
+"""Contents of a TensorFlow Lite file: tensors and operators, read through the schema of the package ``tflite``."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class FlatTensor:
 
     @property
     def coded(self) -> bool:
-        """Whether its elements are codes."""
+        """True if the elements are codes."""
         return self.kind in ("INT8", "UINT8", "INT16", "INT32") and self.scales.size > 0
 
     @property
     def real(self) -> Values | None:
-        """What the codes of a constant mean; other constants as they are, ``None`` of what is computed."""
+        """Values of the codes of a constant; other constants as they are, ``None`` for a tensor that is computed."""
         if self.data is None or not self.coded:
             return None if self.data is None else self.data.astype(np.float32) if self.kind == "FLOAT16" else self.data
         along = [-1 if axis == self.axis and self.scales.size > 1 else 1 for axis in range(max(len(self.shape), 1))]
@@ -187,7 +187,7 @@ def _check(model: FlatModel) -> None:
 def window_pads(
     padding: int, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """Elements in front of an image and behind it, along both axes: as many as the size of the result needs."""
+    """Elements before an image and after it, along both axes: as many as the size of the result needs."""
     totals = [0, 0]
     if padding == _SAME_PADDING:
         reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]

@@ -59,7 +59,7 @@ def _polynomial(ctx: Context, node: OnnxNode, x: str, factors: Sequence[float]) 
 
 
 def _angle(ctx: Context, node: OnnxNode, x: str) -> str:
-    """From -pi to pi, or a tenth beyond: whole turns are counted in binary16.
+    """Angle from -pi to pi, or a tenth beyond: whole turns are counted in binary16.
 
     Of more turns than are taken off exactly the angle becomes infinite, which raises a flag: the next number of turns
     is 1/16 more, and the square of 65504 times that is beyond binary16.
@@ -121,7 +121,7 @@ def arc(cosine: bool, ctx: Context, node: OnnxNode) -> str:
 
 
 def arc_tangent(ctx: Context, node: OnnxNode) -> str:
-    """Of x or of 1 / x, whichever is smaller."""
+    """Arc tangent, from that of x or of 1 / x, whichever is smaller."""
     x = ctx.tensor(node.input(0))
     size = absolute_of(ctx, node, x)
     inverse = apply(ctx, node, ctx.emit(node, "Clip", [size], min=1.0, max=_STEEP), "reciprocal")

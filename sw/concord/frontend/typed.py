@@ -154,7 +154,7 @@ def _function(version: int) -> Any:
 
 
 class _Places:
-    """Which inputs of the graph are which edges of the file.
+    """Edges of the file that inputs of nodes of the graph are.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class _Places:
             yield node, index, self._inputs(node, conversion.tensor)
 
     def missing(self, conversion: Conversion) -> str:
-        """Why a conversion has no place in the file; empty if it has."""
+        """Reason for which a conversion has no place in the file; empty if it has one."""
         if conversion.tensor not in self.names:
             return "the tensor is not in the file, operators of it are computed in parts"
         wanted, served = set(conversion.readers), set[Input]()

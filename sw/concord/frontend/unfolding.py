@@ -20,7 +20,7 @@ from concord.frontend.quantised_operators import OF_CODES, QUANTISED_RULES, form
 
 #: Nodes that take the place of one, some at a time.
 Unfolding = Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]
-#: What helps where control flow depends on values.
+#: Advice where control flow depends on values.
 _OUTSIDE = "export without it, or decide outside the model"
 #: Turns of a loop, each of which is a copy of its body.
 _MOST_TURNS = 512
@@ -40,7 +40,7 @@ def conditional(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
 
 
 def loop(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
-    """As many copies of the body as it runs."""
+    """Copies of the body, as many as it runs."""
     body, carried = node.attrs["body"], node.inputs[2:]
     counts = [int(ctx.constant(node.input(0), "trip count").reshape(()))] if node.input(0) else []
     goes_on = not node.input(1) or bool(ctx.constant(node.input(1), "condition").reshape(()))
@@ -346,7 +346,7 @@ def _split(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
 
 
 def _alias(ctx: Context, name: str, result: str) -> list[OnnxNode]:
-    """Another name for a tensor or a sequence."""
+    """Identity: another name for a tensor or a sequence."""
     if name in ctx.sequences:
         ctx.sequences[result] = ctx.sequences[name]
         return []
@@ -354,7 +354,7 @@ def _alias(ctx: Context, name: str, result: str) -> list[OnnxNode]:
 
 
 def optional(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
-    """What an optional has is known."""
+    """Replace an operator on an optional by the element that it has, if it has one."""
     name, result = node.input(0), node.outputs[0]
     if node.op == "OptionalHasElement":
         ctx.constants[result] = np.array(bool(name) and name not in ctx.empty)

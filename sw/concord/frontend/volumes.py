@@ -81,7 +81,7 @@ def _along(attrs: dict[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray, maps: int) -> str:
-    """The same ``[results, depth]`` matrix for the ``depth`` channels of each of ``maps``."""
+    """Multiply the ``depth`` channels of each of ``maps`` with one matrix ``[results, depth]``."""
     weight = np.tile(matrix[..., None, None], (maps, 1, 1, 1))
     ones = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
     return ctx.emit(node, "Conv", [x], weight=weight, bias=np.zeros(len(weight)), group=maps, **ones)
