@@ -36,7 +36,7 @@ def precise(function: Callable[..., Decimal]) -> Callable[..., Number]:
 
 
 def where_positive(function: Callable[..., Decimal], pole: float) -> Callable[..., Number]:
-    """As :func:`precise`; zero and negative inputs, where the function has a pole or is undefined, give ``pole``."""
+    """Function as of :func:`precise`; zero and negative inputs, where it has a pole or is undefined, give ``pole``."""
     inside = precise(function)
     return lambda x, **parameters: inside(x, **parameters) if x > 0 else pole
 
@@ -44,7 +44,7 @@ def where_positive(function: Callable[..., Decimal], pole: float) -> Callable[..
 def below_zero(
     function: Callable[..., Decimal], above: Callable[[Fraction], Fraction] = lambda x: x
 ) -> Callable[..., Number]:
-    """As :func:`precise` for negative inputs; for the others ``above``, which is exact."""
+    """Function as :func:`precise` makes it for negative inputs; for the others ``above``, which is exact."""
     negative = precise(function)
     return lambda x, **parameters: above(x) if x >= 0 else negative(x, **parameters)
 
@@ -110,12 +110,12 @@ def softplus(x: Decimal) -> Decimal:
 
 
 def gelu_tanh_gate(x: Decimal) -> Decimal:
-    """What :func:`normal_cdf` is approximated with in a Gelu."""
+    """Approximation of :func:`normal_cdf` in a Gelu."""
     return (_ONE + tanh((2 / pi()).sqrt() * (x + Decimal("0.044715") * x**3))) / 2
 
 
 def celu(x: Decimal, alpha: Decimal) -> Decimal:
-    """``alpha * (exp(x / alpha) - 1)``, what Celu is below zero."""
+    """``alpha * (exp(x / alpha) - 1)``, the part of Celu below zero."""
     return alpha * (exp(x / alpha) - 1)
 
 

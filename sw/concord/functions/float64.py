@@ -34,7 +34,7 @@ def normal_cdf(x: FloatArray) -> FloatArray:
 
 
 def gelu_tanh_gate(x: FloatArray) -> FloatArray:
-    """What :func:`normal_cdf` is approximated with in a Gelu."""
+    """Approximation of :func:`normal_cdf` in a Gelu."""
     return np.asarray(0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))))
 
 

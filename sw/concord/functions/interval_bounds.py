@@ -53,7 +53,7 @@ def normal_cdf(x: Interval) -> Interval:
 
 
 def gelu_tanh_gate(x: Interval) -> Interval:
-    """What :func:`normal_cdf` is approximated with in a Gelu."""
+    """Bounds of the approximation of :func:`normal_cdf` in a Gelu."""
     inner = _GELU_FACTOR * (x + constant(Fraction("0.044715")) * (x * x * x))
     return (ONE + tanh(inner)) * HALF
 
@@ -76,7 +76,7 @@ def where_positive(curve: IntervalBounds, pole: float) -> IntervalBounds:
 
 
 def root(x: Interval) -> Interval:
-    """Anything where x is negative, as there is no such number."""
+    """Square root; anything where x is negative, as there is no such number."""
     value = sqrt(x)
     return Interval(np.where(x.high < 0, -np.inf, value.low), np.where(x.high < 0, np.inf, value.high))
 

@@ -90,7 +90,7 @@ class Function:
 
     @property
     def never_negative(self) -> bool:
-        """Whether no value is below zero."""
+        """True if no value is below zero."""
         return self.range[0] >= 0
 
     def exact_with(self, **parameters: float | Fraction) -> ExactFunction:

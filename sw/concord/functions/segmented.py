@@ -68,7 +68,7 @@ class TableSegment:
         return self._limited(np.ldexp(codes, -self.scale))
 
     def evaluate(self, functions: Iterable[tuple[str, Mapping[str, float]]], x: FloatArray) -> FloatArray:
-        """What the segment stands for, in double precision."""
+        """The functions as the segment limits them, in double precision."""
         y = evaluate(functions, self._limited(x))
         if self.falling:
             return y if self.stop is None else np.where(x >= self.stop, LEAST, y)

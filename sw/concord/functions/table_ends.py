@@ -43,7 +43,7 @@ def everywhere(bounds: Interval) -> tuple[FloatArray, FloatArray]:
 
 
 def tolerance(entries: ArrayLike) -> float:
-    """What a table errs by inside, from its binary16 patterns; saturated ones, next to a pole, do not count."""
+    """Error of a table inside its range, from its binary16 patterns; saturated ones, next to a pole, do not count."""
     values = binary16.decode(np.asarray(entries, dtype=np.uint16))
     values = values[np.abs(values) < BINARY16_MAX]
     if values.size < 2:
@@ -54,7 +54,7 @@ def tolerance(entries: ArrayLike) -> float:
 def ends_are_constant(
     low: int, high: int, scale: int, entries: ArrayLike, values: tuple[FloatArray, FloatArray], *, pole: bool
 ) -> tuple[bool, bool]:
-    """Whether the entries of the least and of the greatest code stand for all numbers beyond them.
+    """True for the end of the least code, and of the greatest, if its entry stands for all numbers beyond it.
 
     Parameters
     ----------

@@ -208,7 +208,7 @@ def standard_range(
 
 
 def _place(held: tuple[int, ...], entries: tuple[int, ...]) -> int | None:
-    """Where entries follow each other in others; ``None`` if they do not."""
+    """Position at which entries follow each other in ``held``; ``None`` if they do not."""
     starts = [k for k in range(len(held) - len(entries) + 1) if held[k] == entries[0]]
     return next((k for k in starts if held[k : k + len(entries)] == entries), None)
 
