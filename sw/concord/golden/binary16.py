@@ -45,17 +45,17 @@ def decode(bits: ArrayLike) -> NDArray[np.float64]:
 
 
 def is_nan(bits: ArrayLike) -> Bools:
-    """Whether a pattern is a NaN."""
+    """True where a pattern is a NaN."""
     return np.asarray((as_bits(bits) & _MAGNITUDE) > BINARY16_INF)
 
 
 def is_inf(bits: ArrayLike) -> Bools:
-    """Whether a pattern is an infinity."""
+    """True where a pattern is an infinity."""
     return np.asarray((as_bits(bits) & _MAGNITUDE) == BINARY16_INF)
 
 
 def is_finite(bits: ArrayLike) -> Bools:
-    """Whether a pattern is neither infinity nor NaN."""
+    """True where a pattern is neither infinity nor NaN."""
     return np.asarray((as_bits(bits) & _MAGNITUDE) < BINARY16_INF)
 
 
@@ -110,7 +110,7 @@ def relu(a: ArrayLike) -> Bits:
 
 
 def overflowed(result: ArrayLike, *operands: ArrayLike) -> Bools:
-    """Where finite operands gave an infinity: ``HALF_OVERFLOW``."""
+    """True where finite operands gave an infinity: ``HALF_OVERFLOW``."""
     flags = is_inf(result)
     for operand in operands:
         flags = flags & is_finite(operand)

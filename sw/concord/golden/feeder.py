@@ -17,7 +17,7 @@ Start = Callable[[int, bool], bool]
 
 
 class Feeder:
-    """What the feeder holds, and what it does when bytes come.
+    """Model of the feeder: its memories, and the steps that it takes when bytes come.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class Feeder:
                 self.outbox.append(byte)
 
     def _vector(self, address: int, lanes: int, narrow: int) -> bytes:
-        """What is sent of a vector."""
+        """Bytes of a vector as they are sent."""
         config = self.config
         if not narrow:
             elements = config.wide_word.unpack(self._read(RegionId.WIDE, address))["elem"]

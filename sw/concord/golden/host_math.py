@@ -1,4 +1,4 @@
-"""What the host computes behind the NPU beyond single operations, with the same bits everywhere.
+"""Functions that the host computes after the NPU beyond single operations, with the same bits everywhere.
 
 It is made of operations that IEEE 754 defines to the last bit, in a stated order: no exponential function and no
 logarithm of a library, whose last bits depend on the library and the processor, and no sum in an order of its own. So

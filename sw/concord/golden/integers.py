@@ -48,9 +48,9 @@ class Aligned(NamedTuple):
     Parameters
     ----------
     exp : int
-        Of the grid.
+        Exponent of the grid.
     first, second : int
-        By how much the integers of either move to the right; negative: to the left.
+        Bits by which the integers of either move to the right; negative: to the left.
     """
 
     exp: int
@@ -72,7 +72,7 @@ def moved(magnitude: int, right: int) -> int:
 
 
 def fitted(exp: int, top: int, bits: int) -> Fitted:
-    """What a tensor becomes when it is rounded to ``bits`` bits, halves away from zero."""
+    """Round a tensor to ``bits`` bits, halves away from zero."""
     limit = (1 << bits - 1) - 1
     wanted = exp + excess(top, bits)
     own = min(max(wanted, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
@@ -101,7 +101,7 @@ def aligned(exp: int, top: int, other_exp: int, other_top: int) -> Aligned:
 
 
 def beyond_grid(exp: int, bias_exp: int, bias_top: int) -> bool:
-    """Whether a bias would have more than 46 bits on the grid of a product."""
+    """True if a bias would have more than 46 bits on the grid of a product."""
     return bool(bias_top) and bias_top.bit_length() + bias_exp - exp > GRID_BITS
 
 

@@ -19,9 +19,9 @@ def entry_numbers(codes: Ints, exp: int, binades: int, bits: int) -> Ints:
     codes : array of int64
         Of the symmetric range of their bits.
     exp : int
-        Exponent.
+        Exponent of the codes: a code times ``2**exp`` is its number.
     binades : int
-        Binades of the table.
+        Number of binades of the table.
     bits : int
         Bits of a code, sign included.
     """

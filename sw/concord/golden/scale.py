@@ -9,7 +9,7 @@ all of them::
 
 The factor has 16 bits without a sign, the fraction 16 bits with one, so that it is what a bias leaves behind whole
 numbers. The result is a whole number, and therefore exact in binary16. That it is limited raises no flag: a program
-must limit what is beyond by a table behind it. An accumulator beyond ``acc_width`` saturates before (``ACC_OVERFLOW``).
+must limit what is beyond by a table after it. An accumulator beyond ``acc_width`` saturates before (``ACC_OVERFLOW``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def scaled(units: ArrayLike, factor: ArrayLike, fraction: ArrayLike, shift: int)
     factor, fraction : integer arrays
         Broadcast with ``units``; in 0..65535 and in -32768..32767.
     shift : int
-        In 0..31.
+        Bits by which products move down, 0 to 31.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def scale_accumulators(
     factors, fractions : arrays of uint16
         Words of the wide memory, broadcast with ``acc``.
     shift : int
-        That of ``set_scale``.
+        Bits by which ``set_scale`` moves products down, 0 to 31.
     config : NpuConfig
         With ``code_scaling``.
     """

@@ -13,14 +13,14 @@ from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABIL
 
 
 class Judged(NamedTuple):
-    """What a loss has made of samples.
+    """Gradients and probabilities that a loss has computed for samples.
 
     Parameters
     ----------
     gradient : Ints ``[samples, classes]``
-        Of the sum of their losses, with ``PROBABILITY_POINT`` bits behind the binary point.
+        Of the sum of their losses, with ``PROBABILITY_POINT`` bits after the binary point.
     hit : Ints ``[samples]``
-        Probabilities of their labels, likewise; 0 without a label.
+        Probabilities of their labels, with ``PROBABILITY_POINT`` bits after the binary point; 0 without a label.
     right : array of bool ``[samples]``
         Whether the first of the greatest logits is that of the label.
     """
@@ -40,9 +40,9 @@ def _tables() -> tuple[int, Ints, Ints]:
 def exponentials(below: Ints, exp: int) -> Ints:
     """``exp(-below * 2**exp) * 2**30`` of numbers that are not negative.
 
-    1. d = below * 2**exp with 16 bits behind the point, rounded half away, at most 64.
-    2. t = (d * log2(e) + half) >> 30, with 16 bits behind the point: k = t >> 16, f = t & 65535.
-    3. ``coarse[f >> 8] * fine[f & 255]``, with 30 bits behind the point, rounded half up; shifted right by k, rounded
+    1. d = below * 2**exp with 16 bits after the point, rounded half away, at most 64.
+    2. t = (d * log2(e) + half) >> 30, with 16 bits after the point: k = t >> 16, f = t & 65535.
+    3. ``coarse[f >> 8] * fine[f & 255]``, with 30 bits after the point, rounded half up; shifted right by k, rounded
     half up.
     """
     scale, coarse, fine = _tables()
@@ -57,7 +57,7 @@ def exponentials(below: Ints, exp: int) -> Ints:
 
 
 def probabilities(logits: Ints, exp: int) -> Ints:
-    """Probabilities along the last axis, 30 bits behind the point: ``(2 E 2**30 + S) // (2 S)``, S the sum of all E."""
+    """Probabilities along the last axis, 30 bits after the point: ``(2 E 2**30 + S) // (2 S)``, S the sum of all E."""
     power = exponentials(logits.max(axis=-1, keepdims=True) - logits, exp)
     whole = power.sum(axis=-1, keepdims=True)
     return np.asarray(((power << PROBABILITY_POINT + 1) + whole) // (2 * whole))

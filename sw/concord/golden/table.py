@@ -70,5 +70,5 @@ def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Foun
 
 
 def clamped(codes: Codes, settled_low: int, settled_high: int) -> NDArray[np.bool_]:
-    """Where a code was clamped at an end that is not constant."""
+    """True where a code was clamped at an end that is not constant."""
     return (codes.under & (not settled_low)) | (codes.over & (not settled_high))

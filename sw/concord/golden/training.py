@@ -35,7 +35,7 @@ def ceil_log2(magnitude: ArrayLike) -> Ints:
 
 
 def bits_to_drop(peak: ArrayLike, bits: int) -> Ints:
-    """How many bits blocks with these greatest magnitudes must lose to fit into ``bits``: 0 where they fit."""
+    """Number of bits that blocks with these greatest magnitudes must lose to fit into ``bits``: 0 where they fit."""
     return np.asarray(np.maximum(ceil_log2(peak) - (bits - 1), 0))
 
 
@@ -87,7 +87,7 @@ def quantize_float(values: ArrayLike, fmt: TrainingFormat) -> Block:
 
 
 def nearest_away(values: NDArray[np.float64]) -> Ints:
-    """FloatArray rounded to the nearest integers, halves away from zero; those beyond ``2**62`` become that."""
+    """Floats rounded to the nearest integers, halves away from zero; magnitudes are limited to ``2**62``."""
     magnitude = np.minimum(np.abs(values), 2.0**62)
     whole = np.floor(magnitude)
     rounded = (whole + (magnitude - whole >= 0.5)).astype(np.int64)
