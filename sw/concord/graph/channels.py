@@ -29,7 +29,7 @@ FIXED, ZERO = 0, -1
 
 @dataclass
 class Channels:
-    """Which channel every element of every tensor belongs to.
+    """Channels to which the elements of every tensor belong.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a network costs, whatever it runs on."""
+"""Cost of a network, whatever it runs on."""
 
 from __future__ import annotations
 

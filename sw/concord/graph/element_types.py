@@ -66,7 +66,7 @@ def texts_at(values: FloatArray, texts: Sequence[str]) -> npt.NDArray[np.str_]:
 
 
 def of_type(values: FloatArray, element_type: str | None) -> npt.NDArray[Any]:
-    """The same numbers as elements of a type; ``None`` for the floats that they are. NaN becomes 0."""
+    """Numbers as elements of a type; ``None`` for the floats that they are. NaN becomes 0."""
     if element_type is None:
         return values
     low, high = ends(element_type)

@@ -28,7 +28,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 @dataclass(frozen=True)
 class ChannelScale:
-    """What the elements of a tensor are divided by, and what an input is taken off before.
+    """Powers of two that divide the elements of a tensor, and numbers that are taken off an input before.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ChannelScale:
 
     @classmethod
     def of(cls, exponents: Ids, offsets: FloatArray | None = None) -> ChannelScale:
-        """From arrays in the shape of the tensor; axes along which nothing changes get the length 1."""
+        """Scales from arrays in the shape of the tensor; axes along which nothing changes get the length 1."""
         both = [np.asarray(exponents)] + ([] if offsets is None else [np.asarray(offsets, dtype=np.float64)])
         for axis in range(both[0].ndim):
             firsts = [array.take([0], axis=axis) for array in both]
@@ -58,7 +58,7 @@ class ChannelScale:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ChannelScale:
-        """From the values of :func:`dataclasses.asdict` as JSON has them."""
+        """Scales from the values of :func:`dataclasses.asdict` as JSON has them."""
         return cls(tuple(values["shape"]), tuple(values["exponents"]), tuple(values["offsets"]))
 
     def powers(self) -> Ids:
@@ -66,7 +66,7 @@ class ChannelScale:
         return np.array(self.exponents, dtype=np.int64).reshape(self.shape)
 
     def prepare(self, values: FloatArray) -> FloatArray:
-        """What the host makes of an input ``[samples, ...]``."""
+        """Shift and scale an input ``[samples, ...]``, as the host does."""
         if self.offsets:
             values = values - np.array(self.offsets).reshape(self.shape)
         return np.asarray(np.ldexp(values, -self.powers()))
@@ -78,7 +78,7 @@ class ChannelScale:
 
     @property
     def text(self) -> str:
-        """What is done, for a message."""
+        """Offsets and powers of two in words, for a message."""
         low, high = min(self.exponents), max(self.exponents)
         spread = f"2**{low}" if low == high else f"2**{low} to 2**{high}"
         scaled = f"divided by {spread}" if (low, high) != (0, 0) else ""
@@ -146,7 +146,7 @@ def with_preparation(graph: Graph, scales: Scales) -> Graph:
 
 @dataclass(frozen=True)
 class Front:
-    """What a product reads of an input: ``factor * (x - middle)``.
+    """First product that reads an input: ``factor * (x - middle)``.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class Front:
 
     @property
     def weights(self) -> OperatorWeights:
-        """Which attributes of the reader are its weights, and along which axes they count."""
+        """Attributes of the reader that are its weights, and the axes along which they count."""
         weights = operator_of(self.reader).affine
         assert weights is not None
         return weights
@@ -180,13 +180,13 @@ class Front:
 
     @property
     def padded(self) -> bool:
-        """Whether the reader adds elements that are zero behind the constants."""
+        """True if the reader adds elements that are zero after the constants."""
         attributes = self.reader.attributes(NoAttributes)
         return isinstance(attributes, WindowAttributes) and any(attributes.pads)
 
 
 def fronts(graph: Graph, name: str) -> list[Front] | None:
-    """How all readers of an input read it; ``None`` if another operator does, or one whose constants cannot change."""
+    """First products of an input; ``None`` if another operator reads it, or one whose constants cannot change."""
     shape = graph.shapes[name]
     if name in graph.quantization:
         return None
@@ -231,7 +231,7 @@ def _readers(
 def _affine(
     node: Node, constant: FloatArray, middle: FloatArray, factor: FloatArray
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Middle and factor behind a constant; ``None`` if it makes everything the same."""
+    """Middle and factor after a constant; ``None`` if it makes everything the same."""
     constant = np.broadcast_to(constant, middle.shape)
     if node.op == "Mul":
         return (middle, factor * constant) if constant.all() else None
@@ -248,7 +248,7 @@ def _front(
     factor: FloatArray,
     between: tuple[str, ...],
 ) -> Front | None:
-    """What a product reads, if that is the same everywhere but along the axis that it sums up along."""
+    """First product of an input; ``None`` if factor or middle differ along other axes than the one that it sums up."""
     if node.name in graph.weight_quantization or is_fixed(node) or node.inputs.count(node.inputs[0]) > 1:
         return None
     rows = [np.moveaxis(array, inputs, -1).reshape(-1, array.shape[inputs]) for array in (middle, factor)]

@@ -1,4 +1,4 @@
-"""What the host computes, in NumPy: the bits that derived software has, too."""
+"""Evaluation of the host's part in NumPy: the bits that derived software has, too."""
 
 from __future__ import annotations
 

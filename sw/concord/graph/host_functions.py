@@ -100,7 +100,7 @@ def _celu(make: OperationBuilder, x: str, alpha: float) -> str:
 
 
 def _polynomial(make: OperationBuilder, x: str, coefficients: Sequence[float]) -> str:
-    """By Horner's rule; coefficients from the highest power down."""
+    """Polynomial by Horner's rule; coefficients from the highest power down."""
     first, second, *others = coefficients
     y = make.arithmetic(Action.ADD, make.arithmetic(Action.MUL, x, np.array(first)), np.array(second))
     for coefficient in others:
@@ -124,7 +124,7 @@ def _limited_size(make: OperationBuilder, x: str) -> str:
 
 
 def _erf(make: OperationBuilder, x: str) -> str:
-    """By its series below 1/2."""
+    """Error function, by its series below 1/2."""
     size = _limited_size(make, x)
     far = make.arithmetic(Action.SUB, np.array(1.0), _erfc(make, size))
     near = make.arithmetic(Action.MUL, size, _polynomial(make, make.arithmetic(Action.MUL, size, size), _ERF))
@@ -154,7 +154,7 @@ def _reciprocal_root(make: OperationBuilder, x: str) -> str:
 
 
 def _root(make: OperationBuilder, x: str) -> str:
-    """That of a negative number is 0, as on the NPU."""
+    """Square root; that of a negative number is 0, as on the NPU."""
     return make.unary(Action.ROOT, make.arithmetic(Action.MAX, x, np.array(0.0)))
 
 

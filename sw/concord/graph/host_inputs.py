@@ -1,4 +1,4 @@
-"""Which numbers inputs of a host's part may have: of their types and, if indices, of a table; and which may be NaN."""
+"""Numbers that inputs of a host's part may have: of their types and, if indices, of a table; and which may be NaN."""
 
 from __future__ import annotations
 

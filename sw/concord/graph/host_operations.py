@@ -1,4 +1,4 @@
-"""What the host computes in front of the NPU and behind it, as operations that every backend has with the same bits.
+"""Operations of the host before the NPU and after it, which every backend has with the same bits.
 
 Operations are single operations of IEEE 754 in float64, data movement, look-ups, and the functions of
 :mod:`concord.golden.host_math`. So their results do not depend on how many samples are computed together, and zeros
@@ -17,7 +17,7 @@ from concord.utils.arrays import FloatArray
 
 
 class Action(Enum):
-    """What an operation does; axes are those of a sample. Truth is 1, and everything else but 0."""
+    """Kind of an operation; axes are those of a sample. Truth is 1, and everything else but 0."""
 
     RESHAPE = "reshape"  # to ``shape``
     TRANSPOSE = "transpose"  # ``numbers``: axis of the operand for every axis
@@ -109,7 +109,7 @@ class OperationBuilder:
         return output
 
     def shape(self, operand: Operand) -> Shape:
-        """Of a sample."""
+        """Shape of a sample."""
         return self.shapes[operand] if isinstance(operand, str) else operand.shape
 
     def unary(self, action: Action, x: str) -> str:
@@ -123,7 +123,7 @@ class OperationBuilder:
         return self.operation(action, (a, b), tuple(np.broadcast_shapes(self.shape(a), self.shape(b))))
 
     def select(self, condition: Operand, chosen: Operand, other: Operand) -> str:
-        """Of two operands that broadcast the one or the other; one of the three is no constant."""
+        """Elements of one of two operands that broadcast, by a condition; one of the three is no constant."""
         operands = [condition, chosen, other]
         shape = tuple(np.broadcast_shapes(*map(self.shape, operands)))
         like = next(operand for operand in operands if isinstance(operand, str))
@@ -157,7 +157,7 @@ class OperationBuilder:
         return self.reshaped(operand, shape) if isinstance(operand, str) else operand.reshape(shape)
 
     def reshaped(self, x: str, shape: Shape) -> str:
-        """With another shape."""
+        """Operand with another shape."""
         return x if self.shape(x) == shape else self.operation(Action.RESHAPE, (x,), shape)
 
     def taken(self, x: str, axis: int, taken: range) -> str:
@@ -167,7 +167,7 @@ class OperationBuilder:
         return self.operation(Action.SLICE, (x,), tuple(shape), (axis, taken.start, taken.stop, taken.step))
 
     def moved(self, x: str, old: int, new: int) -> str:
-        """With an axis in another place."""
+        """Operand with an axis in another place."""
         shape = self.shape(x)
         order = [axis for axis in range(len(shape)) if axis != old]
         order.insert(new, old)

@@ -1,4 +1,4 @@
-"""How nodes of a graph become operations of the host."""
+"""Rules by which nodes of a graph become operations of the host."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def operations(partition: Graph) -> list[HostOperation]:
 
 
 def has_operations(node: Node) -> bool:
-    """Whether there are operations of the host for a node."""
+    """True if there are operations of the host for a node."""
     functions = node.attrs.get("functions", ())
     return node.op in _RULES and node.attrs.get("segment") is None and all(f in HOST_FUNCTIONS for f, _ in functions)
 
@@ -195,7 +195,7 @@ def _summed(make: OperationBuilder, x: str, axes: tuple[int, ...]) -> str:
 
 
 def _mean(make: OperationBuilder, x: str, axes: tuple[int, ...]) -> str:
-    """As :func:`concord.golden.host_math.host_mean`."""
+    """Mean as :func:`concord.golden.host_math.host_mean` computes it."""
     count = math.prod(make.shape(x)[axis] for axis in axes)
     return make.arithmetic(Action.DIV, _summed(make, x, axes), np.array(float(count)))
 
@@ -307,7 +307,7 @@ def _average_pool(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 
 def _fake_quantize(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    """As :meth:`concord.graph.ir.Quantization.rounded`; beside the number that is added there are no fractions."""
+    """Values of :meth:`concord.graph.ir.Quantization.rounded`; beside the number added there are no fractions."""
     codes: Quantization = node.attrs["quantization"]
     rank = len(make.shape(inputs[0]))
     scale, low, high = (codes.along(end, rank) for end in (codes.scale, *codes.offsets))
@@ -339,7 +339,7 @@ def _modulo(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 
 def _wrapped(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    """As :func:`concord.graph.ops.host.wrapped`."""
+    """Numbers as :func:`concord.graph.ops.host.wrapped` makes them."""
     attributes, x = node.attributes(WrapAttributes), inputs[0]
     if attributes.modulus > WHOLE:
         size = make.arithmetic(Action.MAX, x, make.arithmetic(Action.MUL, x, np.array(-1.0)))
@@ -376,7 +376,7 @@ def _taken_by(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 
 def _numbers(make: OperationBuilder, x: str, otherwise: float) -> str:
-    """Another number in the place of NaN, which every library orders in its own way."""
+    """Replace NaN, which every library orders in its own way, by another number."""
     return make.select(make.arithmetic(Action.EQUAL, x, x), x, np.array(otherwise))
 
 
@@ -431,7 +431,7 @@ def _among(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 
 def _coupled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    """As the record of the operator says it; rows and columns of all pairs of classes are the axes 1 and 2."""
+    """Shares of classes from scores of pairs; rows and columns of all pairs of classes are the axes 1 and 2."""
     attributes, (x,) = node.attributes(CouplingAttributes), inputs
     rows, classes, count = make.shape(x)[0], attributes.classes, len(attributes.pairs)
 

@@ -155,7 +155,7 @@ class Graph:
         return readers
 
     def is_between(self, tensor: str) -> bool:
-        """Whether only nodes see a tensor: it is no output and no state, and no exporter chose codes for it."""
+        """True if only nodes see a tensor: it is no output and no state, and no exporter chose codes for it."""
         return tensor not in self.outputs and tensor not in self.quantization
 
     def sample_shape(self, tensor: str) -> Shape:

@@ -1,6 +1,6 @@
 """A network as its features and its last layer: the features stay as they are, and the layer learns.
 
-The last layer is the last product with constant weights, with everything behind it, such as a Softmax. What it reads
+The last layer is the last product with constant weights, with everything after it, such as a Softmax. What it reads
 are the features.
 """
 
@@ -67,7 +67,7 @@ def with_classes(last: Graph, count: int) -> Graph:
     Raises
     ------
     ValueError
-        If there are more outputs already, or an operator behind the Dense does not take so many.
+        If there are more outputs already, or an operator after the Dense does not take so many.
     """
     index = next(k for k, node in enumerate(last.nodes) if node.op == "Dense")
     dense = last.nodes[index].attributes(DenseAttributes)
@@ -106,7 +106,7 @@ def joined(features: Graph, last: Graph) -> Graph:
 
 
 def _follows(graph: Graph, node: Node, place: int) -> bool:
-    """Whether a node is the Dense at a place, or depends on it."""
+    """True if a node is the Dense at a place, or depends on it."""
     reached: set[str] = set()
     for other in graph.nodes[place:]:
         if other is graph.nodes[place] or reached.intersection(other.inputs):

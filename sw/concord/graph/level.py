@@ -39,7 +39,7 @@ def _attribute(value: Any) -> str:
 
 
 def problems(graph: Graph) -> Iterator[str]:
-    """What is inconsistent: names, order, tensors without a shape, shapes that the operators do not give."""
+    """Inconsistencies of a graph: names, order, tensors without a shape, shapes that the operators do not give."""
     lines = list(graph.problems())
     yield from lines
     if not lines:
@@ -52,7 +52,7 @@ def problems(graph: Graph) -> Iterator[str]:
 
 
 def _of_node(graph: Graph, node: Node) -> Iterator[str]:
-    """Whether a node is of a known operator, and its outputs have the shapes that this gives them."""
+    """Problems of a node: an unknown operator, wrong attributes, or outputs that have other shapes than these give."""
     if node.op not in OPS:
         yield f"{node.name} is of the operator {node.op!r}, which does not exist"
         return

@@ -1,4 +1,4 @@
-"""How codes of a quantised model and values belong together."""
+"""Relation of the codes of a quantised model to values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """What an exporter chose for a tensor: ``value = (code - zero_point) * scale``.
+    """Codes that an exporter chose for a tensor: ``value = (code - zero_point) * scale``.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ class Quantization:
         return np.asarray(numbers, dtype=np.float64).reshape(shape)
 
     def rounded(self, values: FloatArray) -> FloatArray:
-        """What QuantizeLinear and DequantizeLinear make of values ``[samples, *shape]``: halves to even, saturated."""
+        """Values ``[samples, *shape]`` after QuantizeLinear and DequantizeLinear: halves to even, saturated."""
         scale, low, high = (self.along(end, values.ndim - 1) for end in (self.scale, *self.offsets))
         codes = np.clip(np.rint(values / scale), low, high)
         return np.asarray(codes * scale + 0.0)  # no negative zero
 
     def same(self, other: Quantization) -> bool:
-        """Whether both give the same codes."""
+        """True if both give the same codes."""
         fixed = (self.bits, self.signed, self.axis) == (other.bits, other.signed, other.axis)
         return fixed and np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)

@@ -7,7 +7,7 @@ from concord.graph.ops import operator_of
 
 
 def never_negative(graph: Graph, tensor: str, inputs: bool = False) -> bool:
-    """Whether a tensor has no negative elements, whatever constants become by training.
+    """True if a tensor has no negative elements, whatever constants become by training.
 
     Parameters
     ----------

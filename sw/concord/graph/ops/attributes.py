@@ -1,4 +1,4 @@
-"""What attributes of operators are: their meaning, and the values that they may have.
+"""Attributes of operators: their meaning, and the values that they may have.
 
 Every operator has a record of its attributes: a frozen dataclass whose fields say what the attributes mean.
 """
@@ -26,7 +26,7 @@ class Values:
     Parameters
     ----------
     text : str
-        What they are, as it reads behind "must be".
+        What they are, as it reads after "must be".
     holds : callable
         ``holds(value)``: whether a value is one of them; ``False`` for those of any other type.
     """
@@ -113,12 +113,12 @@ def _shown(value: Any) -> str:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether it is a whole number, and no bool."""
+    """True for a whole number that is no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a real number, infinities included, and neither NaN nor a bool."""
+    """True for a real number, infinities included, that is neither NaN nor a bool."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_) and not math.isnan(value)
 
 

@@ -1,4 +1,4 @@
-"""What an operator is."""
+"""Records of operators."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SignRule = Callable[[Operation, Sequence[bool]], bool]
 
 
 class OperatorKind(Enum):
-    """How an operator treats number formats [dtype-pass]."""
+    """Treatment of number formats by an operator [dtype-pass]."""
 
     QUANTISED = "quantised"  # reads and writes wide or narrow
     MOVING = "moving"  # no arithmetic on values: input and output have one format
@@ -116,7 +116,7 @@ class OperatorWeights:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """How an operator goes through time, which is the first axis of its first input.
+    """Steps of an operator through time, which is the first axis of its first input.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class Recurrence:
 
     @property
     def initial(self) -> tuple[str, ...]:
-        """Attributes of constant initial values, in the order of the inputs behind the first."""
+        """Attributes of constant initial values, in the order of the inputs after the first."""
         return ("initial_h", "initial_c") if self.cell else ("initial_h",)
 
 
@@ -195,7 +195,7 @@ class Operator:
         so that samples may lie side by side along it.
     layout_sensitive : bool
         Whether it prefers a layout of its own for its input. The host writes an input of the network in the layout that
-        the first such operator behind it prefers.
+        the first such operator after it prefers.
     host_partition : bool
         Whether the host partition at the end of a network may begin with it. What follows it is then the host's, too.
     rises : bool

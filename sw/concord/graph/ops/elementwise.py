@@ -174,7 +174,7 @@ def _function(node: Operation, x: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryAttributes(NoAttributes):
-    """What all operators of two operands have."""
+    """Attributes of all operators of two operands."""
 
     constant: Annotated[
         FloatArray | None, Attribute("the operand that is no tensor; absent if there are two tensors", ARRAY)
@@ -188,7 +188,7 @@ class BinaryAttributes(NoAttributes):
 
     @property
     def constant_first(self) -> bool:
-        """Whether the constant is the first operand."""
+        """True if the constant is the first operand."""
         return False
 
 
@@ -198,7 +198,7 @@ def names_of(node: Operation | None) -> tuple[str, ...]:
 
 
 def codes_of(node: Operation) -> Quantization:
-    """What a FakeQuantize rounds to."""
+    """Codes to which a FakeQuantize rounds."""
     return node.attributes(FakeQuantizeAttributes).quantization
 
 
@@ -209,19 +209,19 @@ def constant_of(node: Operation, *ops: str) -> FloatArray | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SubAttributes(BinaryAttributes):
-    """Of a Sub."""
+    """Attributes of a Sub."""
 
     reversed: Annotated[bool, Attribute("the constant is the first operand", FLAG, beside="constant")] = False
 
     @property
     def constant_first(self) -> bool:
-        """Whether the constant is the first operand."""
+        """True if the constant is the first operand."""
         return self.reversed
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReductionAttributes(NoAttributes):
-    """What all reductions have."""
+    """Attributes of all reductions."""
 
     axes: Annotated[tuple[int, ...], Attribute("along which elements are reduced to one", AXES)]
     keepdims: Annotated[bool, Attribute("axes stay, with length 1", FLAG)]
@@ -229,7 +229,7 @@ class ReductionAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class SumAttributes(ReductionAttributes):
-    """Of a ReduceSum."""
+    """Attributes of a ReduceSum."""
 
     product: Annotated[bool, Attribute("the elements are products of a MatMul", FLAG)] = False
     together: Annotated[
@@ -239,7 +239,7 @@ class SumAttributes(ReductionAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceMaxAttributes(ReductionAttributes):
-    """Of a ReduceMax."""
+    """Attributes of a ReduceMax."""
 
     masked: Annotated[bool, Attribute("elements of native vectors that are none of the tensor's are small", FLAG)] = (
         False
@@ -248,7 +248,7 @@ class ReduceMaxAttributes(ReductionAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class ClipAttributes(NoAttributes):
-    """Of a Clip."""
+    """Attributes of a Clip."""
 
     min: Annotated[float, Attribute("may be -infinity", NUMBER)]
     max: Annotated[float, Attribute("may be infinity; where it is below min, it is the result", NUMBER)]
@@ -256,7 +256,7 @@ class ClipAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionAttributes(NoAttributes):
-    """Of a Function."""
+    """Attributes of a Function."""
 
     functions: Annotated[
         tuple[tuple[str, Mapping[str, float]], ...], Attribute("applied in this order", FUNCTION_PAIRS)
@@ -279,7 +279,7 @@ class FunctionAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class FakeQuantizeAttributes(NoAttributes):
-    """Of a FakeQuantize."""
+    """Attributes of a FakeQuantize."""
 
     quantization: Annotated[
         Quantization, Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)
@@ -289,7 +289,7 @@ class FakeQuantizeAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleAttributes(NoAttributes):
-    """Of a ScaleAccumulators: codes of accumulators (:mod:`concord.golden.scale`)."""
+    """Attributes of a ScaleAccumulators: codes of accumulators (:mod:`concord.golden.scale`)."""
 
     factor: Annotated[FloatArray, Attribute("whole numbers of 16 bits, broadcast to the input", ARRAY)]
     fraction: Annotated[FloatArray, Attribute("whole numbers of 16 bits with a sign, broadcast to the input", ARRAY)]
@@ -299,28 +299,28 @@ class ScaleAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundAttributes(NoAttributes):
-    """Of a Round, to the nearest whole number, in the middle to the even one."""
+    """Attributes of a Round, to the nearest whole number, in the middle to the even one."""
 
     limited: Annotated[bool, Attribute("no input is beyond 512 in magnitude", FLAG)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxAttributes(NoAttributes):
-    """Of a Softmax."""
+    """Attributes of a Softmax."""
 
     axis: Annotated[int, Attribute("along which the results add up to 1", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSoftmaxAttributes(SoftmaxAttributes):
-    """Of a LogSoftmax."""
+    """Attributes of a LogSoftmax."""
 
     axis: Annotated[int, Attribute("along which exp of the results adds up to 1", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormaliseAttributes(NoAttributes):
-    """Of a Normalise."""
+    """Attributes of a Normalise."""
 
     axes: Annotated[
         tuple[int, ...], Attribute("of the elements that are divided by the root of the mean of their squares", AXES)
@@ -332,7 +332,7 @@ class NormaliseAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormAttributes(NoAttributes):
-    """Of a BatchNorm."""
+    """Attributes of a BatchNorm."""
 
     scale: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
     bias: Annotated[FloatArray, Attribute("[channels], the first axis behind the batch", ARRAY)]
@@ -344,14 +344,14 @@ class BatchNormAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class BroadcastAttributes(NoAttributes):
-    """Of what broadcasts its input."""
+    """Attributes of operators that broadcast their input."""
 
     shape: Annotated[tuple[int, ...], Attribute("of the output, to which the input is broadcast", SIZES)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandAttributes(BroadcastAttributes):
-    """Of an Expand."""
+    """Attributes of an Expand."""
 
     like: Annotated[
         str, Attribute("broadcasts to the same shape: elements come to the lanes of those they meet", TENSOR)
@@ -360,14 +360,14 @@ class ExpandAttributes(BroadcastAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class CopyAttributes(BroadcastAttributes):
-    """Of a Copy."""
+    """Attributes of a Copy."""
 
     lanes: Annotated[int, Attribute("whose elements lie side by side", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignGroupsAttributes(NoAttributes):
-    """Of an AlignGroups."""
+    """Attributes of an AlignGroups."""
 
     axes: Annotated[
         tuple[int, ...], Attribute("elements that differ along others come into native vectors of their own", AXES)
@@ -376,7 +376,7 @@ class AlignGroupsAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMeanAttributes(NoAttributes):
-    """Of a GroupMean."""
+    """Attributes of a GroupMean."""
 
     axes: Annotated[tuple[int, ...], Attribute("elements that differ along these alone have one mean", AXES)]
 

@@ -1,4 +1,4 @@
-"""Operators that no instruction of the NPU computes: the host does, in front of the NPU or behind it.
+"""Operators that no instruction of the NPU computes: the host does, in front of the NPU or after it.
 
 Whole numbers and truth values are numbers in double precision: exact up to 2**53, true is 1 and false is 0.
 """
@@ -32,7 +32,7 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class WrapAttributes(NoAttributes):
-    """Of a Wrap."""
+    """Attributes of a Wrap."""
 
     low: Annotated[float, Attribute("the least number of the type", NUMBER)]
     modulus: Annotated[float, Attribute("how many numbers the type has, a power of two", NUMBER)]
@@ -40,7 +40,7 @@ class WrapAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectAttributes(NoAttributes):
-    """Of a Select, whose inputs are those of condition, value where it holds and value elsewhere that are computed."""
+    """Attributes of a Select, whose inputs are those of condition, value and other value that are computed."""
 
     condition: Annotated[FloatArray | None, Attribute("the condition, if it is constant", optional(ARRAY))] = None
     chosen: Annotated[FloatArray | None, Attribute("the value where it holds, if constant", optional(ARRAY))] = None
@@ -49,7 +49,7 @@ class SelectAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class LookupAttributes(NoAttributes):
-    """Of a Lookup."""
+    """Attributes of a Lookup."""
 
     table: Annotated[FloatArray, Attribute("its entries, along the axis", ARRAY)]
     axis: Annotated[int, Attribute("of the table, which the indices take the place of", AXIS)]
@@ -57,14 +57,14 @@ class LookupAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class TakeAttributes(NoAttributes):
-    """Of a Take."""
+    """Attributes of a Take."""
 
     axis: Annotated[int, Attribute("of the first input, which the indices take the place of", AXIS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArgumentAttributes(NoAttributes):
-    """Of an ArgMax."""
+    """Attributes of an ArgMax."""
 
     axis: Annotated[int, Attribute("along which the place of the greatest element is searched", AXIS)]
     keepdims: Annotated[bool, Attribute("whether the axis stays, with length 1", FLAG)]
@@ -74,7 +74,7 @@ class ArgumentAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class TopKAttributes(NoAttributes):
-    """Of a TopK."""
+    """Attributes of a TopK."""
 
     axis: Annotated[int, Attribute("along which elements are taken", AXIS)]
     size: Annotated[int, Attribute("how many", COUNT)]
@@ -83,7 +83,7 @@ class TopKAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class TreesAttributes(NoAttributes):
-    """Of a Trees: trees of comparisons, whose nodes are numbered all together."""
+    """Attributes of a Trees: trees of comparisons, whose nodes are numbered all together."""
 
     features: Annotated[FloatArray, Attribute("by node, the feature that it compares", ARRAY)]
     thresholds: Annotated[FloatArray, Attribute("by node, what it compares with", ARRAY)]
@@ -109,14 +109,14 @@ def tree_depth(low: FloatArray, high: FloatArray, roots: FloatArray) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ImputeAttributes(NoAttributes):
-    """Of an Impute."""
+    """Attributes of an Impute."""
 
     values: Annotated[FloatArray, Attribute("what takes the place of NaN, which broadcasts", ARRAY)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CategoriesAttributes(NoAttributes):
-    """Of a Categories, whose result has an axis for them behind those of the input."""
+    """Attributes of a Categories, whose result has an axis for them after those of the input."""
 
     categories: Annotated[FloatArray, Attribute("numbers, one for each index of the new axis", ARRAY)]
     complete: Annotated[bool, Attribute("whether other numbers are none that it is defined for", FLAG)]
@@ -124,7 +124,7 @@ class CategoriesAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class CouplingAttributes(NoAttributes):
-    """Of a Coupling: shares of classes from a score for every pair of them, in the order 01, 02, ..., 12, ..."""
+    """Attributes of a Coupling: shares of classes from a score for every pair of them: 01, 02, ..., 12, ..."""
 
     classes: Annotated[int, Attribute("how many classes there are", COUNT)]
     slopes: Annotated[FloatArray, Attribute("by pair, what its score is multiplied with", ARRAY)]
@@ -151,7 +151,7 @@ COUPLING_ROUNDS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class FillAttributes(NoAttributes):
-    """Of a Fill."""
+    """Attributes of a Fill."""
 
     value: Annotated[FloatArray, Attribute("the result of every sample", ARRAY)]
 

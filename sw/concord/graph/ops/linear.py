@@ -149,7 +149,7 @@ def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AffineAttributes(NoAttributes):
-    """What all products with constants have."""
+    """Attributes of all products with constants."""
 
     weight: Annotated[FloatArray, Attribute("[O, ...]", ARRAY)]
     bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
@@ -157,7 +157,7 @@ class AffineAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvAttributes(AffineAttributes, WindowAttributes):
-    """Of a Conv."""
+    """Attributes of a Conv."""
 
     weight: Annotated[FloatArray, Attribute("[O, C / group, *kernel], one to three spatial axes", ARRAY)]
     group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
@@ -165,7 +165,7 @@ class ConvAttributes(AffineAttributes, WindowAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedSumAttributes(NoAttributes):
-    """Of a WeightedSum: two tensors, each times a whole number of units."""
+    """Attributes of a WeightedSum: two tensors, each times a whole number of units."""
 
     weights: Annotated[tuple[int, ...], Attribute("of the first and the second tensor", INTEGERS)]
     unit: Annotated[int, Attribute("log2 of the unit of weights", INTEGER)]
@@ -174,7 +174,7 @@ class WeightedSumAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class DenseAttributes(AffineAttributes):
-    """Of a Dense."""
+    """Attributes of a Dense."""
 
     weight: Annotated[FloatArray, Attribute("[O, K]: x[..., K] becomes [..., O]", ARRAY)]
     fixed: Annotated[bool, Attribute("training leaves the weight as it is, such as an adjacency", FLAG)] = False
@@ -193,7 +193,7 @@ def ungrouped(weight: FloatArray, group: int) -> FloatArray:
 
 
 def is_fixed(node: Operation) -> bool:
-    """Whether a node is a product with a matrix that training leaves as it is."""
+    """True if a node is a product with a matrix that training leaves as it is."""
     return node.op == "Dense" and node.attributes(DenseAttributes).fixed
 
 

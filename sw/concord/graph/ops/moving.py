@@ -124,7 +124,7 @@ def _pad_sign(node: Operation, inputs: Sequence[bool]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PadAttributes(NoAttributes):
-    """Of a Pad."""
+    """Attributes of a Pad."""
 
     pads: Annotated[tuple[int, ...], Attribute("at the begin of every axis, then at the end of every one", SIZES)]
     mode: Annotated[
@@ -138,7 +138,7 @@ class PadAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceAttributes(NoAttributes):
-    """Of a Slice."""
+    """Attributes of a Slice."""
 
     axes: Annotated[tuple[int, ...], Attribute("those that are not taken whole", AXES)]
     starts: Annotated[tuple[int, ...], Attribute("one per axis: the indices range(start, stop, step)", SIZES)]
@@ -148,21 +148,21 @@ class SliceAttributes(NoAttributes):
 
 @dataclass(frozen=True, kw_only=True)
 class ReshapeAttributes(NoAttributes):
-    """Of a Reshape."""
+    """Attributes of a Reshape."""
 
     shape: Annotated[tuple[int, ...], Attribute("of the output", SIZES)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransposeAttributes(NoAttributes):
-    """Of a Transpose."""
+    """Attributes of a Transpose."""
 
     perm: Annotated[tuple[int, ...], Attribute("axis of the input for every axis", AXES)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcatAttributes(NoAttributes):
-    """Of a Concat."""
+    """Attributes of a Concat."""
 
     axis: Annotated[int, Attribute("along which the inputs follow each other", AXIS)]
 

@@ -48,7 +48,7 @@ Begin = Callable[[Operation, int, FloatArray, FloatArray], TimeStep]
 
 
 def directions(node: Operation) -> list[bool]:
-    """For every direction whether it goes from the last time step to the first."""
+    """Directions of a node: True for one that goes from the last time step to the first."""
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[
         node.attributes(RecurrentAttributes).direction
     ]
@@ -181,7 +181,7 @@ _INITIAL = "constant initial state [directions, 1, hidden]; None: zero, unless t
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentAttributes(NoAttributes):
-    """What all recurrent layers have."""
+    """Attributes of all recurrent layers."""
 
     W: Annotated[FloatArray, Attribute("weights of x [directions, rows, features], as in ONNX", ARRAY)]
     R: Annotated[FloatArray, Attribute("weights of h [directions, rows, hidden]", ARRAY)]
@@ -205,13 +205,13 @@ class RecurrentAttributes(NoAttributes):
 
     @property
     def initial(self) -> tuple[FloatArray | None, ...]:
-        """Constant initial states, in the order of the inputs behind the first."""
+        """Constant initial states, in the order of the inputs after the first."""
         return (self.initial_h,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LstmAttributes(RecurrentAttributes):
-    """Of an LSTM."""
+    """Attributes of an LSTM."""
 
     P: Annotated[FloatArray | None, Attribute("peephole weights as in ONNX; None: there are none", optional(ARRAY))]
     input_forget: Annotated[bool, Attribute("the forget gate is 1 - i", FLAG)]
@@ -219,13 +219,13 @@ class LstmAttributes(RecurrentAttributes):
 
     @property
     def initial(self) -> tuple[FloatArray | None, ...]:
-        """Those of h and of the cell."""
+        """Initial values of h and of the cell."""
         return self.initial_h, self.initial_c
 
 
 @dataclass(frozen=True, kw_only=True)
 class GruAttributes(RecurrentAttributes):
-    """Of a GRU."""
+    """Attributes of a GRU."""
 
     linear_before_reset: Annotated[bool, Attribute("the reset gate multiplies the product with R", FLAG)]
 

@@ -28,7 +28,7 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class WindowAttributes(NoAttributes):
-    """How windows slide."""
+    """Attributes of windows that slide."""
 
     strides: Annotated[tuple[int, ...], Attribute("step of the window along every spatial axis", COUNTS)]
     pads: Annotated[
@@ -79,7 +79,7 @@ def _max_pool(node: Operation, inputs: Arrays) -> list[FloatArray]:
 
 
 def divisors(attributes: AveragePoolAttributes, spatial: Sequence[int]) -> FloatArray:
-    """What an AveragePool divides the sum of every window by: ``[*counts]``."""
+    """Divisors by which an AveragePool divides the sum of every window: ``[*counts]``."""
     pads, counted, rank = attributes.pads, attributes.counted, len(spatial)
     grid = np.zeros([pads[axis] + size + pads[rank + axis] for axis, size in enumerate(spatial)])
     inside = [slice(pads[k] - counted[k], pads[k] + n + counted[rank + k]) for k, n in enumerate(spatial)]
@@ -96,14 +96,14 @@ def _average_pool(node: Operation, inputs: Arrays) -> list[FloatArray]:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolAttributes(WindowAttributes):
-    """What all poolings have."""
+    """Attributes of all poolings."""
 
     kernel: Annotated[tuple[int, ...], Attribute("size of the window along every spatial axis", COUNTS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AveragePoolAttributes(PoolAttributes):
-    """Of an AveragePool."""
+    """Attributes of an AveragePool."""
 
     counted: Annotated[
         tuple[int, ...], Attribute("how many of the pads count as elements of the average; nothing beyond does", SIZES)

@@ -53,7 +53,7 @@ class _Sums:
     axes: dict[str, int] = field(default_factory=dict)
 
     def centred(self, tensor: str, axis: int) -> dict[str, Node] | None:
-        """What takes the place of nodes, by name; ``None`` if somebody would see another result, or a mean stays."""
+        """Nodes that replace others, by name; ``None`` if a reader would see another result, or a mean stays."""
         readers = self.graph.readers()
         changed: dict[str, Node] = {}
         waiting = [(tensor, axis)]
@@ -77,7 +77,7 @@ class _Sums:
         return changed
 
     def _step(self, node: Node, tensor: str, axis: int) -> _Step | None:
-        """What follows for a node that reads or computes a tensor."""
+        """Tensors that must be centred with a node that reads or computes one, and the node that replaces it."""
         reads, shape = tensor in node.inputs, self.graph.shapes[tensor]
         if node.op in ("Add", "Sub", "Mul"):
             return self._summed(node, shape, axis)
@@ -108,7 +108,7 @@ class _Sums:
         return others, node.with_attrs(constant=_less_mean(constant, last) if along else np.zeros_like(constant))
 
     def _moved(self, node: Node, tensor: str, axis: int) -> _Step | None:
-        """What is moved, as long as the axis stays whole."""
+        """Input and result of a node that moves elements, as long as the axis stays whole."""
         (result,) = node.outputs
         source, made = self.graph.shapes[node.inputs[0]], self.graph.shapes[result]
         for before in range(len(source)):
@@ -141,7 +141,7 @@ def _less_mean(values: FloatArray, axis: int) -> FloatArray:
 
 
 def _axis_behind(node: Node, before: Shape, after: Shape, axis: int) -> int | None:
-    """Where an axis is behind a node that moves elements; ``None`` if it is not kept whole, or zeros are not kept."""
+    """Place of an axis after a node that moves elements; ``None`` if it is not kept whole, or zeros are not kept."""
     if node.op == "Transpose":
         return node.attributes(TransposeAttributes).perm.index(axis)
     if node.op == "Reshape":

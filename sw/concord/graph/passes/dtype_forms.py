@@ -40,15 +40,15 @@ class DtypeForm(Enum):
 
     @property
     def reads_narrow(self) -> bool:
-        """Whether the input comes in codes; else the layer converts it for itself."""
+        """True if the input comes in codes; else the layer converts it for itself."""
         return self.value[0]
 
     @property
     def writes_narrow(self) -> bool:
-        """Whether the output leaves in codes."""
+        """True if the output leaves in codes."""
         return self.value[1]
 
     @property
     def text(self) -> str:
-        """In words, such as ``"narrow to wide"``."""
+        """Form in words, such as ``"narrow to wide"``."""
         return self.name.lower().replace("_", " ")

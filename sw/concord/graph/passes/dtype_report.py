@@ -1,4 +1,4 @@
-"""What the data-type pass decides and saves [dtype-pass], tensor by tensor: types, conversions, and bytes that move."""
+"""Decisions and savings of the data-type pass [dtype-pass] by tensor: types, conversions, and bytes that move."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ConversionFacts:
     readers : tuple of str
         Operations that read the result.
     shared : bool
-        Whether it has a place of its own behind the tensor; otherwise its only reader does it for itself.
+        Whether it has a place of its own after the tensor; otherwise its only reader does it for itself.
     """
 
     factor: float
@@ -67,7 +67,7 @@ class ConversionFacts:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """Traffic in words."""
         names = ", ".join(self.readers)
         scaled = "" if self.factor == 1 else f" with the factor {self.factor:g}"
         return f"once{scaled} for {names}" if self.shared else f"by {names}{scaled}"
@@ -75,7 +75,7 @@ class ConversionFacts:
 
 @dataclass(frozen=True)
 class TensorTypes(DtypeTraffic):
-    """What the pass decides for a tensor, and what that saves.
+    """Decision of the pass for a tensor, and its savings.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class TensorTypes(DtypeTraffic):
     type : str
         ``"narrow"`` or ``"wide"``.
     conversions : tuple of ConversionFacts
-        Conversions behind the tensor, and those of its readers.
+        Conversions after the tensor, and those of its readers.
     forms : tuple of str
         Forms of the quantised operations that write it, such as ``"narrow to wide"``; several write one storage.
     """
@@ -105,7 +105,7 @@ class TensorTypes(DtypeTraffic):
 
 
 def _times(count: int) -> str:
-    """How often, in few characters: ways can be exponentially many."""
+    """A count in few characters: ways can be exponentially many."""
     return f"{count:,}x" if count < _MANY else f"over {_MANY:,}x"
 
 

@@ -51,7 +51,7 @@ from concord.graph.passes.dtype_forms import DtypeForm
 Input = tuple[str, int]
 #: Entries of a list of factors: how often each is in it.
 Entries = Counter[float]
-#: What the host computes it reads and writes wide.
+#: Kinds of operators of the host, which reads and writes wide.
 _KINDS = {OperatorKind.HOST: OperatorKind.PRECISE}
 
 
@@ -105,7 +105,7 @@ class Dataflow:
         Tensors that the host writes.
     operations : tuple of Operation
         In execution order. Several may write one tensor, as layers do whose results lie in one storage; then an
-        operation hands on what those behind it want.
+        operation hands on what those after it want.
     outputs : tuple of pairs of str and float
         Tensors that leave, each with the factor that it leaves with, 0 for wide.
     """
@@ -156,7 +156,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Types:
-    """What the pass decides; the graph stays as it is.
+    """Decisions of the pass; the graph stays as it is.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Types:
     inputs : dict
         Type that every input of every operation sees: narrow if the tensor is, or if a conversion is in front of it.
     conversions : tuple of Conversion
-        Conversions with their own place behind a tensor.
+        Conversions with their own place after a tensor.
     own : tuple of Conversion
         Conversions that a reader does for itself; it sees the tensor wide.
     forms : dict
@@ -270,7 +270,7 @@ def narrow_or_wide(entries: Entries) -> Dtype:
 
 
 class Demands:
-    """What the readers of every tensor want.
+    """Demands of the readers of every tensor.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ class Demands:
                 if name:
                     self.readers[name].append((node.name, index))
         self.entries: dict[str, Entries] = {name: Counter() for name in self.readers}
-        #: Entries of the outputs of every operation from those behind it.
+        #: Entries of the outputs of every operation from those after it.
         self.below: dict[str, Entries] = {}
         self._walk()
 
@@ -323,7 +323,7 @@ class Demands:
                 return self.below[node.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network
 
     def wanted(self, reader: Input) -> Entries:
-        """As :meth:`passed`, with zeros only where the reader reads wide."""
+        """Entries of :meth:`passed`; zeros alone where the reader reads wide."""
         entries = self.passed(self.operations[reader[0]], reader[1])
         return entries if narrow_or_wide(entries) is Dtype.NARROW else Counter({0.0: entries.total()})
 

@@ -6,7 +6,7 @@ limiting is part of what the network computes:
 
 * codes of less than 8 bits, and those that samples have shown to change their tensor much;
 * two in a row with different codes, and several with different codes for readers of one tensor;
-* behind others of which only data-moving operators divide it, where few codes are in use or much is cut off;
+* after others of which only data-moving operators divide it, where few codes are in use or much is cut off;
 * in front of one that stays, with nothing but data-moving operators between them;
 * an input of the network that is read as it is, too; and an output of the network, for codes are what it is made of.
 
@@ -94,7 +94,7 @@ def _movable(graph: Graph, node: Node) -> Node | None:
 
 
 def _only_reader(graph: Graph, tensor: str) -> bool:
-    """Whether one input of one node is all that reads a tensor."""
+    """True if a tensor is read by one input of one node alone."""
     return tensor not in graph.outputs and sum(node.inputs.count(tensor) for node in graph.nodes) == 1
 
 
@@ -143,7 +143,7 @@ def _staying(graph: Graph) -> set[str]:
 
 
 def _leaves(graph: Graph, tensor: str) -> bool:
-    """Whether a tensor is an output of the network, as it is or with its elements moved."""
+    """True if a tensor is an output of the network, as it is or with its elements moved."""
     views = (node for node in graph.consumers(tensor) if operator_of(node).view)
     return tensor in graph.outputs or any(_leaves(graph, node.outputs[0]) for node in views)
 
@@ -159,14 +159,14 @@ def _above(graph: Graph, tensor: str) -> Iterator[Node]:
 
 
 def _coarse(codes: Quantization, others: Quantization) -> bool:
-    """Whether few codes are between the ends that both have."""
+    """True if few codes are between the ends that both have."""
     (low, high), (least, greatest) = codes.range, others.range
     used = (np.minimum(high, greatest.max()) - np.maximum(low, least.min())) / codes.scale
     return bool(used.max() < _FEW)
 
 
 def _cuts_off(codes: Quantization, others: Quantization) -> bool:
-    """Whether values of other codes are limited; not where a Relu does so."""
+    """True if values of other codes are limited; not where a Relu does so."""
     (low, high), (least, greatest) = codes.range, others.range
     room = _ROOM * float(codes.scale.max())
     return bool(high.max() < greatest.max() - room or (low.any() and low.min() > least.min() + room))

@@ -35,6 +35,6 @@ def _padded(conv: Node, source: str, more: tuple[int, ...]) -> Node:
 
 
 def _same_codes(graph: Graph, source: str, result: str) -> bool:
-    """Whether what is padded is quantised as the result is: a zero is one of the codes."""
+    """True if the input of a Pad is quantised as its result is: a zero is one of the codes."""
     known = graph.quantization.get(source)
     return known is not None and known.same(graph.quantization[result])

@@ -53,7 +53,7 @@ def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
 
 
 def _constant(node: Node | None, op: str, value: float) -> bool:
-    """Whether a node is this operation with this number."""
+    """True if a node is this operation with this number."""
     constant = None if node is None else constant_of(node, op)
     if constant is None or constant.size != 1:
         return False

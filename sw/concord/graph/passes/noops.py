@@ -15,7 +15,7 @@ def run(graph: Graph) -> None:
 
 
 def _changes_nothing(graph: Graph, node: Node) -> bool:
-    """Whether the output of a node always equals its first input."""
+    """True if the output of a node always equals its first input."""
     shapes = graph.shapes
     codes, others = (graph.quantization.get(name) for name in (node.inputs[0], node.outputs[0]))
     if codes is not None and others is not None and not codes.same(others):

@@ -24,7 +24,7 @@ class _Found:
 
 
 def run(graph: Graph) -> None:
-    """Put one node in the place of mean, difference, square, mean, root and product, and of a scale behind them."""
+    """Put one node in the place of mean, difference, square, mean, root and product, and of a scale after them."""
     for name in [node.name for node in graph.nodes]:
         node = next((node for node in graph.nodes if node.name == name), None)
         if node is None or node.op != "Mul" or (match := _normalisation(graph, node)) is None:
@@ -75,7 +75,7 @@ def _is_mean(node: Node) -> bool:
 
 
 def _alone(graph: Graph, nodes: tuple[Node, ...]) -> bool:
-    """Whether nobody else sees what the nodes compute in between."""
+    """True if nobody else reads a tensor between the nodes."""
     names = {node.name for node in nodes}
     return all(
         graph.is_between(between) and all(reader.name in names for reader in graph.consumers(between))
@@ -100,7 +100,7 @@ def _centre(graph: Graph, x: str, axes: tuple[int, ...], nodes: tuple[Node, ...]
 
 
 def _scale(graph: Graph, product: Node) -> Node | None:
-    """A product with a constant behind a normalisation, which nothing else reads."""
+    """A product with a constant after a normalisation, which nothing else reads."""
     (between,) = product.outputs
     readers = graph.consumers(between)
     if not graph.is_between(between) or len(readers) != 1:

@@ -13,7 +13,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.rewriting import Emit, rewrite
 
-#: Room around the corners of a steep function, beyond which its inputs are cut off: nothing overflows behind it.
+#: Room around the corners of a steep function, beyond which its inputs are cut off: nothing overflows after it.
 _ROOM = 0.01
 
 

@@ -1,4 +1,4 @@
-"""Bring constants into the range of binary16 and of weights, by powers of two that are taken back behind.
+"""Bring constants into the range of binary16 and of weights, by powers of two that are taken back after them.
 
 Very small ones would lose bits or vanish, large ones are none of these numbers.
 """
