@@ -24,7 +24,7 @@ class _Moving:
 
 
 class CalledLine(TimedLine):
-    """As :class:`concord.host.spi.SpiTransport` has it: calls with what was written, then some that look for a reply.
+    """Calls of :class:`concord.host.spi.SpiTransport`: with what was written, then some that look for a reply.
 
     Parameters are those of :class:`concord.host.timed_line.TimedLine`.
     """
@@ -62,7 +62,7 @@ class CalledLine(TimedLine):
             self._send()
 
     def _send(self) -> bool:
-        """One call with what waits, as :meth:`_call`."""
+        """Make one call with what waits, as :meth:`_call`."""
         at = self.now + self.times.call
         count, room = 0.0, float(CALL_BYTES)
         while self._waiting and room:

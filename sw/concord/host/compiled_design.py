@@ -11,7 +11,7 @@ from concord.host.errors import DeviceError
 
 #: Types of arguments and results of the C functions.
 HANDLE, SIZE, UINT64, TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_char_p
-#: A C function: its name behind ``concord_``, the type of its result, and those of its arguments behind the handle.
+#: A C function: its name after ``concord_``, the type of its result, and those of its arguments after the handle.
 Function = tuple[str, Any, Sequence[Any]]
 _COMMON: tuple[Function, ...] = (
     ("destroy", None, ()),

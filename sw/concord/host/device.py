@@ -177,7 +177,7 @@ class Device(ABC):
         self.image = image
 
     def start(self, pc: int = 0, *, adds: bool = False) -> None:
-        """Start a run at ``pc``; behind the end of the instruction memory it traps with ``PC_RANGE``.
+        """Start a run at ``pc``; after the end of the instruction memory it traps with ``PC_RANGE``.
 
         With ``adds`` the counters go on from those of the run before.
         """
@@ -212,7 +212,7 @@ class Device(ABC):
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
-        """One run after the other."""
+        """Run one sample after the other."""
         self.report_begun()
         results: list[Outputs] = []
         for n in range(size):
@@ -224,7 +224,7 @@ class Device(ABC):
         return {name: np.stack([result[name] for result in results]) if results else empty[name] for name in empty}
 
     def report_begun(self) -> None:
-        """What all samples of a batch need is on the device, and the first one begins."""
+        """Tell a progress bar that the first sample begins: the device has all that a batch needs."""
         if self.begun is not None:
             self.begun()
 
@@ -258,7 +258,7 @@ class Device(ABC):
         return self.image
 
     def reset_states(self) -> None:
-        """Begin a new sequence: states of the network have their first values again, as behind :meth:`load`."""
+        """Begin a new sequence: states of the network have their first values again, as after :meth:`load`."""
         for state in self._loaded().states:
             self.write(state.port.region, state.port.address, state.first_words(self.config))
 

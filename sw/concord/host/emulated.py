@@ -34,7 +34,7 @@ _MASK = (1 << 32) - 1
 class EmulatedDevice(Device):
     """Executes whole batches at once, bit for bit as the hardware.
 
-    Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks; behind a batch of a
+    Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks; after a batch of a
     program with sliding products, its last sample is executed again for them. Runs of an image with states follow each
     other, as on other back ends. A program whose runs depend on each other otherwise (which the verifier refuses)
     starts every sample of a batch from the same memories here, and from what the sample before left on other back ends.
@@ -46,7 +46,7 @@ class EmulatedDevice(Device):
     workers : int or None
         Threads that share a batch; as many as there are processors if left out.
     watch, after : callable, optional
-        See :class:`Emulator`. Whoever reads memories behind a batch lets its last sample be executed again.
+        See :class:`Emulator`. Whoever reads memories after a batch lets its last sample be executed again.
     compiled : bool or None
         Whether compiled kernels are used, see :class:`Emulator`.
     """

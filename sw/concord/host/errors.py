@@ -1,4 +1,4 @@
-"""What can go wrong between host and device."""
+"""Errors between host and device."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BadLengthError(RefusedError):
 
 
 class BadRegionError(RefusedError):
-    """There is no such region, or it cannot be read or written."""
+    """Error for a region that does not exist, or that cannot be read or written."""
 
     status = Status.BAD_REGION
 

@@ -20,7 +20,7 @@ from concord.spec.memmap import RegionId
 
 
 class ScriptedDevice(FedDevice, Protocol):
-    """What keeps scripts in a device needs of it, besides."""
+    """Device as :class:`FeederClient` needs it, which keeps scripts there."""
 
     def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
         """Write words of a region."""

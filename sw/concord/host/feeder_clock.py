@@ -101,7 +101,7 @@ class FeederClock:
         return sum(cycles for cycles in fresh._sample(0) if isinstance(cycles, int))
 
     def _run(self) -> Iterator[Need | int]:
-        """What takes time, in order."""
+        """Needs and cycles of all samples, in order."""
         base = 0
         while True:
             yield from self._sample(base)
@@ -109,7 +109,7 @@ class FeederClock:
             base = self.released
 
     def _sample(self, base: int) -> Iterator[Need | int]:
-        """The same of a sample whose first byte has this place."""
+        """Needs and cycles of a sample whose first byte has this place."""
         yield Need(coming=base + 1)
         for phase, cycles in enumerate(self._cycles):
             for transfer, rows, steps in self._rows:
@@ -193,5 +193,5 @@ def _converting(transfer: InputTransfer) -> int:
 
 
 def _converts(transfer: InputTransfer) -> bool:
-    """Whether vectors are made of numbers, for narrow memory."""
+    """True if vectors are made of numbers, for narrow memory."""
     return transfer.kind is not LinkFormat.BLOCKS and transfer.port.region is RegionId.NARROW

@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.5e-3
 
 
 class FedDevice(Protocol):
-    """What the feeder's side of the host needs of a device, which :class:`concord.host.linked.LinkedDevice` has."""
+    """Device as the feeder's side of the host needs it, such as :class:`concord.host.linked.LinkedDevice`."""
 
     config: NpuConfig
     regions: dict[RegionId, Region]
@@ -31,7 +31,7 @@ class FedDevice(Protocol):
         """Wait for the end of a run."""
 
     def idle(self, status: int) -> bool:
-        """Whether a word of STATUS says that nothing is going on; raises if the last run has ended with a trap."""
+        """True if a word of STATUS says that nothing is going on; raises if the last run has ended with a trap."""
 
     def report_written(self, count: int) -> None:
         """Tell a progress bar how many bytes more have arrived."""
@@ -56,7 +56,7 @@ class Exchange:
     Bytes go out as long as the inbox takes them, which waits for room as long as the device can make some. Once it has
     refused some, because it waits for the host to take results, they only go out when results tell that there is room,
     so that nothing is sent in vain. Results are
-    asked for when a part has been sent behind their sample, since they should be there by then; the device sends those
+    asked for when a part has been sent after their sample, since they should be there by then; the device sends those
     that are.
 
     Parameters
@@ -93,9 +93,9 @@ class Exchange:
         self._hold = 0  # results that must have come before more bytes are sent
         self._pause = 0  # cycles to wait before results are asked for
         self._waited = False  # since the last part was sent
-        self._idle = False  # said the last wait, behind which nothing has been read
+        self._idle = False  # said the last wait, after which nothing has been read
         self._kept = 0  # result in front of which the device has been told to let go
-        self._silent = 0  # waits that ended because the device was idle, and behind which there was no result
+        self._silent = 0  # waits that ended because the device was idle, and after which there was no result
         self._renew()
 
     @property
@@ -158,7 +158,7 @@ class Exchange:
 
     @property
     def _blocked(self) -> bool:
-        """Whether nothing is sent before there are results."""
+        """True if nothing is sent before there are results."""
         return len(self._results) < self._needed()
 
     def _may_send(self) -> bool:
@@ -167,7 +167,7 @@ class Exchange:
         return not self._blocked
 
     def _wanted(self) -> int:
-        """How many results to ask for now."""
+        """Number of results to ask for now."""
         if self._sent == len(self._batch):
             target = self._total
         else:
@@ -175,7 +175,7 @@ class Exchange:
         kept = self._kept if self._posted else len(self._results)  # more than that has no room until the device is told
         free = self._ring - (self._asked - kept)
         count = max(0, min(target - self._asked, self._most, free))
-        if self._result <= self._most:  # of whole samples: what is read behind a part that is not there, is read again
+        if self._result <= self._most:  # of whole samples: what is read after a part that is not there, is read again
             count = max(0, (self._asked + count) // self._result * self._result - self._asked)
         return count
 
@@ -245,7 +245,7 @@ class Exchange:
             return
         self._asked = len(self._results)
         if self._sent < len(self._batch) and not self._blocked:
-            self._due = min(self._due, self._asked)  # asked for again behind the next part
+            self._due = min(self._due, self._asked)  # asked for again after the next part
         if data:
             return
         self._silent += idle
@@ -256,7 +256,7 @@ class Exchange:
             raise RunTimeout(f"the device is still busy after {self._timeout} s")
 
     def _go_back(self) -> None:
-        """The inbox had no room: what it has refused, and everything behind that, has to be sent again."""
+        """The inbox had no room: what it has refused, and everything after that, has to be sent again."""
         self._take()
         writes = [posted for posted in self._posted if posted.region is RegionId.INBOX]
         self._sent = next(posted.first for posted in writes if not posted.request.done)

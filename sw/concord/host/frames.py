@@ -13,7 +13,7 @@ _FLAG = bytes([FLAG])
 _ESCAPE = bytes([ESCAPE])
 _ESCAPED_ESCAPE = bytes([ESCAPE, ESCAPE ^ ESCAPE_XOR])
 _ESCAPED_FLAG = bytes([ESCAPE, FLAG ^ ESCAPE_XOR])
-#: A pause that ends with RESUME, or an escape and perhaps a pause behind it.
+#: A pause that ends with RESUME, or an escape and perhaps a pause after it.
 _PAUSE = re.compile(b"%c+(%c?)" % (ESCAPE, RESUME))
 
 
@@ -33,7 +33,7 @@ class Frame:
     Parameters
     ----------
     seq : int
-        Sequence number.
+        Sequence number, modulo 256.
     kind : int
         Kind of a request, status of a reply.
     payload : bytes
@@ -115,7 +115,7 @@ class PauseFilter:
     """Takes the pauses of a device that its line did not wait for out of its bytes (``concord.spec.link.RESUME``)."""
 
     def __init__(self) -> None:
-        self._held = b""  # an escape whose meaning comes with the bytes behind it
+        self._held = b""  # an escape whose meaning comes with the bytes after it
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes from the line and return those of frames, and flags; an escape is kept back for what follows."""

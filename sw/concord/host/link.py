@@ -21,7 +21,7 @@ _MOST_WORDS = COUNT["count"].high
 
 @dataclass(frozen=True)
 class Identity:
-    """What a device says about itself."""
+    """Version and fingerprint that a device reports of itself."""
 
     version: int
     fingerprint: int
@@ -75,7 +75,7 @@ class Link:
 
     @property
     def counts(self) -> LineCounts:
-        """What was on the line so far."""
+        """Counts of what was on the line so far."""
         return replace(self._requests.counts)
 
     # Requests ----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Link:
         return self._requests.post(request)
 
     def room_for(self, request: LinkRequest) -> bool:
-        """Whether a request would be sent at once, if nothing of it had to be escaped."""
+        """True if a request would be sent at once, if nothing of it had to be escaped."""
         return self._requests.room_for(line_bytes(len(request.payload)))
 
     def post_write(self, region: Region, addr: int, data: bytes) -> list[LinkRequest]:
@@ -140,7 +140,7 @@ class Link:
         Raises
         ------
         RefusedError
-            If the device has refused it, or one in front of it; then those behind that are not carried out either.
+            If the device has refused it, or one in front of it; then those after that are not carried out either.
         LinkError
             If the line does not work.
         """

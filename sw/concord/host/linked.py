@@ -97,7 +97,7 @@ class LinkedDevice(Device):
         self._check(self._idle(timeout))
 
     def idle(self, status: int) -> bool:
-        """Whether a word of STATUS says that nothing is going on. Raises :class:`TrapError` as ``wait``."""
+        """True if a word of STATUS says that nothing is going on. Raises :class:`TrapError` as ``wait``."""
         fields = _unpack(Reg.STATUS, status)
         if not fields["busy"]:
             self._check(fields)

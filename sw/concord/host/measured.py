@@ -1,4 +1,4 @@
-"""What a batch takes on a device behind a link, beside what is estimated for it."""
+"""Measured times of a batch on a device behind a link, beside the estimates for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TimedRun:
     Parameters
     ----------
     runs : int
-        Of the program.
+        Runs of the program.
     whole : float
         Seconds, those of script and code book among them, if the device did not have them.
     line : Traffic
@@ -48,12 +48,12 @@ def stream_runs(estimate: Rates) -> int:
 
 
 def is_simulated(device: LinkedDevice) -> bool:
-    """Whether time is that of a simulation."""
+    """True if time is that of a simulation."""
     return device.link.transport.cycles is not None
 
 
 def seconds_of(device: LinkedDevice) -> float:
-    """The time: of a simulated device as its clock has it, else of the machine."""
+    """Time in seconds: of a simulated device as its clock has it, else of the machine."""
     cycles = device.link.transport.cycles
     return time.monotonic() if cycles is None else cycles / device.config.clock_hz
 
@@ -95,18 +95,18 @@ def timed_alone(device: LinkedDevice, batch: Mapping[str, Any]) -> TimedRun:
 
 @dataclass(frozen=True)
 class LinkComparison:
-    """What a batch took beside what is estimated for it.
+    """Measured times of a batch, beside the estimates for it.
 
     Parameters
     ----------
     run, alone : TimedRun
         The batch, and its first run once more.
     estimate : Rates
-        Of a run.
+        Rates of a run.
     line : Traffic
         What is estimated for the batch.
     cycles : int
-        Of the computation, as the device has counted them.
+        Clock cycles of the computation, as the device has counted them.
     simulated : bool
         Whether seconds are those of a simulation.
     """
@@ -125,7 +125,7 @@ class LinkComparison:
 
     @property
     def is_stream(self) -> bool:
-        """Whether there are so many samples that it hardly matters how the first ones and the last ones went."""
+        """True if there are so many samples that it hardly matters how the first ones and the last ones went."""
         ends = self.alone.line.cycles - self.period
         return self.run.runs >= LEAST_RUNS and self.run.runs * self.period >= STREAM * ends
 
@@ -146,7 +146,7 @@ class LinkComparison:
 
     @property
     def figures(self) -> dict[str, tuple[float, float]]:
-        """What was measured and what is estimated, by what it is; figures of a stream only if it was one.
+        """Measured figures and their estimates, by name; figures of a stream only if it was one.
 
         Keys are ``batch`` and ``stream`` (samples per second), ``alone`` (seconds), ``sent``, ``received`` and
         ``requests`` (of a sample of the batch), and ``cycles`` (of the computation of a run).
@@ -164,7 +164,7 @@ class LinkComparison:
 
     @property
     def differences(self) -> dict[str, float]:
-        """By how much more was measured than estimated, as a part of it."""
+        """Excess of the measured figure over the estimate, as a part of the estimate."""
         return {name: measured / estimated - 1 for name, (measured, estimated) in self.figures.items()}
 
     @property
@@ -175,7 +175,7 @@ class LinkComparison:
 
     @property
     def remark(self) -> str:
-        """Why no stream is compared; nothing if one is."""
+        """Reason for which no stream is compared; empty if one is."""
         if self.is_stream:
             return ""
         enough = stream_runs(self.estimate) * self.estimate.batch
@@ -189,7 +189,7 @@ class LinkComparison:
 
     @property
     def _texts(self) -> dict[str, tuple[str, str, str]]:
-        """What was measured, what is estimated, and the difference, by what they are about."""
+        """Measured figure, estimate and difference as texts, by name."""
         samples = self.run.runs * self.estimate.batch
         names: dict[str, tuple[str, Callable[[float], str]]] = {
             "batch": (f"samples/s, this batch of {samples:,}", spoken),
@@ -229,7 +229,7 @@ def compared_run(
     batch : mapping
         As for :meth:`concord.host.device.Device.run`, by name.
     samples : int
-        Of a run.
+        Samples of a run.
     """
     if device.carrier is None or not len(next(iter(batch.values()))):
         return device.run(dict(batch)), None

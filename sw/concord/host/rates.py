@@ -1,4 +1,4 @@
-"""How many samples per second a user gets, and whether link or computation limits them."""
+"""Samples per second that a user gets, and whether link or computation limits them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rates:
     requests : float
         Requests.
     cycles : int
-        Of the computation, as the hardware counts them (:mod:`concord.cycles`).
+        Clock cycles of the computation, as the hardware counts them (:mod:`concord.cycles`).
     period : float
         Cycles from a run to the next one.
     latency : float
@@ -88,7 +88,7 @@ class Rates:
 
     @property
     def assumption(self) -> str:
-        """What was assumed for the cycles, as a text behind them."""
+        """Assumption about the cycles, as a text that follows them."""
         return f", assuming {ASSUMED_STEPS} steps per sliding window" if self.assumed else ""
 
     @property
@@ -103,7 +103,7 @@ class Rates:
 
     @property
     def raw(self) -> bool:
-        """Whether inputs go through the feeder."""
+        """True if inputs go through the feeder."""
         return self.layout is not None
 
     @property
@@ -152,14 +152,14 @@ class Rates:
 
     @property
     def limit(self) -> str:
-        """What takes longer: ``"link"`` or ``"computation"``, with the layout of inputs on the device."""
+        """Limit of the rate: ``"link"`` or ``"computation"``, with the layout of inputs on the device."""
         if not self.raw:
             return "computation" if 2 * self.compute_seconds > self.period_seconds else "link"
         return "computation" if self.device_seconds > _BUSY * self.period_seconds else "link"
 
     @property
     def bottleneck(self) -> str:
-        """What takes most of the time: ``"line"``, ``"device"``, or ``"latency"`` of replies that are waited for."""
+        """Part that takes most of the time: ``"line"``, ``"device"``, or ``"latency"`` of awaited replies."""
         parts = {"line": self.wire_seconds, "device": self.device_seconds, "latency": self.wait_seconds}
         return max(parts, key=lambda name: parts[name])
 
@@ -170,7 +170,7 @@ class Rates:
 
     @property
     def speeds(self) -> str:
-        """What a user gets, in one line: in a batch and one at a time, and with the driver as it is installed."""
+        """Rates of a user in one line: in a batch and one at a time, and with the driver as it is installed."""
         text = (
             f"{spoken(self.per_second)} samples/s in a batch, limited by the {self.limit}; "
             f"{spoken(self.single_per_second)} one at a time"
@@ -277,7 +277,7 @@ def rates(
 
 
 def batch_traffic(image: Image, runs: int, link: str | None = None) -> Traffic:
-    """What ``runs`` runs put on the line and how long they take, in cycles, from the first byte to the last result.
+    """Traffic of ``runs`` runs and their time in cycles, from the first byte to the last result.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def batch_traffic(image: Image, runs: int, link: str | None = None) -> Traffic:
 
 
 def _route(image: Image) -> Route:
-    """How samples are expected to go through the feeder; :class:`FeedError` if they do not."""
+    """Route that samples are expected to take through the feeder; :class:`FeedError` if they do not."""
     feeding = image.feeding
     return route(feeding, image.schedule(), (image.inputs, image.outputs), feeding.codings, image.config)
 

@@ -50,7 +50,7 @@ def find_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = Lin
 
 
 def _is_preset(config: NpuConfig) -> bool:
-    """Whether the preset with its name is the same hardware."""
+    """True if the preset with the name of a configuration is the same hardware."""
     return config.name in PRESETS and PRESETS[config.name].fingerprint == config.fingerprint
 
 
@@ -153,14 +153,14 @@ class RtlTransport(CompiledDesign):
         self.byte_time, self._reply_cycles = 0.0, 0
 
     def pace(self, byte_cycles: int, reply_cycles: int = 0) -> None:
-        """From now on bytes take their time, in simulated cycles, as over a serial port without flow control.
+        """Let bytes take their time from now on, in simulated cycles, as over a serial port without flow control.
 
         Parameters
         ----------
         byte_cycles : int
-            Of a byte on the line; both directions are in use at once.
+            Cycles of a byte on the line; both directions are in use at once.
         reply_cycles : int
-            More, until the host sees a byte.
+            Cycles more until the host sees a byte.
         """
         self._reply_cycles = reply_cycles
         self.byte_time = byte_cycles / CYCLES_PER_SECOND

@@ -16,7 +16,7 @@ from concord.utils.extras import install_command
 #: Bytes of a call at the most: what the driver of Linux takes unless it is set otherwise.
 CALL_BYTES = 4096
 #: Bytes of a call that looks for a reply: a call takes about as long as these. Within a reply each call has twice as
-#: many as the one before, up to somewhat less than the largest reply: what looks behind its end is lost time.
+#: many as the one before, up to somewhat less than the largest reply: what looks after its end is lost time.
 POLL_BYTES, MOST_POLL_BYTES = 256, 1024
 #: What a wire has that nobody drives, and more such bytes in a row than a reply has.
 _UNDRIVEN, _MOST_EQUAL = (0x00, 0xFF), 2 * CALL_BYTES
@@ -29,7 +29,7 @@ _NAME = re.compile(r"(?:spi:)?/dev/spidev(\d+)\.(\d+)")
 
 
 class SpiBus(Protocol):
-    """What is used of ``spidev.SpiDev``."""
+    """Part of ``spidev.SpiDev`` that is used."""
 
     def xfer2(self, values: Sequence[int], /) -> Sequence[int]:
         """Clock bytes in one transfer, at most :data:`CALL_BYTES`, and return as many."""
@@ -112,7 +112,7 @@ class SpiTransport:
         self.bus.close()
 
     def _send(self) -> None:
-        """One call with what waits; a short one has time for a reply in it."""
+        """Make one call with what waits; a short one has time for a reply in it."""
         data = bytes(self._waiting[:CALL_BYTES])
         del self._waiting[:CALL_BYTES]
         self._call(data.ljust(POLL_BYTES, _FLAG))
@@ -134,14 +134,14 @@ class SpiTransport:
         self._poll = POLL_BYTES if self._last == FLAG else min(2 * self._poll, MOST_POLL_BYTES)
 
     def _is_undriven(self, came: bytes) -> bool:
-        """Whether nobody has sent these bytes, as far as one can say by now."""
+        """True if nobody has sent these bytes, as far as one can say by now."""
         undriven = came[0] in _UNDRIVEN and came.count(came[0]) == len(came)
         self._equal = self._equal + len(came) if undriven else 0
         return self._equal > _MOST_EQUAL
 
 
 def is_spi(target: str) -> bool:
-    """Whether a target is the name of a bus and a chip: ``/dev/spidev0.0``, or ``spi:`` in front of it."""
+    """True if a target is the name of a bus and a chip: ``/dev/spidev0.0``, or ``spi:`` in front of it."""
     return _NAME.fullmatch(target) is not None
 
 

@@ -44,14 +44,14 @@ class RtlSpi(CompiledDesign):
         self._call_cycles = 0
 
     def pace(self, clock_cycles: float, byte_cycles: float = 0.0, call_cycles: float = 0.0) -> None:
-        """From now on bytes take their time, in cycles of the NPU.
+        """Let bytes take their time from now on, in cycles of the NPU.
 
         Parameters
         ----------
         clock_cycles : float
             Of a period of the clock of the bus.
         byte_cycles : float
-            Of a byte, with a gap behind its eight periods.
+            Of a byte, with a gap after its eight periods.
         call_cycles : float
             Besides, of a call.
         """

@@ -29,7 +29,7 @@ _LOOK = 16
 
 @dataclass(frozen=True)
 class LineTimes:
-    """How long bytes and replies take, in clock cycles.
+    """Times of bytes and replies, in clock cycles.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class LineTimes:
 
     @classmethod
     def of(cls, link: LinkSpec, clock_hz: float, reply_seconds: float) -> LineTimes:
-        """Those of a link to a device with a clock, where a reply is held back, or a call takes, so long."""
+        """Times of a link to a device with a clock, where a reply is held back, or a call takes, so long."""
         if link.kind is LinkKind.SPI:
             call, rest = reply_seconds * clock_hz, MOST_REST * clock_hz
             return cls(clock_hz / link.bytes_per_second - call / CALL_BYTES, call=call, rest=rest)
@@ -78,7 +78,7 @@ class TimedReply:
 
 
 class Answers(Protocol):
-    """What a device does, as far as time and the sizes of replies depend on it."""
+    """Device, as far as time and the sizes of replies depend on it."""
 
     def pass_to(self, now: float) -> None:
         """Work until a time in cycles."""
@@ -90,7 +90,7 @@ class Answers(Protocol):
         """Words that are there, of those that are asked for."""
 
     def wait(self, now: float, cycles: int) -> tuple[float, bool]:
-        """When it has nothing more to do, at the latest after ``cycles``; whether it is busy then."""
+        """Time at which nothing more is to be done, after ``cycles`` at most, and whether the device is busy then."""
 
 
 class RunningCore:
@@ -112,7 +112,7 @@ class RunningCore:
             yield from cycles
 
     def pass_to(self, now: float) -> None:
-        """Nothing depends on it."""
+        """Do nothing: no answer depends on the time."""
 
     def write(self, region: RegionId, data: bytes, now: float) -> tuple[float, bool]:
         """A start of the program, or words that change nothing."""
@@ -174,7 +174,7 @@ class FedCore:
         return min(count, there) if there <= self._size else 0
 
     def wait(self, now: float, cycles: int) -> tuple[float, bool]:
-        """When it waits for the host."""
+        """Time at which the device waits for the host, and whether it is busy then."""
         end = now + cycles
         since = self.clock.advance(end, passes=False)
         return (end, True) if since is None else (max(now, since), False)
@@ -183,7 +183,7 @@ class FedCore:
 class TimedLine:
     """A transport that knows what time it is, in cycles of the device: the host itself takes none.
 
-    Both directions are in use at the same time; on a shared line replies hold up the requests behind them. The device
+    Both directions are in use at the same time; on a shared line replies hold up the requests after them. The device
     carries out one request after the other, and begins with the next when the reply has left. Where the line holds
     bytes back and the device has no buffer for requests, a request goes on the line then, too. Escapes are left out,
     which is 0.8 % of random bytes.
@@ -226,7 +226,7 @@ class TimedLine:
         return round(self.now)
 
     def clock(self) -> float:
-        """It stands: nothing is lost, so nothing is late."""
+        """Time in seconds, which stands: nothing is lost, so nothing is late."""
         return 0.0
 
     def write(self, data: bytes) -> None:
@@ -244,10 +244,10 @@ class TimedLine:
         return reply.data
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: a line in time has nothing to close."""
 
     def _together(self, reply: TimedReply) -> float:
-        """When the last byte has come of the replies that the host sees with one: those without a pause between."""
+        """Time of the last byte of the replies that the host sees with one: those without a pause between."""
         end, size = reply.end, len(reply.data)
         for later in self._replies:
             if later.begin - end >= self.times.pause or size >= TRANSFER_BYTES:
@@ -281,7 +281,7 @@ class TimedLine:
         return REQUEST_CYCLES + len(frame.payload) + WORD_CYCLES * words
 
     def _numbered(self, frame: Frame, now: float) -> tuple[Status, bytes, float]:
-        """As :meth:`_answer`; what follows a request that was refused has another number than the expected one."""
+        """Status, payload and begin of a reply; requests after a refused one have an unexpected number."""
         if frame.kind != Kind.PING and frame.seq != self._expected:
             return Status.BAD_SEQ, bytes([self._expected]), now
         status, payload, done = self._answer(frame, now)

@@ -23,13 +23,13 @@ from concord.spec.memmap import RegionId
 
 #: Bytes of a batch by which the rate is judged, over those of the inbox, and samples at the least.
 _INBOXES, _SAMPLES = 16, 4
-#: Samples behind them at the least.
+#: Samples after them at the least.
 _STREAM = 40
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one run puts on the line, framing included, escapes left out (0.8 % of random bytes).
+    """Bytes of one run on the line, framing included, escapes left out (0.8 % of random bytes).
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Traffic:
         return Traffic(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
     def times(self, count: float) -> Traffic:
-        """The same so many times, one behind the other."""
+        """Traffic of ``count`` such runs, one after the other."""
         return Traffic(*(count * getattr(self, field.name) for field in fields(self)))
 
 
@@ -92,7 +92,7 @@ def traffic(image: Image, phases: Sequence[int] = (0,), times: LineTimes | None 
 
 
 def call_traffic(image: Image, times: LineTimes | None = None) -> Traffic:
-    """What a call of ``concord.Network.run`` sends besides its runs: flags are cleared before, and read afterwards."""
+    """Traffic of a call of ``concord.Network.run`` besides its runs: flags are cleared before, and read afterwards."""
     device, line = _device(image.config, RunningCore((0,)), times or LineTimes())
     before = _state(line)
     device.clear_flags()
@@ -132,7 +132,7 @@ def fed_traffic(image: Image, sample_route: Route, phases: Sequence[int], times:
 
 
 def few_samples(image: Image, sample_route: Route) -> int:
-    """Samples of a batch behind which every further one takes as long as the one before."""
+    """Samples of a batch after which every further one takes as long as the one before."""
     return max(_SAMPLES, _INBOXES * image.config.inbox // sample_route.sample_bytes)
 
 
@@ -162,7 +162,7 @@ def fed_latency(image: Image, phases: Sequence[int], times: LineTimes, code_word
 
 
 def _code_book(image: Image, sample_route: Route, times: LineTimes, words: int | None) -> Traffic:
-    """What the values of a sample put on the line before it."""
+    """Traffic of the code book, which is sent before a sample."""
     device, line = _device(image.config, RunningCore((0,)), times)
     before = _state(line)
     coded = [transfer for transfer in sample_route.input_transfers if transfer.kind is LinkFormat.CODED]
@@ -183,7 +183,7 @@ def fed_batch(image: Image, sample_route: Route, phases: Sequence[int], times: L
 def _fed_batch(
     image: Image, sample_route: Route, phases: Sequence[int], times: LineTimes, size: int
 ) -> tuple[Traffic, list[float]]:
-    """The same, and when the samples ended on the device."""
+    """Traffic of a batch of ``size`` samples through the feeder, and when the samples ended on the device."""
     clock = FeederClock(sample_route, image.schedule(), phases, image.config)
     device, line = _device(image.config, FedCore(clock, image.config), times)
     before = _state(line)

@@ -26,7 +26,7 @@ ENGLISH = 0x0409
 
 
 class Pid(IntEnum):
-    """What a packet is."""
+    """Identifier of a packet: its kind."""
 
     OUT, IN, SOF, SETUP = 0x1, 0x9, 0x5, 0xD
     DATA0, DATA1 = 0x3, 0xB
@@ -79,7 +79,7 @@ def crc5(value: int) -> int:
 
 
 def crc16(data: bytes) -> int:
-    """Checksum of the bytes of a data packet, likewise."""
+    """Checksum of the bytes of a data packet, in the order in which its bits are sent."""
     return _crc([byte >> k & 1 for byte in data for k in range(8)], 0xA001, 16)
 
 
@@ -107,12 +107,12 @@ def data_packet(toggle: int, data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class SerialDevice:
-    """What a device says of itself, as far as the driver of a serial port needs it.
+    """Descriptors of a device, as far as the driver of a serial port needs them.
 
     Parameters
     ----------
     vendor, product : int
-        Numbers.
+        Numbers of vendor and product, 16 bits each.
     strings : tuple of str
         Manufacturer and product.
     interrupt, input, output : int
@@ -218,7 +218,7 @@ class UsbHost:
         raise LinkError(f"endpoint {endpoint} must answer {pid.name}, and has not in {self.attempts} attempts")
 
     def _ask(self, *packets: bytes) -> bytes:
-        """What the device answers to packets that belong together."""
+        """Answer of the device to packets that belong together."""
         self._begin()
         for item in packets:
             self.line.send(item)
@@ -254,7 +254,7 @@ class UsbHost:
         return data
 
     def control_out(self, kind: int, request: int, value: int, index: int, data: bytes = b"") -> None:
-        """A control transfer that writes; likewise."""
+        """Control transfer that writes."""
         self._setup(kind, request, value, index, len(data))
         for at in range(0, len(data), PACKET_BYTES):
             self._wait_out(data[at : at + PACKET_BYTES])
@@ -323,7 +323,7 @@ class UsbHost:
         return self.descriptor(DescriptorType.STRING, index, language=ENGLISH)[2:].decode("utf-16-le")
 
     def open_port(self, bit_rate: int = 115_200) -> None:
-        """What drivers of serial ports ask when one is opened; all but the coding of the line may be refused."""
+        """Requests of drivers of serial ports when one is opened; all but the coding of the line may be refused."""
         self.control_out(0x21, UsbRequest.SET_LINE_CODING, 0, 0, bit_rate.to_bytes(4, "little") + bytes([0, 0, 8]))
         for value in (0, 3):
             try:
@@ -333,14 +333,14 @@ class UsbHost:
 
 
 def _whole(answer: bytes) -> bool:
-    """Whether the PID of a packet, and its checksum if it has data, are right."""
+    """True if the PID of a packet, and its checksum if it has data, are right."""
     if answer[0] & 15 != ~answer[0] >> 4 & 15:
         return False
     return len(answer) == 1 or (len(answer) > 2 and answer[-2:] == crc16(answer[1:-2]).to_bytes(2, "little"))
 
 
 def _parts(configuration: bytes) -> Iterator[bytes]:
-    """Descriptors behind that of the configuration."""
+    """Descriptors after that of the configuration."""
     at = configuration[0]
     while at < len(configuration):
         if not 2 <= configuration[at] <= len(configuration) - at:

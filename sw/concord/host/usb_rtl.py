@@ -67,7 +67,7 @@ class RtlLine(CompiledDesign):
 
     @property
     def attached(self) -> bool:
-        """Whether the device has pulled D+ up."""
+        """True if the device has pulled D+ up."""
         return bool(self.call("line_attached"))
 
     @property
@@ -76,7 +76,7 @@ class RtlLine(CompiledDesign):
         return float(self.call("line_slowest"))
 
     def send(self, packet: bytes) -> None:
-        """Send a packet, three bits behind the last one."""
+        """Send a packet, three bits after the last one."""
         self.call("line_send", packet, len(packet))
 
     def listen(self, bits: float) -> bytes:
@@ -155,7 +155,7 @@ class UsbRtlTransport:
         return data[:count]
 
     def poll(self) -> None:
-        """One packet to the device, if there is something to send, and one from it."""
+        """Send one packet to the device, if there is something to send, and take one from it."""
         if self._waiting and self.host.transmit(self.device.output, bytes(self._waiting[:PACKET_BYTES])):
             del self._waiting[:PACKET_BYTES]
         data = self.host.receive(self.device.input)

@@ -21,7 +21,7 @@ _CHUNK = 4096
 
 @dataclass
 class LineCounts:
-    """What was on the line so far, and what came to the host, whatever was lost on the way.
+    """Counts of what was on the line so far, and of what came to the host, whatever was lost on the way.
 
     Parameters
     ----------
@@ -77,20 +77,20 @@ class LinkRequest:
 
     @classmethod
     def wait(cls, cycles: int) -> LinkRequest:
-        """For the register STATUS as soon as the device is not busy, at the latest after ``cycles``."""
+        """Request for the register STATUS as soon as the device is not busy, at the latest after ``cycles``."""
         payload = WAIT_CYCLES.pack(cycles=cycles).to_bytes(WAIT_CYCLES.nbytes, "little")
         return cls(Kind.WAIT, payload, REGISTERS[Reg.STATUS].layout.nbytes)
 
     @property
     def done(self) -> bool:
-        """Whether it was carried out, and its reply is there."""
+        """True if the request was carried out, and its reply is there."""
         return self.reply is not None
 
 
 class RequestWindow:
     """Sends requests in order, as many ahead of their replies as the device has room for, and takes the replies.
 
-    The device carries out requests in the order of their numbers, each once, and refuses what comes behind one that
+    The device carries out requests in the order of their numbers, each once, and refuses what comes after one that
     was lost (go-back-N). So all that is unanswered is sent again with the same numbers when a reply is damaged or does
     not come, and nothing is done twice. A reply says that all requests before its own were carried out. Where such a
     request has a reply of its own that was lost, it is sent with a new number: whoever posts several requests sees to
@@ -145,7 +145,7 @@ class RequestWindow:
         Raises
         ------
         RefusedError
-            If the device has refused an earlier request, and so everything behind it. No request is on the way then.
+            If the device has refused an earlier request, and so everything after it. No request is on the way then.
         LinkError
             If the line does not work.
         """
@@ -156,7 +156,7 @@ class RequestWindow:
         return request
 
     def room_for(self, count: int) -> bool:
-        """Whether a request with so many bytes on the line would be sent at once."""
+        """True if a request with so many bytes on the line would be sent at once."""
         unanswered = sum(len(request.data) for request in self._flight)
         return not self._flight or (unanswered + count <= self.size and len(self._flight) < _MOST_REQUESTS)
 
@@ -253,7 +253,7 @@ class RequestWindow:
         return None
 
     def _out_of_order(self, request: LinkRequest, place: int, expected: int) -> LinkError | None:
-        """The device expects another number than that of the request: one in front of it, or one behind it."""
+        """The device expects another number than that of the request: one in front of it, or one after it."""
         passed = (expected - self._flight[0].seq) % _SEQUENCE
         if passed >= _SEQUENCE - _MOST_REQUESTS and request.sent > 1:
             return None  # it was late: what the device expected then has come since
@@ -280,7 +280,7 @@ class RequestWindow:
         self._queue.extendleft(reversed(lost))
 
     def _refused(self, request: LinkRequest, reply: Frame) -> None:
-        """Raise the error; the device has done nothing of what is behind the request."""
+        """Raise the error; the device has done nothing of what is after the request."""
         self._queue.clear()
         self._flight.clear()
         self._next = request.seq
