@@ -25,14 +25,14 @@ _PATTERNS = 1 << 16
 
 @dataclass(frozen=True)
 class Coding:
-    """Where the numbers are that the bytes of an input stand for.
+    """Pages of the code book with the numbers that the bytes of an input stand for.
 
     Parameters
     ----------
     page : int
         Page of the code book; of channel 0 if every channel has its own.
     by_channel : bool
-        Whether channel ``c`` has page ``page + c``.
+        True if channel ``c`` has page ``page + c``.
     """
 
     page: int = 0
@@ -65,7 +65,7 @@ class CodeBook:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """What is written to the region ``CODES``, from address 0 on."""
+        """Words of the region ``CODES``, from address 0 on."""
         if not self.pages:
             return ()
         words = np.zeros((len(self.pages) - 1) * CODE_PAGE + len(self.pages[-1]), np.uint16)

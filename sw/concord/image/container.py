@@ -26,7 +26,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file holds.
+    """Kind of a file: its name, version and error.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class FileKind:
 
     @property
     def format(self) -> str:
-        """What the header says."""
+        """Name of the format in the header."""
         return f"concord {self.name}"
 
 

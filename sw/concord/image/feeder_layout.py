@@ -1,4 +1,4 @@
-"""How raw inputs of an image become its ports: the geometry.
+"""Layout of raw inputs of an image in its ports: the geometry.
 
 Scripts and bytes are in :mod:`concord.image.feeder_scripts`.
 """
@@ -59,7 +59,7 @@ class Feed:
 
     @property
     def single(self) -> bool:
-        """Whether every element is in one place."""
+        """True if every element is in one place."""
         return self.kernel == (1, 1)
 
     @property
@@ -68,7 +68,7 @@ class Feed:
         return prod(self.kernel) * self.image[2]
 
     def in_vectors(self, native: int) -> Feed | None:
-        """The same layout with positions that are whole native vectors; ``None`` if vectors are no part of the image.
+        """This layout with positions that are whole native vectors; ``None`` if vectors are no part of the image.
 
         Then an element that is in several windows has the same neighbours in all of its vectors.
         """
@@ -93,7 +93,7 @@ class Feed:
         )
 
     def _axes(self) -> list[tuple[int, ...]]:
-        """Of both axes: first position, windows, their distance, taps, theirs."""
+        """First position, windows, their distance, taps and their distance, of both axes."""
         return list(zip(self.origin, self.windows, self.stride, self.kernel, self.dilation, strict=True))
 
     def order(self, native: int) -> Ids:
@@ -112,7 +112,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Feeding:
-    """What a feeder has to know about an image.
+    """Facts about an image that a feeder needs.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Feeding:
 
     @property
     def channels(self) -> dict[str, int]:
-        """By input: elements of a position."""
+        """Elements of a position, by input."""
         return {feed.port: feed.image[2] for feed in self.feeds}
 
     @classmethod

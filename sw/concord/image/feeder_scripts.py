@@ -29,11 +29,11 @@ _LEAST_CHUNK = 64
 
 
 class FeedError(ValueError):
-    """Why the host has to lay out inputs."""
+    """Reason for which the host has to lay out inputs."""
 
 
 class LinkFormat(Enum):
-    """What an element is on the link."""
+    """Form of an element on the link."""
 
     CODED = "a byte for an element, one of at most 256 values"
     BLOCKS = "a mantissa for an element, an exponent for a vector"
@@ -47,9 +47,9 @@ class Rows:
     Parameters
     ----------
     phase : int
-        In which phase.
+        Number of the phase, from 0.
     first, count, address : int
-        Its lines of windows, and where their first vector goes.
+        First line of windows, number of lines, and address of their first vector.
     top, end : int
         Lines of the image that it begins with, and that the next one begins with.
     held : int
@@ -102,7 +102,7 @@ class InputTransfer:
 
     @property
     def text(self) -> str:
-        """What an element is, in words."""
+        """Form of an element in words."""
         by_channel = self.kind is LinkFormat.CODED and self.coding.by_channel
         return f"{self.kind.value} of its channel" if by_channel else self.kind.value
 
@@ -126,7 +126,7 @@ class InputTransfer:
         return max(reach, again, feed.image[0] - max(last, 0)) * self.line + max(before, 0)
 
     def rows(self, schedule: Sequence[Phase]) -> list[Rows]:
-        """What is laid out when; :class:`FeedError` if a part is not made of whole lines of windows, in order."""
+        """Rows in the order in which they are laid out; :class:`FeedError` if a part is not whole lines of windows."""
         feed, name = self.feed, self.port.name
         parts = [(k, part) for k, phase in enumerate(schedule) for part in phase.inputs if part.port == name]
         per_line = feed.windows[1] * -(-feed.lanes // self.config.native)
@@ -207,11 +207,11 @@ class OutputTransfer:
     port : Port
         The output.
     first, count, address : int
-        Its vectors, and where they begin.
+        First vector of the output, number of vectors, and address of the first one.
     lanes : int
-        Elements of each that are sent.
+        Elements of each vector that are sent.
     size : int
-        Bytes of each.
+        Bytes of each vector on the link.
     """
 
     port: Port
@@ -231,7 +231,7 @@ class OutputTransfer:
 
 @dataclass(frozen=True)
 class Route:
-    """How samples go through the feeder.
+    """Route of samples through the feeder.
 
     Parameters
     ----------
@@ -260,13 +260,13 @@ class Route:
 
     @property
     def codings(self) -> dict[str, Coding]:
-        """By input of whose elements each is a byte: its pages of the code book."""
+        """Pages of the code book, by input whose elements are a byte each."""
         coded = (transfer for transfer in self.input_transfers if transfer.kind is LinkFormat.CODED)
         return {transfer.port.name: transfer.coding for transfer in coded}
 
     @property
     def text(self) -> str:
-        """What travels, in words."""
+        """Bytes that travel, in words."""
         return ", ".join(
             f"{transfer.port.name}: {transfer.total} bytes, {transfer.text}" for transfer in self.input_transfers
         )
@@ -294,7 +294,7 @@ class Stream:
 def route(
     feeding: Feeding, schedule: Sequence[Phase], ports: Ports, codings: Mapping[str, Coding], config: NpuConfig
 ) -> Route:
-    """How samples of an image go through the feeder.
+    """Route of the samples of an image through the feeder.
 
     Parameters
     ----------

@@ -108,7 +108,7 @@ class Image:
 
     @property
     def carried(self) -> Image:
-        """The same with states that the host carries: each is an input and an output of a run."""
+        """Image with states that the host carries: each is an input and an output of a run."""
         if not self.states:
             return self
         inputs = *self.inputs, *(state.port for state in self.states)
@@ -174,7 +174,7 @@ class Image:
             raise ImageError(str(error)) from error
 
     def _check_states(self) -> None:
-        """Whether states lie inside their memories, and are begun and ended by the same run."""
+        """Check that states lie inside their memories, and are begun and ended by the same run."""
         if self.states and self.phases:
             raise ImageError("an image with states must not have phases")
         for state in self.states:
@@ -185,7 +185,7 @@ class Image:
             raise ImageError(f"inputs, outputs and states must have names of their own, not {names}")
 
     def _check_parts(self, ports: tuple[Port, ...], parts: list[PortRange], done: str) -> None:
-        """Whether parts lie inside their memories and cover the ports."""
+        """Check that parts lie inside their memories and cover the ports."""
         named = {port.name: port for port in ports}
         for part in parts:
             if part.port not in named:

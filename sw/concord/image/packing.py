@@ -85,7 +85,7 @@ def rounded_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = Non
 
 
 def matrix_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatArray:
-    """What one unit of the mantissa of each dense weight is worth, in the same shape.
+    """Values of one unit of the mantissa of each dense weight, in the same shape.
 
     Multiples of it, up to the largest mantissa of ``mant`` bits, are held exactly in the place of the weights.
     """
@@ -148,7 +148,7 @@ def rounded_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = 
 
 
 def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatArray:
-    """What one unit of the mantissa of each depthwise weight is worth, in the same shape; see :func:`matrix_units`."""
+    """Values of one unit of the mantissa of each depthwise weight, in the same shape; see :func:`matrix_units`."""
     kernels, fmt = _kernels(weights, config)
     exponents = quantize_float(kernels, fmt.narrowed(mant)).exp
     return np.broadcast_to(np.ldexp(1.0, exponents)[:, None], kernels.shape).reshape(np.shape(weights))

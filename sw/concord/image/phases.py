@@ -41,7 +41,7 @@ class Phase:
     pc : int
         Address of the first instruction.
     inputs, outputs : tuple of PortRange
-        What the host writes before it, and reads behind it.
+        What the host writes before it, and reads after it.
     """
 
     pc: int

@@ -97,9 +97,9 @@ class State:
 
     @property
     def output(self) -> Port:
-        """The same place, as an output."""
+        """Port of the state as an output, in the same place."""
         return replace(self.port, name=self.result)
 
     def first_words(self, config: NpuConfig) -> list[int]:
-        """What it begins with: zeros."""
+        """Words with which the state begins: zeros."""
         return self.port.encode(np.zeros(self.port.shape), config)

@@ -62,7 +62,7 @@ def _text(values: NDArray[Any]) -> str:
 
 
 def _faults(region: Region, data: Data, config: NpuConfig) -> Iterator[_Fault]:
-    """For every rule: which words break it, the rule in words, and what the words have instead."""
+    """Words that break a rule, the rule in words, and what the words have instead, for every rule."""
     unused = 8 * region.nbytes - region.word.width
     if unused:
         high = data[:, -1] >> 8 - unused
