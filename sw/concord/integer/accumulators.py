@@ -1,4 +1,4 @@
-"""Products whose sums are tensors of the model: MatMulInteger and ConvInteger, with Cast, Mul and Add behind them.
+"""Products whose sums are tensors of the model: MatMulInteger and ConvInteger, with Cast, Mul and Add after them.
 
 That is what ONNX Runtime's dynamic quantisation writes. Here scales are constants.
 """
@@ -69,7 +69,7 @@ def conv_integer(ctx: Reading, node: OnnxNode) -> None:
 
 
 def _zero_points(ctx: Reading, node: OnnxNode, channels: int) -> Integers:
-    """Those of a weight: one, or one for each channel."""
+    """Zero points of a weight: one, or one for each channel."""
     zeros = ctx.zero_point(node, 3, np.zeros(()))
     if zeros.size != 1 and zeros.shape != (channels,):
         raise Refusal(f"zero point of the weight must be one or {channels}, not of shape {list(zeros.shape)}")

@@ -1,4 +1,4 @@
-"""Clip of codes: behind QuantizeLinear it leaves codes of fewer bits than their type has, as Brevitas exports them."""
+"""Clip of codes: after QuantizeLinear it leaves codes of fewer bits than their type has, as Brevitas exports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concord.transfer import CodeRange, UniformAffine
 
 
 def is_clip_of_codes(ctx: Reading, node: OnnxNode) -> bool:
-    """Whether a node is a Clip of codes themselves, or of constant integers."""
+    """True if a node is a Clip of codes themselves, or of constant integers."""
     x = node.input(0)
     constant = x in ctx.constants and ctx.constants[x].dtype.name.removeprefix("u").startswith("int")
     return node.op == "Clip" and (constant or ctx.is_integer(x) or ctx.is_integer(node.outputs[0]))
@@ -22,7 +22,7 @@ def is_clip_of_codes(ctx: Reading, node: OnnxNode) -> bool:
 def limited_by_reader(ctx: Reading, name: str, scheme: UniformAffine) -> tuple[str, UniformAffine]:
     """Name and scheme of the codes that QuantizeLinear makes.
 
-    They are those of the Clip behind it, if that alone reads them and its ends are those of codes of fewer bits.
+    They are those of the Clip after it, if that alone reads them and its ends are those of codes of fewer bits.
     """
     reader = ctx.uses.only_reader(name)
     if reader is not None and reader.op == "Clip" and reader.input(0) == name:

@@ -14,7 +14,7 @@ from concord.transfer.operators import PointwiseOperator
 
 
 def composed(graph: IntegerGraph) -> IntegerGraph:
-    """The graph with tables behind tables made one, and without tables that leave every code as it is.
+    """The graph with tables after tables made one, and without tables that leave every code as it is.
 
     A tensor between two tables is there no more, unless it is an output or something else reads it. Entries are looked
     up in each other, so results are those of the tables one after the other.
@@ -40,7 +40,7 @@ def _merged(graph: IntegerGraph) -> IntegerGraph:
 
 
 def _without_idle(graph: IntegerGraph) -> IntegerGraph:
-    """What reads the result of a table that changes nothing reads what that table reads."""
+    """Leave out tables that change nothing: their readers read what they read."""
     operations: list[IntegerOperation] = []
     names: dict[str, str] = {}
     for operation in graph.operations:
@@ -60,7 +60,7 @@ def table_after(first: TransferTable, second: TransferTable) -> TransferTable:
 
 
 def _rounding(scheme: Scheme) -> PointwiseOperator:
-    """What quantising and back makes of a number."""
+    """Operator that quantises a number, and dequantises it again."""
 
     def rounded(x: Fraction) -> Fraction:
         return scheme.dequantize(scheme.quantize(x))
@@ -69,7 +69,7 @@ def _rounding(scheme: Scheme) -> PointwiseOperator:
 
 
 def _changes_nothing(table: TransferTable) -> bool:
-    """Whether every code stays what it is, and stands for the same number."""
+    """True if every code stays what it is, and stands for the same number."""
     if table.source != table.target:
         return False
     return bool(np.array_equal(table.entries, np.arange(table.source.low, table.source.high + 1)))

@@ -1,4 +1,4 @@
-"""Where sums of products of integers are exact: bounds, and types of floats that hold them."""
+"""Bounds within which sums of products of integers are exact, and types of floats that hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a network on codes, and which codes its tensors have on samples: for terminal, page and JSON."""
+"""Facts of a network on codes, and the codes that its tensors have on samples: for terminal, page and JSON."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class IntegerFacts:
     name : str
         Of the model.
     samples : int
-        On which codes were looked at.
+        Number of samples on which codes were looked at.
     sites, saved : int
         Places that a table is looked up at, and bytes that sharing saves.
     """
@@ -137,7 +137,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
 
 
 def scheme_text(scheme: UniformAffine | WideNumbers) -> str:
-    """What codes stand for, such as ``uint8, (code - 3) * 0.125``, or ``float32`` of wide numbers."""
+    """Scheme as a text, such as ``uint8, (code - 3) * 0.125``, or ``float32`` of wide numbers."""
     if isinstance(scheme, WideNumbers):
         return "float32"
     kind = f"{'u' if scheme.low == 0 else ''}int{scheme.bits}"

@@ -49,7 +49,7 @@ WITH_NPU = FolderKind(
 
 
 def is_integer_folder(path: Path) -> bool:
-    """Whether a folder is a network on codes, or was one; it may have a program for an NPU beside it."""
+    """True if a folder is a network on codes, or was one; it may have a program for an NPU beside it."""
     return (path / PROGRAM).exists() or (path / TABLES).exists()
 
 
@@ -102,7 +102,7 @@ def load_network(folder: str | Path) -> IntegerNetwork:
 
 
 def network_of(folder: Path, data: Mapping[str, bytes]) -> IntegerNetwork:
-    """What the files of a folder hold; errors as of :func:`load_network`."""
+    """Network in the files of a folder; errors as of :func:`load_network`."""
     tables = TransferSet.load(folder / TABLES, data[TABLES])
     header, arrays = read_file(folder / PROGRAM, _PROGRAM, data[PROGRAM])
     if header.get("tables") != tables.digest:

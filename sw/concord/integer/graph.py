@@ -13,7 +13,7 @@ from concord.transfer import UniformAffine
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerOperation(ABC):
-    """What computes one tensor of codes from others.
+    """Operation that computes one tensor of codes from others.
 
     Parameters
     ----------
@@ -69,11 +69,11 @@ class IntegerGraph:
         return self.aliases.get(name, name)
 
     def is_wide(self, tensor: str) -> bool:
-        """Whether a tensor holds wide numbers."""
+        """True if a tensor holds wide numbers."""
         return isinstance(self.schemes[tensor], WideNumbers)
 
     def scheme(self, tensor: str) -> UniformAffine:
-        """What the codes of a tensor stand for; ``ValueError`` if it holds wide numbers."""
+        """Scheme of the codes of a tensor; ``ValueError`` if it holds wide numbers."""
         scheme = self.schemes[tensor]
         if isinstance(scheme, WideNumbers):
             raise ValueError(f"tensor must be of codes, not of numbers as {tensor!r} is")
@@ -99,7 +99,7 @@ class IntegerGraph:
     ) -> dict[str, Integers]:
         """Codes of the outputs by their names in the model, from codes of the tensors of the inputs.
 
-        ``seen`` is called with every tensor and its codes. A tensor is dropped behind its last use.
+        ``seen`` is called with every tensor and its codes. A tensor is dropped after its last use.
         """
         values = dict(codes)
         last = {name: k for k, operation in enumerate(self.operations) for name in operation.inputs}

@@ -131,7 +131,7 @@ _QUANTISERS: dict[str, Operator] = {"QuantizeLinear": quantize, "DequantizeLinea
 
 
 def _operator(node: OnnxNode) -> Operator:
-    """What reads a node; ``Refusal`` if nothing does."""
+    """Reader of a node; ``Refusal`` if there is none."""
     if (node.standard or node.proto.domain == MICROSOFT) and node.op in _QUANTISERS:
         return _QUANTISERS[node.op]
     if node.standard and node.op in OPERATORS:

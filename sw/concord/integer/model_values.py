@@ -1,4 +1,4 @@
-"""What tensors of a model are while it is read, besides codes: constants, floats that something may quantise, sums."""
+"""Tensors of a model while it is read, besides codes: constants, floats that something may quantise, sums."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConstantCodes:
 
     @property
     def numbers(self) -> NDArray[np.float32]:
-        """What they stand for, as DequantizeLinear makes it."""
+        """Numbers for which the codes stand, as DequantizeLinear makes them."""
         shape = [1] * self.offsets.ndim
         if self.axis is not None:
             shape[self.axis] = -1
@@ -104,9 +104,9 @@ class Accumulators:
     make : callable
         Makes the product, of the name of its codes and of what makes them of sums.
     channels : int
-        Their number.
+        Number of channels.
     rank : int
-        Number of axes behind that of the channels.
+        Number of axes after that of the channels.
     floats : bool
         Whether the sums are floats.
     factor, term : array of float32

@@ -1,4 +1,4 @@
-"""How codes are moved, as data: what software in other languages is written from, and NumPy executes."""
+"""Moves of codes as data: NumPy executes them, and software in other languages is written from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concord.integer.float32 import Integers
 
 
 class Move(ABC):
-    """What makes an array of the elements of others, and changes none."""
+    """Move of elements: an array of the elements of others, none of which changes."""
 
     @abstractmethod
     def apply(self, *codes: Integers) -> Integers:
@@ -21,7 +21,7 @@ class Move(ABC):
 
 @dataclass(frozen=True)
 class ReshapeMove(Move):
-    """Another shape, in the same order.
+    """Change of the shape; the order of the elements stays.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class SqueezeMove(Move):
 
 @dataclass(frozen=True)
 class ExpandMove(Move):
-    """With more axes of size 1."""
+    """Array with more axes of size 1."""
 
     axes: tuple[int, ...]
 
@@ -91,14 +91,14 @@ class ConcatMove(Move):
 
 @dataclass(frozen=True)
 class PadMove(Move):
-    """With a constant code around them.
+    """Padding with a constant code.
 
     Parameters
     ----------
     widths : tuple of pairs
-        Elements in front and behind, by axis.
+        Elements before and after, by axis.
     value : int
-        The code.
+        Code of the padding.
     """
 
     widths: tuple[tuple[int, int], ...]

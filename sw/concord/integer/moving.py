@@ -35,7 +35,7 @@ _IN_BINARY64 = "half_pixel_symmetric"
 
 
 def movement(ctx: Reading, node: OnnxNode) -> None:
-    """What gives codes another shape or order, or takes some of them."""
+    """Read a node that gives codes another shape or order, or takes some of them."""
     for output, moves in zip(node.outputs, _MOVES[node.op](ctx, node), strict=False):
         if output:
             ctx.moved(node, moves or (NoMove(),), output)

@@ -70,7 +70,7 @@ class IntegerNetwork:
         Raises
         ------
         ValueError
-            If inputs are missing or unknown, have another shape than in the model behind the samples, or are no codes.
+            If inputs are missing or unknown, have another shape than in the model after the samples, or are no codes.
         TypeError
             If an input has neither floats nor integers.
         OverflowError
@@ -96,7 +96,7 @@ class IntegerNetwork:
         return {name: self._codes(name, inputs[name]) for name in self.graph.inputs}
 
     def scheme(self, name: str) -> UniformAffine | WideNumbers:
-        """What the integers of a tensor stand for, by its name in the model."""
+        """Scheme of the integers of a tensor, by its name in the model."""
         return self.graph.schemes[self.graph.outputs.get(name, self.graph.tensor(name))]
 
     def _codes(self, name: str, values: ArrayLike) -> Integers:

@@ -25,7 +25,7 @@ _GRID_BITS = 62
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeMaximum(IntegerOperation):
-    """MaxPool: the greatest code of each window; parameters as of :class:`IntegerConvolution`."""
+    """Greatest code of each window, as MaxPool; parameters as of :class:`IntegerConvolution`."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -60,7 +60,7 @@ class CodeMean(IntegerOperation):
     high: int
 
     def requantisation(self, count: int) -> Requantisation:
-        """From the sum of ``count`` elements to the code of their mean."""
+        """Requantisation of the sum of ``count`` elements to the code of their mean."""
         scale = np.asarray(self.scale / (self.target_scale * np.float32(count)))
         return Requantisation(scale, self.target_zero_point, self.low, self.high)
 
@@ -72,7 +72,7 @@ class CodeMean(IntegerOperation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeAverage(CodeMean):
-    """AveragePool of windows; one of the whole image is a :class:`CodeMean`.
+    """Mean of windows, as AveragePool; that of the whole image is a :class:`CodeMean`.
 
     The numbers of the codes are added up in binary32, row by row; the sum is divided by their count and by the scale of
     the result, whose zero point is added, and rounded. Each step is rounded to binary32.
@@ -92,11 +92,11 @@ class CodeAverage(CodeMean):
     padding_counts: bool
 
     def is_mean(self, shape: tuple[int, ...]) -> bool:
-        """Whether the only window is all of a tensor ``[samples, channels, *sizes]``."""
+        """True if the only window is all of a tensor ``[samples, channels, *sizes]``."""
         return shape[2:] == self.kernel and not any(self.pads)
 
     def counts(self, shape: tuple[int, ...]) -> Integers:
-        """How many elements each window has ``[1, 1, *places]``."""
+        """Number of elements of each window ``[1, 1, *places]``."""
         ones, around = np.ones((1, 1, *shape[2:]), dtype=np.int64), int(self.padding_counts)
         counts = windows_of(ones, self.kernel, self.strides, self.dilations, self.pads, around)
         return np.asarray(counts.sum(axis=tuple(range(-len(self.kernel), 0))))
@@ -224,7 +224,7 @@ class CodeSum(IntegerOperation):
         return _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
 
     def on_grid(self, swapped: bool) -> GridSum | None:
-        """The same in integers; ``None`` if ratios and offset are so far apart that they do not fit."""
+        """This sum in integers; ``None`` if ratios and offset are so far apart that they do not fit."""
         ratios = [Binary32.of(ratio) for ratio in self.ratios]
         parts = [*(reversed(ratios) if swapped else ratios), self.offset(swapped)]
         terms = [_without_zeros(int(part.mantissa), int(part.exponent)) for part in parts]
@@ -261,7 +261,7 @@ class GridSum:
 
 
 def _without_zeros(mantissa: int, exponent: int) -> tuple[int, int]:
-    """The same number with an odd mantissa; 0 has the exponent 0."""
+    """Mantissa and exponent of a number with an odd mantissa; 0 has the exponent 0."""
     if not mantissa:
         return 0, 0
     zeros = (mantissa & -mantissa).bit_length() - 1
@@ -304,7 +304,7 @@ class CodeDifference(IntegerOperation):
 
 
 def first_is_single(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether the first of two operands has one number for a whole row of the other one, or both have one at all."""
+    """True if the first of two operands has one number for a whole row of the other one, or both have one at all."""
     sizes = zip_longest(reversed(a), reversed(b), fillvalue=1)
     return next((size_a == 1 for size_a, size_b in sizes if (size_a, size_b) != (1, 1)), True)
 
@@ -321,7 +321,7 @@ class CodeConstant(IntegerOperation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableOperation(IntegerOperation):
-    """What looks up in a table."""
+    """Operation that looks up in a table."""
 
     table: TransferTable
 
@@ -356,7 +356,7 @@ class CodePairTable(TableOperation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeMovement(IntegerOperation):
-    """What makes an array of the codes of others, and changes none but those that are beyond its ends.
+    """Operation that makes an array of codes of others, and changes none but those that are beyond its ends.
 
     Parameters
     ----------

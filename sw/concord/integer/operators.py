@@ -1,4 +1,4 @@
-"""What operators of ONNX are on codes: each reads what DequantizeLinear made, and leaves floats for QuantizeLinear."""
+"""Operators of ONNX on codes: each reads what DequantizeLinear made, and leaves floats for QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def gemm(ctx: Reading, node: OnnxNode) -> None:
 
 
 def matmul(ctx: Reading, node: OnnxNode) -> None:
-    """MatMul with a constant matrix as its second operand."""
+    """Read a MatMul with a constant matrix as its second operand."""
     weight = ctx.weight(node.input(1), "second operand")
     if weight.offsets.ndim != 2:
         raise Refusal(f"second operand must be a matrix, not of shape {list(weight.offsets.shape)}", "make it one Gemm")
@@ -323,7 +323,7 @@ def function(ctx: Reading, node: OnnxNode) -> None:
 
 
 def _is_limited_later(ctx: Reading, x: str) -> bool:
-    """Whether limits of a tensor can be those of the codes that are made of it."""
+    """True if limits of a tensor can be those of the codes that are made of it."""
     return x not in ctx.wide and (ctx.open[x].source is not None or ctx.uses.end_in_codes(x))
 
 
@@ -369,7 +369,7 @@ def _functions(node: OnnxNode, limits: tuple[float, float] | None) -> list[Opera
 
 
 def max_pool(ctx: Reading, node: OnnxNode) -> None:
-    """MaxPool of codes, whose scheme stays, or of wide numbers."""
+    """Read a MaxPool of codes, whose scheme stays, or of wide numbers."""
     if len([name for name in node.outputs if name]) > 1:
         raise Refusal("must have one output", "leave out the indices")
     kernel, x = tuple(node.attrs["kernel_shape"]), node.input(0)
@@ -387,7 +387,7 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
     ctx.add_all(appended(codes, output, scheme), scheme)
 
 
-#: Operators that give the same codes behind QuantizeLinear as in front of it, and that ONNX Runtime takes so.
+#: Operators that give the same codes after QuantizeLinear as in front of it, and that ONNX Runtime takes so.
 PASSED = ("Relu", "Clip", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 #: By the name of the operator in ONNX.
 OPERATORS: dict[str, Operator] = {

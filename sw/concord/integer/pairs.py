@@ -1,7 +1,7 @@
 """Operations of two tensors as tables with two indices, where codes have few bits [transfer-lut].
 
 A table pays if it has at most ``PAIR_BYTES`` bytes more than the tables that it takes the place of: then a look-up does
-what an operation in binary32 did, and the tables in front of its operands and behind it. Results are the same.
+what an operation in binary32 did, and the tables before its operands and after it. Results are the same.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def with_pair_tables(graph: IntegerGraph, limit: int = PAIR_BYTES) -> IntegerGra
 def _replace_pair(
     operation: IntegerOperation, operations: list[IntegerOperation], graph: IntegerGraph, limit: int
 ) -> None:
-    """Put a table in the place of an operation, with tables in front of it and behind it in it, if that pays."""
+    """Put a table in the place of an operation, with tables before it and after it in it, if that pays."""
     users, makers = readers(operations), {part.output: part for part in operations}
     kept = {*graph.outputs.values()}
     front: dict[str, CodeTable] = {}

@@ -46,7 +46,7 @@ def in_pairs(ctx: Reading, node: OnnxNode) -> list[OnnxNode] | None:
 
 
 def _concat(ctx: Reading, node: OnnxNode) -> list[OnnxNode]:
-    """Concat, whose result has the first scale and zero point; each operand has its own behind it."""
+    """Concat, whose result has the first scale and zero point; each operand has its own after it."""
     places, output = range(2, len(node.inputs), 3), node.outputs[0]
     operands = [ctx.unique(f"{output}/operand {place}") for place in places]
     nodes = [

@@ -1,4 +1,4 @@
-"""What the importer of integer graphs knows while it walks through a model."""
+"""State of the importer of integer graphs while it walks through a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
 from concord.transfer.operators import OperatorLike
 
-#: What helps where an operator reads floats that nothing has quantised.
+#: Advice where an operator reads floats that nothing has quantised.
 PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
 
@@ -102,7 +102,7 @@ class Reading:
         return numbers.astype(np.int64)
 
     def scheme(self, node: OnnxNode, place: int, dtype: str) -> UniformAffine:
-        """The scheme of codes of a type, from the scale at an operand of a node and the zero point behind it."""
+        """The scheme of codes of a type, from the scale at an operand of a node and the zero point after it."""
         match = re.fullmatch(r"(u?)int(\d+)", dtype)
         if match is None or int(match[2]) > 16:
             raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
@@ -110,7 +110,7 @@ class Reading:
         return UniformAffine(int(match[2]), scale, zero, CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED)
 
     def step(self, node: OnnxNode, place: int) -> tuple[float, int]:
-        """The scale at an operand of a node, and the zero point behind it."""
+        """The scale at an operand of a node, and the zero point after it."""
         scale = self.constant(node.input(place), "scale")
         zero = self.zero_point(node, place + 1, scale)
         if scale.size != 1:
@@ -137,22 +137,22 @@ class Reading:
         raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
 
     def is_integer(self, name: str) -> bool:
-        """Whether a tensor of the model is of codes themselves, and not of floats that they stand for."""
+        """True if a tensor of the model is of codes themselves, and not of floats that they stand for."""
         tensor = self.graph.tensor(name)
         return name not in self.decoded and tensor in self.graph.schemes and not self.graph.is_wide(tensor)
 
     def are_codes(self, name: str) -> bool:
-        """Whether :meth:`codes` has codes for a tensor."""
+        """True if :meth:`codes` has codes for a tensor."""
         tensor, constant = self.graph.tensor(name), self.weights.get(name)
         known = tensor in self.graph.schemes and not self.graph.is_wide(tensor)
         return known or name in self.decoded or (constant is not None and constant.scheme is not None)
 
     def are_numbers(self, name: str) -> bool:
-        """Whether a tensor is computed in binary32, be it only later."""
+        """True if a tensor is computed in binary32, be it only later."""
         return name in self.wide or (name in self.open and self.open[name].widen is not None)
 
     def passes(self, name: str) -> bool:
-        """Whether what moves a tensor is put behind what is computed in binary32."""
+        """True if moves of a tensor are put after the operations that are computed in binary32."""
         later = name in self.open and self.uses.end_in_codes(name)
         return (later or self.are_numbers(name)) and not self.are_codes(name)
 
@@ -183,7 +183,7 @@ class Reading:
         return output
 
     def _opened(self, name: str) -> str:
-        """The numbers of what no QuantizeLinear has read yet, within the limits of activations behind it."""
+        """The numbers of what no QuantizeLinear has read yet, within the limits of activations after it."""
         pending = self.open[name]
         if pending.widen is None:
             raise Refusal(f"must read codes, not the floats {name!r}", PAIR)
@@ -232,7 +232,7 @@ class Reading:
     def sizes(self, codes: str) -> tuple[int, ...]:
         """The sizes of a tensor of codes, found by computing what was read so far for numbers of 0.
 
-        The first one is the number of samples, 1 if it is open. ``Refusal`` if an input has open sizes behind that.
+        The first one is the number of samples, 1 if it is open. ``Refusal`` if an input has open sizes after that.
         """
         samples = self._computed_samples()
         if codes not in samples:
@@ -300,7 +300,7 @@ class Reading:
         self.emit(operation, scheme)
 
     def moved(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
-        """What moves make of the first operand of a node: a constant, an input in front of its codes, or codes."""
+        """Apply moves to the first operand of a node: a constant, an input in front of its codes, or codes."""
         x = node.input(0)
         if x in self.floats:
             before = self.floats[x]
@@ -342,7 +342,7 @@ class Reading:
     def pass_numbers(
         self, x: str, output: str, appended: Callable[[str, str, UniformAffine | WideNumbers], list[IntegerOperation]]
     ) -> None:
-        """Put operations that codes pass as numbers do behind what is computed in binary32.
+        """Put operations that codes pass as numbers do after what is computed in binary32.
 
         Its codes pass them if nothing but one QuantizeLinear has to read the result.
 

@@ -1,4 +1,4 @@
-"""From accumulators to codes, and from accumulators of 32 bits as the integer kernels of ONNX Runtime do it.
+"""Requantisation of accumulators, also of those with 32 bits as the integer kernels of ONNX Runtime do it.
 
 ``code = clamp(rne(float32(accumulator) * scale) + zero_point)``, where the product is one of binary32. The scale is
 that of what was added up, over that of the codes, and was rounded to binary32 as well. NumPy computes the product, of
@@ -31,7 +31,7 @@ ACCUMULATOR = limits_of(ACCUMULATOR_BITS)
 
 
 class Requantiser(ABC):
-    """From accumulators to codes."""
+    """Requantisation of accumulators to codes."""
 
     @abstractmethod
     def apply(self, sums: Integers, axis: int) -> Integers:
@@ -55,7 +55,7 @@ class Requantiser(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Requantisation(Requantiser):
-    """From accumulators to codes, by a product of binary32.
+    """Requantisation of accumulators to codes, by a product of binary32.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Requantisation(Requantiser):
 
 @dataclass(frozen=True, eq=False)
 class FloatRequantisation(Requantiser):
-    """From accumulators to codes in the steps of a model that makes binary32 numbers of them.
+    """Requantisation of accumulators to codes in the steps of a model that makes binary32 numbers of them.
 
     ``code = clamp(rne(f32(f32(f32(f32(accumulator) * factor) + term) / step)) + zero_point)``
 

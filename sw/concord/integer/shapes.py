@@ -26,7 +26,7 @@ def shapes_behind(graph: IntegerGraph, inputs: Mapping[str, tuple[int, ...]]) ->
 
 
 def fixed_sizes(graph: IntegerGraph, name: str) -> tuple[int, ...]:
-    """Sizes of an input of the model behind the samples.
+    """Sizes of an input of the model after the samples.
 
     Raises
     ------

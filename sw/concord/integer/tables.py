@@ -37,7 +37,7 @@ def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], targe
             return np.asarray(numbers / step)
 
     def one_number(x: Fraction) -> Fraction | float:
-        """What the exact quantisation gives the same code as the quotient."""
+        """Number to which the exact quantisation gives the same code as the quotient."""
         quotient = float(quotients(np.asarray([float(x)], dtype=np.float32))[0])
         return Fraction(quotient) * target.step if np.isfinite(quotient) else quotient
 

@@ -1,4 +1,4 @@
-"""Whether the numbers of a tensor are needed, or its codes alone."""
+"""Uses of the tensors of a model: their numbers, or their codes alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concord.frontend.context import OnnxNode
 
 
 class Uses:
-    """What reads the tensors of a model.
+    """Readers of the tensors of a model.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Uses:
                 self._readers.setdefault(name, []).append(node)
 
     def end_in_codes(self, name: str) -> bool:
-        """Whether nothing but one QuantizeLinear reads a tensor, be it behind operators that codes pass, too.
+        """True if nothing but one QuantizeLinear reads a tensor, be it after operators that codes pass, too.
 
         That is where ONNX Runtime has an integer kernel in the place of an operator and its QuantizeLinear.
         """
@@ -57,7 +57,7 @@ class Uses:
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
     def _key(self, node: OnnxNode) -> Any:
-        """The same for nodes that make the same codes."""
+        """Key that is equal for nodes that make the same codes."""
         if node.op != "QuantizeLinear":
             return node.name, *node.outputs
         constants = [self._constants.get(name, name) for name in node.inputs[1:]]

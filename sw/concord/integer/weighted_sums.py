@@ -20,7 +20,7 @@ from concord.integer.wide import Dequantisation
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RequantisedSums(IntegerOperation):
-    """What makes codes of sums whose bound is known.
+    """Operation that makes codes of sums whose bound is known.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class WeightedWindows(WeightedSums):
     pads : tuple of int
         In front by dimension, then those at the end; padding has the number 0.
     groups : int
-        The inputs and the channels are divided into.
+        Number of groups into which inputs and channels are divided.
     """
 
     strides: tuple[int, ...]

@@ -59,7 +59,7 @@ WIDE = WideNumbers()
 
 @dataclass(frozen=True, eq=False)
 class Dequantisation(Requantiser):
-    """From accumulators to binary32 numbers: ``f32(f32(f32(accumulator) * factor) + term)``.
+    """Conversion of accumulators to binary32 numbers: ``f32(f32(f32(accumulator) * factor) + term)``.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class WidePair(IntegerOperation):
 
     @abstractmethod
     def of_numbers(self, a: ArrayLike, b: ArrayLike) -> Numbers:
-        """The same of binary32 numbers."""
+        """Result of the operation on binary32 numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What stands in the place of a scheme for a wide tensor."""
+"""Record in the place of a scheme for a wide tensor."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _same(totals: Iterable[int], kind: str) -> tuple[int, ...]:
 
 
 def _up_to_the_last_window(size: int, stride: int, extent: int, begin: int, end: int) -> int:
-    """The pad at the end with which no element is left over; a window does not begin behind the last element."""
+    """The pad at the end with which no element is left over; a window does not begin after the last element."""
     last = -(-(begin + size + end - extent) // stride) * stride
     if last >= begin + size:
         last -= stride

@@ -1,7 +1,7 @@
 """Quantised networks on an NPU that makes codes of accumulators; see docs/integer.md.
 
 factors
-    From accumulators to codes by 16-bit factors, as ``vv_scale`` and a table behind it compute them.
+    From accumulators to codes by 16-bit factors, as ``vv_scale`` and a table after it compute them.
 operations
     What of a network on codes is computed that way, as operations on codes.
 rewriting

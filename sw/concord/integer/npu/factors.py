@@ -1,4 +1,4 @@
-"""From accumulators to codes by 16-bit factors, as ``vv_scale`` and a table behind it compute them."""
+"""Requantisation of accumulators by 16-bit factors, as ``vv_scale`` and a table after it compute it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class FactorRequantisation(Requantiser):
     factor, fraction, whole : array of int64
         16 bits; 16 bits with a sign, in units of ``2**-16``; whole codes that are added.
     shift : int
-        By which products are moved down.
+        Bits by which products are moved down.
     zero_point, low, high : int
         The code of 0; least and greatest code of the result.
     bits : int
-        Of an accumulator that the NPU holds, sign included: ``scaled_bits`` of its configuration.
+        Bits of an accumulator that the NPU holds, sign included: ``scaled_bits`` of its configuration.
     """
 
     factor: Integers
@@ -63,7 +63,7 @@ class FactorRequantisation(Requantiser):
         up: bool = False,
         bits: int = SCALED_BITS_MAX,
     ) -> FactorRequantisation:
-        """With the nearest factors.
+        """Requantisation with the nearest factors.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class FactorRequantisation(Requantiser):
         up : bool
             Halves are rounded up: what a table of fractions cannot tell from a half is one.
         bits : int
-            Of an accumulator.
+            Bits of an accumulator, sign included.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class FactorRequantisation(Requantiser):
         return self.low - self.zero_point, self.high - self.zero_point
 
     def largest_error(self, reach: Integers | None = None) -> float:
-        """How many codes a result may be away from that of the exact scales, halves apart.
+        """Number of codes by which a result may differ from that of the exact scales, halves apart.
 
         ``reach`` are the largest magnitudes of accumulators, by factor; without it, any code may be the result.
         """

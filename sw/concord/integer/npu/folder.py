@@ -21,7 +21,7 @@ _PORTS = FileKind("ports of a network on codes", "ports of a network on codes", 
 
 
 def is_codes_folder(path: Path) -> bool:
-    """Whether a folder is a network on codes for an NPU, or was one."""
+    """True if a folder is a network on codes for an NPU, or was one."""
     return (path / PORTS).exists()
 
 

@@ -171,7 +171,7 @@ class _GraphWriter:
     # Requantisation ----------------------------------------------------------------------------
 
     def _codes(self, sums: str, operation: Any, name: str) -> str:
-        """Codes less the zero point, or what the table behind them makes of them."""
+        """Codes less the zero point, or what the table after them makes of them."""
         requantisation = operation.requantisation
         assert isinstance(requantisation, FactorRequantisation)
         rank, words = len(self.graph.shapes[sums]), []

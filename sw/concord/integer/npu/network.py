@@ -27,7 +27,7 @@ from concord.spec.config import NpuConfig
 
 #: Codes by which a result may be away before it is said.
 _LARGE_ERROR = 0.5
-#: What helps where the memories are too small.
+#: Advice where the memories are too small.
 _WITH_ROOM = "block floating point has presets with more room: compile without --exact"
 
 
@@ -40,7 +40,7 @@ class CodesOnNpu:
     network : IntegerNetwork
         The network as it is.
     split : Split
-        What the NPU computes, and what the host does behind it.
+        What the NPU computes, and what the host does after it.
     image : Image
         Program and constants for the NPU, whose inputs and outputs are codes less their zero points.
     arrangement : Arrangement
@@ -98,12 +98,12 @@ class CodesOnNpu:
         return self._finished(self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
     def expected(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
-        """The same, computed by the definition of the arithmetic: what every device must give."""
+        """Codes of the outputs by the definition of the arithmetic: those that every device must give."""
         return {name: np.asarray(codes) for name, codes in self.arithmetic.run(inputs).items()}
 
     @cached_property
     def arithmetic(self) -> IntegerNetwork:
-        """The network with the factors of the NPU in the place of its scales, and what the host computes behind it."""
+        """The network with the factors of the NPU in the place of its scales, and what the host computes after it."""
         graph = replace(self.network.graph, operations=[*self.split.npu.operations, *self.split.host], aliases={})
         return IntegerNetwork.of(graph)
 
@@ -122,7 +122,7 @@ class CodesOnNpu:
         )
 
     def _host(self, values: dict[str, Integers]) -> dict[str, Codes]:
-        """What the host computes from codes of the NPU."""
+        """Codes of the outputs, after the operations of the host."""
         for operation in self.split.host:
             values[operation.output] = operation.run(*(values[name] for name in operation.inputs))
         outputs = self.network.graph.outputs
@@ -157,7 +157,7 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
 
 
 def split_of(network: IntegerNetwork, config: NpuConfig) -> Split:
-    """What of a network on codes an NPU computes, and what the host does behind it; errors as above."""
+    """Parts of a network on codes: that of an NPU, and that of the host after it; errors as above."""
     graph = network.graph
     sizes = {tensor: (1, *fixed_sizes(graph, name)) for name, tensor in graph.inputs.items()}
     return split(graph, {name: shape[1:] for name, shape in shapes_behind(graph, sizes).items()}, config)

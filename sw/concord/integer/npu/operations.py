@@ -1,4 +1,4 @@
-"""What of a network on codes is computed with 16-bit factors, and is no product of its own in the model."""
+"""Operations on codes that are computed with 16-bit factors, and are no products of their own in the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WindowSums(RequantisedSums):
     last : bool
         Whether channels are the last axis.
     shape : tuple of int
-        That of the result, behind the samples.
+        That of the result, after the samples.
     zero_point : int
         Of the codes read.
     reach : int
@@ -68,7 +68,7 @@ class WeightedPair(RequantisedSums):
     weights, zeros, reaches : pairs of int
         By operand; reaches are the largest magnitudes of codes less their zero points.
     last : bool
-        Whether channels are the last axis; else they are the first one behind the samples.
+        Whether channels are the last axis; else they are the first one after the samples.
     requantisation : FactorRequantisation
         From sums to codes.
     """

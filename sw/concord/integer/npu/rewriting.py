@@ -41,12 +41,12 @@ from concord.spec.config import NpuConfig
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
 #: Greatest window that a chain walks in one direction.
 _LONGEST = 63
-#: What helps where the NPU does not compute a network on codes.
+#: Advice where the NPU does not compute a network on codes.
 _INSTEAD = "block floating point takes more: compile without --exact"
 
 
 class NotOnNpu(ValueError):
-    """Why an operation is not one of the NPU."""
+    """Reason for which an operation is not one of the NPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Split:
     host : list of IntegerOperation
         What is computed from these outputs, as in the network.
     shapes : dict of str to tuple of int
-        Of all tensors, behind the samples.
+        Of all tensors, after the samples.
     """
 
     npu: IntegerGraph
@@ -76,14 +76,14 @@ def split(graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: Np
     graph : IntegerGraph
         The network.
     shapes : mapping of str to tuple of int
-        Of all tensors, behind the samples.
+        Of all tensors, after the samples.
     config : NpuConfig
         With ``code_scaling``.
 
     Raises
     ------
     NotOnNpu
-        If a product has to be computed behind something that the NPU does not compute: every reason, with its tensor.
+        If a product has to be computed after something that the NPU does not compute: every reason, with its tensor.
     """
     rewriter = _Rewriter(graph, shapes, config)
     reasons = [f"{name}: {why}" for name, why in rewriter.refused.items()]
@@ -286,7 +286,7 @@ _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation]] = {
 
 
 def real_scales(requantiser: Requantiser, bias: Integers) -> tuple[list[Fraction], list[Fraction], bool]:
-    """What accumulators are multiplied by and what is added, in codes, by channel; whether halves are rounded up.
+    """Factors of accumulators and numbers that are added, in codes, by channel; whether halves are rounded up.
 
     Raises
     ------

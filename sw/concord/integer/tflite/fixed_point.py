@@ -64,7 +64,7 @@ class FixedPointMultiplier:
         return cls(np.where(kept, multiplier, 0), np.where(kept, shift, 0))
 
     def reshaped(self, shape: tuple[int, ...]) -> FixedPointMultiplier:
-        """The same with the channels along another axis; one multiplier stays one."""
+        """Multipliers with the channels along another axis; one multiplier stays one."""
         if self.multiplier.size == 1:
             shape = ()
         return FixedPointMultiplier(self.multiplier.reshape(shape), self.shift.reshape(shape))
@@ -120,7 +120,7 @@ def _shifted_up(values: Integers, bits: int) -> Integers:
 _EXP_EIGHTH, _THIRD = 1895147668, 715827883
 #: exp(-2**k) over 2**31, from k = -2 on.
 _EXP_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-#: Bits behind the point of the numbers whose power is taken.
+#: Bits after the point of the numbers whose power is taken.
 EXP_FRACTION_BITS = 26
 
 

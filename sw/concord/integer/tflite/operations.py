@@ -80,7 +80,7 @@ class ChannelsLastMaximum(IntegerOperation):
 
     @property
     def dilations(self) -> tuple[int, ...]:
-        """There are none."""
+        """Distances of the taps, which are all 1."""
         return (1,) * len(self.kernel)
 
     def _windows(self, codes: Integers, padding: int) -> Integers:
@@ -148,7 +148,7 @@ class FixedPointSum(IntegerOperation):
     zeros : pair of int
         Zero points of the operands.
     up : int
-        Bits that they are moved up by.
+        Bits by which codes are moved up.
     scales : pair of FixedPointMultiplier
         Of the operands.
     difference : bool
@@ -198,9 +198,9 @@ class FixedPointSoftmax(IntegerOperation):
     powers : array of int64 ``[256]``
         ``exp`` of differences of codes from -255 to 0, over 2**31.
     bits : int
-        Of the codes made, which reach from 0 to 1.
+        Bits of the codes made, which reach from 0 to 1.
     low, high : int
-        Least and greatest of them.
+        Least and greatest code.
     """
 
     powers: Integers

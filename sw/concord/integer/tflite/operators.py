@@ -1,4 +1,4 @@
-"""What operators of TensorFlow Lite are on codes, as its reference kernels compute them [tflite-kernels]."""
+"""Operators of TensorFlow Lite on codes, as its reference kernels compute them [tflite-kernels]."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Intege
 
 
 def _wide(ctx: FlatReading, operator: FlatOperator) -> bool:
-    """Whether accumulators have 64 bits: those of codes of 16 bits, unless the file says that the bias has 32."""
+    """True if accumulators have 64 bits: those of codes of 16 bits, unless the file says that the bias has 32."""
     if ctx.tensor(operator.inputs[0]).kind != "INT16":
         return False
     return operator.name == "DEPTHWISE_CONV_2D" or operator.options.QuantizedBiasType() != _INT32
@@ -321,7 +321,7 @@ def _quantize(ctx: FlatReading, operator: FlatOperator) -> None:
 
 
 def _dequantize(ctx: FlatReading, operator: FlatOperator) -> None:
-    """What its codes mean: the result has them."""
+    """Let the result stand for the codes that are dequantised."""
     ctx.codes[operator.outputs[0]] = ctx.read(operator.inputs[0])
     ctx.graph.aliases[ctx.names[operator.outputs[0]]] = ctx.read(operator.inputs[0])
 

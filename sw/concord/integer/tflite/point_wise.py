@@ -118,7 +118,7 @@ def of_numbers(source: UniformAffine, target: UniformAffine, function: Callable[
 
 
 def quantised_again(source: UniformAffine, target: UniformAffine) -> CodeFunction:
-    """What QUANTIZE makes of the numbers of codes, with a quotient of binary32."""
+    """Codes that QUANTIZE makes of the numbers of codes, with a quotient of binary32."""
     x, y = scales_of(source, target)
     return lambda codes: nearest((codes - source.zero).astype(np.float32) * x / y) + target.zero
 
@@ -134,7 +134,7 @@ def tanh(numbers: Float32s) -> Float32s:
 
 
 def concatenated(source: UniformAffine, target: UniformAffine) -> CodeFunction:
-    """What CONCATENATION makes of codes of uint8 with another scale: a product and a sum of binary32."""
+    """Codes that CONCATENATION makes of codes of uint8 with another scale: a product and a sum of binary32."""
     x, y = scales_of(source, target)
     scale = x * (_ONE / y)
     return lambda codes: nearest(codes.astype(np.float32) * scale + np.float32(-source.zero) * scale) + target.zero
@@ -155,7 +155,7 @@ _SIGMOIDS = _sigmoids()
 
 
 def _sigmoid_places(source: UniformAffine, powers: tuple[int, ...]) -> CodeFunction:
-    """From codes of 16 bits to the places of their numbers in steps of 1/(3 * 2**12).
+    """Places of the numbers of codes of 16 bits, in steps of 1/(3 * 2**12).
 
     A scale of nearly 2**-12, or of another one of the powers of two, has a multiplier of 2 bits, others have one of 15.
     """
@@ -213,7 +213,7 @@ def tanh_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
 
 
 def _between_sigmoids(places: Integers, bits: int, most: int) -> Integers:
-    """Sigmoids over ``2**(16 + bits)``, on lines between those of the table; ``most`` behind its end."""
+    """Sigmoids over ``2**(16 + bits)``, on lines between those of the table; ``most`` after its end."""
     k = np.minimum(places >> bits, len(_SIGMOIDS) - 2)
     line = (_SIGMOIDS[k] << bits) + (places & (1 << bits) - 1) * (_SIGMOIDS[k + 1] - _SIGMOIDS[k])
     return np.where(places >> bits >= len(_SIGMOIDS) - 1, most, line)

@@ -1,4 +1,4 @@
-"""What the importer of TensorFlow Lite files knows while it walks through one."""
+"""State of the importer of TensorFlow Lite files while it walks through one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from concord.transfer import CodeRange, TransferTable, UniformAffine
 
 #: Types of codes: bits, and which of them are used.
 _CODES = {"INT8": (8, CodeRange.SIGNED), "UINT8": (8, CodeRange.UNSIGNED), "INT16": (16, CodeRange.SIGNED)}
-#: What helps where an operator reads floats.
+#: Advice where an operator reads floats.
 _QUANTISE = "quantise the whole network to int8"
 #: Numbers that activations limit to, by their number in the schema.
 _LIMITS: dict[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}
@@ -63,7 +63,7 @@ class FlatReading:
         return self.names[-1]
 
     def scheme(self, index: int) -> UniformAffine:
-        """What the codes of a tensor stand for; ``Refusal`` if it has none of at most 16 bits with one scale."""
+        """Scheme of the codes of a tensor; ``Refusal`` if it has none of at most 16 bits with one scale."""
         tensor, name = self.tensor(index), self.names[index]
         if tensor.kind not in _CODES or not tensor.scales.size:
             what = tensor.kind.lower() if tensor.kind in _CODES or tensor.kind.startswith("INT") else "floats"

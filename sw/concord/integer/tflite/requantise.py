@@ -1,4 +1,4 @@
-"""From accumulators to codes, as TensorFlow Lite's reference kernels do it [tflite-kernels]."""
+"""Requantisation of accumulators, as TensorFlow Lite's reference kernels do it [tflite-kernels]."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Binary64Requantisation(Requantiser):
 
     @classmethod
     def of(cls, numbers: ArrayLike, zero_point: int, low: int, high: int, wide: bool = False) -> Binary64Requantisation:
-        """With scales of binary64, which are positive."""
+        """Requantisation with scales of binary64, which are positive."""
         fraction, exponent = np.frexp(np.asarray(numbers, dtype=np.float64))
         significand = np.ldexp(fraction, _BINARY64_BITS).astype(np.int64)
         return cls(significand, exponent.astype(np.int64) - _BINARY64_BITS, zero_point, low, high, wide)
