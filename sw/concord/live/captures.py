@@ -1,4 +1,4 @@
-"""What a source gives: pictures or windows of sound, in time; recordings keep their pace, others drop what is old."""
+"""Captures of a source: pictures or windows of sound, in time; recordings keep their pace, others drop what is old."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ Captures = Generator[Capture, None, None]
 
 
 class Source(Protocol):
-    """Where pictures or sound come from."""
+    """Source of pictures or sound."""
 
     @property
     def text(self) -> str:
-        """What it is, in words."""
+        """Source in words."""
 
     @property
     def live(self) -> bool:
-        """Whether captures come by themselves, so that old ones are dropped if they are not taken in time."""
+        """True if captures come by themselves, so that old ones are dropped if they are not taken in time."""
 
     def captures(self) -> Captures:
         """Captures to the end of the source."""
 
 
 class Stop:
-    """When a session is to end: after some seconds, or when somebody says so.
+    """End of a session: after some seconds, or when somebody says so.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Stop:
 
     @property
     def reached(self) -> bool:
-        """Whether it is to end."""
+        """True if the session is to end."""
         return self._asked.is_set() or (self._end is not None and self.clock() >= self._end)
 
     def wait(self, moment: float) -> None:

@@ -55,7 +55,7 @@ class FrontEnd:
 
     @property
     def text(self) -> str:
-        """What it computes, in words."""
+        """Features that the front end computes, in words."""
         level = "the greatest sample of the second is 1" if self.loudest else "full scale is 1"
         width, hop = (1000 * samples // RATE for samples in (self.width, self.hop))
         return (

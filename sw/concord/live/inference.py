@@ -1,4 +1,4 @@
-"""One input after the other on a device: the class with its scores, and the flags that were raised."""
+"""Inference of one input after the other on a device: the class with its scores, and the flags that were raised."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from concord.utils.arrays import FloatArray
 
 @dataclass(frozen=True)
 class Classification:
-    """What a network says of an input.
+    """Class that a network finds for an input.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class Inference:
         self.run(np.zeros(self.input.shape))
 
     def run(self, values: NDArray[Any]) -> Classification:
-        """What the network says of an input.
+        """Classify an input.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """The page of a session: a server for this machine alone, and what the page draws, as JSON.
 
-``/`` is the page. ``/state?after=N`` waits for a state behind more than N frames. A request must name this machine:
+``/`` is the page. ``/state?after=N`` waits for a state after more than N frames. A request must name this machine:
 a foreign page in the browser could otherwise read what the camera sees, by a name of its own for this address.
 """
 
@@ -45,7 +45,7 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class LiveView:
-    """What a page says of a session that does not change, and how it shows a state.
+    """Facts on a page of a session that do not change, and the way in which it shows a state.
 
     Parameters
     ----------
@@ -231,11 +231,11 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{ADDRESS}:{self._server.server_port}/"
 
     def answer(self, after: int) -> bytes:
-        """The next state behind more than ``after`` frames, in JSON."""
+        """Wait for the next state after more than ``after`` frames, in JSON."""
         self._asked = time.perf_counter()
         state = self._board.newer(after, _WAIT)
         data = json.dumps(self._view.state(state)).encode()

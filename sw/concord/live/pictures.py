@@ -53,7 +53,7 @@ class Video:
         return f"video {self.path}"
 
     def captures(self) -> Captures:
-        """Its pictures; ``ValueError`` if it is no video."""
+        """Pictures of the video; ``ValueError`` if it is no video."""
         cv2 = opencv()
         video = cv2.VideoCapture(str(self.path))
         try:
@@ -86,11 +86,11 @@ class Folder:
 
     @property
     def text(self) -> str:
-        """What it is, and its name."""
+        """Kind and name of the source."""
         return f"{'pictures in' if self.path.is_dir() else 'picture'} {self.path}"
 
     def captures(self) -> Captures:
-        """Its pictures; ``ValueError`` if there is none, or something else."""
+        """Pictures of the file or folder; ``ValueError`` if there is none, or something else."""
         paths = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         paths = [path for path in paths if path.suffix.lower() in SUFFIXES]
         if not paths:
@@ -106,7 +106,7 @@ class Camera:
     Parameters
     ----------
     number : int
-        Which, from 0.
+        Number of the camera, from 0.
     """
 
     number: int = 0
@@ -114,11 +114,11 @@ class Camera:
 
     @property
     def text(self) -> str:
-        """Which."""
+        """Name of the camera."""
         return f"camera {self.number}"
 
     def captures(self) -> Captures:
-        """Its pictures, without end; ``RuntimeError`` if it cannot be opened, or gives none."""
+        """Pictures of the camera, without end; ``RuntimeError`` if it cannot be opened, or gives none."""
         cv2 = opencv()
         video = cv2.VideoCapture(self.number)
         try:
@@ -160,5 +160,5 @@ def _decoded(path: Path) -> NDArray[Any]:
 
 
 def _rgb(picture: NDArray[Any]) -> NDArray[Any]:
-    """OpenCV has blue first."""
+    """Picture with red first; OpenCV has blue first."""
     return np.ascontiguousarray(picture[..., ::-1])

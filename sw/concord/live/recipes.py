@@ -1,4 +1,4 @@
-"""What makes an input of a picture or of a window of sound: all that the training did, and in words.
+"""Recipes that make an input of a picture or of a window of sound: all that the training did, and in words.
 
 Size and order of the axes come from the network. What the shape does not say is asked for: how bytes become
 numbers, and which front end the training had.
@@ -34,7 +34,7 @@ _SOUND_TYPES = (None, "int8", "int16", "int32")
 
 @dataclass(frozen=True)
 class NetworkInput:
-    """What a network reads.
+    """Input that a network reads.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class NetworkInput:
 
 
 class Recipe(Protocol):
-    """From what a source gives to the input of a network."""
+    """Recipe that makes the input of a network of what a source gives."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class Recipe(Protocol):
         """Samples per second of sound; ``None`` if it is about pictures."""
 
     def seen(self, data: NDArray[Any]) -> NDArray[Any]:
-        """What of a capture the network sees."""
+        """Part of a capture that the network sees."""
 
     def values(self, seen: NDArray[Any]) -> NDArray[Any]:
         """The input ``shape`` from that."""
@@ -79,7 +79,7 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True)
 class ByteScaling:
-    """How a byte of a picture becomes a number: ``(byte - mean) * scale``, by channel or for all of them.
+    """Conversion of a byte of a picture to a number: ``(byte - mean) * scale``, by channel or for all of them.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class PictureRecipe:
 
     @property
     def channels_first(self) -> bool:
-        """Whether the channels are in front of the rows."""
+        """True if the channels are in front of the rows."""
         return len(self.target.shape) == 3 and self.target.shape[0] in (1, 3)
 
     @property
@@ -183,7 +183,7 @@ def picture_recipe(
     fitting: str = CROP,
     blue_first: bool = False,
 ) -> PictureRecipe:
-    """How a picture becomes an input.
+    """Recipe that makes an input of a picture.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ class SoundRecipe:
 def sound_recipe(
     target: NetworkInput, front_end: str | None = None, hop: float = USUAL_HOP, rate: int | None = None
 ) -> SoundRecipe:
-    """How sound becomes an input.
+    """Recipe that makes an input of sound.
 
     Parameters
     ----------

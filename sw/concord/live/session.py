@@ -31,7 +31,7 @@ class FlagCount:
 
 @dataclass(frozen=True)
 class LiveState:
-    """What there is to show behind a frame.
+    """State that there is to show after a frame.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class LiveBoard:
             self.publish(replace(self._state, ended=True))
 
     def newer(self, frames: int, timeout: float) -> LiveState | None:
-        """A state behind more frames than these, or the last one; after ``timeout`` seconds whichever there is."""
+        """A state after more frames than these, or the last one; after ``timeout`` seconds whichever there is."""
 
         def there() -> bool:
             return self._state is not None and (self._state.ended or self._state.frames > frames)
@@ -166,7 +166,7 @@ class LiveSession:
         self._flags: dict[tuple[str, str], FlagCount] = {}
 
     def run(self, captures: Iterable[Capture]) -> Iterator[LiveState]:
-        """Run one capture after the other; gives what there is to show behind each."""
+        """Run one capture after the other; gives what there is to show after each."""
         self._begin = time.perf_counter()
         for capture in captures:
             seen = self.recipe.seen(capture.data)
@@ -194,7 +194,7 @@ class LiveSession:
 
     @property
     def summary(self) -> LiveSummary:
-        """What has run so far, in figures."""
+        """Figures of what has run so far."""
         return LiveSummary(
             len(self._latencies), self.dropped, self._end - self._begin, *_median_and_p95(self._latencies),
             dict(self._classes.most_common()), tuple(self._flags.values()),

@@ -23,7 +23,7 @@ _TYPES = {1: "u1", 2: "<i2", 3: "<i4", 4: "<i4"}
 
 @dataclass(frozen=True)
 class SoundWindows:
-    """How sound is cut.
+    """Windows into which sound is cut.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class SoundWindows:
             raise ValueError(f"hop must be from a sample to a window, {ends}, not {self.hop / self.rate:g} s")
 
     def cut(self, pieces: Iterable[FloatArray]) -> Iterator[Capture]:
-        """SoundWindows of sound that comes in pieces, each as soon as it is complete."""
+        """Windows of sound that comes in pieces, each as soon as it is complete."""
         sound, first = np.zeros(0), 0
         for piece in pieces:
             sound = np.concatenate([sound, piece])
@@ -74,7 +74,7 @@ class WavFile:
         return f"sound {self.path}"
 
     def captures(self) -> Captures:
-        """Its windows; ``ValueError`` if it is none, of another rate, or too short."""
+        """Windows of the file; ``ValueError`` if it is none, of another rate, or too short."""
         try:
             with wave.open(str(self.path), "rb") as file:
                 if file.getframerate() != self.windows.rate:
@@ -130,11 +130,11 @@ class Microphone:
 
     @property
     def text(self) -> str:
-        """Which."""
+        """Name of the microphone."""
         return "microphone" if self.device is None else f"microphone {self.device}"
 
     def captures(self) -> Captures:
-        """Its windows, without end; ``RuntimeError`` if it cannot be opened, or is gone."""
+        """Windows of the microphone, without end; ``RuntimeError`` if it cannot be opened, or is gone."""
         sounddevice = _sounddevice()
         options = {"samplerate": self.windows.rate, "channels": 1, "dtype": "int16", "device": self.device}
         try:

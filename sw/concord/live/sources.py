@@ -12,12 +12,12 @@ CAMERA, MICROPHONE = "camera", "microphone"
 
 
 def hears(word: str) -> bool:
-    """Whether a source gives sound; others give pictures."""
+    """True if a source gives sound; others give pictures."""
     return _device(word, MICROPHONE) is not None or Path(word).suffix.lower() == ".wav"
 
 
 def _device(word: str, kind: str) -> str | None:
-    """Which device of a kind a word names, empty for the usual one; ``None`` if it names none."""
+    """Device of a kind that a word names, empty for the usual one; ``None`` if it names none."""
     name, colon, device = word.partition(":")
     return device if name == kind and bool(colon) == bool(device) else None
 

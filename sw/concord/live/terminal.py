@@ -1,4 +1,4 @@
-"""What the terminal shows of a session: figures and classes on the way, and a summary in the end."""
+"""Display of a session in the terminal: figures and classes on the way, and a summary in the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shown_classes(scores: FloatArray) -> list[int]:
 
 
 def shares(scores: FloatArray) -> FloatArray:
-    """How long bars of scores are, 0 to 1: scores from 0 to 1 as they are, others from the least to the greatest."""
+    """Lengths of bars of scores, 0 to 1: scores from 0 to 1 as they are, others from the least to the greatest."""
     finite = np.nan_to_num(scores, nan=0.0, posinf=np.finfo(np.float64).max, neginf=np.finfo(np.float64).min)
     low, high = float(finite.min(initial=0)), float(finite.max(initial=1))
     return np.asarray((finite / 2 - low / 2) / (high / 2 - low / 2))
@@ -55,7 +55,7 @@ def figures(state: LiveState) -> list[str]:
 
 
 def panel(state: LiveState | None, label: Callable[[int], str]) -> RenderableType:
-    """What is shown on the way."""
+    """Panel that is shown on the way."""
     if state is None:
         return Text("waiting for the source")
     classification = state.classification
