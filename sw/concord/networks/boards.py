@@ -1,4 +1,4 @@
-"""Which preset of a board a network gets: the one with which a user of the board gets most samples per second."""
+"""Choice of the preset of a board with which a user of the board gets most samples per second."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TIE = 0.03
 
 
 class Rated(Protocol):
-    """What has rates."""
+    """Candidate that has rates."""
 
     @property
     def rates(self) -> Rates:
-        """What a user gets."""
+        """Rates that a user gets."""
 
 
 R = TypeVar("R", bound=Rated)
@@ -56,7 +56,7 @@ class PresetCandidate:
 
     @cached_property
     def rates(self) -> Rates:
-        """What a user gets."""
+        """Rates that a user gets."""
         return rates(self.compiled.image, self.batch, link=self.link, installed=False)
 
 
@@ -107,7 +107,7 @@ class Ranking:
         return next((candidate.compiled for candidate in self.candidates if candidate.config == config), None)
 
     def text(self, board: str, taken: NpuConfig, refusals: Sequence[PresetRefusal]) -> str:
-        """Which preset of a board was taken and why, in one line, where ``refusals`` are those that were tried."""
+        """Line about the preset of a board that was taken, and why; ``refusals`` are those that were tried."""
         refused = {refusal.config for refusal in refusals}
         left = [candidate for candidate in self.candidates if candidate.config not in refused]
         shorts: dict[str, list[str]] = {}
@@ -187,7 +187,7 @@ def by_rates(candidates: Iterable[R]) -> list[R]:
 
 
 def are_equal(first: Rates, second: Rates) -> bool:
-    """Whether a user cannot tell two rates apart: they differ by :data:`TIE` at most."""
+    """True if a user cannot tell two rates apart: they differ by :data:`TIE` at most."""
     return abs(first.per_second - second.per_second) <= TIE * max(first.per_second, second.per_second)
 
 
@@ -223,7 +223,7 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRef
 
 
 def nearest(refusals: Sequence[PresetRefusal]) -> tuple[NpuConfig, CapacityError] | None:
-    """Of those that are too small the one with the least excess of words in the memory that is worst off."""
+    """Configuration that is too small by the least excess of words, in the memory that is worst off, and its error."""
     small = [(refusal.config, refusal.error) for refusal in refusals if isinstance(refusal.error, CapacityError)]
     return min(small, key=lambda pair: pair[1].excess, default=None)
 

@@ -39,7 +39,7 @@ _SHARE = 0.5
 
 
 def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None = None) -> Compiled:
-    """The same network, with the error that it is expected to have.
+    """Add the error that a network is expected to have.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
         What became of it.
     samples : mapping of str to array, optional
         Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones that are like what is assumed of
-        the inputs. Behind a softmax, errors of those mean little: then the result is what the NPU hands to the host.
+        the inputs. After a softmax, errors of those mean little: then the result is what the NPU hands to the host.
     """
     inputs, source = samples_to_measure(graph, samples, compiled.package.formats.inputs, SAMPLES, SYNTHETIC)
     want = reference(compiled, inputs)
@@ -98,7 +98,7 @@ class _Causes:
     graph : Graph
         As it was before its functions were taken apart.
     want : mapping of str to array
-        All tensors of that in double precision, as nodes have them behind the axis of samples.
+        All tensors of that in double precision, as nodes have them after the axis of samples.
     calibrated : bool
         Whether there are samples.
     """

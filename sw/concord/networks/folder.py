@@ -86,7 +86,7 @@ def load_package(folder: Path) -> Package:
 
 
 def package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
-    """What a folder with these files holds; errors as for :func:`load_package`."""
+    """Package in a folder with these files; errors as for :func:`load_package`."""
     try:
         return _package_of(folder, data)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:

@@ -1,4 +1,4 @@
-"""What the host computes of a network, how much that is, and what it changes on the link, in words."""
+"""Share of a network that the host computes, and what it changes on the link, in words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def host_work(part: Graph) -> int:
 
 
 def host_lines(compiled: Compiled) -> Iterator[str]:
-    """A line for what the host computes in front of the NPU, one for what it computes behind, and one for its share."""
+    """A line for what the host computes in front of the NPU, one for what it computes after, and one for its share."""
     package, multiplied = compiled.package, macs(compiled.npu)
     for where, part in (("in front of", package.front), ("behind", package.host_graph)):
         if part is None:

@@ -1,4 +1,4 @@
-"""What compiling has seen of the inputs of a network, kept with it."""
+"""Records of the inputs of a network that compiling has seen, kept with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from concord.spec.memmap import RegionId
 
 
 def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] | None = None) -> Compiled:
-    """The same network, which knows what its inputs are like.
+    """Add the record of what the inputs of a network are like.
 
     Parameters
     ----------
@@ -43,6 +43,6 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
 
 
 def least_sizes(image: Image) -> dict[str, float]:
-    """By input, the magnitude that its format holds with as many bits as its largest element needs at least."""
+    """Magnitudes that the formats hold with as many bits as the largest elements need at least, by input."""
     steps = {RegionId.NARROW: image.config.act_exp_min, RegionId.WIDE: -BINARY16_FRAC}
     return {port.name: 2.0 ** (steps[port.region] + LEAST_BITS - 1) for port in image.inputs}

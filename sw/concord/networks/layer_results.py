@@ -82,7 +82,7 @@ class Result:
 
 
 def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
-    """What a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first.
+    """Elements that a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first.
 
     A chain that only copies elements of a tensor computes these once more.
     """
@@ -109,7 +109,7 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
 
 
 def _computed(lowered: Lowered, tensor: str) -> Ids:
-    """Where the elements of a tensor are computed."""
+    """Places in which the elements of a tensor are computed."""
     return lowered.gathered.get(tensor, lowered.views[tensor])
 
 
@@ -162,7 +162,7 @@ def result_of(part: LayerElements, copies: Mapping[Mem, npt.NDArray[np.floating]
     batch : int
         Samples per run.
     samples : int
-        How many there are.
+        Number of samples.
     """
     used = part.elements.reshape(batch, -1) != PAD
     wanted = part.elements[part.elements != PAD]
@@ -177,7 +177,7 @@ def result_of(part: LayerElements, copies: Mapping[Mem, npt.NDArray[np.floating]
 
 
 def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], Counts]]:
-    """What every layer computes on the emulator, and the counters of a run as far as that layer.
+    """Results of every layer on the emulator, and the counters of a run as far as that layer.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
 
 
 def _last_chains(compiled: Compiled, run: Trace) -> dict[int, list[int]]:
-    """By index of a chain in a run, the layers that it is the last one of."""
+    """Layers of which a chain is the last one, by the index of the chain in a run."""
     starts, last = compiled.starts, dict[int, int]()
     for k, chain in enumerate(run.chains):
         last[bisect_right(starts, chain.pc) - 1] = k
@@ -233,13 +233,13 @@ def _last_chains(compiled: Compiled, run: Trace) -> dict[int, list[int]]:
 
 
 def _copies(compiled: Compiled, part: LayerElements) -> dict[Mem, slice]:
-    """Where the copies of a part lie."""
+    """Words of the copies of a part, by memory."""
     copies = {mem: compiled.plan.copy(part.root, mem) for mem in Mem}
     return {mem: slice(copy.addr, copy.addr + part.root.vectors) for mem, copy in copies.items() if copy is not None}
 
 
 def _counts(compiled: Compiled, run: Trace, chains: int) -> Counts:
-    """The counters behind the first chains of a run."""
+    """The counters after the first chains of a run."""
     config, done = compiled.image.config, run.chains[:chains]
     dense, depthwise = sum(chain.dense_steps(config) for chain in done), sum(chain.depthwise_steps() for chain in done)
     return dict(zip(COUNTED, (dense, depthwise, sum(chain.vectors for chain in done)), strict=True))

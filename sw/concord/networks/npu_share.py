@@ -1,4 +1,4 @@
-"""The largest part of a network that an NPU takes, where the host may compute all that is in front of it and behind.
+"""The largest part of a network that an NPU takes, where the host may compute all that is before it and after.
 
 The part is a run of nodes in the order of execution. Of those that compile it has the most multiply-accumulates; where
 it begins and ends between two products, the fewest values cross. A part of one that compiles is taken to compile, and
@@ -39,7 +39,7 @@ Fits = Callable[[Graph], bool]
 
 
 def fits(graph: Graph, config: NpuConfig, mantissas: Mapping[str, int], batch: int) -> bool:
-    """Whether a graph compiles with plain formats.
+    """True if a graph compiles with plain formats.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class NpuShare:
         return has_operations(node) and node_macs(self.whole, node) <= MOST_MACS
 
     def _crossing(self) -> list[int]:
-        """By place: values of a sample that are known in front of that node and read by it or behind."""
+        """Values of a sample that are known before a node and read by it or later, by place of the node."""
         count = len(self.nodes)
         known = dict.fromkeys(self.whole.inputs, 0) | {
             name: place + 1 for place, node in enumerate(self.nodes) for name in node.outputs if name
@@ -122,7 +122,7 @@ class NpuShare:
         return None if best is None else self._names(*best)
 
     def takes_any(self) -> bool:
-        """Whether a part with one node that counts compiles, if only the largest ones are tried."""
+        """True if a part with one node that counts compiles, if only the largest ones are tried."""
         ranked = sorted(range(len(self.places)), key=self.work.__getitem__, reverse=True)
         return any(self._span(k, k) is not None for k in ranked[:_FEW])
 
@@ -149,13 +149,13 @@ class NpuShare:
         return self.known[a, b]
 
     def _starts(self, a: int) -> list[int]:
-        """Where a part begins: where the fewest values cross, and right in front of the node that counts."""
+        """Beginnings of a part: where the fewest values cross, and right in front of the node that counts."""
         before = self.places[a - 1] + 1 if a else 0
         fewest = min(range(before, self.places[a] + 1), key=lambda place: (self.crossing[place], place))
         return list(dict.fromkeys(min(place, self.first) for place in (fewest, self.places[a])))
 
     def _stops(self, b: int) -> list[int]:
-        """Where a part ends: where the fewest values cross, and right behind the node that counts."""
+        """Ends of a part: where the fewest values cross, and right after the node that counts."""
         place = self.places[b] + 1
         following = self.places[b + 1] if b + 1 < len(self.places) else len(self.nodes)
         fewest = min(range(place, following + 1), key=lambda stop: (self.crossing[stop], -stop))
@@ -168,7 +168,7 @@ class NpuShare:
         return self.tried[start, stop]
 
     def _weights_fit(self, start: int, stop: int) -> bool:
-        """Whether the matrix memory has room for the weights alone."""
+        """True if the matrix memory has room for the weights alone."""
         count = distinct_weights(self.nodes[start:stop])
         return count <= self.config.matrix_depth * self.config.rows * self.config.lanes
 
@@ -181,7 +181,7 @@ class NpuShare:
 
 
 def largest(shares: Iterable[NpuShare]) -> tuple[NpuShare, frozenset[str]] | None:
-    """Of several configurations the one whose largest part has most multiply-accumulates, and the nodes of that."""
+    """Configuration whose largest part has most multiply-accumulates, and that part; ``None`` without any."""
     best, least = None, 0
     for share in shares:
         if (names := share.largest(least)) is not None:
@@ -190,7 +190,7 @@ def largest(shares: Iterable[NpuShare]) -> tuple[NpuShare, frozenset[str]] | Non
 
 
 def share_text(whole: Graph, part: Graph) -> str:
-    """How much of a network the NPU computes, in words."""
+    """Share of a network that the NPU computes, in words."""
     all_of_it, own = macs(whole), macs(part)
     return f"{own:,} of {all_of_it:,} multiply-accumulates ({100 * own / max(all_of_it, 1):.3g} %)"
 

@@ -29,7 +29,7 @@ _MUCH = 0.03
 
 
 def is_quantised(graph: Graph) -> bool:
-    """Whether a network was quantised by its exporter."""
+    """True if a network was quantised by its exporter."""
     return bool(graph.quantization or graph.weight_quantization)
 
 
@@ -97,7 +97,7 @@ def _changing(reference: Graph, inputs: Inputs) -> Iterator[str]:
 def with_quantised_model(
     compiled: Compiled, reference: Reference, samples: Inputs | None = None, engine: Engine | None = None
 ) -> Compiled:
-    """The same network, with its distance from the quantised model.
+    """Add the distance of a network from the quantised model.
 
     Parameters
     ----------
@@ -144,10 +144,10 @@ def with_quantised_model(
 
 
 def _most(graph: Graph) -> int:
-    """How many samples are looked at."""
+    """Number of samples that are looked at."""
     return int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
 
 
 def _half(values: FloatArray) -> FloatArray:
-    """As binary16 numbers, which may be infinite; zeros have no sign."""
+    """Values as binary16 numbers, which may be infinite; zeros have no sign."""
     return np.asarray(binary16.decode(binary16.encode(values)) + 0.0)
