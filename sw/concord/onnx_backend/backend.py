@@ -158,12 +158,12 @@ class ConcordBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether it is ``"CPU"``, where the emulator runs; ``on`` of :meth:`prepare` names others."""
+        """True if ``device`` is ``"CPU"``, where the emulator runs; ``on`` of :meth:`prepare` names others."""
         return device.partition(":")[0] == "CPU"
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether the frontend takes a model as it stands.
+        """True if the frontend takes a model as it stands.
 
         One whose weights or axes are inputs may run nevertheless: they are made constants.
         """

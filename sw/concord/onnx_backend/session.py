@@ -78,11 +78,11 @@ class InferenceSession:
         self._maps = labels_of_maps(self._proto)
 
     def get_inputs(self) -> list[NodeArg]:
-        """What :meth:`run` needs, in the order of the model."""
+        """Inputs that :meth:`run` needs, in the order of the model."""
         return [_node_arg(item) for item in inputs_of(self._proto) if item.name in self.network.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """What :meth:`run` gives, in the order of the model."""
+        """Outputs that :meth:`run` gives, in the order of the model."""
         return [_node_arg(item) for item in self._proto.graph.output if item.name in self.network.outputs]
 
     def get_providers(self) -> list[str]:

@@ -14,7 +14,7 @@ from concord.utils.arrays import FloatArray
 
 
 def inputs_of(proto: Any) -> list[Any]:
-    """What has to be given to run a model: its inputs that are no initialisers."""
+    """Inputs that must be given to run a model: those that are no initialisers."""
     constant = {item.name for item in proto.graph.initializer}
     return [item for item in proto.graph.input if item.name not in constant]
 
