@@ -1,4 +1,4 @@
-"""What is known of an operation of the multifunction units."""
+"""Records of the operations of the multifunction units."""
 
 from __future__ import annotations
 
@@ -55,5 +55,5 @@ class ElementwiseOperation:
 
     @property
     def combines(self) -> bool:
-        """Whether it has an operand besides the vector itself."""
+        """True if the operation has an operand besides the vector itself."""
         return "addr" in FORMS[self.op].fields
