@@ -1,4 +1,4 @@
-"""How often arithmetic overflows, by width, observed and for every input [overflow].
+"""Counts of overflows of arithmetic by width, observed and for every input [overflow].
 
 Two views: :func:`analyse_machine` counts what the accumulators of a compiled network hold, in the order the machine
 makes it; :func:`analyse_integers` maps the ranges of a network on integers of chosen widths and scales them until the

@@ -48,7 +48,7 @@ class AccumulatorChoice:
 
     @property
     def lines(self) -> list[str]:
-        """What there is to say, for people."""
+        """Lines about the accumulator, for people."""
         config, before = self.compiled.image.config, self.before
         lines = [
             widths_line(config, before),
@@ -69,7 +69,7 @@ class AccumulatorChoice:
 
 
 def widths_line(config: NpuConfig, before: NpuConfig) -> str:
-    """What accumulators two configurations have."""
+    """Accumulators of two configurations in words."""
     widths, others = (
         f"{npu.register_bits} bits in units of 2**{-npu.acc_frac}, {npu.acc_width} kept" for npu in (config, before)
     )
@@ -77,7 +77,7 @@ def widths_line(config: NpuConfig, before: NpuConfig) -> str:
 
 
 def bound_line(needs: Sequence[RequiredWidth], bits: int, ranges: Ranges) -> str:
-    """What any input within ranges might need of an accumulator of some bits."""
+    """Bits that any input within ranges might need of an accumulator of some bits, in words."""
     bound = max(needs, key=lambda need: need.bound)
     ends = ", ".join(f"{name} in {low:g} to {high:g}" for name, (low, high) in ranges.items())
     if bound.bound <= bits:
@@ -160,7 +160,7 @@ def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
 
 
 def _recompiled(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
-    """The same network with the same formats for another configuration."""
+    """Compile a network with its formats for another configuration."""
     package = compiled.package
     made = compile_graph(graph, config, package.formats, batch=package.arrangement.batch)
     return replace(made, assumptions=compiled.assumptions, flag_diagnostics=compiled.flag_diagnostics)
@@ -181,7 +181,7 @@ def _too_few(needs: tuple[RequiredWidth, ...], bits: int) -> AccumulatorError:
 
 
 def count_unchanged(changes: RunChanges, raised: tuple[RequiredWidth, ...] | None, bits: int) -> int:
-    """How many samples have the same results and flags; ``raised``: what layers need of more bits than there are.
+    """Number of samples with the same results and flags; ``raised``: what layers need of more bits than there are.
 
     Raises
     ------

@@ -104,7 +104,7 @@ def analyse_machine(
 
 
 def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | None) -> dict[str, Observed]:
-    """What the products of all runs make, by layer in the order of execution."""
+    """Counts of the values that the products of all runs make, by layer in the order of execution."""
     if engine is None:
         return _counted(image, ports)
     there, batch = engine.broadcast(image), {name: np.asarray(values) for name, values in ports.items()}
@@ -118,7 +118,7 @@ def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | N
 
 
 def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | None = None) -> dict[str, Observed]:
-    """What the products of some runs make."""
+    """Counts of the values that the products of some runs make."""
     watcher = Watcher(image.config, lambda pc: layer_of(image, pc) or f"chain at {pc}")
     device = EmulatedDevice(image.config, workers=threads, watch=watcher)
     device.load(image)
@@ -137,7 +137,7 @@ def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:
 
 
 def _range(name: str, values: npt.ArrayLike, ranges: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
-    """What bounds hold for: what is given, or the range of the samples."""
+    """Range for which bounds hold: the one that is given, or that of the samples."""
     array = np.asarray(values, dtype=np.float64)
     least, greatest = float(np.nanmin(array)), float(np.nanmax(array))
     if ranges is None or name not in ranges:

@@ -1,7 +1,7 @@
 """Integer products counted in order: ``R = x1*w1 + x2*w2 + ...``, one product after the other [overflow].
 
-Every product is an intermediate value, and so is every sum behind an addition: n products make n - 1 sums, the last of
-which is the result as well. A bias is one more addition, behind the others. The result is an output.
+Every product is an intermediate value, and so is every sum after an addition: n products make n - 1 sums, the last of
+which is the result as well. A bias is one more addition, after the others. The result is an output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SumHistograms:
 
     @property
     def stages(self) -> dict[str, Histogram]:
-        """By name."""
+        """Histograms by the name of the stage."""
         return {"product": self.product, "sum": self.sum, "output": self.output}
 
 
@@ -54,7 +54,7 @@ class ProductBlock:
 
 
 def total_of(parts: Iterable[SumHistograms]) -> SumHistograms:
-    """What is counted in several parts of the products."""
+    """Sum of the histograms of several parts of the products."""
     whole = SumHistograms()
     for part in parts:
         for stage, histogram in part.stages.items():

@@ -1,4 +1,4 @@
-"""How many bits integers need: counts per width, for all widths at once.
+"""Histograms of the bits that integers need: counts per width, for all widths at once.
 
 The width that an integer needs is that of two's complement: w bits hold ``-2**(w-1) .. 2**(w-1) - 1``, so 0 and -1 need
 one bit, 127 and -128 eight. A value leaves a storage of w bits exactly if it needs more than w of them [overflow].
@@ -129,7 +129,7 @@ class Tally:
     kind : type
         float32 or float64.
     frac : int
-        What an integer is.
+        Bits after the binary point of the values: the integers are values times ``2**frac``.
     pool : Pool
         Of the thread.
 

@@ -15,7 +15,7 @@ from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerSettings:
-    """How a layer is counted and scaled.
+    """Widths and rules by which a layer is counted and scaled.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class IntegerSettings:
             raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
 
     def replace(self, **changes: Any) -> IntegerSettings:
-        """With some of them changed; those that are ``None`` stay."""
+        """Settings of which some are changed; those that are ``None`` stay."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -88,7 +88,7 @@ KINDS: dict[str, IntegerSettings] = {
 
 
 def kind_of(graph: Graph) -> str:
-    """What kind of network a graph is: the first that fits.
+    """Kind of the network that a graph is: the first that fits.
 
     LSTM, another recurrent layer, a convolution, a product with a fixed matrix on the left or of two computed tensors,
     as of an adjacency with features (a graph convolution), and else a fully connected network.

@@ -193,7 +193,7 @@ def _itself(w: Ints) -> Ints:
 
 
 def _bias(values: FloatArray) -> FloatArray | None:
-    """Nothing if all are zero: such a layer has no addition of them."""
+    """Bias; ``None`` if all elements are zero: such a layer has no addition of them."""
     return values if values.any() else None
 
 

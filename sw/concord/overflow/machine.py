@@ -28,13 +28,13 @@ _CHUNK = 1 << 17
 
 
 class SumStage(Enum):
-    """Where in a tile engine a value is."""
+    """Stage of a value in a tile engine."""
 
     PRODUCT = "product"  # of two mantissas
     LANE_SUM = "lane sum"  # of some lanes of a step, an addition each; none with one lane, or depthwise
     TERM = "term"  # sum of a step, shifted onto the grid
-    SUM = "sum"  # accumulator behind a step
-    OUTPUT = "output"  # accumulator behind the last step
+    SUM = "sum"  # accumulator after a step
+    OUTPUT = "output"  # accumulator after the last step
 
 
 #: What is wrong with a program that writes weights.
@@ -146,7 +146,7 @@ class Watcher:
                 self._by_layer.setdefault(counter.layer, Observed()).add(counter.taken())
 
     def observed(self) -> dict[str, Observed]:
-        """What was counted, by layer in the order of execution; nothing must be running."""
+        """Counts by layer in the order of execution; nothing must be running."""
         for counter in self._counters:
             self._take(counter)
         whole: dict[str, Observed] = {}
@@ -235,7 +235,7 @@ class _Counter:
         self._take, self._count = self._counts.pool.take, self._counts.count
 
     def taken(self) -> Observed:
-        """What was counted since the last call."""
+        """Counts since the last call."""
         observed = Observed()
         for stage, histogram in self._counts.taken().items():
             observed[stage].add(histogram)

@@ -23,7 +23,7 @@ ROUNDINGS = ("floor", "nearest")
 
 @dataclass(frozen=True)
 class Mapping:
-    """How floats become integers.
+    """Mapping of floats on integers.
 
     The integers are those of the arithmetic: zero is the integer 0, so that padding is exact and products of integers
     stand for products of floats. A range that is not as large on both sides of zero has other integers than two's
@@ -65,7 +65,7 @@ class Mapping:
 
     @classmethod
     def of(cls, values: ArrayLike, bits: int, rounding: str = "floor") -> Mapping:
-        """For the range of some values; ``ValueError`` if one is not finite or there are none."""
+        """Mapping of the range of some values; ``ValueError`` if one is not finite or there are none."""
         array = np.asarray(values, dtype=np.float64)
         if not array.size:
             raise ValueError("values must be at least one number, not none")
@@ -73,7 +73,7 @@ class Mapping:
 
     @property
     def step(self) -> float:
-        """What an integer stands for; 1 for a range that is zero alone."""
+        """Value of an integer; 1 for a range that is zero alone."""
         return self.factor * (self.high - self.low) / 2**self.bits or 1.0
 
     @property
@@ -86,7 +86,7 @@ class Mapping:
         return max(first, low), max(0, min(first + 2**self.bits - 1, high))
 
     def scaled(self, factor: float) -> Mapping:
-        """With another factor."""
+        """Mapping with another factor."""
         return replace(self, factor=factor)
 
     def __call__(self, values: ArrayLike) -> NDArray[np.int64]:

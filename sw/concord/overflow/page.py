@@ -74,7 +74,7 @@ def _row(analysis: Analysis, layer: LayerOverflow, most: int) -> OverflowRow:
 
 
 def _widths(layer: LayerOverflow, checked: str, storage: int, threshold: int, most: int) -> Bar:
-    """What the samples need of ``most`` bits, and what every input can; the mark is the storage."""
+    """Share of ``most`` bits that the samples need, and that every input can need; the mark is the storage."""
     observed, bound = layer.needed(checked), layer.bound(checked)
     beyond = layer.beyond(storage, checked)
     return Bar(

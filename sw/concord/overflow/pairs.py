@@ -19,7 +19,7 @@ _MOST = 1 << 18
 
 
 def countable(x_max: int, w_max: int) -> bool:
-    """Whether tables for codes up to these magnitudes are small enough."""
+    """True if tables for codes up to these magnitudes are small enough."""
     return (2 * x_max + 1) * (2 * w_max + 1) <= _MOST
 
 
@@ -51,7 +51,7 @@ class Pairs:
 
 
 def _occurrences(codes: Codes, most: int) -> Codes:
-    """How often each code from ``-most`` to ``most`` occurs in every row ``[K, 2 * most + 1]``."""
+    """Counts of each code from ``-most`` to ``most`` in every row ``[K, 2 * most + 1]``."""
     span = 2 * most + 1
     at = codes + most + np.arange(len(codes))[:, None] * span
     return np.bincount(at.reshape(-1), minlength=len(codes) * span).reshape(len(codes), span)

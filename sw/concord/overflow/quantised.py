@@ -126,7 +126,7 @@ def _layer(
 
 
 def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> SumHistograms:
-    """What a product makes with some mappings."""
+    """Histograms of the values that a product makes with some mappings."""
     return count(product.arrange(x(product.x), w(product.w), bias))
 
 
@@ -145,7 +145,7 @@ def _floor(data: Mapping, used: Mapping) -> float:
 
 
 def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> dict[str, int]:
-    """What elements anywhere in their range can make."""
+    """Bits that elements anywhere in their range can need, by stage."""
     if product.rows is not None:
         return bound(product.rows(w(product.w)), bias, x.ends)
     terms = product.x.shape[-1]

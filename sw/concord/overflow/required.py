@@ -1,4 +1,4 @@
-"""What the accumulators of a compiled network need and what other ones change, for the choice of an accumulator."""
+"""Bits that the accumulators of a compiled network need, and changes with other ones, to choose an accumulator."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from concord.utils.parallel import Engine
 
 @dataclass(frozen=True)
 class RequiredWidth:
-    """What a layer needs.
+    """Bits that a layer needs.
 
     Parameters
     ----------
     layer : str
-        Its name.
+        Name of the layer.
     observed : int
         Bits that hold all terms and sums of the samples; 0 without any.
     bound : int
@@ -37,12 +37,12 @@ class RequiredWidth:
 
 @dataclass(frozen=True)
 class RunChanges:
-    """What is different between the runs of two networks that should have the same bits.
+    """Differences between the runs of two networks that should have the same bits.
 
     Parameters
     ----------
     samples : int
-        How many were run.
+        Number of samples that were run.
     results : tuple of str
         Outputs with other bits.
     layers : tuple of str
@@ -55,7 +55,7 @@ class RunChanges:
 
 
 class CountedWidths:
-    """What samples on the emulator say of the accumulators of a network, and bounds where there are none.
+    """Widths of the accumulators of a network, counted with samples on the emulator, and bounds where there are none.
 
     Parameters
     ----------
@@ -70,13 +70,13 @@ class CountedWidths:
 
     @property
     def sampled(self) -> bool:
-        """Whether there are samples."""
+        """True if there are samples."""
         return bool(self._inputs)
 
     def required(self, graph: Graph, compiled: Compiled) -> tuple[tuple[RequiredWidth, ...], Ranges]:
-        """What the layers need, in the order of execution, and what the bounds hold for.
+        """Bits that the layers need, in the order of execution, and ranges for which the bounds hold.
 
-        Without samples they hold for what is given or taken for granted of the inputs.
+        Without samples the bounds hold for the ranges of inputs that are given or taken for granted.
         """
         if not self.sampled:
             kinds = assumed(graph, compiled.package.formats.inputs)
@@ -104,6 +104,6 @@ class CountedWidths:
 
 
 def same_bits(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
-    """The same bits, a NaN like any other."""
+    """True if two arrays have the same bits, a NaN like any other."""
     first, second = np.asarray(a), np.asarray(b)
     return np.array_equal(first, second, equal_nan=True) and np.array_equal(np.signbit(first), np.signbit(second))

@@ -9,7 +9,7 @@ from typing import Any
 from concord.display.terminal import counted
 from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
 
-#: What holds values that are checked: the storage while adding, and that behind the last addition.
+#: What holds values that are checked: the storage while adding, and that after the last addition.
 STORAGES = ("intermediate", "output")
 
 
@@ -36,7 +36,7 @@ class StageFacts:
 
     @classmethod
     def of(cls, name: str, histogram: Histogram, bound: int, checked: str = "") -> StageFacts:
-        """From a histogram."""
+        """Facts of a stage from a histogram."""
         return cls(name, tuple(histogram.counts[: histogram.bits + 1].tolist()), bound, checked)
 
     @property
@@ -56,7 +56,7 @@ class StageFacts:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the ranges of one layer were mapped on integers, in the end.
+    """Mapping of the ranges of one layer on integers, in the end.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Scaling:
     weight_factor, input_factor : float
         How many times its range is mapped, of the weights and of the inputs.
     rounds : int
-        How often it was counted.
+        Number of times that the layer was counted.
     within : bool
         Whether the count is within the threshold.
     """
@@ -159,7 +159,7 @@ class Analysis:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Analysis in one line."""
         parts = [
             f"{kind}: {self.needed(kind)} bits hold {counted(self.samples, 'samples')}, {self.bound(kind)} every input"
             for kind in STORAGES

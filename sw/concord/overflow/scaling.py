@@ -11,7 +11,7 @@ from concord.overflow.kinds import IntegerSettings
 
 @dataclass(frozen=True)
 class Excess:
-    """What leaves the storages.
+    """Values that leave the storages.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Excess:
 
     @classmethod
     def of(cls, sums: SumHistograms, settings: IntegerSettings) -> Excess:
-        """Of products and sums beyond the intermediate width, and of outputs beyond theirs."""
+        """Excess of products and sums beyond the intermediate width, and of outputs beyond theirs."""
         widths = {"product": settings.width, "sum": settings.width, "output": settings.output_width}
         stages = sums.stages
         count = sum(stage.beyond(widths[name]) for name, stage in stages.items())
@@ -38,7 +38,7 @@ class Excess:
 
 
 def growth(excess: Excess, settings: IntegerSettings) -> float:
-    """By how much the product of both steps grows: the more, the more values overflow and the further they do.
+    """Factor by which the product of both steps grows: the more, the more values overflow and the further they do.
 
     1 if nothing overflows. ``ValueError`` is never raised: settings are checked where they are made.
     """
@@ -50,19 +50,19 @@ def growth(excess: Excess, settings: IntegerSettings) -> float:
 
 
 def shrinkage(excess: Excess) -> float:
-    """By how much the product of both steps shrinks, in (0, 1), if bits are unused; 1 if none are."""
+    """Factor by which the product of both steps shrinks, in (0, 1), if bits are unused; 1 if none are."""
     return 1.0 if excess.bits >= 0 else float(2.0 ** (excess.bits + 0.5))
 
 
 @dataclass(frozen=True)
 class Factors:
-    """How many times the ranges of weights and of inputs are mapped."""
+    """Factors by which the ranges of weights and of inputs are mapped."""
 
     weight: float = 1.0
     input: float = 1.0
 
     def times(self, both: float, share: float, floor: Factors | None = None) -> Factors:
-        """With the product of both changed; not below a floor, where what one cannot take goes to the other."""
+        """Factors whose product is changed; not below a floor, where what one cannot take goes to the other."""
         weight, data = self.weight * both**share, self.input * both ** (1.0 - share)
         if floor is None:
             return Factors(weight, data)
@@ -75,7 +75,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Scaled:
-    """How it ended: factors, what they give, and how often it was counted."""
+    """Result of the scaling: factors, what they give, and how often it was counted."""
 
     factors: Factors
     sums: SumHistograms

@@ -19,7 +19,7 @@ _TICKS = 8
 
 
 def overflow_free_widths(observed: int, bound: int) -> str:
-    """Which widths are free of overflow: on the samples, and for every input."""
+    """Widths that are free of overflow: on the samples, and for every input."""
     return f"{observed}.." if observed == bound else f"{observed}.., all {bound}.."
 
 

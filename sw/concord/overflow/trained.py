@@ -56,7 +56,7 @@ class TrainedLayer:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a network was trained for.
+    """Accumulator for which a network was trained.
 
     Parameters
     ----------
@@ -126,12 +126,12 @@ class Trained:
 
 
 def evidence_path(network: Path) -> Path:
-    """Where the evidence of a network is."""
+    """Path of the evidence of a network."""
     return network.with_suffix(".evidence.json")
 
 
 def network_digest(network: bytes) -> str:
-    """What ties evidence to a network."""
+    """Digest that ties evidence to a network."""
     return hashlib.sha256(network).hexdigest()
 
 
