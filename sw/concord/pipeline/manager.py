@@ -30,7 +30,7 @@ class Pass:
     name : str
         What messages, tables and dumps call it.
     run : callable
-        A function of one annotated state that returns the state behind it. One that only checks returns ``None`` and
+        A function of one annotated state that returns the state after it. One that only checks returns ``None`` and
         says so in its annotation.
     does : str
         One line for the documentation.
@@ -48,7 +48,7 @@ class Pass:
 
     @cached_property
     def makes(self) -> type | None:
-        """The class of the state behind it; ``None`` if the state stays as it is."""
+        """The class of the state after it; ``None`` if the state stays as it is."""
         kind: type = get_type_hints(self.run)["return"]
         return None if kind is type(None) else kind
 
@@ -56,7 +56,7 @@ class Pass:
     def values(self) -> tuple[str, ...]:
         """Names of the values that it makes or changes.
 
-        They are what the classes declare that the state behind it has and the one in front of it has not. A class that
+        They are what the classes declare that the state after it has and the one in front of it has not. A class that
         declares a value of its base once more says so that the value has changed.
         """
         if self.makes is None:
@@ -72,13 +72,13 @@ def pass_called(name: str) -> Callable[[Callable[[Any], Any]], Pass]:
 
 
 def advance(state: Any, kind: type[After], **values: Any) -> After:
-    """The state of a class behind ``state``: its values, and those that a pass has made or changed."""
+    """The state of a class after ``state``: its values, and those that a pass has made or changed."""
     return kind(**vars(state) | values)
 
 
 @dataclass(frozen=True)
 class Level:
-    """How values of one type are measured, shown and checked.
+    """Type of values that passes take and give, with how they are measured, shown and checked.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class PassRun:
     before : tuple of str and int, or None
         Unit and size of what it changes, or else of the last value in front of it that has a level.
     state : dataclass
-        All values behind it; those in front of it, if it has been refused.
+        All values after it; those in front of it, if it has been refused.
     levels : tuple of Level
         Levels of the pipeline.
     """
@@ -192,7 +192,7 @@ def remark(remark: object) -> None:
 
 
 def estimating() -> bool:
-    """Whether an instrument wants estimates in remarks."""
+    """True if an instrument wants estimates in remarks."""
     return any(instrument.estimates for instrument in _INSTRUMENTS.get())
 
 
@@ -205,7 +205,7 @@ class Pipeline(Generic[Before, After]):
     name : str
         Title.
     takes, makes : type
-        Classes of the states in front of it and behind it.
+        Classes of the states before it and after it.
     passes : tuple of Pass
         In the order in which they run.
     levels : tuple of Level
@@ -245,7 +245,7 @@ class Pipeline(Generic[Before, After]):
         Returns
         -------
         dataclass
-            The state behind the last pass.
+            The state after the last pass.
 
         Raises
         ------
@@ -261,7 +261,7 @@ class Pipeline(Generic[Before, After]):
 
 
 def _run(step: Pass, state: Any, title: str, levels: tuple[Level, ...]) -> Any:
-    """The state behind a pass; the instruments are told."""
+    """The state after a pass; the instruments are told."""
     instruments = _INSTRUMENTS.get()
     before = _size_before(step, state, levels) if instruments else None
     start = time.perf_counter()
