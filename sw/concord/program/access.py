@@ -1,4 +1,4 @@
-"""What a chain reads and writes: addresses in the vector memories, and which vectors may go together."""
+"""Reads and writes of a chain: addresses in the vector memories, and the vectors that may go together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from concord.spec.memmap import RegionId
 #: Regions of the link by vector memory, and vector memories by region.
 REGIONS = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
 VECTORS = {region: mem for mem, region in REGIONS.items()}
-#: Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.
+#: Offsets after the memory of a vector of zeros and of one of -inf, for what lies outside an image.
 ZERO, LOWEST = 0, 1
 
 
@@ -51,7 +51,7 @@ class Access:
     Members
     -------
     source : Index ``[positions, rows, taps * cols]``
-        Taps outside the image point to a word behind the memory.
+        Taps outside the image point to a word after the memory.
     operands : list of Index or None
         One per step.
     scale : list of Index
@@ -141,7 +141,7 @@ class Access:
         return Segment(slice(position, position + 1), slice(cuts[0], cuts[-1]), passes)
 
     def _writers(self) -> list[int] | None:
-        """For each vector the latest earlier one that writes something it reads; nothing if there are none at all.
+        """Latest earlier vector that writes what a vector reads, for each vector; nothing if there are none at all.
 
         What a group of T rows reads as its source counts for the first of them.
         """

@@ -43,7 +43,7 @@ class CapacityError(ValueError):
 
     @property
     def excess(self) -> float:
-        """How many times the words that there are it takes, in the memory that is worst off."""
+        """Words that it takes over words that there are, in the memory that is worst off."""
         return max((need / have for have, need in self.short.values()), default=1.0)
 
 
@@ -216,7 +216,7 @@ class Allocator:
         self.table("tanh", standard_table("tanh", self.config, room), "hyperbolic tangent")
 
     def map(self) -> list[dict[str, Any]]:
-        """Where every allocation lies: memory, address, words (of all tile engines, in matrix memory), name, doc."""
+        """Allocations with memory, address, words (of all tile engines, in matrix memory), name, doc."""
         return [
             {
                 "memory": item.region.name.lower(),
@@ -263,7 +263,7 @@ class Allocator:
         )
 
     def _first(self, state: State) -> MemorySegment:
-        """What a state begins with."""
+        """Words with which a state begins."""
         port, words = state.port, state.first_words(self.config)
         return MemorySegment.from_words(port.region, port.address, words, self.config)
 

@@ -18,7 +18,7 @@ integers and names with ``+ - * // << >> ( )``; the first ones may be given with
 Positional operands: all fields of a control instruction, in the order of the table; of a chain instruction those that
 are not in :data:`concord.program.builder.NAMED_ONLY`. Post-increment names (``v_rd_inc``, ``v_wr_inc``,
 ``vv_add_inc`` ...) are synonyms of the plain ones, whose strides ``row``, ``inner`` and ``outer`` say what to add.
-``last`` is set on the final instruction of a chain, and ``unit`` is the first one whose stage lies behind the
+``last`` is set on the final instruction of a chain, and ``unit`` is the first one whose stage lies after the
 previous instruction's, unless it is written out. Fields left out are zero, those of ``set_`` instructions as at the
 start of a run. ``.word value`` places a raw word; it is not checked and stands outside chains.
 """
@@ -178,7 +178,7 @@ def _text(builder: ProgramBuilder, form: Instruction, values: dict[str, Any]) ->
 
 
 def _automatic(builder: ProgramBuilder, form: Instruction, values: dict[str, Any]) -> bool:
-    """Whether the assembler would choose this unit by itself."""
+    """True if the assembler would choose this unit by itself."""
     stage = builder.stage
     return stage is not None and next((k for k, s in enumerate(form.stages) if s > stage), None) == values["unit"]
 

@@ -67,7 +67,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Pad:
-    """Where the window starts and moves in the image; ``height`` 0 means that every tap is inside."""
+    """Start and steps of the window in the image; ``height`` 0 means that every tap is inside."""
 
     y0: int = 0
     x0: int = 0
@@ -78,7 +78,7 @@ class Pad:
 
 
 def taps_inside(window: Window, pad: Pad, outer: int, inner: int) -> Mask:
-    """Which taps ``[outer, inner, taps]`` of windows are inside the image."""
+    """True for taps ``[outer, inner, taps]`` of windows inside the image."""
     if pad.height == 0:
         return np.ones((outer, inner, window.taps), dtype=np.bool_)
     y = pad.y0 + np.arange(outer)[:, None] * pad.step_y + np.arange(window.kh) * window.dil_y
@@ -97,7 +97,7 @@ class Quant:
     rounding: Rounding = Rounding.NEAREST_EVEN
 
     def within(self, fmt: BlockFormat) -> Quant:
-        """The same with the nearest static exponent that a format has."""
+        """This conversion with the nearest static exponent that a format has."""
         return replace(self, exp=min(max(self.exp, fmt.exp_min), fmt.exp_max))
 
 
@@ -134,7 +134,7 @@ class OperandRead(NamedTuple):
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the result goes."""
+    """Memory and address of a result."""
 
     mem: Mem
     address: Address
@@ -203,22 +203,22 @@ class Chain:
 
     @property
     def dense(self) -> bool:
-        """Whether it is a dense product."""
+        """True if the chain has a dense product."""
         return self.reduce is Op.MV_MUL and self.mode is MvMode.DENSE
 
     @property
     def depthwise(self) -> bool:
-        """Whether it is a depthwise product, sliding or not."""
+        """True if the chain has a depthwise product, sliding or not."""
         return self.reduce is Op.MV_MUL and self.mode is MvMode.DEPTHWISE
 
     @property
     def early(self) -> bool:
-        """Whether it needs neither a table nor the second multifunction unit."""
+        """True if the chain needs neither a table nor the second multifunction unit."""
         return all(op.op is not Op.V_TBL and op.stage < PipelineStage.MUL1 for op in self.mfu_ops)
 
     @property
     def sliding(self) -> bool:
-        """Whether it is a sliding depthwise product."""
+        """True if the chain has a sliding depthwise product."""
         return self.fresh > 0
 
     @property
@@ -235,7 +235,7 @@ class Chain:
 
     @property
     def converts(self) -> bool:
-        """Whether its vectors become blocks: for the narrow memory, or for the matrix memory."""
+        """True if the vectors of the chain become blocks: for the narrow memory, or for the matrix memory."""
         return self.into_matrix is not None or self.destination(Mem.NARROW) is not None
 
     @property
@@ -273,18 +273,18 @@ class Chain:
         return config.engines if self.dense else 1
 
     def source_order(self, config: NpuConfig) -> Index:
-        """For every vector ``[outer, inner, rows]`` the number of the first of its group.
+        """Number of the first vector of the group of every vector ``[outer, inner, rows]``.
 
         Its source has seen the writes of all vectors before that one, and of no others of the chain.
         """
         return np.arange(self.vectors).reshape(self.shape)[:, :, self._first_rows(config)]
 
     def _first_rows(self, config: NpuConfig) -> Index:
-        """For every row the first of its group."""
+        """First row of the group of every row."""
         return np.arange(self.rows) // self.group(config) * self.group(config)
 
     def inside(self) -> Mask:
-        """Which taps ``[outer, inner, taps]`` are inside the image."""
+        """True for taps ``[outer, inner, taps]`` inside the image."""
         return taps_inside(self.window, self.pad, self.outer, self.inner)
 
     def matrix_words(self, config: NpuConfig) -> Index:
@@ -305,7 +305,7 @@ class Chain:
         return np.asarray((first + self._linear(self.into_matrix.rows)) & ROW_MASK)
 
     def tap_places(self, config: NpuConfig) -> tuple[Index, Index]:
-        """For every tap of a depthwise product the number of its word in a row's, and the lane of its weights."""
+        """Numbers of the words of all taps of a depthwise product in a row's, and the lanes of their weights."""
         taps = np.arange(self.window.taps)
         if self.sliding:
             return np.zeros_like(taps), np.array(tap_lanes((self.window.kh, self.window.kw), config.lanes))

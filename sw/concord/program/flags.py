@@ -84,7 +84,7 @@ class FlagDiagnostic:
 
     @property
     def text(self) -> str:
-        """One line about it."""
+        """Diagnostic in one line."""
         return f"{self.where}: {self.flag}, {self.meaning}"
 
     @property
@@ -94,7 +94,7 @@ class FlagDiagnostic:
 
 
 def diagnose_flags(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[FlagDiagnostic]:
-    """What flags of a device mean, in the order of the program.
+    """Diagnostics of the flags of a device, in the order of the program.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def not_finite(outputs: Mapping[str, ArrayLike]) -> list[FlagDiagnostic]:
 
 
 def where_of(image: Image, address: int) -> str:
-    """What flags of the chain at an address belong to, as :attr:`FlagDiagnostic.where`."""
+    """Layer or instruction to which flags of the chain at an address belong, as :attr:`FlagDiagnostic.where`."""
     return _where(layer_of(image, address), address, describe(image.program[address]))
 
 
@@ -150,7 +150,7 @@ def layer_of(image: Image, address: int) -> str:
 
 
 def _tables_of(image: Image, address: int) -> list[str]:
-    """What the tables of a chain cover, and beyond which end their functions go on."""
+    """Texts about the tables of a chain: what they cover, and the ends beyond which their functions go on."""
     layout = image.config.table_slot
     words = image.memory(RegionId.SLOTS)
     names = {entry["address"]: entry["name"] for entry in image.metadata.get("map", ()) if entry["memory"] == "slots"}

@@ -1,4 +1,4 @@
-"""What integer chains read and write, and in which vector of the chain: rules of programs, for whoever executes or
+"""Words that integer chains read and write, by vector of the chain: rules of programs, for whoever executes or
 checks them.
 
 A vector must not read what another vector of its chain writes: hardware reads ahead of what it writes. A vector may

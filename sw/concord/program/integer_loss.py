@@ -57,7 +57,7 @@ class IntegerLoss:
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         return self.outer * self.inner
 
     @property
@@ -91,7 +91,7 @@ class IntegerLoss:
 
 
 def broken_loss_rules(loss: IntegerLoss, config: NpuConfig) -> list[str]:
-    """What is wrong with an ``i_loss``, as ends of a sentence: rules that the hardware does not check."""
+    """Faults of an ``i_loss``, as ends of a sentence: rules that the hardware does not check."""
     kinds = (loss.kind, loss.operand_mem, loss.destination_mem)
     if kinds != (IntegerSource.WIDE, Mem.NARROW, Mem.WIDE):
         return ["must have a wide source, a narrow operand and a wide destination"]

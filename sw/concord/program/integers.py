@@ -70,7 +70,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class ChainSteps:
-    """What ``i_run`` asks for; names as there."""
+    """Steps that ``i_run`` asks for; names as there."""
 
     interval: int
     scale: int = 0
@@ -153,7 +153,7 @@ class IntegerChain:
 
     @property
     def with_operand(self) -> bool:
-        """Whether an operand is read."""
+        """True if an operand is read."""
         return bool(self.steps.add or self.steps.mul or self.steps.mask or self.steps.update)
 
     def product_steps(self, config: NpuConfig) -> int:
@@ -198,7 +198,7 @@ class IntegerChain:
         return np.asarray((self._numbers(self.source)[..., None, None, None] + more) & VECTOR_MASK)
 
     def inside(self) -> Mask:
-        """Which taps of a product lie inside the image ``[outer, inner, taps]``."""
+        """True for taps of a product inside the image ``[outer, inner, taps]``."""
         return taps_inside(self.window, self.pad, self.outer, self.inner)
 
     def tile_words(self, config: NpuConfig) -> Index:
@@ -222,7 +222,7 @@ class IntegerChain:
 
 
 def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
-    """What is wrong with an integer chain, as ends of a sentence: rules that the hardware does not check."""
+    """Faults of an integer chain, as ends of a sentence: rules that the hardware does not check."""
     broken: list[str] = []
     steps = chain.steps
     product = chain.kind is IntegerSource.PRODUCT

@@ -15,7 +15,7 @@ def row_words(rows: Index, config: NpuConfig) -> Index:
 
 
 def broken_write_rules(chain: Chain, config: NpuConfig) -> list[str]:
-    """What is wrong with the rows that a chain writes, as ends of a sentence; nothing if it writes none."""
+    """Faults of the rows that a chain writes, as ends of a sentence; none if it writes none."""
     if chain.into_matrix is None:
         return []
     rows, broken = chain.written_rows(config), []

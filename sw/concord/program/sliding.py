@@ -10,7 +10,7 @@ from concord.spec.isa import Mem
 
 
 def broken_rules(chain: Chain, config: NpuConfig) -> list[str]:
-    """What is wrong with a chain as a sliding product, as ends of a sentence; of any other chain nothing is."""
+    """Faults of a chain as a sliding product, as ends of a sentence; none of any other chain."""
     if not chain.sliding:
         return []
     window, fresh, taps = chain.window, chain.fresh, chain.window.taps

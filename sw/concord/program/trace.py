@@ -2,7 +2,7 @@
 
 At each word the checks are made in this order, the first that fails decides: ``PC_RANGE``, ``BAD_OPCODE``,
 ``BAD_FIELD``, ``CHAIN_ORDER``, ``LOOP_STACK``. A trap carries the address of the word (of ``PC_RANGE``: the address
-behind the end) and discards the chain that was being collected; chains dispatched before complete.
+after the end) and discards the chain that was being collected; chains dispatched before complete.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run executes.
+    """Chains and other items that a run executes.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Trace:
 
     @property
     def slides(self) -> bool:
-        """Whether there are sliding products: the exponents of their windows decide about cycles."""
+        """True if there are sliding products: the exponents of their windows decide about cycles."""
         return any(chain.sliding for chain in self.chains)
 
 
@@ -189,7 +189,7 @@ class _Sequencer:
         return False
 
     def waits(self) -> bool:
-        """Whether the next word waits until all chains have been written, be it legal or not."""
+        """True if the next word waits until all chains have been written, be it legal or not."""
         pc = self.pc % (1 << clog2(self.config.program_depth))
         op = (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS)
         return op in _WAITING and not lacking(op, self.config)
@@ -253,7 +253,7 @@ class _Sequencer:
         return IntegerLoss(pc=self.pc, rows=self.state[Op.SET_SHAPE]["rows"], **places)
 
     def _integer_places(self) -> dict[str, Any]:
-        """What is read of the vector memories, and written there."""
+        """Places that are read in the vector memories, and written there."""
         source, operand, destination = (self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST))
         return {
             "kind": IntegerSource(source["kind"]),
@@ -289,7 +289,7 @@ class _Sequencer:
             self.collected = []
 
     def _misplaced(self, op: Op, stage: PipelineStage, values: dict[str, Any]) -> str:
-        """Why a chain instruction cannot stand here, or nothing."""
+        """Reason for which a chain instruction cannot stand here, or nothing."""
         name = op.name.lower()
         if op not in WRITE_OPS and values["last"]:
             return f"last must not be set in {name}"

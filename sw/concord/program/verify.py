@@ -87,12 +87,12 @@ def verify_phases(
     *,
     constants: Iterable[Span] = (),
 ) -> list[Problem]:
-    """The same of a program that a run starts several times.
+    """Problems of a program that a run starts several times.
 
     Parameters
     ----------
     phases : sequence of tuples
-        Of every start: where, what is written before it, and what must hold a value behind it.
+        Of every start: where, what is written before it, and what must hold a value after it.
     """
     checker = _Checker(words, config)
     checker.load(constants, constant=True)
@@ -109,7 +109,7 @@ def verify_phases(
 
 
 class _Checker:
-    """Which words hold a value, and which must keep it."""
+    """Words that hold a value, and words that must keep it."""
 
     def __init__(self, words: Sequence[int], config: NpuConfig):
         self.words, self.config = words, config
@@ -310,7 +310,7 @@ class _Checker:
             self.report(chain.pc, message)
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
-        """For each address the number of the first vector of the chain that writes it."""
+        """Number of the first vector of the chain that writes an address, for each address."""
         first = np.full(max(len(self.written[REGIONS[mem]]), int(index.max()) + 1), len(index), dtype=np.int64)
         first[index[::-1]] = np.arange(len(index))[::-1]
         return first

@@ -32,7 +32,7 @@ class Weights:
 
     @cached_property
     def singles(self) -> NDArray[np.float32]:
-        """The same as float32; exact, mantissas have at most 16 bits."""
+        """Values as float32; exact, mantissas have at most 16 bits."""
         return self.values.astype(np.float32)
 
     @cached_property
@@ -72,7 +72,7 @@ def fetch(chain: Chain, memories: Memories) -> Weights:
 
 
 def weights_key(chain: Chain) -> tuple[object, ...]:
-    """What the weights of a chain depend on: two products of a program with the same key have the same weights."""
+    """Key of the weights of a chain: two products of a program with the same key have the same weights."""
     return (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
 
 
