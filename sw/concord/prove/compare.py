@@ -32,7 +32,7 @@ class TensorComparison:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is equal."""
+        """True if everything is equal."""
         return not self.difference
 
     def __str__(self) -> str:

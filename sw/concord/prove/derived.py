@@ -36,7 +36,7 @@ _MISSING = 0.125
 
 @dataclass(frozen=True)
 class Subject:
-    """What is compared: a compiled network, or an image alone.
+    """Subject of a comparison: a compiled network, or an image alone.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Subject:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of a sample, by input."""
+        """Shape of a sample, by input."""
         if self.package is None:
             return {port.name: port.shape for port in self.image.inputs}
         return {name: tuple(shape) for name, shape in self.package.input_shapes.items()}
@@ -99,13 +99,13 @@ class Subject:
 
     @cached_property
     def chains(self) -> list[list[Written]]:
-        """What every chain writes."""
+        """Words that every chain writes."""
         return written(self.observed)
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """What the emulator has: results by name, every word that a chain has written, ``[values, runs]``, and flags.
+    """Outcome of the emulator: results by name, every word that a chain has written, ``[values, runs]``, and flags.
 
     Flags are sticky: those of the whole batch, by place and name.
     """
@@ -135,7 +135,7 @@ def emulate(subject: Subject, inputs: Inputs) -> Emulated:
 
 @dataclass
 class ValuePlaces:
-    """Where the compared values are: by value the entry of ``entries``, word, and lane."""
+    """Places of the compared values: by value the entry of ``entries``, word, and lane."""
 
     entries: list[Written]
     entry: NDArray[np.int64]
@@ -145,7 +145,7 @@ class ValuePlaces:
 
     @classmethod
     def of(cls, subject: Subject) -> ValuePlaces:
-        """Those of all chains, in the order of execution."""
+        """Places of the values of all chains, in the order of execution."""
         name = layer_names(subject.image)
         entries = [entry for chain in subject.chains for entry in chain]
         layers = list(dict.fromkeys(name(entry.store.pc) for entry in entries))
@@ -217,7 +217,7 @@ class DerivedComparison:
         self._flags(flags, emulated.flags, first_sample)
 
     def _npu_inputs(self, inputs: Inputs) -> Inputs:
-        """What the NPU gets, of what is given."""
+        """Inputs of the NPU, from the inputs of the network."""
         if self.subject.package is None:
             return inputs
         return {name: np.asarray(x) for name, x in self.subject.package.npu_inputs(inputs).items()}

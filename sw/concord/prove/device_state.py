@@ -27,7 +27,7 @@ Sample = Mapping[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class DeviceState:
-    """What a run has left: outputs, words by memory, flags by address, what was counted."""
+    """State that a run has left: outputs, words by memory, flags by address, and counters."""
 
     outputs: dict[str, NDArray[np.float64]]
     memories: dict[Mem, list[int]]
@@ -37,7 +37,7 @@ class DeviceState:
 
 @dataclass(frozen=True)
 class WordWriter:
-    """Who writes a word last: chain of the run, address of its ``v_rd``, and vector of the chain."""
+    """Last writer of a word: chain of the run, address of its ``v_rd``, and vector of the chain."""
 
     chain: int
     pc: int
@@ -66,7 +66,7 @@ def clear(device: Device, image: Image) -> None:
 
 
 def writers(flow: Flow) -> dict[tuple[Mem, int], WordWriter]:
-    """By memory and address, who writes a word last."""
+    """Last writer of every word, by memory and address."""
     last = {}
     for store in flow.stores:
         for address, vector in zip(store.address.tolist(), store.number.tolist(), strict=True):

@@ -98,7 +98,7 @@ class DifferenceSearch:
         self.program = Memories.of(image).program.tolist()
 
     def first(self, sample: Sample, number: int) -> Difference | None:
-        """The first word that differs when every chain runs alone; else the first chain behind which memories do.
+        """The first word that differs when every chain runs alone; else the first chain after which memories do.
 
         ``sample`` is that with the ``number``; ``None`` if nothing differs in either way.
         """
@@ -168,7 +168,7 @@ class DifferenceSearch:
     # The program cut short ---------------------------------------------------------------------
 
     def _cut_short(self, sample: Sample, number: int) -> Difference | None:
-        """The chain behind whose first execution memories differ first: programs that stop there, by halving."""
+        """The chain after whose first execution memories differ first: programs that stop there, by halving."""
         executed = [
             chain for phase in self.image.schedule() for chain in trace(self.program, self.config, phase.pc).chains
         ]
@@ -191,7 +191,7 @@ class DifferenceSearch:
         return self._difference(first, pc, execution, number, note)
 
     def _behind_cut(self, sample: Sample, pc: int | None) -> _Place | None:
-        """A word that differs behind a run that stops at an address, or at its end."""
+        """A word that differs after a run that stops at an address, or at its end."""
         program = self.program.copy()
         if pc is not None:
             program[pc] = isa.encode(Op.HALT)

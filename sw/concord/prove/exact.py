@@ -23,7 +23,7 @@ _CORNERS = 0.25
 
 @dataclass(frozen=True)
 class ExactProof:
-    """What was compared.
+    """Result of a comparison on codes.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ExactProof:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not any(self.different.values()) and not self.flags
 
 

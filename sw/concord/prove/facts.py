@@ -23,7 +23,7 @@ class Difference:
     element : tuple of int
         Of the output; of a word of a memory the lane.
     sample : int
-        From 0.
+        Number of the sample, from 0.
     emulator, other : str
         The two values.
     pc : int or None
@@ -31,7 +31,7 @@ class Difference:
     instructions : tuple of str
         The chain.
     execution, vector : int
-        How many chains were dispatched before it, and which vector of the chain it is.
+        Number of the chain in the order of dispatch, from 0, and number of the vector in the chain, from 0.
     note : str
         How the place was found, if that is not plain.
     """
@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """In a line."""
+        """Difference in a line."""
         where = f"layer {self.layer}" if self.layer not in ("", RESULTS) else ""
         if self.pc is not None:
             chain = f"the chain at {self.pc} ({'; '.join(self.instructions)})"
@@ -80,7 +80,7 @@ class Comparison:
     name, label, version : str
         Of the implementation: as on the command line, as people read it, and of what executes it.
     samples : int
-        Compared.
+        Number of samples that were compared.
     layers : dict
         Counts by layer, in the order of execution; ``results`` last.
     first : Difference or None
@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def count(self) -> Count:
-        """Of all layers."""
+        """Counts of all layers together."""
         return sum(self.layers.values(), Count())
 
 
@@ -121,7 +121,7 @@ class Proof:
     npu, fingerprint : str
         The configuration.
     samples : int
-        That there were.
+        Number of samples that there were.
     source : str
         Where they come from; ``given`` in the file.
     comparisons : list of Comparison
@@ -149,11 +149,11 @@ class Proof:
 
     @property
     def count(self) -> Count:
-        """Of all comparisons."""
+        """Counts of all comparisons together."""
         return sum((comparison.count for comparison in self.comparisons), Count())
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """The proof as data that JSON can hold."""
         facts = {"given" if name == "source" else name: value for name, value in asdict(self).items()}
         for plain, comparison in zip(facts["comparisons"], self.comparisons, strict=True):
             plain |= asdict(comparison.count)

@@ -102,7 +102,7 @@ class MachineComparison:
     def _pairs(
         self, want: DeviceState, state: DeviceState, sample: int
     ) -> Iterator[tuple[str, Count, Difference | None]]:
-        """What is compared: its layer, how much it is, and whether it differs.
+        """Compare two states: yields a layer, how much was compared, and the difference if there is one.
 
         Words that the program has written are counted; others must be the same, too.
         """
@@ -136,7 +136,7 @@ def _different(
 
 
 def version_of(name: str) -> str:
-    """What a machine is made of."""
+    """Tool and version of which a machine is made."""
     if name == "rtl":
         from importlib.metadata import version
 

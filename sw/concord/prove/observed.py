@@ -20,14 +20,14 @@ from concord.utils.arrays import FloatArray, Ids
 
 @dataclass(frozen=True)
 class Written:
-    """Words of a vector memory behind a chain.
+    """Words of a vector memory after a chain.
 
     Parameters
     ----------
     store : Store
         The chain that has written them.
     keep : Ids
-        Which of its vectors are still there behind the chain: of several for one address the last one.
+        Which of its vectors are still there after the chain: of several for one address the last one.
     inside : Ids ``[values, 2]``
         Elements that are compared: which of these vectors, and lane.
     place : Ids ``[values]``
@@ -41,7 +41,7 @@ class Written:
 
 
 def written(observed: ObservedModel) -> list[list[Written]]:
-    """By chain, in the order of dispatch: the words that it leaves, as far as derived software has them."""
+    """Words that each chain leaves, in the order of dispatch, as far as derived software has them."""
     chains: dict[int, list[Written]] = {}
     last: dict[tuple[int, Mem, int], int] = {}
     for number, store in enumerate(observed.flow.stores):
@@ -57,12 +57,12 @@ def written(observed: ObservedModel) -> list[list[Written]]:
 
 
 def _last(address: Ids) -> Ids:
-    """Of entries with one address the last one."""
+    """Indices of the last entry of every address."""
     return np.sort(len(address) - 1 - np.unique(address[::-1], return_index=True)[1])
 
 
 class Recorder:
-    """Keeps what the emulator has written behind every chain. The object is the ``after`` of an emulator.
+    """Keeps what the emulator has written after every chain. The object is the ``after`` of an emulator.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def constants(place: Ids, runs: int) -> FloatArray:
 
 
 def of_derived(outputs: Iterable[Any], place: Ids) -> FloatArray:
-    """What derived software has for elements, ``[values, runs]``, from its outputs ``[runs, ...]`` in order."""
+    """Elements of derived software, ``[values, runs]``, from its outputs ``[runs, ...]`` in order."""
     arrays = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) for x in outputs]
     flat = np.concatenate(arrays, axis=1)
     there = place > MISSING
@@ -110,6 +110,6 @@ def of_derived(outputs: Iterable[Any], place: Ids) -> FloatArray:
 
 
 def different(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where numbers are not the same: signs of zeros count, a NaN is a NaN."""
+    """True where numbers are not the same: signs of zeros count, a NaN is a NaN."""
     same = (first == second) & (np.signbit(first) == np.signbit(second))
     return np.asarray(~(same | (np.isnan(first) & np.isnan(second))))

@@ -30,7 +30,7 @@ class ReferenceDevice(Device):
         self._counted = counters_of(self._run)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: the reference machine holds nothing."""
 
     def clear_flags(self) -> None:
         self._memories.flags[:] = 0

@@ -44,7 +44,7 @@ def prove(
     inputs : mapping of str to array, optional
         ``[samples, *shape of a sample]`` by input; random ones if left out.
     samples : int
-        How many are made, or used.
+        Number of samples that are made, or used.
     machine_samples : int
         How many of them the reference machine and the RTL run; with 0 they are left out.
     only : collection of str, optional
@@ -176,7 +176,7 @@ def _machine(
 
 
 def labels() -> dict[str, str]:
-    """What people call every implementation."""
+    """Names of every implementation for people."""
     return {name: runtime.label for name, runtime in RUNTIMES.items()} | {
         name: machine.label for name, machine in MACHINES.items()
     }

@@ -22,14 +22,14 @@ from concord.utils.extras import install_command, missing
 
 #: Inputs by name -> outputs by name.
 Run = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
-#: The same, and by place and flag the samples that raised it.
+#: Samples that raised a flag, by place and flag.
 SamplesByFlag = Mapping[str, Mapping[str, list[int]]]
 FlaggedRun = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], SamplesByFlag]]
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What executes derived software.
+    """Runtime that executes derived software.
 
     Parameters
     ----------
@@ -52,19 +52,19 @@ class Runtime:
 
     @property
     def host(self) -> bool:
-        """Whether it has what the host computes."""
+        """True if derived software includes the operations of the host."""
         return BACKENDS[self.backend].host
 
     @property
     def missing(self) -> str:
-        """Why it cannot be run here; empty if it can."""
+        """Reason for which the runtime cannot be used here; empty if it can."""
         if not missing([self.module]):
             return ""
         return f"{self.package} is not installed; {install_command(self.extra)}"
 
     @property
     def version(self) -> str:
-        """Of the package."""
+        """Package with its version."""
         return f"{self.package} {version(self.package)}"
 
     def load_flagged(self, model: ir.Model, folder: Path, name: str) -> FlaggedRun:
@@ -76,7 +76,7 @@ class Runtime:
         return _LOADERS[self.backend](path, model)
 
     def load(self, model: ir.Model, folder: Path, name: str) -> Run:
-        """The same without flags."""
+        """Load a model as :meth:`load_flagged` does, without flags."""
         run = self.load_flagged(model, folder, name)
         return lambda inputs: run(inputs)[0]
 
@@ -87,7 +87,7 @@ class CompiledC(Runtime):
 
     @property
     def missing(self) -> str:
-        """Why it cannot be run here; empty if it can."""
+        """Reason for which the runtime cannot be used here; empty if it can."""
         return "" if compiler() else "there is no C compiler (cc, gcc or clang)"
 
     @property
