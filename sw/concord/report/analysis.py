@@ -1,4 +1,4 @@
-"""NetworkFacts of every layer of a compiled network: its formats, errors, saturation and cycles."""
+"""Facts of every layer of a compiled network: its formats, errors, saturation and cycles."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], d
 
 
 def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, FloatArray]) -> bool:
-    """Whether a device gives the bits that are wanted for one run, in as many cycles as it must take."""
+    """True if a device gives the bits that are wanted for one run, in as many cycles as it must take."""
     few = compiled.package.arrangement.batch
     some = {name: np.asarray(values)[:few] for name, values in inputs.items()}
     with connect("emulator", compiled.image.config) as emulated:

@@ -1,4 +1,4 @@
-"""Where the first bit differs between a device and the emulator."""
+"""Search for the first bit that differs between a device and the emulator."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MEMORIES = tuple(REGIONS.values())
 
 
 def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
-    """Name of the first layer behind which the vector memories of a device are not those of the emulator.
+    """Name of the first layer after which the vector memories of a device are not those of the emulator.
 
-    The program is cut short behind one layer after the other and run for the first samples. Layers in row tiles are
+    The program is cut short after each layer in turn and run for the first samples. Layers in row tiles are
     taken together: rows of a wrong layer may be overwritten when the other layers have computed all tiles.
 
     Parameters
@@ -52,7 +52,7 @@ def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
 
 
 def _cuts(compiled: Compiled) -> list[tuple[str, int]]:
-    """Layers with the addresses behind them, those in row tiles as one."""
+    """Layers with the addresses after them, those in row tiles as one."""
     cuts = [(layer.name, places[0]) for layer, places in zip(compiled.lowered.layers, ends(compiled), strict=True)]
     if compiled.row_tiling is None:
         return cuts

@@ -52,7 +52,7 @@ class OutputFacts:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the data-type pass saves in all, as :class:`concord.graph.passes.dtype_report.DtypeTraffic` counts it."""
+    """Savings of the data-type pass in all, as :class:`concord.graph.passes.dtype_report.DtypeTraffic` counts them."""
 
     conversions_before: int
     conversions_after: int
@@ -74,13 +74,13 @@ class NetworkFacts:
         Samples it was analysed with, and samples per run of the program.
     agreement : float or None
         Share of samples that the first output decides as the reference does: its largest element or, of a single number
-        behind a sigmoid, the side of 0.5; ``None`` if it is no decision, but a number as of a regression.
+        after a sigmoid, the side of 0.5; ``None`` if it is no decision, but a number as of a regression.
     same_on_rtl : bool or None
         Whether the RTL gives the same bits as the emulator; ``None`` if it was not asked.
     differs_behind : str
-        If it does not, the first layer behind which memories differ.
+        If it does not, the first layer after which memories differ.
     host : tuple of str
-        Operators that the host computes behind the NPU.
+        Operators that the host computes after the NPU.
     host_lines : tuple of str
         What the host computes, how much that is, and what passes on, a line each.
     types : tuple of TensorTypes

@@ -9,14 +9,14 @@ from concord.networks.layer_errors import Error
 
 @dataclass(frozen=True)
 class Format:
-    """How a tensor is stored in a vector memory.
+    """Format of a tensor in a vector memory.
 
     Parameters
     ----------
     memory : str
         ``"narrow"`` or ``"wide"``.
     static : bool
-        Whether the exponent was fixed when the network was compiled.
+        True if the exponent was fixed when the network was compiled.
     exponents : tuple of int or None
         Least, median and greatest exponent of the blocks on the samples; ``None`` in wide memory.
     """
@@ -27,7 +27,7 @@ class Format:
 
     @property
     def text(self) -> str:
-        """As a short text."""
+        """Format as a short text."""
         if self.exponents is None:
             return self.memory
         least, _, greatest = self.exponents
@@ -62,7 +62,7 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Work:
-    """What a layer costs per run of the program.
+    """Cost of a layer per run of the program.
 
     Parameters
     ----------

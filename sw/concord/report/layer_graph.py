@@ -13,7 +13,7 @@ ROW, LANE = 36, 12
 
 @dataclass(frozen=True)
 class Edge:
-    """From a row to a later one; in lane 0 straight down, else around what is in between."""
+    """Edge from a row to a later one; in lane 0 straight down, else around what is in between."""
 
     source: int
     target: int
@@ -35,7 +35,7 @@ class Edge:
 
 
 def edges(analysis: NetworkFacts) -> list[Edge]:
-    """Who reads what: rows are the inputs of the network, its layers, and what leaves the NPU.
+    """Edges between rows: the inputs of the network, its layers, and what leaves the NPU.
 
     Edges to the next row are straight; the others take the first lane that is free, short ones first.
     """

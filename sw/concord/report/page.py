@@ -72,7 +72,7 @@ def _error_bar(relative: float | None, kind: str) -> Bar:
 
 
 def _filled(memory: Memory) -> Bar:
-    """What the program and its constants take of a memory, and what tensors do."""
+    """Shares of a memory that the program with its constants takes, and that tensors take."""
     return Bar(
         (
             (memory.constants / memory.depth, "main"),

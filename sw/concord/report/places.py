@@ -49,7 +49,7 @@ def kind(compiled: Compiled, layer: AnyLayer) -> str:
 
 
 def mfu_ops(layer: AnyLayer) -> tuple[str, ...]:
-    """What the multifunction units do; of a recurrent layer the functions of its gates."""
+    """Operations of the multifunction units; of a recurrent layer the functions of its gates."""
     if isinstance(layer, Layer):
         return tuple(map(_mfu_op, layer.mfu_ops))
     return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.table_specs)))
@@ -91,7 +91,7 @@ def _read(compiled: Compiled, index: int, tensor: str, memory: str, role: str, s
 
 
 def leaves(compiled: Compiled, layer: AnyLayer) -> bool:
-    """Whether an output of the NPU is made of what a layer computes."""
+    """True if an output of the NPU is made of what a layer computes."""
     lowered = compiled.lowered
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     return any(storage.root in outputs for storage in _written(layer))

@@ -1,6 +1,6 @@
 """The program up to every layer: what a device has computed there, and in how many cycles.
 
-Later layers reuse the memory of a tensor, so it is read behind a ``halt`` in the place of the first instruction of the
+Later layers reuse the memory of a tensor, so it is read after a ``halt`` in the place of the first instruction of the
 next layer. Of layers in row tiles no tensor is ever there as a whole: such a network is run in one piece, as it
 would be with larger memories. That gives the same bits.
 """
@@ -34,7 +34,7 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 
 
 def ends(compiled: Compiled) -> list[list[int]]:
-    """Behind every layer, addresses of the instructions that ``halt`` replaces: one for every row tile that differs."""
+    """Addresses of the instructions that ``halt`` replaces after every layer: one for every row tile that differs."""
     last = [[end] for end in (*compiled.starts[1:], len(compiled.image.program) - 1)]
     for starts in compiled.tile_starts:
         for index, end in enumerate(starts[1:]):
@@ -55,7 +55,7 @@ class ProgramPrefix:
     Parameters
     ----------
     image : Image
-        Stops behind the layer, and has an output for every copy of what the layer computes.
+        Stops after the layer, and has an output for every copy of what the layer computes.
     parts : list of LayerElements
         What the layer computes.
     batch : int
@@ -112,7 +112,7 @@ def _port(part: int, mem: Mem) -> str:
 def without_overlap(cycles: Sequence[int], least: Sequence[int]) -> list[int]:
     """Cycles of layers, each with those that its steps need at least; the sum is the same.
 
-    A program that stops behind a layer waits until that leaves the pipe, while the next layer goes on in the whole one:
+    A program that stops after a layer waits until that leaves the pipe, while the next layer goes on in the whole one:
     what the next layer has begun by then is its own.
     """
     ends = list(accumulate(cycles))
