@@ -73,7 +73,7 @@ def banked_rams_of(width: int, depth: int) -> int:
 
 
 def in_single_port_rams(config: NpuConfig) -> bool:
-    """Whether single-port RAMs hold the matrix memory of an element-serial configuration: all of it or nothing."""
+    """True if single-port RAMs hold the matrix memory of an element-serial configuration: all of it or nothing."""
     words, bits = SINGLE_PORT_RAM_SHAPE
     pairs = config.matrix_depth * config.rows // SERIAL_ROWS
     return SERIAL_ROWS * -(-config.matrix_row.width // bits) <= _SINGLE_PORT_RAMS and pairs <= words
@@ -85,7 +85,7 @@ def blocks_of(config: NpuConfig) -> Blocks:
 
 
 def code_book_in_ram(config: NpuConfig) -> bool:
-    """Whether the code book of a feeder is in block RAM.
+    """True if the code book of a feeder is in block RAM.
 
     It is if it has several pages, which are too large for logic, and if rows share multipliers, which fills the logic.
     """
@@ -93,7 +93,7 @@ def code_book_in_ram(config: NpuConfig) -> bool:
 
 
 def shortage(config: NpuConfig, board: str) -> str:
-    """What a board has too few of for a configuration, in words; empty if its multipliers and memories suffice.
+    """Blocks that a board has too few of for a configuration, in words; empty if there are enough.
 
     Parameters
     ----------
@@ -117,13 +117,13 @@ def shortage(config: NpuConfig, board: str) -> str:
 
 
 def shortages(config: NpuConfig) -> list[str]:
-    """What is missing on the board of a configuration, in a line; none if the board is not known, or has enough."""
+    """Blocks that the board of a configuration lacks, in a line; none if the board is not known, or has enough."""
     text = shortage(config, config.board) if config.board in DEVICES else ""
     return [f"does not fit on {config.board}: {text}"] if text else []
 
 
 def lacks(blocks: Blocks, device: FpgaDevice) -> str:
-    """What a device has too few of, in words; empty if it has enough."""
+    """Blocks that a device has too few of, in words; empty if it has enough."""
     counts = {
         "multipliers": (blocks.multipliers, device.multipliers),
         "block RAMs": (blocks.rams, device.rams),

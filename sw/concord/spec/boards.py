@@ -11,7 +11,7 @@ from concord.spec.names import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class BoardSpec:
-    """What everybody has to know about a board.
+    """Facts about a board that everybody has to know.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class BoardSpec:
         return self.presets[0]
 
     def link(self, name: str | None = None) -> LinkSpec:
-        """One of its links, the first without a name; ``ValueError`` lists them."""
+        """Link of the board by name, the first without one; ``ValueError`` lists them."""
         for link in self.links:
             if name in (None, link.name):
                 return link
@@ -90,7 +90,7 @@ DEFAULT_BOARD = next(iter(BOARD_SPECS))
 
 
 def board_spec(name: str) -> BoardSpec:
-    """What is known of a board; ``ValueError`` lists the boards, and guesses which one was meant."""
+    """Facts about a board; ``ValueError`` lists the boards, and guesses which one was meant."""
     if name not in BOARD_SPECS:
         raise unknown_name("board", BOARD_SPECS, name)
     return BOARD_SPECS[name]

@@ -57,7 +57,7 @@ class MantissaWidths:
 
 @dataclass(frozen=True)
 class OptionHelp:
-    """What is known of an option besides its name and its default.
+    """Facts about an option besides its name and its default.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _known(spelling: str, text: str, page: str = "", **facts: Any) -> dict[str, 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompileOptions:
-    """How a network is compiled.
+    """Options with which a network is compiled.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class CompileOptions:
         ``--output-format``.
     partition : str
         What the host may compute of the network: ``"none"``; ``"ends"``, what has no product in front of it or none
-        behind it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``, then also
+        after it, such as an embedding of whole numbers or the place of the greatest result; or ``"any"``, then also
         what the NPU does not take of a network that it refuses as a whole.
     states : mapping of str to str, optional
         Inputs that the NPU keeps between runs, and the output of a run that each of them is in the next one: the state
@@ -418,7 +418,7 @@ class CompileOptions:
 
     @property
     def other_npu(self) -> bool:
-        """Whether mantissas may be chosen that are those of another NPU."""
+        """True if mantissas may be chosen that are those of another NPU."""
         return self.board is None and self.config is None
 
     @property

@@ -271,12 +271,12 @@ class NpuConfig:
 
     @property
     def special(self) -> bool:
-        """Whether it is for one purpose, networks on codes or training, and so taken only where somebody names it."""
+        """True for a configuration with one purpose, networks on codes or training, which only its name selects."""
         return self.code_scaling or self.integer_chains
 
     @property
     def matrix_wraps(self) -> bool:
-        """Whether a product can go on with the first word of the matrix memory behind the last one."""
+        """True if a product can go on with the first word of the matrix memory after the last one."""
         return self.matrix_depth == 1 << MATRIX_ADDR_BITS
 
     @property

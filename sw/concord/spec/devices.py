@@ -1,4 +1,4 @@
-"""What the devices of the boards have: logic, multipliers and memories."""
+"""Devices of the boards: logic, multipliers and memories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SINGLE_PORT_RAM_SHAPE = (16384, 16)
 
 @dataclass(frozen=True)
 class FpgaDevice:
-    """What a device has.
+    """Resources of a device.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def comments(enum: type[IntEnum]) -> dict[str, str]:
-    """The ``#:`` comments behind the members of an enumeration, by name."""
+    """The ``#:`` comments after the members of an enumeration, by name."""
     texts = re.findall(r"^\s*(\w+) = [^#\n]+#: (.+)$", inspect.getsource(enum), re.MULTILINE)
     return dict(texts)
 

@@ -7,7 +7,7 @@ for the next sample; a script whose first word is ``END`` does nothing. Writing 
 empties both rings.
 
 A ``FILL`` lays out an image of ``height * width`` positions with ``channels`` elements each; vectors with several
-axes are images of one column. Its loops, for addresses in bytes behind the first byte of the input::
+axes are images of one column. Its loops, for addresses in bytes after the first byte of the input::
 
     for oy in range(rows):
         for ox in range(cols):
@@ -25,7 +25,7 @@ of the region ``CODES``, else it is the bit pattern of one. All elements have th
 element ``c`` of a position has page ``page + c``, modulo the pages that the configuration has. Narrow vectors are made
 of them with a dynamic exponent, rounded to nearest even. With ``blocks`` the elements are mantissas, and a byte with
 their exponent precedes every vector (spare lanes are not sent): a position begins with such a byte, and its bytes
-follow each other. If the window has several taps then, all of them are inside the image and fill whole vectors. Behind
+follow each other. If the window has several taps then, all of them are inside the image and fill whole vectors. After
 a ``FILL`` the input begins ``advance`` bytes later; all addresses are modulo twice the size of the ring, which holds a
 byte less than its size. What is not needed any more is let go line by line, where the window has one tap byte by byte;
 during the last ``held`` lines of windows nothing is, so that the next ``FILL`` can begin with what they have read.
@@ -55,7 +55,7 @@ INBOX_BITS, OUTBOX_BITS = 13, 11
 
 
 class FeedOp(IntEnum):
-    """What a word of a script does."""
+    """Operation of a word of a script."""
 
     END = 0  #: go back to the first word
     WINDOW = 1  #: taps, and distances between them in positions

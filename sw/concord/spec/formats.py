@@ -50,7 +50,7 @@ SCALED_MAX = (1 << BINARY16_PRECISION) - 1
 
 
 class Rounding(IntEnum):
-    """How a value between two codes is rounded. The number is the encoding in the ISA."""
+    """Rounding of a value between two codes. The number is the encoding in the ISA."""
 
     NEAREST_EVEN = 0
     NEAREST_AWAY = 1
@@ -67,7 +67,7 @@ NOISE_BITS = 16
 
 
 class ExponentMode(IntEnum):
-    """Where the exponent of a narrow block comes from. The number is the encoding in the ISA."""
+    """Origin of the exponent of a narrow block. The number is the encoding in the ISA."""
 
     DYNAMIC = 0
     STATIC = 1
@@ -135,7 +135,7 @@ class BlockFormat:
         return (terms * self.q_max * other.q_max).bit_length() + 1
 
     def narrowed(self, mant: int) -> BlockFormat:
-        """The same range of values with ``mant`` bits, not more than here: every number of it is one of this format."""
+        """Format of this range with ``mant`` bits, not more than here: every number of it is one of this format."""
         if not MANT_MIN <= mant <= self.mant:
             raise ValueError(f"mant must be in {MANT_MIN}..{self.mant}, not {mant!r}")
         return replace(self, mant=mant, exp_max=self.exp_max + self.mant - mant)

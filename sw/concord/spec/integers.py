@@ -46,7 +46,7 @@ column q, row q
 update
     :func:`concord.golden.lazy_update.lazy_update` with weights of 8 and accumulators of 16 bits, halves away from zero,
     both in their symmetric ranges.
-    Accumulators are 16 bits an element of the wide word ``accumulators`` behind the address of the weights. If the
+    Accumulators are 16 bits an element of the wide word ``accumulators`` after the address of the weights. If the
     exponent has to grow, the chain goes over all vectors once more. The register of the weights that ``t_upd`` has
     named gets the new exponent and the greatest magnitude of the new weights. ``to_column`` and ``to_row`` write the
     weights, too.

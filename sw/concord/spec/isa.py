@@ -118,7 +118,7 @@ class Instruction:
 
     @property
     def is_chain(self) -> bool:
-        """Whether it belongs to a chain."""
+        """True if the instruction belongs to a chain."""
         return bool(self.stages)
 
     @property

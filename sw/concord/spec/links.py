@@ -1,4 +1,4 @@
-"""What carries the bytes of the link between a board and the host: serial port, USB or SPI, and their rates."""
+"""Links between a board and the host: serial port, USB or SPI, and their rates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concord.spec.link import BAUD, BYTE_BITS
 
 
 class LinkKind(StrEnum):
-    """What a design has at its pins."""
+    """Kind of the link that a design has at its pins."""
 
     UART = "uart"  #: serial port of two wires, behind an adapter
     USB = "usb"  #: USB full speed, as a serial port of the class CDC-ACM
@@ -18,7 +18,7 @@ class LinkKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """What carries the bytes from the pins of a board to the host, and how long it holds back a reply.
+    """Adapter that carries the bytes from the pins of a board to the host, and holds back a reply.
 
     Latencies are besides the time of the bytes on the line.
 
@@ -133,7 +133,7 @@ USB = LinkSpec(
 #: The driver of Linux for what is on a bus that has no driver of its own: what a call costs beside its bytes. An
 #: assumption, to be measured on a board.
 SPIDEV = Adapter(name="spidev", latency=50e-6, default_latency=50e-6)
-#: Share of the clock that is left for bytes, behind gaps between them and between calls. An assumption, likewise.
+#: Share of the clock that is left for bytes, after gaps between them and between calls. It is assumed, too.
 _SPIDEV_SHARE = 0.64
 #: Clocks of slaves whose bits are back within half a period: on ECP5, and on iCE40 with slower pads.
 SPI_HZ, SLOW_SPI_HZ = 50_000_000, 25_000_000

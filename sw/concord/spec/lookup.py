@@ -8,7 +8,7 @@ k``.
 
 from __future__ import annotations
 
-#: Bits of an entry, sign included; bits behind its binary point, and the greatest one.
+#: Bits of an entry, sign included; bits after its binary point, and the greatest one.
 ENTRY_BITS = 16
 ENTRY_POINT = ENTRY_BITS - 1
 ENTRY_TOP = (1 << ENTRY_POINT) - 1

@@ -43,7 +43,7 @@ INTEGER_REGIONS = (RegionId.TENSORS, RegionId.FACTORS, RegionId.UPDATES)
 
 
 def core_span(config: NpuConfig) -> int:
-    """One more than the greatest number of a region that the core has."""
+    """Greatest number of a region that the core has, plus one."""
     return 1 + max(region for region in regions(config) if region not in FEEDER_REGIONS)
 
 

@@ -1,4 +1,4 @@
-"""How a configuration shares out the multipliers of a device."""
+"""Division of the multipliers of a device by a configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAIR_MOST_SHARED, PAIR_MOST_OTHER = 12, 8
 
 
 def pairs_take(shared: int, other: int) -> bool:
-    """Whether two products may share a multiplier, with operands of these widths."""
+    """True if two products may share a multiplier, with operands of these widths."""
     return shared in range(2, PAIR_MOST_SHARED + 1) and other in range(2, PAIR_MOST_OTHER + 1)
 
 
@@ -22,7 +22,7 @@ def mfu_multipliers(config: NpuConfig) -> int:
 
 
 def paired(config: NpuConfig) -> bool:
-    """Whether two rows share their multipliers: with one for each product, no device would have enough.
+    """True if two rows share their multipliers: with one for each product, no device would have enough.
 
     The multifunction units have some, too.
     """

@@ -80,7 +80,7 @@ class Mem(IntEnum):
 
 
 class IntegerSource(IntEnum):
-    """Where the integers of an integer chain come from, as encoded in ``i_src``."""
+    """Source of the integers of an integer chain, as encoded in ``i_src``."""
 
     NARROW = 0  #: a narrow vector
     WIDE = 1  #: two wide words, 32 bits an element
@@ -96,7 +96,7 @@ class MvMode(IntEnum):
 
 
 class Trap(IntEnum):
-    """Why the core stopped. Code 0 means it did not trap."""
+    """Reason for which the core stopped. Code 0 means it did not trap."""
 
     NONE = 0
     BAD_OPCODE = 1  #: no such operation code, or a reserved bit is set

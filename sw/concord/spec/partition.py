@@ -1,4 +1,4 @@
-"""What the host may compute of a network."""
+"""Parts of a network that the host may compute."""
 
-#: Nothing; what has no product in front of it or none behind it; anything.
+#: Nothing; what has no product in front of it or none after it; anything.
 PARTITIONS = ("none", "ends", "any")

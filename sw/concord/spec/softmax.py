@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import lru_cache
 
-#: Bits behind the binary point: of differences of logits, of powers, and of probabilities.
+#: Bits after the binary point: of differences of logits, of powers, and of probabilities.
 LOGIT_POINT, POWER_POINT, PROBABILITY_POINT = 16, 30, 30
 #: Differences of logits beyond this count as this: exp(-64) is nothing in 30 bits.
 LOGIT_LIMIT = 64

@@ -95,32 +95,32 @@ def max_tree(count: int) -> int:
 
 
 def product_latency(config: NpuConfig) -> int:
-    """From the operands of a row to the dot product of its lanes."""
+    """Cycles from the operands of a row to the dot product of its lanes."""
     return (PAIR_MULTIPLIER if paired(config) else 1 + MULTIPLIER) + clog2(config.lanes)
 
 
 def sum_latency(config: NpuConfig) -> int:
-    """From the operands of a row to the sum that includes them."""
+    """Cycles from the operands of a row to the sum that includes them."""
     return product_latency(config) + ALIGN + 1
 
 
 def launch_latency() -> int:
-    """From the launch of a vector to its first beat at the reduction unit."""
+    """Cycles from the launch of a vector to its first beat at the reduction unit."""
     return RESULT_QUEUE + ACC_TO_BINARY16
 
 
 def mfu_latency(early: bool) -> int:
-    """Of the multifunction units, for vectors that leave early and for the others."""
+    """Cycles of the multifunction units, for vectors that leave early and for the others."""
     return (MFU_EARLY if early else 2 * MFU) + MFU_MERGE
 
 
 def reduce_latency(config: NpuConfig) -> int:
-    """Of the reduction unit."""
+    """Cycles of the reduction unit."""
     return 2 + max_tree(config.mfu_lanes)
 
 
 def quantizer_latency(config: NpuConfig) -> int:
-    """From the last beat of a vector to its narrow word."""
+    """Cycles from the last beat of a vector to its narrow word."""
     return 1 + CONVERT + max_tree(config.mfu_lanes) + config.beats
 
 
@@ -146,12 +146,12 @@ def feeder_beats(config: NpuConfig) -> int:
 
 
 def feeder_close(coded: bool) -> int:
-    """From the cycle in which no element of a vector is left to the strobe that ends it."""
+    """Cycles from the one in which no element of a vector is left to the strobe that ends it."""
     return FEEDER_END + (FEEDER_CODE if coded else FEEDER_NUMBER)
 
 
 def feeder_convert(config: NpuConfig) -> int:
-    """From that strobe to the word of a vector of numbers."""
+    """Cycles from the strobe that ends a vector of numbers to its word."""
     return FEEDER_PLAY + CONVERT + feeder_beats(config)
 
 
@@ -183,7 +183,7 @@ SERIAL_VECTOR_END = COLUMN_MEMORY + CONVERT
 
 
 def serial_cycles(op: Op) -> int:
-    """From the beginning of a stage of the multifunction units to the cycle in which the result changes.
+    """Cycles from the beginning of a stage of the multifunction units to the cycle in which the result changes.
 
     It is the same cycle where the result follows from the element alone.
     """
@@ -195,7 +195,7 @@ def serial_cycles(op: Op) -> int:
 
 #: Of a rounding of magnitudes.
 MAGNITUDE_ROUNDER = 4
-#: From the source of an element to its magnitude behind the sum: the product with the factor and a sum of its two
+#: From the source of an element to its magnitude after the sum: the product with the factor and a sum of its two
 #: parts, the magnitude, a rounding, the choice of who moves to the left, both moves, a term, the sum, its magnitude.
 INTEGER_PEAK = MULTIPLIER + 1 + 1 + MAGNITUDE_ROUNDER + 1 + 2 + 1 + 1 + 1
 #: From there to the result: a rounding, the sign.
@@ -244,5 +244,5 @@ INTEGER_COLLECT = 3
 
 
 def integer_result(config: NpuConfig) -> int:
-    """From the last step of a product to the cycle in front of the first beat of its result."""
+    """Cycles from the last step of a product to the cycle before the first beat of its result."""
     return VECTOR_READ + MATRIX_DELAY + sum_latency(config) + 1 + RESULT_QUEUE - 1
