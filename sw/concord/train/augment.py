@@ -1,4 +1,4 @@
-"""More samples from few: shifted, mirrored, noisy and mixed ones, with labels or the outputs of a network as targets.
+"""Augmentation of samples: shifted, mirrored, noisy and mixed ones, with labels or outputs of a network as targets.
 
 A network that is trained on in another format learns to give the outputs that it gave before. These need no labels, so
 samples that were changed serve as well as those that are there. The numbers that change them depend on the seed
@@ -27,7 +27,7 @@ _SHIFT, _FLIP, _NOISE, _PARTNER, _SHARE = range(5)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How samples are changed.
+    """Changes that are made to samples.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def augmented(
 
 
 def outputs(graph: Graph, x: FloatArray) -> FloatArray:
-    """What a network gives in double precision, before a Softmax at its end: ``[samples, *shape of the output]``."""
+    """Outputs of a network in double precision, before a Softmax at its end: ``[samples, *shape of the output]``."""
     name = graph.outputs[0]
     last = next(node for node in graph.nodes if name in node.outputs)
     if last.op in OF_THE_LOSS:

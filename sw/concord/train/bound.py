@@ -2,7 +2,7 @@
 
 With elements of at most X in magnitude, no partial sum of a channel leaves a register of P bits, in any order, while
 the magnitudes of its weights add up to at most ``(2**(P-1) - 1) // X`` (as in A2Q, Colbert et al., ICCV 2023). Where
-elements are never negative, as behind a Relu, that holds for its positive and for its negative weights by themselves.
+elements are never negative, as after a Relu, that holds for its positive and for its negative weights by themselves.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def bounded(total: Ints, shift: int, limit: int, apart: bool) -> tuple[Ints, Int
 
 
 def norms(parameter: Parameter, apart: bool) -> Ints:
-    """What the bound limits, of every row: the sum of magnitudes; ``apart``: of one sign, the greater one."""
+    """Sums of magnitudes of every row, which the bound limits; ``apart``: those of one sign, the greater one."""
     rows = parameter.weight.astype(np.int64).reshape(parameter.blocks.shape[0], -1)
     if not apart:
         return np.asarray(np.abs(rows).sum(axis=1))

@@ -22,7 +22,7 @@ _HEADER = "header"
 
 
 def fingerprint(network: TrainableNetwork, facts: dict[str, Any]) -> str:
-    """Of what a checkpoint belongs to: layers and shapes, and settings."""
+    """Fingerprint of layers, shapes and settings, to which a checkpoint belongs."""
     layers = [(layer.name, layer.inputs, layer.outputs, layer.kind) for layer in network.layers]
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
     parts = [layers, shapes, facts]

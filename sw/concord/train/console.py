@@ -52,7 +52,7 @@ def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bo
 
 
 def convergence(trainer: Trainer) -> list[str]:
-    """Why a training has ended before its last epoch, and where it was best; nothing of others."""
+    """Reason for which a training has ended before its last epoch, and where it was best; nothing of others."""
     stop, history = trainer.settings.stop, trainer.history
     if stop is None or not trainer.converged:
         return []
@@ -82,7 +82,7 @@ def _judged(figures: Figures | OutputFigures) -> list[str]:
 
 
 def line(figures: Figures) -> str:
-    """An epoch in a line, the outputs behind all together."""
+    """An epoch in a line, the outputs after all together."""
     parts = [f"epoch {figures.epoch + 1}: {', '.join(_judged(figures))}"]
     parts += [f"{name}: {', '.join(_judged(of_output))}" for name, of_output in figures.outputs.items()]
     if figures.overflow is not None:
@@ -145,7 +145,7 @@ def _overflows(figures: Figures) -> str:
 
 
 def accumulator_needs(evidence: Trained) -> list[str]:
-    """What a network that was trained for an accumulator needs, a line each."""
+    """Needs of a network that was trained for an accumulator, a line each."""
     most = max(evidence.layers, key=lambda layer: layer.observed)
     bound = max(evidence.layers, key=lambda layer: layer.bound)
     beyond = sum(layer.beyond for layer in evidence.layers)
@@ -165,7 +165,7 @@ def accumulator_needs(evidence: Trained) -> list[str]:
 
 
 def saturated(history: list[Figures]) -> list[str]:
-    """What there is to say if numbers were beyond the greatest exponent: all that comes behind is wrong."""
+    """Warning if numbers were beyond the greatest exponent: all that comes after is wrong."""
     wrong = [figures for figures in history if figures.counts.saturated]
     if not wrong:
         return []
@@ -179,7 +179,7 @@ def saturated(history: list[Figures]) -> list[str]:
 
 
 def updates_lost(history: list[Figures]) -> list[str]:
-    """What the counts ask for: refused updates of the epoch with most of them, vanished ones of the last."""
+    """Warnings that the counts ask for: refused updates of the epoch with most of them, vanished ones of the last."""
     warnings = []
     share, epoch = max((f.counts.refused / max(f.counts.elements, 1), f.epoch) for f in history)
     if share > REFUSED:

@@ -43,7 +43,7 @@ class Samples:
         return len(self.x)
 
     def inputs(self, rows: Array | slice) -> npt.NDArray[np.float64]:
-        """What the network reads of some samples."""
+        """Inputs of the network for some samples."""
         return np.asarray((self.x[rows].astype(np.float64) - self.zero) * self.scale)
 
     @property

@@ -206,7 +206,7 @@ def _attention(name: str, options: Mapping[str, Any], last: str, shape: Shape) -
 
 
 def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Shape) -> list[Node]:
-    """What a layer is made of; the last node has its name."""
+    """Nodes of a layer; the last one has its name."""
     if kind == "graph_conv":
         return _graph_convolution(name, options, last, shape)
     if kind == "layer_norm":

@@ -172,7 +172,7 @@ class _Writer:
         self.node("Gather", node, [*tables, *node.inputs], axis=node.attrs["axis"])
 
     def _normalise(self, node: Node) -> None:
-        """LayerNormalization where it is one, else what ONNX makes it of."""
+        """Write a LayerNormalization where the node is one, else the operators of ONNX that make it."""
         from onnx import helper
 
         attrs, (x,), (y,), shape = node.attrs, node.inputs, node.outputs, self.graph.shapes[node.inputs[0]]

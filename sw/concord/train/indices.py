@@ -14,7 +14,7 @@ from concord.graph.ops.host import LookupAttributes
 
 
 def _moves(node: Node) -> bool:
-    """Whether indices behind a node are still those in front of it."""
+    """True if indices after a node are still those in front of it."""
     return operator_of(node).view and len(node.inputs) == 1
 
 
@@ -34,7 +34,7 @@ def index_lookups(graph: Graph) -> list[Node]:
 
 
 def only_indices(graph: Graph) -> bool:
-    """Whether the elements of the first input are indices and nothing else: only tables read them."""
+    """True if the elements of the first input are indices and nothing else: only tables read them."""
     tensors = _moved(graph)
     readers = [node for tensor in tensors for node in graph.consumers(tensor)]
     return not set(graph.outputs) & set(tensors) and all(node.op == "Lookup" or _moves(node) for node in readers)

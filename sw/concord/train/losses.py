@@ -24,7 +24,7 @@ ONLY = ""
 
 @dataclass(frozen=True)
 class LossFigures:
-    """What people read of the loss of a batch.
+    """Figures of the loss of a batch, for people.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Loss(LossFigures):
 
 @dataclass(frozen=True)
 class OutputLoss:
-    """What an output is judged by.
+    """Loss by which an output is judged.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def cross_entropy_figures(hit: Ints, right: npt.NDArray[np.bool_]) -> LossFigure
     Parameters
     ----------
     hit : Ints ``[labels]``
-        Probabilities of the labels, 30 bits behind the point; less than one half of the last bit counts as that.
+        Probabilities of the labels, 30 bits after the point; less than one half of the last bit counts as that.
     right : array of bool ``[labels]``
         Whether the class of the label has the largest output.
     """
@@ -144,7 +144,7 @@ def negated_targets(targets: npt.NDArray[Any], formats: TrainingFormats) -> Tens
 
 
 def squared_error_factor(elements: int) -> Dyadic:
-    """From output minus target to the gradient, for so many elements of a sample."""
+    """Factor from output minus target to the gradient, for so many elements of a sample."""
     return Dyadic.nearest(Fraction(2, elements))
 
 
@@ -155,7 +155,7 @@ def squared_error_figures(difference: Tensor) -> LossFigures:
 
 
 def judged_count(loss: str, labels: npt.NDArray[Any]) -> int:
-    """What the value of a loss is divided by: labels that count, or samples of a squared error."""
+    """Divisor of the value of a loss: labels that count, or samples of a squared error."""
     return int(np.count_nonzero(labels != IGNORED)) if loss == "cross_entropy" else len(labels)
 
 

@@ -132,7 +132,7 @@ class TrainableNetwork:
         return first, second
 
     def _constant(self, node: Node) -> tuple[Parameter, Parameter | None]:
-        """A matrix that is not trained, and a bias behind it, if there is one."""
+        """A matrix that is not trained, and a bias after it, if there is one."""
         formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
         first = Parameter.begin(f"{node.name}.weight", weight, formats.weight, formats.accumulator)
         if not bias.any():
@@ -157,7 +157,7 @@ class TrainableNetwork:
         return LayerNorm(node, gamma, len(self.graph.shapes[node.inputs[0]]))
 
     def _mixed_next(self, node: Node) -> bool:
-        """Whether a product has no bias, and only products with constants read it: there is none between them."""
+        """True if a product has no bias, and only products with constants read it: there is none between them."""
         if node.attrs["bias"].any() or node.outputs[0] in self.graph.outputs:
             return False
         readers = list(self.graph.consumers(node.outputs[0]))
@@ -183,7 +183,7 @@ class TrainableNetwork:
         return products
 
     def _constant_sum(self, node: Node, index: int) -> TrainableLayer | None:
-        """A bias behind a product that it is no part of, or a mask in front of a Softmax; ``None`` if what is added is
+        """A bias after a product that it is no part of, or a mask in front of a Softmax; ``None`` if what is added is
         a tensor, or the constant something else."""
         if "constant" not in node.attrs:
             return None
@@ -283,7 +283,7 @@ class TrainableNetwork:
 
     @property
     def output(self) -> str:
-        """What the loss of the only output reads."""
+        """Tensor that the loss of the only output reads."""
         (tensor,) = self.outputs.values()
         return tensor
 
@@ -294,7 +294,7 @@ class TrainableNetwork:
 
     @property
     def constants(self) -> dict[str, Parameter]:
-        """What layers multiply with and do not train, by its name."""
+        """Parameters that layers multiply with and do not train, by name."""
         return {p.name: p for layer in self.layers for p in layer.constants.values()}
 
     @property

@@ -55,13 +55,13 @@ class Running:
 
     @classmethod
     def begin(cls, numbers: npt.ArrayLike) -> Running:
-        """From floats, each rounded to 31 bits."""
+        """Statistics from floats, each rounded to 31 bits."""
         exact = [Dyadic.nearest(float(x), RUNNING_BITS) for x in np.asarray(numbers, dtype=np.float64)]
         return cls.of([(number.mant, number.exp) for number in exact])
 
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> Running:
-        """From numbers of at most 31 bits."""
+        """Statistics from numbers of at most 31 bits."""
         mants, exps = zip(*numbers, strict=True)
         return cls(np.array(mants, np.int32), np.array(exps, np.int16))
 
@@ -77,7 +77,7 @@ class Running:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What they are worth."""
+        """Values of the numbers, exact in float64."""
         return np.ldexp(self.mant.astype(np.float64), self.exp)
 
     def follow(self, new: Sequence[tuple[int, int, int]], factor: Dyadic) -> None:
@@ -94,7 +94,7 @@ class Running:
 
 @dataclass
 class Norm:
-    """What belongs to a normalisation.
+    """State of a normalisation: its parameters and running statistics.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Norm:
 
     @property
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """What the batches have left, beside the parameters; for checkpoints."""
+        """Statistics that the batches have left, beside the parameters; for checkpoints."""
         mean, variance = self.mean, self.variance
         return {"mean": mean.mant, "mean_exp": mean.exp, "variance": variance.mant, "variance_exp": variance.exp}
 

@@ -1,4 +1,4 @@
-"""From gradients to updates: SGD, with momentum and decay, in integers."""
+"""Optimiser, which makes updates of gradients: SGD, with momentum and decay, in integers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Optimiser:
 
 
 def _vanished(tensor: Tensor, product: Tensor) -> npt.NDArray[np.bool_]:
-    """Where a product is 0 because there is no exponent below the least one."""
+    """True where a product is 0 because there is no exponent below the least one."""
     if product.exp > TRAIN_EXP_MIN:
         return np.zeros(tensor.mant.shape, dtype=np.bool_)
     return np.asarray((tensor.mant != 0) & (product.mant == 0))

@@ -38,12 +38,12 @@ _STATE = ("exp", "weight", "data", "floor", "needed", "unused")
 
 @dataclass
 class OverflowCounts(AddedCounts):
-    """What the accumulators came to.
+    """Counts of what the accumulators held.
 
     Parameters
     ----------
     sums, ended : int
-        SumHistograms that were made, and those that left the register.
+        Sums that were made, and those that left the register.
     counted, beyond : int
         Products, partial sums and outputs that the predictor has counted, and those that do not fit.
     clipped : int
@@ -70,7 +70,7 @@ class ProductSite:
     Parameters
     ----------
     name : str
-        Of the layer, with ``.W0`` or ``.R0`` behind it for a recurrent one.
+        Of the layer, with ``.W0`` or ``.R0`` after it for a recurrent one.
     weight : Parameter
         Of the product.
     tensor : str
@@ -95,7 +95,7 @@ class Scale:
 
     Parameters
     ----------
-    sites : list of Site
+    sites : list of ProductSite
     exp : int
         Of all inputs.
     weight, data : int
@@ -192,7 +192,7 @@ class OverflowMonitor:
         return Tensor(np.clip(steps, -most, most).astype(carrier(most)), exp, most)
 
     def sums(self, name: str, sums: Array, of: ProductOperands) -> Array:
-        """SumHistograms ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
+        """Sums ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
         if self._ranging:
             return sums
         if self.counted_samples:
@@ -207,7 +207,7 @@ class OverflowMonitor:
         return limited_sums
 
     def binary16(self, mant: Array, exp: int, bias: Tensor | None) -> Tensor:
-        """SumHistograms in binary16, and a bias that is broadcast to them added in binary16."""
+        """Sums in binary16, and a bias that is broadcast to them added in binary16."""
         values = _half(np.ldexp(mant.astype(np.float64), exp))
         if bias is not None:
             values = _half(values + bias_values(bias, exp))
@@ -223,7 +223,7 @@ class OverflowMonitor:
         whole = np.ldexp(_half(values), BINARY16_FRAC)
         return Tensor(whole, -BINARY16_FRAC, top_of(whole))
 
-    # Before, between and behind the steps -------------------------------------------------------------
+    # Before, between and after the steps -------------------------------------------------------------
 
     def begin(self, forward: Callable[[], object], samples: int) -> None:
         """Choose ranges and exponents with a pass over some samples, and scale until they are within the threshold."""
@@ -271,7 +271,7 @@ class OverflowMonitor:
                 scale.needed = exp
 
     def counts_step(self, step: int) -> bool:
-        """Whether the predictor counts in a step."""
+        """True if the predictor counts in a step."""
         return step % self.settings.every == 0
 
     def end_step(self) -> None:
@@ -303,7 +303,7 @@ class OverflowMonitor:
         return bias_values(bias, self._scale_of[name].exp + int(self.sites[name].weight.exp[0]))
 
     def layers(self) -> tuple[TrainedLayer, ...]:
-        """What was counted since the last call of :meth:`count_next`, by product."""
+        """Evidence by product that was counted since the last call of :meth:`count_next`."""
         layers = []
         for site in self.sites.values():
             scale = self._scale_of[site.name]
@@ -326,7 +326,7 @@ class OverflowMonitor:
 
     @property
     def state(self) -> list[dict[str, int]]:
-        """What a checkpoint has to keep, by grid."""
+        """State that a checkpoint has to keep, by grid."""
         return [{key: getattr(scale, key) for key in _STATE} for scale in self.scales]
 
     def resume(self, state: Sequence[dict[str, int]]) -> None:
@@ -420,14 +420,14 @@ def move(parameter: Parameter, exp: int, fmt: TrainingFormat) -> None:
 
 
 def moved(parameter: Parameter, exp: int, fmt: TrainingFormat) -> Parameter:
-    """What :func:`move` would make of a parameter."""
+    """Parameter as :func:`move` would make it."""
     copy = replace(parameter)
     move(copy, exp, fmt)
     return copy
 
 
 def bias_values(bias: Tensor, exp: int) -> Array:
-    """What a bias is worth on the grid of a product: what it has below is rounded to the nearest, away."""
+    """Values of a bias on the grid of a product: what it has below is rounded to the nearest, away."""
     right = max(0, exp - bias.exp)
     return np.ldexp(round_shift(bias.mant, right).astype(np.float64), bias.exp + right)
 

@@ -98,12 +98,12 @@ class OverflowSettings:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As texts and numbers."""
+        """Settings as texts and numbers."""
         return asdict(self)
 
     @classmethod
     def read(cls, table: dict[str, Any], where: str) -> OverflowSettings:
-        """From a table of a TOML file; ``ValueError`` says what is wrong with it."""
+        """Settings from a table of a TOML file; ``ValueError`` says what is wrong with it."""
         names = [f.name for f in fields(cls)]
         if unknown := sorted(set(table) - set(names)):
             raise ValueError(f"{where} must have {', '.join(names)} only, not {', '.join(unknown)}")

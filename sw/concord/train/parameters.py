@@ -25,7 +25,7 @@ def integer(bits: int) -> type[np.signedinteger[Any]]:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """How the elements of a parameter form blocks ``[blocks, n]``.
+    """Division of the elements of a parameter into blocks ``[blocks, n]``.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class AddedCounts:
 
 @dataclass
 class UpdateCounts(AddedCounts):
-    """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`.
+    """Counts of updates, in elements; see :mod:`concord.golden.lazy_update`.
 
     ``saturated`` are elements of any tensor that needed a greater exponent than there is, see
     :func:`concord.train.tensor.saturations`.
@@ -158,7 +158,7 @@ class Parameter:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What the weights are worth: exact, for export."""
+        """Values of the weights: exact, for export."""
         return np.asarray(self.blocks.join(np.ldexp(self.weight.astype(np.float64), self.exp[:, None])))
 
     @property

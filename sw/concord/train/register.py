@@ -47,7 +47,7 @@ class ProductOperands:
 
 
 def _reach(of: ProductOperands, most: int) -> Array | None:
-    """What no partial sum is beyond in magnitude, in any order; ``None`` if that is within ``most`` for all.
+    """Bounds of the magnitude of all partial sums, in any order; ``None`` if they are within ``most`` for all.
 
     Elements that are not negative make sums between those of the negative and of the positive weights.
     """
@@ -72,18 +72,18 @@ def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Ar
     sums : array ``[N, groups, O]``
         The exact ones.
     of : ProductOperands
-        What they are sums of.
+        Operands of the products that are added up.
     lanes : int
         Products of a term.
     bits : int
-        Of the register, sign included.
+        Bits of the register, sign included.
 
     Returns
     -------
     sums : array ``[N, groups, O]``
         Those that have left the register are ``2**(bits - 1)`` or ``-2**(bits - 1) - 1``.
     count : int
-        How many have.
+        Number of sums that have left the register.
     """
     most = (1 << bits - 1) - 1
     reach = _reach(of, most)

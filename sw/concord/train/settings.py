@@ -29,7 +29,7 @@ METRICS = {"loss": False, "accuracy": True, "test_loss": False, "test_accuracy":
 
 @dataclass(frozen=True)
 class Convergence:
-    """When a training has converged: a figure of its epochs has not become better for some of them.
+    """Condition for the end of a training: a figure of its epochs has not become better for some of them.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Convergence:
         return min(range(len(figures)), key=lambda epoch: sign * figures[epoch])
 
     def converged(self, figures: Sequence[float]) -> bool:
-        """Whether that is so behind the last of the epochs that have these figures."""
+        """True if a training has converged after the last of the epochs that have these figures."""
         return len(figures) > self.patience and len(figures) - 1 - self.best(figures) >= self.patience
 
 
@@ -143,7 +143,7 @@ class Settings:
             raise ValueError(f"stop.metric must be a loss with {by}, which has no accuracy, not {stop.metric!r}")
 
     def losses_of(self, outputs: Collection[str]) -> dict[str, OutputLoss]:
-        """What the outputs of a network are judged by, in their order; that of the only one has no name.
+        """Losses by which the outputs of a network are judged, in their order; that of the only one has no name.
 
         Raises
         ------
@@ -364,7 +364,7 @@ def _output_loss(name: str, values: Any) -> OutputLoss:
 
 
 def exact(number: Any) -> Fraction:
-    """What is written, such as 0.1 or "1/10", not its binary neighbour."""
+    """Number as it is written, such as 0.1 or "1/10", not its binary neighbour."""
     if isinstance(number, bool) or not isinstance(number, int | float | str):
         raise ValueError(f"a rate or factor must be a number, not {number!r}")
     exponent = _EXPONENT.search(str(number))

@@ -33,7 +33,7 @@ _TURN = threading.Lock()
 
 @dataclass(frozen=True)
 class Shard:
-    """What comes of a shard.
+    """Result of a shard.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def forward(network: TrainableNetwork, samples: Samples, context: PassContext) -
 
 
 def named(by_output: Mapping[str, Any], losses: Mapping[str, OutputLoss]) -> dict[str, Any]:
-    """What there is of each output, by the name that the losses have; the only one may have none."""
+    """Values of each output, by the name that the losses have; the only one may have none."""
     return dict(zip(losses, by_output.values(), strict=True)) if ONLY in losses else dict(by_output)
 
 
@@ -103,7 +103,7 @@ def together(shards: Sequence[Shard], formats: TrainingFormats) -> dict[str, Ten
 
 
 def state(network: TrainableNetwork) -> dict[str, Any]:
-    """What a pass reads of a network that is trained."""
+    """State of a network that is trained, as a pass reads it."""
     parameters = {name: (p.weight, p.acc, p.exp) for name, p in network.parameters.items()}
     return {"parameters": parameters, "norms": {name: norm.state for name, norm in network.norms.items()}}
 

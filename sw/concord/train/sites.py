@@ -33,7 +33,7 @@ def _source(graph: Graph, tensor: str) -> str | None:
 
 
 def root_of(graph: Graph, tensor: str) -> str:
-    """Where the numbers of a tensor were made: at a node that does more than to pass numbers on, or the input."""
+    """Tensor in which numbers were made: at a node that does more than to pass numbers on, or the input."""
     while (source := _source(graph, tensor)) is not None:
         tensor = source
     return tensor

@@ -68,7 +68,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
 
 
 def _mean_change(node: Node, change: FloatArray, mean: FloatArray) -> FloatArray:
-    """By how much every output changes in the mean, so that the bias can make up for it."""
+    """Change of every output in the mean, so that the bias can make up for it."""
     if node.op == "Dense":
         return change @ mean
     group = node.attrs["group"]
@@ -82,7 +82,7 @@ def _rows(weight: FloatArray, products: FloatArray) -> tuple[int, int, int]:
 
 
 def _units(weight: FloatArray, spread: FloatArray, blocks: BlockLayout, formats: TrainingFormats) -> FloatArray:
-    """What a step of each weight is worth: that of the exponent with the least error of the block.
+    """Value of a step of each weight: that of the exponent with the least error of the block.
 
     ``spread`` is how much a result changes with each weight.
     """

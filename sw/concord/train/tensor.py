@@ -55,15 +55,15 @@ class Tensor:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What the elements are worth."""
+        """Values of the elements, exact in float64."""
         return np.ldexp(self.mant.astype(np.float64), self.exp)
 
     def with_mant(self, mant: Array) -> Tensor:
-        """Other elements with the same exponent and bound."""
+        """Tensor of other elements with the exponent and bound of this one."""
         return Tensor(mant, self.exp, self.peak)
 
     def reshaped(self, *shape: int) -> Tensor:
-        """The same elements in another shape."""
+        """Tensor with the elements in another shape."""
         return self.with_mant(self.mant.reshape(shape))
 
 
@@ -130,7 +130,7 @@ class Saturations(Protocol):
 
 
 class _Noted(threading.local):
-    """Where a thread counts."""
+    """Counter of a thread, if it has one."""
 
     into: Saturations | None = None
 
@@ -163,7 +163,7 @@ def quantised(values: Array, fmt: TrainingFormat) -> Block:
 
 
 def _beyond(mant: Array, top: int, right: int, limit: int) -> int:
-    """How many magnitudes times ``2**-right`` are beyond a limit by half a step or more."""
+    """Number of magnitudes that, times ``2**-right``, are beyond a limit by half a step or more."""
     least = (limit >> -right) + 1 if right <= 0 else (limit + 1 << right) - (1 << right - 1)
     return int(np.count_nonzero(np.abs(mant) >= least)) if least <= top else 0
 
@@ -173,7 +173,7 @@ def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], lim
 
     ``rint`` rounds halves to even. A factor that is one unit in its last place greater moves every number by one or
     two units in the last place: halves away from zero, and nothing else to a half, since integers up to ``2**51``
-    (``2**22`` in float32) have at least two bits behind the binary point, and so are moved by less than 1.
+    (``2**22`` in float32) have at least two bits after the binary point, and so are moved by less than 1.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | Non
 
 
 def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: NoiseStream | None, at: int) -> Ints:
-    """Blocks along the axis behind ``at``, without the bits that each drops; noise is in the order of the blocks."""
+    """Blocks along the axis after ``at``, without the bits that each drops; noise is in the order of the blocks."""
     exact, bits = blocks.astype(np.int64), None
     if noise is not None and fmt.rounding == Rounding.STOCHASTIC:
         # Blocks are the last axes then, as they are in the tensor whose blocked axis is the last one.
@@ -292,7 +292,7 @@ def added(tensors: Sequence[Tensor], fmt: TrainingFormat) -> Tensor:
 
 
 def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = None) -> Tensor:
-    """Tensors side by side along an axis, or along a new one behind that of the samples; grid as for a sum."""
+    """Tensors side by side along an axis, or along a new one after that of the samples; grid as for a sum."""
     parts, grid, peak = _aligned(tensors, max)
     arrays = [t.mant if part is None else part for t, part in zip(tensors, parts, strict=True)]
     whole = np.stack(arrays, axis=1) if along is None else np.concatenate(arrays, axis=along)
@@ -348,7 +348,7 @@ class Dyadic:
 
     @property
     def value(self) -> Fraction:
-        """What it is worth."""
+        """Value of the number, exact."""
         return Fraction(self.mant) * Fraction(2) ** self.exp
 
     @classmethod

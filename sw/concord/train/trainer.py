@@ -99,7 +99,7 @@ class Figures:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Figures:
-        """From plain numbers, as :attr:`facts` has them."""
+        """Figures from plain numbers, as :attr:`facts` has them."""
         overflows = {
             key: OverflowCounts(**facts[key]) for key in ("overflow", "test_overflow") if facts.get(key) is not None
         }
@@ -113,7 +113,7 @@ def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
 
 
 def check_alone(settings: Settings, workers: bool) -> None:
-    """Whether accumulators of few bits are trained in one process.
+    """Check that accumulators of few bits are trained in one process.
 
     Raises
     ------
@@ -207,12 +207,12 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are over, or it has converged."""
+        """True if all epochs are over, or the training has converged."""
         return self.epoch >= self.settings.epochs or self.converged
 
     @property
     def converged(self) -> bool:
-        """Whether the figure of ``settings.stop`` has not become better for as long as it says."""
+        """True if the figure of ``settings.stop`` has not become better for as long as it says."""
         stop = self.settings.stop
         return stop is not None and stop.converged(self.followed)
 
@@ -225,7 +225,7 @@ class Trainer:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to say before it begins."""
+        """Lines for the user before the training begins."""
         return []
 
     @property
@@ -252,7 +252,7 @@ class Trainer:
         return forward(self.network, samples.part(rows), context)
 
     def _judged_counts(self, samples: Samples, rows: Any = slice(None)) -> dict[str, int]:
-        """What the losses of some samples are divided by, by output."""
+        """Divisors of the losses of some samples, by output."""
         return {name: judged_count(self.losses[name].loss, y[rows]) for name, y in samples.labels.items()}
 
     def _no_sums(self) -> dict[str, list[Any]]:
@@ -263,7 +263,7 @@ class Trainer:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
     def _shards(self, rows: Any, noise: NoiseStream) -> list[Shard]:
-        """What comes of the shards of a batch."""
+        """Results of the shards of a batch."""
         fixed = self.settings.formats, self.losses, self.monitor, noise
         parts = map(self.samples.part, split(rows, self.settings.shards))
         return self.passes.map(computed, [(part, *fixed, k) for k, part in enumerate(parts)])
@@ -352,7 +352,7 @@ class Trainer:
         return self._together(self.judge_outputs(samples, bits))
 
     def judge_outputs(self, samples: Samples, bits: int | None = None) -> dict[str, tuple[float, float | None]]:
-        """As :meth:`judge`, loss and accuracy of every output by its name, without weights."""
+        """Loss and accuracy of every output by its name, without weights, as :meth:`judge` computes them."""
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
         fixed = self.settings.formats, self.losses, self.monitor
         with nullcontext() if self.monitor is None else self.monitor.separate_counts(bits) as self.judged:
@@ -406,7 +406,7 @@ class Trainer:
             self.monitor.counts = OverflowCounts(**progress["overflow"]["counts"])
 
     def evidence(self, network: bytes, most: int = 1024) -> Trained | None:
-        """What speaks for the accumulator that a network was trained for; ``None`` without one of few bits.
+        """Evidence for the accumulator that a network was trained for; ``None`` without one of few bits.
 
         Parameters
         ----------

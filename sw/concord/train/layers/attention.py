@@ -1,4 +1,4 @@
-"""What attention is made of beside products with weights: products of two tensors, masks, and Softmax."""
+"""Layers of attention beside products with weights: products of two tensors, masks, and Softmax."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MatMulLayer(TrainableLayer):
 
     @staticmethod
     def _of_one_rank(first: Tensor, second: Tensor) -> tuple[Array, Array]:
-        """Both, with axes of length 1 behind that of the samples where one has fewer."""
+        """Both, with axes of length 1 after that of the samples where one has fewer."""
         rank = max(first.mant.ndim, second.mant.ndim) - 1
         return aligned(first.mant, rank), aligned(second.mant, rank)
 

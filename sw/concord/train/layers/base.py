@@ -1,4 +1,4 @@
-"""What a layer is: forward and backward in integers."""
+"""Base of layers: forward and backward in integers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class TrainableLayer:
 
     @property
     def kind(self) -> str:
-        """What checkpoints know it by: the name of its class, where a "Layer" at the end does not count."""
+        """Name of the layer in checkpoints: that of its class, where a "Layer" at the end does not count."""
         return type(self).__name__.removesuffix("Layer")
 
     @property
@@ -107,7 +107,7 @@ class TrainableLayer:
 
     @property
     def constants(self) -> dict[str, Parameter]:
-        """What it multiplies with and does not train, by what it is to the layer."""
+        """Parameters that the layer multiplies with and does not train, by their role."""
         return {}
 
     @property

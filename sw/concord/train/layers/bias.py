@@ -1,4 +1,4 @@
-"""A bias that no product has: behind a product with an adjacency, or for every element of a map."""
+"""A bias that no product has: after a product with an adjacency, or for every element of a map."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _BYTES = 1 << 19
 
 
 def columns(grid: Array, geometry: Geometry, group: int) -> Iterator[tuple[slice, Array]]:
-    """What the windows of some images meet.
+    """Elements that the windows of some images meet.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class Conv(TrainableLayer):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every channel has a kernel and an output of its own."""
+        """True if every channel has a kernel and an output of its own."""
         return self.weight.blocks.shape[:2] == (self.group, 1)
 
     def _last(self, x: Tensor) -> Array:
@@ -97,7 +97,7 @@ class Conv(TrainableLayer):
     def _products(
         self, grid: Array, peak: int, geometry: Geometry, counts: Sequence[int], matrix: Array, w_peak: int
     ) -> tuple[Array, int]:
-        """What every window of ``[images, *spatial, C]`` gives with ``[group, *kernel, C / group, O / group]``."""
+        """Products of every window of ``[images, *spatial, C]`` with ``[group, *kernel, C / group, O / group]``."""
         depth, outputs = prod(matrix.shape[1:-1]), matrix.shape[-1]
         bound = depth * peak * w_peak
         dtype = carrier(bound)

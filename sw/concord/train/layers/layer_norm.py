@@ -25,7 +25,7 @@ from concord.train.tensor import Array, Dyadic, Tensor, to_format, top_of
 
 @dataclass
 class _Kept:
-    """What backward needs: normal elements ``[elements, groups]``, and the root of every group."""
+    """Memory for backward: normal elements ``[elements, groups]``, and the root of every group."""
 
     normal: Tensor
     roots: tuple[Ints, Ints]
@@ -35,7 +35,7 @@ class _Kept:
 class LayerNorm(TrainableLayer):
     """``y = gamma (x - mean) / sqrt(variance + epsilon)`` over some axes, or without the mean.
 
-    A group are the elements that are normalised together. What is added behind it is a layer of its own
+    A group are the elements that are normalised together. What is added after it is a layer of its own
     (:class:`concord.train.layers.bias.Bias`).
 
     Parameters
@@ -74,7 +74,7 @@ class LayerNorm(TrainableLayer):
         return first.reshape(int(np.prod(first.shape[: len(self.axes)])), -1)
 
     def _whole(self, columns: Array, shape: Sequence[int]) -> Array:
-        """What :meth:`_columns` was made of."""
+        """Inverse of :meth:`_columns`."""
         sizes = np.moveaxis(np.empty(shape, np.bool_), self.axes, range(len(self.axes))).shape
         return np.moveaxis(columns.reshape(sizes), range(len(self.axes)), self.axes)
 

@@ -1,4 +1,4 @@
-"""Batch normalisation behind a convolution or product, and the weights it is folded into.
+"""Batch normalisation after a convolution or product, and the weights it is folded into.
 
 In training the result of the product is normalised with mean and variance of the batch, channel by channel. For
 evaluation and export the running ones are folded into weights and bias, which are narrowed to the bits the NPU holds:
@@ -55,13 +55,13 @@ class Fixed:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What they are worth: exact, for export."""
+        """Values of the parameters: exact, for export."""
         return self.tensor.values
 
 
 @dataclass
 class _Kept:
-    """What backward needs."""
+    """Memory of the forward pass that backward needs."""
 
     product: Memory
     normal: Tensor
@@ -70,7 +70,7 @@ class _Kept:
 
 
 class Normalised(TrainableLayer):
-    """A convolution or product without bias, and the normalisation behind it.
+    """A convolution or product without bias, and the normalisation after it.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Normalised(TrainableLayer):
         return last.reshape(-1, last.shape[-1])
 
     def _whole(self, rows: Array, shape: Sequence[int]) -> Array:
-        """What :meth:`_rows` was made of."""
+        """Inverse of :meth:`_rows`."""
         sizes = np.moveaxis(np.empty(shape, np.bool_), self.axis, -1).shape
         return np.moveaxis(rows.reshape(sizes), -1, self.axis)
 
@@ -237,7 +237,7 @@ def normal_columns(short: Array, exps: Ints, mants: Ints, roots: Ints) -> Tensor
 
 
 def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
-    """What a node has.
+    """Normalisation of a node.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
 
 
 def normalised(product: Conv | Dense, node: Node, formats: TrainingFormats, fresh: bool) -> Normalised:
-    """A product with the normalisation of a node that reads its result (:func:`norm_of`) behind it.
+    """A product with the normalisation of a node that reads its result (:func:`norm_of`) after it.
 
     A bias of the product is taken over by the running mean.
     """

@@ -1,7 +1,7 @@
 """LSTM and GRU through time.
 
 Gates read ``x W^T + h R^T + b``, an intermediate that is narrowed to an activation with one exponent for all gates of
-a step, and are tables. States have 16 bits: h has 15 of them behind the binary point, the cell c the exponent it
+a step, and are tables. States have 16 bits: h has 15 of them after the binary point, the cell c the exponent it
 needs. In the backward pass every product of elements reads gradients in their format; gradients of weights read those
 of all steps on one grid.
 """
@@ -30,13 +30,13 @@ STATE = TrainingFormat(ENTRY_POINT + 1)
 
 
 def state_of(x: Tensor) -> Tensor:
-    """A state h: rounded to 15 bits behind the binary point, within 16 bits."""
+    """A state h: rounded to 15 bits after the binary point, within 16 bits."""
     mant = np.clip(round_shift(x.mant, -ENTRY_POINT - x.exp), -STATE.q_max, STATE.q_max)
     return Tensor(mant.astype(np.float32), -ENTRY_POINT, STATE.q_max)
 
 
 def state_operand(x: Tensor, site: str, context: PassContext) -> Tensor:
-    """What a product with R reads."""
+    """Operand of a product with R."""
     return (
         narrow(x, context.formats.activation, context.noise)
         if context.monitor is None
@@ -71,13 +71,13 @@ class CellParameters:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """By what they are."""
+        """Parameters by their role."""
         parameters = {"weight": self.weight, "recurrent": self.recurrent, "bias": self.bias}
         return parameters | ({"hidden_bias": self.hidden_bias} if self.hidden_bias else {})
 
 
 class RecurrentLayer(TrainableLayer):
-    """What both have in common: X is ``[samples, T, 1, F]``, Y ``[samples, T, directions, 1, H]``, Y_h without T."""
+    """Base of LSTM and GRU: X is ``[samples, T, 1, F]``, Y ``[samples, T, directions, 1, H]``, Y_h without T."""
 
     def __init__(self, node: Node, cells: Sequence[CellParameters]):
         super().__init__(node.replace(inputs=node.inputs[:1]))

@@ -44,21 +44,21 @@ class Geometry:
 
     @property
     def apart(self) -> bool:
-        """Whether no element is in two windows."""
+        """True if no element is in two windows."""
         return all(step >= span for step, span in zip(self.attrs["strides"], self.spans, strict=True))
 
     @property
     def spans(self) -> Shape:
-        """From the first to the last element of a window."""
+        """Elements from the first to the last one of a window, by axis."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.attrs["dilations"], strict=True))
 
     def sizes(self, spatial: Sequence[int]) -> Shape:
-        """Of a padded array."""
+        """Sizes of a padded array."""
         pads = self.attrs["pads"]
         return tuple(pads[k] + n + pads[self.rank + k] for k, n in enumerate(spatial))
 
     def inside(self, spatial: Sequence[int]) -> Slices:
-        """Where the elements are in a padded array."""
+        """Place of the elements in a padded array."""
         return tuple(slice(self.attrs["pads"][k], self.attrs["pads"][k] + n) for k, n in enumerate(spatial))
 
     def padded(self, x: Array, value: float = 0.0) -> Array:
@@ -85,7 +85,7 @@ def at_last_axes(slices: Slices) -> Any:
 
 
 def behind_images(slices: Slices) -> Any:
-    """An index of the axes behind that of the images."""
+    """An index of the axes after that of the images."""
     return (slice(None), *slices)
 
 

@@ -31,7 +31,7 @@ class _Value:
 
 @dataclass
 class TrainingBatch:
-    """What the operations of a network share while the passes of a batch are written.
+    """State that the operations of a network share while the passes of a batch are written.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class TrainingBatch:
     # Places -------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Begin an entry of the program; its address."""
+        """Begin an entry of the program, and return its address."""
         self._unscaled = False
         return self.writer.begin()
 
@@ -74,12 +74,12 @@ class TrainingBatch:
         return Held(features, self.config.native, mem, each, first, space.registers.take())
 
     def share(self, held: Held) -> Held:
-        """One more needs it."""
+        """Count one user more of a tensor."""
         held.users += 1
         return held
 
     def release(self, held: Held) -> None:
-        """One less needs it."""
+        """Count one user less of a tensor, which is given back without any."""
         held.users -= 1
         if not held.users:
             self._space(held.mem).give_back(held.first)
@@ -194,13 +194,13 @@ class TrainingBatch:
         return result
 
     def release_gradient(self, gradient: Gradient) -> None:
-        """One less needs a gradient."""
+        """Count one user less of a gradient."""
         self.release(gradient.whole)
         if gradient.mask is not None:
             self.release(gradient.mask)
 
     def share_gradient(self, gradient: Gradient) -> Gradient:
-        """One more needs a gradient."""
+        """Count one user more of a gradient."""
         self.share(gradient.whole)
         if gradient.mask is not None:
             self.share(gradient.mask)

@@ -68,7 +68,7 @@ class ChainWriter:
         self._state: dict[Op, dict[str, int]] = {}
 
     def begin(self) -> int:
-        """Begin an entry; its address."""
+        """Begin an entry, and return its address."""
         self._state = {op: dict(values) for op, values in isa.INITIAL.items()}
         return len(self._builder)
 
@@ -83,7 +83,7 @@ class ChainWriter:
         self._builder.emit(op, **own)
 
     def look_up(self, x: int) -> None:
-        """Chains behind this look up integers with the exponent that a register has now."""
+        """Chains after this look up integers with the exponent that a register has now."""
         self._builder.emit(Op.T_LOOK, x=x % TENSORS)
 
     def chain(
@@ -156,7 +156,7 @@ class ChainWriter:
         self._builder.emit(Op.I_LOSS, tensor=tensor % TENSORS, valid=valid, judged=judged & VECTOR_MASK)
 
     def within_reach(self, loops: ChainLoops, *numbers: Address) -> bool:
-        """Whether columns or rows of tiles can be written by a single chain."""
+        """True if columns or rows of tiles can be written by a single chain."""
         places = {str(k): (Op.I_COL, address) for k, address in enumerate(numbers)}
         return len(list(_pieces(loops, places))) == 1
 
@@ -224,7 +224,7 @@ class ChainWriter:
 
 
 def _kind(source: VectorPlace | TableSource) -> IntegerSource:
-    """What a source without a product is."""
+    """Kind of a source without a product."""
     if isinstance(source, TableSource):
         return IntegerSource.TABLE
     return IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW

@@ -94,7 +94,7 @@ class DepthwiseSteps(SampleSteps):
         tiles : GradientTiles
             The gradient.
         changes, change : int
-            Where the gradient of the weights goes, and its register.
+            First wide word of the gradient of the weights, and its tensor register.
         each : int
             Digits of the gradient in a part.
         """

@@ -22,7 +22,7 @@ class Features:
     Parameters
     ----------
     channels, height, width : int
-        Its size.
+        Channels, and height and width of a map in positions.
     """
 
     channels: int
@@ -31,7 +31,7 @@ class Features:
 
     @classmethod
     def of(cls, shape: Shape) -> Features:
-        """Those of a sample ``[1, C]``, ``[1, C, W]`` or ``[1, C, H, W]``; other shapes are vectors as a whole."""
+        """Features of a sample ``[1, C]``, ``[1, C, W]`` or ``[1, C, H, W]``; other shapes are vectors as a whole."""
         if len(shape) == 4 and shape[0] == 1:
             return cls(*shape[1:])
         if len(shape) == 3 and shape[0] == 1:
@@ -86,7 +86,7 @@ class WindowShape:
 
     @classmethod
     def of(cls, kernel: Shape, attrs: dict[str, Any]) -> WindowShape:
-        """Those of a node over one or two axes."""
+        """Window of a node over one or two axes."""
         pads = tuple(attrs["pads"])
         if len(kernel) == 1:
             return cls((1, kernel[0]), (1, attrs["strides"][0]), (1, attrs["dilations"][0]), (0, pads[0], 0, pads[1]))
@@ -99,32 +99,32 @@ class WindowShape:
 
     @property
     def apart(self) -> bool:
-        """Whether no element is in two windows."""
+        """True if no element is in two windows."""
         spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         return all(step >= span for step, span in zip(self.strides, spans, strict=True))
 
     def place(self, tap: int) -> tuple[int, int]:
-        """Where the first window has a tap, in the image without padding."""
+        """Row and column of a tap of the first window, in the image without padding."""
         y, x = divmod(tap, self.kernel[1])
         return y * self.dilations[0] - self.pads[0], x * self.dilations[1] - self.pads[1]
 
     def inside(self, tap: int, inputs: Features, outputs: Features) -> bool:
-        """Whether all windows have a tap in the image."""
+        """True if all windows have a tap in the image."""
         y, x = self.place(tap)
         last = y + (outputs.height - 1) * self.strides[0], x + (outputs.width - 1) * self.strides[1]
         return min(y, x) >= 0 and last[0] < inputs.height and last[1] < inputs.width
 
     def chain_window(self, vectors: int, width: int) -> Window:
-        """As the window of a chain over images of a width with so many vectors a position."""
+        """Window of a chain over images of a width with so many vectors a position."""
         (kh, kw), (down, right) = self.kernel, self.dilations
         return Window(kh, kw, down * width * vectors, right * vectors, down, right)
 
     def chain_pad(self, inputs: Features, outputs: Features) -> Pad:
-        """As the bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
+        """Bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
         return self._pad(inputs, outputs, self.strides)
 
     def weight_window(self, outputs: Features, vectors: int, width: int) -> Window:
-        """What a tap meets in images of a width with so many vectors a position, as the window of a chain."""
+        """Window of a chain over what a tap meets, in images of a width with so many vectors a position."""
         down, right = self.strides
         return Window(outputs.height, outputs.width, down * width * vectors, right * vectors, down, right)
 
@@ -133,7 +133,7 @@ class WindowShape:
         return self._pad(inputs, outputs, self.dilations)
 
     def gathered(self, values: Any, inputs: Features, outputs: Features) -> Ints:
-        """What windows meet of samples ``[samples, C, H, W]``, as channels ``[samples, taps * C, H, W]``."""
+        """Elements that windows meet of samples ``[samples, C, H, W]``, as channels ``[samples, taps * C, H, W]``."""
         (down, right), (top, left, bottom, side) = self.strides, self.pads
         images = np.asarray(values).reshape(-1, inputs.channels, inputs.height, inputs.width)
         images = np.pad(images, ((0, 0), (0, 0), (top, bottom), (left, side)))

@@ -18,13 +18,13 @@ class GradientTiles:
     first : int
         Number of the first tile.
     digits : int
-        Words of it.
+        Number of digits: words of the gradient.
     top : int
-        A bound of its magnitudes.
+        Bound of the magnitudes of the gradient.
     register : int
-        Its tensor register, which is taken.
+        Number of the tensor register, which is taken.
     point_tiles : int
-        Tiles of points.
+        Number of tiles of points.
     apart : int
         Tiles from a tile of outputs to the next one.
     """

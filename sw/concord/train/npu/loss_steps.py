@@ -1,4 +1,4 @@
-"""How the chains of a loss are written, between the forward and the backward pass of a batch."""
+"""Chains of a loss as they are written, between the forward and the backward pass of a batch."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class LossSteps(ABC):
 
     @abstractmethod
     def gradient(self, output: Held) -> Gradient:
-        """From the output, which is released, to its gradient."""
+        """Write the loss: from the output, which is released, to its gradient."""
 
     @abstractmethod
     def release(self) -> ResidentLoss:
-        """Behind the backward pass: where the host writes and reads; nothing else of the step needs the words."""
+        """Places where the host writes and reads, after the backward pass; nothing else of the step needs the words."""
 
 
 class CrossEntropySteps(LossSteps):
@@ -100,7 +100,7 @@ LOSS_STEPS: dict[str, type[LossSteps]] = {"cross_entropy": CrossEntropySteps, "m
 
 
 def loss_in_the_way(loss: str, output: Features, samples: Samples, config: NpuConfig) -> str | None:
-    """Why the NPU does not compute a loss; ``None`` if it does.
+    """Reason for which the NPU does not compute a loss; ``None`` if it does.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What can be trained on the NPU: the operations of a network in the order of its graph."""
+"""Operations that can be trained on the NPU: those of a network in the order of its graph."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainedProduct(TrainedOperation):
 
     @property
     def flat(self) -> bool:
-        """Whether every vector of the input is in one window, those of a window side by side."""
+        """True if every vector of the input is in one window, those of a window side by side."""
         whole = self.window.kernel == (self.inputs.height, self.inputs.width) and self.outputs.positions == 1
         plain = self.window.taps == 1 and self.window.strides == (1, 1)
         return (whole or plain) and not any(self.window.pads) and self.window.dilations == (1, 1)
@@ -236,7 +236,7 @@ class _Builder:
 
     @property
     def operations(self) -> TrainingOperations:
-        """What was built."""
+        """Operations that were built."""
         return TrainingOperations(tuple(self.steps), self.source, self.output, self.features)
 
     def _add(self, layer: TrainableLayer) -> None:
@@ -331,7 +331,7 @@ class _Builder:
         self.steps.append(TrainedAverage(layer.name, reads, made, inputs, outputs, back, window, factor))
 
     def _check(self) -> None:
-        """What concerns the network as a whole."""
+        """Collect the problems of the network as a whole."""
         operations = self.operations
         for step in operations.steps:
             if len(operations.readers(step.makes)) > _READERS:

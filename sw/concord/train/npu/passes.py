@@ -42,7 +42,7 @@ _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
 
 
 def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps[Any]:
-    """How the chains of an operation are written."""
+    """Writer of the chains of an operation."""
     if type(step) is TrainedProduct:
         samples = has_samples_as_lanes(step, batch.size, batch.config)
         return (WindowSteps if samples else DenseSteps)(batch, step, updates)
@@ -56,13 +56,13 @@ class BatchProgram:
     Parameters
     ----------
     size : int
-        Samples.
+        Samples of the batch.
     forward : int
-        Where the forward pass begins.
+        Address at which the forward pass begins.
     backward : int or None
-        Where the backward pass begins; ``None`` if it goes on behind the loss.
+        Where the backward pass begins; ``None`` if it goes on after the loss.
     source, output : Held
-        Where the samples lie before the forward pass, and the output of the network behind it. Where the host computes
+        Where the samples lie before the forward pass, and the output of the network after it. Where the host computes
         the loss, it writes the gradient in the place of the latter, as wide integers.
     loss : ResidentLoss or None
         Of the loss that is part of the program; ``None`` if the host computes it between the passes.

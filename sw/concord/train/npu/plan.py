@@ -1,4 +1,4 @@
-"""What lies in the memories of the NPU for as long as it trains: parameters, what belongs to them, and constants.
+"""Memories of the NPU while it trains: parameters, what belongs to them, and constants.
 
 N is the native dimension. A tile are N elements of a vector, or N x N of a matrix. Weights are
 ``[tap][input][tile of outputs]``.
@@ -80,17 +80,17 @@ class ProductMemory:
 
     @property
     def diagonal(self) -> bool:
-        """Whether tiles of the weights are diagonal."""
+        """True if tiles of the weights are diagonal."""
         return isinstance(self.step, TrainedDepthwise)
 
     @property
     def packed(self) -> bool:
-        """Whether a vector holds all elements of a window."""
+        """True if a vector holds all elements of a window."""
         return is_packed(self.step, self.native)
 
     @property
     def windows(self) -> Features:
-        """What windows meet, where a vector holds one."""
+        """Shape of the elements that windows meet, where a vector holds one window."""
         outputs = self.step.outputs
         return Features(self.taps * self.channels, outputs.height, outputs.width)
 
@@ -141,7 +141,7 @@ class ProductMemory:
 
     @property
     def tap_lanes(self) -> int:
-        """From the lane of an input of a tap to that of the next tap."""
+        """Lanes from an input of a tap to that of the next tap."""
         return self.channels if self.packed else self.input_tiles * self.native
 
     @property
@@ -223,7 +223,7 @@ class TrainingMemory:
 
     @property
     def source(self) -> Features:
-        """What the host writes of a sample."""
+        """Shape of what the host writes of a sample."""
         packed = self.packed_samples
         return self.operations.features[self.operations.source] if packed is None else packed.windows
 
@@ -233,12 +233,12 @@ class TrainingMemory:
 
 
 def is_packed(step: TrainedProduct, native: int) -> bool:
-    """Whether all elements of a window fit a vector, and are worth to be put there."""
+    """True if all elements of a window fit a vector, and are worth to be put there."""
     return _has_windows(step) and 1 < step.window.taps <= native // step.inputs.channels
 
 
 def _has_windows(step: TrainedOperation) -> bool:
-    """Whether it is a product of all inputs of windows."""
+    """True for a product of all inputs of windows."""
     return isinstance(step, TrainedProduct) and not (step.flat or isinstance(step, TrainedDepthwise))
 
 
@@ -248,7 +248,7 @@ def sample_tiles(size: int, native: int) -> int:
 
 
 def has_samples_as_lanes(step: TrainedProduct, size: int, config: NpuConfig) -> bool:
-    """Whether the gradient of the weights takes fewer cycles with samples as lanes than with points as lanes.
+    """True if the gradient of the weights takes fewer cycles with samples as lanes than with points as lanes.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def has_samples_as_lanes(step: TrainedProduct, size: int, config: NpuConfig) -> 
         return False
 
     def cycles(transpositions: int, read: int, columns: int, sums: int) -> int:
-        """Of vectors that are transposed, and of sums over so many tiles for the words of the weights."""
+        """Cycles of vectors that are transposed, and of sums over so many tiles for the words of the weights."""
         each = interval(beats=config.beats, narrow_reads=sums * GRADIENT_DIGITS * config.steps)
         return transpositions * k * WIDE_READS * (read + lanes * columns) + words * each
 
@@ -288,12 +288,12 @@ def _reader_of_windows(operations: TrainingOperations, native: int) -> TrainedPr
 
 
 def with_identity(operations: TrainingOperations) -> bool:
-    """Whether products with the identity are needed: for windows with padding, and for sums over windows."""
+    """True if products with the identity are needed: for windows with padding, and for sums over windows."""
     return any(isinstance(step, TrainedAverage) or _has_windows(step) for step in operations.steps)
 
 
 def with_zeros(operations: TrainingOperations) -> bool:
-    """Whether words are set to zero: windows may leave out some."""
+    """True if words are set to zero: windows may leave out some."""
     return any(
         isinstance(step, TrainedAverage | TrainedMaximum) or (isinstance(step, TrainedProduct) and not step.flat)
         for step in operations.steps
@@ -310,7 +310,7 @@ def _counts_of_ones(step: TrainedProduct, size: int, config: NpuConfig) -> tuple
 def planned(
     operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool, loss: str
 ) -> TrainingMemory:
-    """What lies there for a network, batches of some sizes, and a loss.
+    """Memories for a network, batches of some sizes, and a loss.
 
     Raises
     ------

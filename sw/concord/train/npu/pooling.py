@@ -27,7 +27,7 @@ def _scattered(batch: TrainingBatch, step: TrainedAverage | TrainedMaximum) -> H
 
 
 def _covers(window: WindowShape, inputs: Features, outputs: Features) -> bool:
-    """Whether every element of the input is in a window."""
+    """True if every element of the input is in a window."""
     sizes = (outputs.height, inputs.height), (outputs.width, inputs.width)
     return all(
         (kernel == step or windows == 1) and dilation == 1 and kernel + (windows - 1) * step == size
@@ -131,7 +131,7 @@ class MaximumSteps(OperationSteps[TrainedMaximum]):
         self.writer.step(Op.T_FIT, register, unscaled, bits=ACTIVATION_BITS, place=1)
 
     def _give(self, tap: int, left: Held, result: Held, below: Held) -> Held:
-        """Give the gradient to a tap where it is the greatest; what is left for the taps behind it.
+        """Give the gradient to a tap where it is the greatest; what is left for the taps after it.
 
         ``below`` is how much the elements of the tap are below the greatest.
         """
@@ -156,7 +156,7 @@ class MaximumSteps(OperationSteps[TrainedMaximum]):
         return after
 
     def _write(self, tap: int, left: Held, after: Held | None, result: Held) -> None:
-        """Write to a tap what is not left behind it."""
+        """Write to a tap what is not left after it."""
         batch, step = self.batch, self.step
         for c in range(left.tiles):
             place = result.image(c, step.window.place(tap), step.window.strides)

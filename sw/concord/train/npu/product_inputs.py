@@ -1,4 +1,4 @@
-"""How products read what they multiply: forward, and with points as lanes for the gradient of their weights."""
+"""Inputs of products as they are read: forward, and with points as lanes for the gradient of their weights."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PointInput(DenseInput):
         self.point_tiles = -(-self.points // self.config.native)
 
     def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
-        """Unit vectors pick the columns of tiles of points; what is behind the last point becomes zero."""
+        """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
         steps, count = self.config.steps, self.point_tiles
         picked = ProductSource(Address(self.memory.units, 0, 1), Address(tiles * steps, steps, 0, count * steps))
         place = VectorPlace(Mem.NARROW, Address(first, 1, count, lanes * count))
@@ -150,7 +150,7 @@ class PackedInput(FlatInput):
 
 
 def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
-    """What all windows of an input meet, as vectors and as rows of tiles of points; the input is released."""
+    """Inputs that all windows meet, as vectors and as rows of tiles of points; the input is released."""
     step, outputs, config = own.step, own.step.outputs, batch.config
     window, points = step.window, batch.points(step)
     assert own.selection is not None
@@ -207,7 +207,7 @@ class WindowInput(PointInput):
         space.narrow.give_back(vectors)
 
     def _meet(self, tap: int, tiles: int) -> None:
-        """What a tap meets in the input, as rows of tiles ``[tile of inputs][tile of points]``."""
+        """Copy the inputs that a tap meets to rows of tiles ``[tile of inputs][tile of points]``."""
         batch, step, native = self.batch, self.step, self.config.native
         window, outputs, inputs = step.window, step.outputs, step.inputs
         place, loops = window.place(tap), batch.image_loops(outputs)

@@ -295,7 +295,7 @@ class DenseSteps(ProductSteps):
 
 
 def _low_digits(tiles: GradientTiles, points: int) -> int | None:
-    """How many of the lowest digits of a gradient are multiplied apart, so that sums over points have 32 bits.
+    """Number of the lowest digits of a gradient that are multiplied apart, so that sums over points have 32 bits.
 
     ``None`` if no sums have more, and if those of two parts may have.
     """

@@ -109,7 +109,7 @@ class ResidentParameters:
             device.write(RegionId.TENSORS, registers.velocity, [tensor_word(parameter.velocity_exp, velocity)])
 
     def after_step(self) -> None:
-        """Behind the first step of a momentum: of gradients that are zero its exponent is theirs."""
+        """Set the exponent of a momentum after its first step: of gradients that are zero their exponent."""
         for velocity, mean in self._without_momentum:
             word = TENSOR_WORD.unpack(self.device.read(RegionId.TENSORS, mean)[0])
             if not word["top"]:

@@ -1,4 +1,4 @@
-"""Losses that the NPU computes: what the host writes for them before a step, and reads behind it."""
+"""Losses that the NPU computes: what the host writes for them before a step, and reads after it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ResidentSquaredError(ResidentLoss):
     target : Held
         Targets with the opposite sign, before a step.
     difference : Held
-        Output minus target, behind it.
+        Output minus target, after it.
     """
 
     target: Held

@@ -22,7 +22,7 @@ from concord.train.npu.update import UpdateSteps
 
 
 class TapsMet(NamedTuple):
-    """What the taps of windows meet in transposed inputs, for loops over rows and columns of taps.
+    """Inputs, transposed, that the taps of windows meet, for loops over rows and columns of taps.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class SampleInput(ProductInput):
         space.give_back(met)
 
     def taps_met(self, vectors: int) -> TapsMet:
-        """What taps meet in the transposed tile of channels that lies there."""
+        """Inputs that taps meet in the transposed tile of channels that lies there."""
         window, inputs, outputs, column = self.step.window, self.step.inputs, self.step.outputs, self.sample_tiles
         line, (y, x), (down, right) = inputs.width * column, window.place(0), window.dilations
         address = Address(vectors + y * line + x * column, inputs.height * line, right * column, down * line)

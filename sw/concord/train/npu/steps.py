@@ -1,4 +1,4 @@
-"""How chains of an operation are written: once forward, once backward."""
+"""Chains of an operation as they are written: once forward, once backward."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class OperationSteps(Generic[Kind]):
         self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
 
     def forward(self) -> None:
-        """Make the tensor that it makes."""
+        """Write the forward pass, which makes the result."""
         raise NotImplementedError
 
     def backward(self, gradient: Gradient) -> None:
-        """From the gradient of that, which is released, to those of what it has read and of parameters."""
+        """Write the backward pass: the gradient of the result is released, those of inputs and parameters are made."""
         raise NotImplementedError
 
     def forget(self) -> None:

@@ -88,7 +88,7 @@ class TableMemory:
     Parameters
     ----------
     first : int
-        Its first word.
+        Address of the first wide word.
     table : FunctionTable
         Entries in the order of their numbers.
     """
@@ -113,5 +113,5 @@ class FunctionMemory:
 
     @property
     def tables(self) -> tuple[TableMemory, ...]:
-        """Those that there are."""
+        """Tables that there are: values, and slopes if there are any."""
         return (self.values,) if self.slopes is None else (self.values, self.slopes)

@@ -17,21 +17,21 @@ class Held:
     Parameters
     ----------
     features : Features
-        Of a sample.
+        Features of a sample.
     native : int
-        N.
+        Native dimension N: elements of a vector.
     mem : Mem
         Narrow for activations and digits, wide for wide integers.
     word : int
         Words of a vector.
     first : int
-        The first one.
+        Address of the first word.
     register : int
-        Its tensor register.
+        Number of the tensor register.
     exact : bool
         Whether the greatest magnitude there is that of its integers, not only a bound.
     users : int
-        Who needs it.
+        Number of users; without any the words are given back.
     rows : (int, int) or None
         Number of the first tile whose rows are its vectors, if there are some, and how many of them a point has.
     """

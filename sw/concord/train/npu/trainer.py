@@ -101,7 +101,7 @@ class NpuTrainer(Trainer):
 
     @property
     def notes(self) -> list[str]:
-        """Where the loss is computed."""
+        """Lines about the place where the loss is computed."""
         if self.loss_on_host is None:
             return ["the NPU computes the loss: a step is one start"]
         return [f"the host computes the loss, as {self.loss_on_host}: a step is two starts"]
@@ -218,7 +218,7 @@ class NpuTrainer(Trainer):
         super()._close()
 
     def judge_outputs(self, samples: Samples, bits: int | None = None) -> dict[str, tuple[float, float | None]]:
-        """As on the host, which does it, with the parameters as they are now."""
+        """Loss and accuracy by output, which the host computes with the parameters as they are now."""
         self.synchronise()
         return super().judge_outputs(samples, bits)
 

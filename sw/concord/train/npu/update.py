@@ -24,9 +24,9 @@ class UpdatedParameter:
     loops : ChainLoops
         Turns over its words.
     place : int
-        The first narrow word.
+        Address of the first narrow word.
     changes, change : int
-        The first wide word of its gradient, and the register of that.
+        Address of the first wide word of the gradient, and its tensor register.
     registers : ParameterRegisters
         Its own.
     columns, tile_rows : Address or None
@@ -45,7 +45,7 @@ class UpdatedParameter:
     decays: bool = False
 
     def at(self, first: int, words: int) -> Address:
-        """Its vectors somewhere, so many words each."""
+        """Address of the vectors from a word on, so many words each."""
         rows, inner = self.loops.rows, self.loops.inner
         return Address(first, words, words * rows, words * rows * inner if self.loops.outer > 1 else 0)
 

@@ -34,12 +34,12 @@ class MemorySpace:
         return first
 
     def share(self, first: int) -> int:
-        """One more needs what was taken, and will give it back."""
+        """Count one user more of what was taken, who will give it back."""
         self._users[first] += 1
         return first
 
     def give_back(self, first: int) -> None:
-        """One less needs what was taken."""
+        """Count one user less of what was taken."""
         self._users[first] -= 1
         if self._users[first]:
             return

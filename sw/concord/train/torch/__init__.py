@@ -1,4 +1,4 @@
-"""PyTorch modules that are trained in block floating point with lazy update [lazy-update].
+"""Modules of PyTorch that are trained in block floating point with lazy update [lazy-update].
 
 The module stays the user's: :func:`convert` puts integers in the place of its weights, and its ``forward`` computes on
 blocks of integers. Bits are those of :class:`concord.train.Trainer`. Needs the extra ``torch``.

@@ -21,7 +21,7 @@ from concord.train.torch.tape import Tape
 
 @dataclass
 class PendingProduct:
-    """A convolution or product that waits for what comes behind it: its module, and what that reads."""
+    """A convolution or product that waits for what comes after it: its module, and what that reads."""
 
     module: Any
     source: BlockTensor
@@ -82,7 +82,7 @@ class BlockTensor:
 
     @property
     def name(self) -> str:
-        """Of the tensor in its pass."""
+        """Name of the tensor in its pass."""
         return self.made[0]
 
     @property
@@ -151,15 +151,15 @@ class BlockTensor:
         return len(self.shape)
 
     def detach(self) -> torch.Tensor:
-        """What the integers are worth, exactly, in float64."""
+        """Values of the integers, exactly, in float64."""
         return torch.from_numpy(np.ascontiguousarray(self.tensor.values.reshape(self.shape)))
 
     def argmax(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Where the greatest elements are."""
+        """Places of the greatest elements."""
         return self.detach().argmax(*args, **kwargs)
 
     def plain(self) -> torch.Tensor:
-        """What the integers are worth, in float64, for a loss of one's own.
+        """Values of the integers in float64, for a loss that the user computes.
 
         Its gradient is rounded to the 32 bits of an intermediate, with one exponent, and goes on in integers.
         """
@@ -181,7 +181,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 class _Leave(torch.autograd.Function):
-    """From integers to floats; and back, with the gradient."""
+    """Conversion from integers to floats; and back, with the gradient."""
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, block: BlockTensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""From a module of PyTorch to one that is trained in integers."""
+"""Conversion of a module of PyTorch to one that is trained in integers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def convert(model: nn.Module, formats: TrainingFormats | None = None, seed: int 
 
 
 def session_of(model: nn.Module) -> Session:
-    """What :func:`convert` has left; ``TypeError`` if a module is not converted."""
+    """Session that :func:`convert` has left; ``TypeError`` if a module is not converted."""
     session = getattr(model, "concord_session", None)
     if not isinstance(session, Session):
         raise TypeError(f"model must be what convert returned, not {type(model).__name__}")
@@ -110,7 +110,7 @@ def _swapped(module: nn.Module, name: str, formats: TrainingFormats, problems: l
 
 
 class _Entrance:
-    """What stands around the ``forward`` of a converted module."""
+    """Hooks around the ``forward`` of a converted module."""
 
     def __init__(self, session: Session, root: nn.Module):
         self.session, self.root = session, root

@@ -93,7 +93,7 @@ def _adaptive_pool(rank: int) -> Any:
 
 
 def mean(x: BlockTensor, dim: Any = None, keepdim: bool = False) -> BlockTensor:
-    """Averages along axes behind that of the samples."""
+    """Averages along axes after that of the samples."""
     if dim is None:
         raise ValueError("dim of mean must be axes behind that of the samples in a converted module, not None")
     axes = sorted(axis % x.dim() for axis in ((dim,) if isinstance(dim, int) else tuple(dim)))
@@ -113,7 +113,7 @@ def reshape(x: BlockTensor, *shape: Any) -> BlockTensor:
 
 
 def flatten(x: BlockTensor, start_dim: int = 0, end_dim: int = -1) -> BlockTensor:
-    """One axis in the place of several."""
+    """Tensor with one axis in the place of several."""
     first, last = start_dim % x.dim(), end_dim % x.dim()
     if first == 0 and last:
         raise ValueError("flatten must begin behind the axis of the samples in a converted module (start_dim=1)")
@@ -142,7 +142,7 @@ def squeeze(x: BlockTensor, dim: int) -> BlockTensor:
 
 
 def unsqueeze(x: BlockTensor, dim: int) -> BlockTensor:
-    """With another axis of length 1."""
+    """Tensor with another axis of length 1."""
     shape = list(x.shape)
     shape.insert(dim % (len(shape) + 1), 1)
     return reshape(x, *shape)

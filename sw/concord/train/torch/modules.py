@@ -80,7 +80,7 @@ class Integers(nn.Module):
 
 
 def block(x: Any, name: str) -> BlockTensor:
-    """What a module reads; ``TypeError`` if it is no block."""
+    """Check that ``x`` is a block, and return it; ``TypeError`` if it is none."""
     if not isinstance(x, BlockTensor):
         kind = type(x).__name__
         raise TypeError(f"{name} must be called by the module that was converted, with its blocks, not with {kind}")
@@ -171,7 +171,7 @@ def linear(name: str, module: nn.Module, formats: TrainingFormats) -> ProductMod
 
 
 class BatchNorm(nn.Module):
-    """BatchNorm1d to BatchNorm3d behind a convolution or product, with which it becomes one layer."""
+    """BatchNorm1d to BatchNorm3d after a convolution or product, with which it becomes one layer."""
 
     def __init__(self, name: str, norm: Norm):
         super().__init__()

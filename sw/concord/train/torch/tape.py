@@ -27,7 +27,7 @@ Made = tuple[str, Tensor]
 
 @dataclass
 class Gradients:
-    """What backward passes have left for a parameter.
+    """Gradients that backward passes have left for a parameter.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Gradients:
 
 
 class Session:
-    """What belongs to a converted module beside its weights.
+    """State of a converted module beside its weights.
 
     Parameters
     ----------
