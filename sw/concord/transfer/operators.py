@@ -108,12 +108,12 @@ class PointwiseOperator:
 
     @property
     def pole(self) -> bool:
-        """Whether it is a function by name that has a pole."""
+        """True if the operator is a function by name that has a pole."""
         return not self.custom and self.name in FUNCTIONS and FUNCTIONS[self.name].pole
 
 
 def _is_finite(value: Number) -> bool:
-    """Whether it is no infinity; a decimal may be far beyond floats."""
+    """True if a number is no infinity; a decimal may be far beyond floats."""
     return value.is_finite() if isinstance(value, Decimal) else not isinstance(value, float) or math.isfinite(value)
 
 

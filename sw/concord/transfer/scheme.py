@@ -34,7 +34,7 @@ _LIMIT = float(1 << 20)  # beyond all codes and zero points
 
 
 class CodeRange(Enum):
-    """Which codes of ``bits`` bits are used."""
+    """Codes of ``bits`` bits that are used."""
 
     UNSIGNED = "unsigned"  #: ``0 .. 2**bits - 1``
     SIGNED = "signed"  #: ``-2**(bits-1) .. 2**(bits-1) - 1``
@@ -79,7 +79,7 @@ def require_finite(name: str, value: object) -> None:
 
 
 class TableTarget(ABC):
-    """What the entries of a table are: codes, and the numbers they stand for."""
+    """Entries of a table: codes, and the numbers they stand for."""
 
     @property
     @abstractmethod

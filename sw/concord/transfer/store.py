@@ -35,7 +35,7 @@ class Site:
     table: int
 
     def record(self) -> dict[str, Any]:
-        """As data that JSON can hold."""
+        """The table as data that JSON can hold."""
         return {
             "source": target_record(self.source),
             "operators": [operator_record(operator) for operator in self.operators],
@@ -56,7 +56,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How much is stored: ``tables`` for ``sites``, in ``nbytes`` instead of ``unshared``, and who uses each table."""
+    """Effect of sharing: ``tables`` for ``sites``, in ``nbytes`` instead of ``unshared``, and who uses each table."""
 
     sites: int
     tables: int

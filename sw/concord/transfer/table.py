@@ -69,7 +69,7 @@ class TransferTable:
         return np.asarray(self.entries[index])
 
     def npu_table(self, name: str = "") -> Table:
-        """The same as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
+        """This table as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
 
         Ends are constant as :mod:`concord.functions.table_ends` says; with an operator of the caller's none is.
         """
