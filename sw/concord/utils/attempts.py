@@ -1,4 +1,4 @@
-"""How far a search has got, for somebody who waits for it."""
+"""Progress of a search, for somebody who waits for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Attempts:
         self.begun = self.expected = 0
 
     def expect(self, count: int) -> None:
-        """There will be ``count`` attempts more; fewer, if it is negative."""
+        """Announce ``count`` attempts more; fewer, if it is negative."""
         self.expected = max(self.expected + count, self.begun)
 
     def begin(self, name: str) -> None:

@@ -60,7 +60,7 @@ def cache_folder() -> Path:
 
 
 class _Making(threading.local):
-    """Whether the thread makes something already."""
+    """State of a thread: ``now`` is True while it makes something."""
 
     now = False
 

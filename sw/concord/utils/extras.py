@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parents[3]
 
 
 def install_command(extra: str) -> str:
-    """How to install an extra of the project: in the checkout that this is, else from the wheel it came from.
+    """Command that installs an extra of the project: in the checkout that this is, else from the wheel it came from.
 
     No package index has the project, so a command with its name alone would fail.
     """
@@ -23,5 +23,5 @@ def install_command(extra: str) -> str:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Those of some modules that are not installed."""
+    """Names of the modules that are not installed."""
     return [name for name in modules if importlib.util.find_spec(name) is None]

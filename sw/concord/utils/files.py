@@ -18,7 +18,7 @@ _ABANDONED = 3600.0
 
 
 class NotWrittenError(OSError):
-    """What could not be written, and why."""
+    """Error for a file that could not be written, with the reason."""
 
     def __init__(self, path: str | Path, number: int | None, reason: str):
         super().__init__(number, f"{path} cannot be written, and is as it was: {reason}")
@@ -105,7 +105,7 @@ def part_name(path: Path) -> str:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """What processes have left beside ``path`` under names of :func:`part_name`, and not changed for an hour."""
+    """Files that processes have left beside ``path`` under names of :func:`part_name`, and not changed for an hour."""
     pattern = re.compile(re.escape(f".{path.name[:200]}.") + r"[0-9a-f]{8}\.part")
     files, latest = [], time.time() - _ABANDONED
     with suppress(OSError):
@@ -136,5 +136,5 @@ def sync_folder(folder: Path) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is there and neither a file nor a folder: a device, a pipe."""
+    """True if a path is there and neither a file nor a folder: a device, a pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()

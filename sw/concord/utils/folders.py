@@ -30,7 +30,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class FolderKind:
-    """What a folder holds.
+    """Kind of a folder: its name and the files that belong together.
 
     Parameters
     ----------

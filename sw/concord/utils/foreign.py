@@ -1,4 +1,4 @@
-"""What a file or an object is that was given for something else, and how to make ONNX of it."""
+"""Recognition of files and objects that were given for something else, and how to make ONNX of them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ _ENDINGS = {
 
 
 def kind_of(path: Path) -> str:
-    """What a file is, with an article, as far as that can be told."""
+    """Kind of a file, with an article, as far as that can be told."""
     if (foreign := of_file(path)) is not None:
         return foreign.kind
     with path.open("rb") as file:
@@ -116,7 +116,7 @@ def kind_of(path: Path) -> str:
 
 
 def of_file(path: Path) -> Foreign | None:
-    """What a file is; ``None`` if it may be ONNX, or nothing is known of it."""
+    """Kind of a file by its contents; ``None`` if it may be ONNX, or nothing is known of it."""
     if path.is_dir():
         if (path / "network.npz").exists():
             return Foreign("the folder of a compiled network", "it is compiled already, and can be run")
@@ -129,12 +129,12 @@ def of_file(path: Path) -> Foreign | None:
 
 
 def of_bytes(data: bytes) -> Foreign | None:
-    """What the contents of a file are; ``None`` if they may be ONNX, or nothing is known of them."""
+    """Kind of a file, of which the contents are given; ``None`` if they may be ONNX, or nothing is known of them."""
     return _of_contents(data[:_HEAD], BytesIO(data), len(data))
 
 
 def by_name(path: Path) -> Foreign | None:
-    """What a file that is no ONNX is likely to be by the end of its name; ``None`` if that says nothing."""
+    """Kind of a file that is no ONNX by the end of its name; ``None`` if that says nothing."""
     return _ENDINGS.get(path.suffix.lower())
 
 
@@ -154,7 +154,7 @@ def _of_contents(head: bytes, file: Any, size: int) -> Foreign | None:
 
 
 def _of_pickle(head: bytes) -> Foreign:
-    """Whose a pickle is, by the names in it: it is not unpickled, which would run what its author wrote."""
+    """Kind of a pickle, by the names in it: it is not unpickled, which would run what its author wrote."""
     if _OLD_TORCH in head[:32]:
         return _ENDINGS[".pth"]
     return _ENDINGS[".joblib" if b"sklearn." in head else ".pkl"]
@@ -212,7 +212,7 @@ _PACKAGES: dict[str, Callable[[str], Foreign]] = {
 
 
 def is_tflite(data: bytes) -> bool:
-    """Whether the contents of a file, or their first bytes, are those of a TensorFlow Lite model."""
+    """True if the contents of a file, or their first bytes, are those of a TensorFlow Lite model."""
     return data[4:8] == b"TFL3"
 
 
@@ -246,7 +246,7 @@ def _top_package(model: Any) -> str:
 
 
 def of_object(model: Any) -> Foreign:
-    """What an object is that is neither a file, nor bytes, nor an ``onnx.ModelProto``."""
+    """Kind of an object that is neither a file, nor bytes, nor an ``onnx.ModelProto``."""
     kind = type(model).__name__
     if top := _top_package(model):
         return _PACKAGES[top](kind)

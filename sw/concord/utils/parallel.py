@@ -26,7 +26,7 @@ _SETTINGS = {
     # No warning of large arguments: a task that has all of its arguments can be computed again by another worker.
     "distributed.admin.large-graph-warning-threshold": "1 TiB",
     # A process that has died is started anew however long that takes: on a busy machine longer than the 15 s of Dask,
-    # behind which it would be given up, and the last one with it.
+    # after which it would be given up, and the last one with it.
     "distributed.deploy.lost-worker-timeout": "1000 days",
 }
 
@@ -74,7 +74,7 @@ class Engine:
             self._stack = stack.pop_all()
 
     def _check(self) -> None:
-        """Whether there is anyone to work."""
+        """Check that there is anyone to work."""
         try:
             self._client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError as error:
@@ -95,7 +95,7 @@ class Engine:
         self._stack.close()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns, as an argument for tasks: made where it is needed, and again if it is lost."""
+        """Result of a function as an argument for tasks: made where it is needed, and again if it is lost."""
         return self._client.submit(function, *args, pure=False)
 
     def broadcast(self, value: Any) -> Any:
@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def address(self) -> str:
-        """Of the scheduler: what others give as the cluster."""
+        """Address of the scheduler, which others give as the cluster."""
         return str(self._client.scheduler.address)
 
     def processes(self) -> dict[str, int]:
@@ -176,7 +176,7 @@ def _client(cluster: str) -> Any:
         raise ValueError(f"cluster must be the address of a Dask scheduler such as tcp://HOST:8786, not {cluster!r}")
 
     class Connection(distributed.Client):  # type: ignore[misc]  # Dask has no types
-        """One that is closed at once if it fails.
+        """Connection that is closed at once if it fails.
 
         Else the garbage collector closes it, at any time. Where Dask holds the lock that closing takes, such as while
         another connection is made, that waits for ever.

@@ -25,7 +25,7 @@ def simulation_entry(key: str) -> CacheEntry:
 
 
 class SimulationNote:
-    """Where the simulation of an NPU is, as long as nothing has changed that it is made from.
+    """Note of the place of the simulation of an NPU, valid as long as nothing has changed that it is made from.
 
     Parameters
     ----------
