@@ -1,4 +1,4 @@
-"""What is simulated: for every unit one or a few of its tests, chosen for stalls and corner cases."""
+"""Cases that are simulated: for every unit one or a few of its tests, chosen for stalls and corner cases."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def capture(dut, *benches, **options):
 
 
 class Context(PortContext):
-    """What benches get as ``ctx``: reads before the rising edge of the clock, drives after the falling one.
+    """Context ``ctx`` of a bench: reads before the rising edge of the clock, drives after the falling one.
 
     Parameters
     ----------
