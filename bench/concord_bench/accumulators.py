@@ -68,7 +68,7 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
 
 
 def cells_by_width(results: Results, folder: Path = Path("build/area")) -> None:
-    """What ``python -m concord_rtl.build area`` has counted: one table each."""
+    """Add the tables that ``python -m concord_rtl.build area`` has counted."""
     files = sorted(folder.glob("*/accumulators.json"))
     if not files:
         results.skip(

@@ -31,13 +31,13 @@ NETWORKS = ("ic_resnet8", "sww_dscnn1d", "digits_cnn")
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> str:
-    """A table in Markdown whose columns behind the first ``words`` are numbers."""
+    """A table in Markdown whose columns after the first ``words`` are numbers."""
     rule = ["---" if column < words else "---:" for column in range(len(head))]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
 
 
 def board_table() -> str:
-    """What every board has: FPGA, oscillator, presets, clock of the first preset, and links, the usual one first."""
+    """Table of the boards: FPGA, oscillator, presets, clock of the first preset, and links, the usual one first."""
     rows = []
     for name, spec in BOARD_SPECS.items():
         board = board_named(name)

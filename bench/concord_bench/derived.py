@@ -49,7 +49,7 @@ def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
 
 
 def _best(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gives, and the least of several times."""
+    """Result of a call, and the least of its times in seconds."""
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()

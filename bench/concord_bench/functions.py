@@ -34,7 +34,7 @@ _NOTE = (
 
 
 def inputs(name: str, sigma: float) -> FloatArray:
-    """What a function reads, binary16 numbers ``[32, 64]``: its result is in the range of binary16."""
+    """Inputs of a function, binary16 numbers ``[32, 64]``: its result is in the range of binary16."""
     x = np.random.default_rng(1).normal(0.0, sigma, _SHAPE)
     record = catalogue.FUNCTIONS.get(name)  # there is none for operators made of several functions
     if record is not None and record.octaves:

@@ -60,7 +60,7 @@ def network() -> Graph:
 
 
 def digits(data: Path) -> tuple[Samples, Samples]:
-    """To learn from, and to judge by."""
+    """Samples to learn from, and samples to judge by."""
     with np.load(data / "data" / "digits.npz") as arrays:
         train, test = (Samples(nodes_of(arrays[x]), arrays[y].astype(np.int64), 1 / 16) for x, y in _NAMES)
     return train, test
@@ -69,7 +69,7 @@ def digits(data: Path) -> tuple[Samples, Samples]:
 def settings_of(
     seed: int, overflow: OverflowSettings | None = None, formats: TrainingFormats | None = None
 ) -> Settings:
-    """The same for all but the seed, the accumulators of sums and the formats."""
+    """Settings of a training: all are alike but the seed, the accumulators of sums and the formats."""
     schedule = ((EPOCHS // 2, Fraction(1, 2)), (3 * EPOCHS // 4, Fraction(1, 2)))
     return Settings(
         epochs=EPOCHS,

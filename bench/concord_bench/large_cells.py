@@ -34,7 +34,7 @@ class LargeConfig(NpuConfig):
     """A configuration that is larger than the generator makes: its size is not checked."""
 
     def __post_init__(self) -> None:
-        """Anything goes."""
+        """Check nothing: a large configuration is not built."""
 
 
 BRAINWAVE = LargeConfig(

@@ -40,7 +40,7 @@ from concord_bench.tasks import folder
 CONFIG = read_config(Path(str(files("concord_bench") / "last_layer.toml")))
 #: The greatest weight that it has an exponent for.
 WEIGHT_MAX = CONFIG.wgt.q_max * 2.0**CONFIG.wgt_exp_max
-#: The frozen network, and the kinds of clothes that it knows; those behind them are new.
+#: The frozen network, and the kinds of clothes that it knows; those after them are new.
 LAYERS: tuple[dict[str, Any], ...] = (
     {"op": "conv", "channels": 16, "stride": 2, "pad": 1}, {"op": "relu"},
     {"op": "conv", "channels": 32, "stride": 2, "pad": 1}, {"op": "relu"},
@@ -168,7 +168,7 @@ def learned(device: CountingDevice, last: Graph, samples: Samples, settings: Set
 
 
 def learned_in_float32(last: Graph, samples: Samples, settings: Settings) -> Graph:
-    """The same layer and steps in float32: what there is to compare with."""
+    """Train the last layer in float32 with the steps that the NPU takes, to compare with."""
     node = last.nodes[0]
     dense = node.attributes(DenseAttributes)
     x, y = samples.x.astype(np.float32), samples.y
@@ -210,7 +210,7 @@ class Clothes:
 
     @classmethod
     def read(cls, tests: int) -> Clothes:
-        """Those of ``CONCORD_DATA``, so many of them to judge by."""
+        """Pictures of ``CONCORD_DATA``, so many of them to judge by."""
         root = folder()
         if root is None:
             raise ValueError("CONCORD_DATA must name the folder with the pictures")

@@ -45,7 +45,7 @@ WIDTHS = range(8, MANT_MIN - 1, -1)
 
 @dataclass(frozen=True)
 class Measured:
-    """What a network does on an NPU.
+    """Score and speed of a network on an NPU.
 
     Parameters
     ----------

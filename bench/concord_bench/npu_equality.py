@@ -31,7 +31,7 @@ class DifferenceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Equality:
-    """What was compared, and what the network has learned.
+    """Numbers that were compared, and accuracy that the network has reached.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def compare_steps(
 
 
 def _compared(host: Trainer, npu: Trainer, where: str) -> int:
-    """How many numbers of two trainers are the same, which is all of them."""
+    """Number of numbers of two trainers that are the same, which is all of them."""
     count = 0
     for (name, want), (_, got) in zip(_numbers(host), _numbers(npu), strict=True):
         if different := np.flatnonzero(want != got).tolist():

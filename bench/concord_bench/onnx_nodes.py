@@ -42,7 +42,7 @@ class NodeWriter:
         return self.constant(f"{name}.weight", self.weights[name].astype(np.float32))
 
     def shaped(self, name: str, x: str, *shape: int) -> str:
-        """The same elements in another shape."""
+        """Reshape of a tensor to another shape."""
         return self.op("Reshape", name, x, self.constant(f"{name}.shape", np.array(shape, np.int64)))
 
     def product(self, name: str, x: str) -> str:

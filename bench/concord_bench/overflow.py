@@ -1,4 +1,4 @@
-"""What accumulators trained networks need: bits on recorded samples, and for every input in their range."""
+"""Needs of accumulators of trained networks: bits on recorded samples, and for every input in their range."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class BoardClass(Enum):
 
 @dataclass(frozen=True)
 class Machine:
-    """What others have measured on.
+    """Machine on which others have measured.
 
     Parameters
     ----------

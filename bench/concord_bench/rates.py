@@ -82,7 +82,7 @@ def rates_of(task: Task, config: NpuConfig, data: Path) -> tuple[Compiled, Float
 
 
 def note(rates: Rates) -> str:
-    """What the columns are, with clock, bit rate and latencies of a row."""
+    """Note about the columns, with clock, bit rate and latencies of a row."""
     slow = rates.at_default or rates
     return (
         f"Samples per second that a user gets {rates.at}: in a batch of many, and one at a time, with flags read after "

@@ -35,7 +35,7 @@ _SPEEDS = {
 
 @dataclass(frozen=True)
 class Release:
-    """What was measured of a version.
+    """Measurements of a version.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def log(path: Path, release: Release) -> list[Release]:
 
 
 def _rows(releases: Sequence[Release], kind: str) -> dict[str, list[float | None]]:
-    """By name, the figure of every release."""
+    """Figures of every release, by name."""
     names = dict.fromkeys(name for release in releases for name in release.figures.get(kind, {}))
     return {name: [release.figures.get(kind, {}).get(name) for release in releases] for name in names}
 

@@ -96,7 +96,7 @@ def _plain(_: Any, x: FloatArray) -> FloatArray:
 
 
 def _chunks(_: Any, pcm: FloatArray) -> FloatArray:
-    """512 samples of sound each, behind the last 64 of the chunk before."""
+    """512 samples of sound each, after the last 64 of the chunk before."""
     sound = np.concatenate([np.zeros(64), pcm / 32768])
     return np.stack([sound[512 * k : 512 * k + 576] for k in range(len(pcm) // 512)])
 
@@ -126,7 +126,7 @@ TASKS = (
 
 
 def folder() -> Path | None:
-    """Where networks and data lie, if that is known."""
+    """Folder of networks and data, if that is known."""
     path = Path(os.environ.get("CONCORD_DATA", ""))
     return path if (path / "models").is_dir() else None
 

@@ -75,7 +75,7 @@ def integer_step(timed: Timed) -> Callable[[], object]:
 
 
 def float_step(timed: Timed) -> Callable[[], object]:
-    """The same in float32 on PyTorch."""
+    """Step of a training in float32 on PyTorch."""
     import torch
 
     from concord_bench.float_reference import FloatReference

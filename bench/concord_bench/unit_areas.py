@@ -20,12 +20,12 @@ _INTEGERS_NOTE = (
 
 
 def code_scaling_cells(results: Results, folder: Path = Path("build/area")) -> None:
-    """What ``python -m concord_rtl.build code-scaling`` has counted: one table each."""
+    """Add the tables that ``python -m concord_rtl.build code-scaling`` has counted."""
     _tables(results, folder, "code_scaling", _CODES, _CODES_NOTE)
 
 
 def integer_cells(results: Results, folder: Path = Path("build/area")) -> None:
-    """What ``python -m concord_rtl.build integers`` has counted: one table each."""
+    """Add the tables that ``python -m concord_rtl.build integers`` has counted."""
     _tables(results, folder, "integers", _INTEGERS, _INTEGERS_NOTE)
 
 

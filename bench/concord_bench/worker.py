@@ -67,7 +67,7 @@ def _images(config: NpuConfig) -> Speeds:
 
 
 def _emulator(compiled: Compiled, name: str, inputs: Inputs, rounds: dict[int, int]) -> Speeds:
-    """Of the emulator, with the kernels of NumPy and with the compiled ones."""
+    """Speeds of the emulator, with the kernels of NumPy and with the compiled ones."""
     groups: Speeds = {}
     for group, use in {EMULATOR: False, FAST: True}.items():
         if use and not installed():

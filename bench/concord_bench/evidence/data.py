@@ -33,7 +33,7 @@ class Split:
 
     @cached_property
     def facts(self) -> dict[str, str]:
-        """How many there are of each, and which."""
+        """Number and digest of the samples of each part."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: f"{len(part)} {_mark(part)}" for name, part in parts.items()}
 

@@ -115,7 +115,7 @@ class FineTuning:
 
     @property
     def name(self) -> str:
-        """Of the experiment."""
+        """Name of the experiment."""
         return f"tune-{self.model}"
 
     @property
@@ -214,7 +214,7 @@ class FineTuning:
         return facts | settings | rates
 
     def there(self, run: Run, store: Store) -> bool:
-        """Whether the result of a run is there, with the rate that is chosen now."""
+        """True if the result of a run is there, with the rate that is chosen now."""
         stored = store.has(run, self.facts(run))
         if not stored or run.seed == CHOICE or not self._width(run).trained:
             return stored

@@ -17,7 +17,7 @@ from concord.train.losses import IGNORED, ONLY, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.trainer import EVALUATION_BATCH, order_of
 
-#: Formats in which the weights at the start are those of float32: 31 bits behind the greatest one.
+#: Formats in which the weights at the start are those of float32: 31 bits after the greatest one.
 _FINE = TrainingFormats(
     weight=TrainingFormat(32), bias=TrainingFormat(32), accumulator=AccumulatorFormat(bits=8, point=0)
 )
@@ -73,7 +73,7 @@ class FloatTrainer:
         return output
 
     def forward_all(self, x: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
-        """Those of all outputs, by the names that losses have."""
+        """Values of all outputs, by the names that losses have."""
         import torch
 
         name = self.graph.inputs[0]
@@ -169,7 +169,7 @@ def _right(output: Any, labels: Any) -> int:
 
 
 def _trained_arrays(node: Node, keys: Collection[str]) -> dict[str, Any]:
-    """What is trained of a node, as in block floating point; the two biases of an LSTM are one."""
+    """Arrays of a node that are trained, as in block floating point; the two biases of an LSTM are one."""
     if node.op == "LSTM":
         return {"W": node.attrs["W"][0], "R": node.attrs["R"][0], "B": sum(np.split(node.attrs["B"][0], 2))}
     return {key: node.attrs[key] for key in ("weight", "bias", "constant", "table", "scale") if key in keys}

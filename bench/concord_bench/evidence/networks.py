@@ -23,7 +23,7 @@ def recurrence(features: int, hidden: int) -> dict[str, Any]:
 
 
 def lstm(hidden: int = 32) -> Graph:
-    """Eight rows of eight pixels, one after the other, and a product behind the last state."""
+    """Eight rows of eight pixels, one after the other, and a product after the last state."""
     shapes: dict[str, tuple[int, ...]] = {
         "x": (1, 1, 8, 8), "rows": (8, 1, 8), "last": (1, 1, hidden), "state": (1, hidden), "y": (1, 10)
     }  # fmt: skip

@@ -82,7 +82,7 @@ def _signed(values: Sequence[float]) -> str:
 
 
 def _share(row: Row, key: str, epochs: slice) -> str:
-    """Of the updates of all runs in an epoch; the greatest one."""
+    """Greatest share of the updates of all runs in an epoch."""
     by_epoch = list(zip(*(r.counts[epochs] for r in row.results if r.counts), strict=True))
     shares = [sum(c[key] for c in counts) / sum(c["elements"] for c in counts) for counts in by_epoch]
     return f"{100 * max(shares):.2f} %" if shares else ""
@@ -113,7 +113,7 @@ def _table(study: Study, variants: dict[str, Row]) -> list[str]:
 
 
 def verdicts(study: Study, variants: dict[str, Row]) -> list[str]:
-    """Whether the targets are met, and what is not known yet."""
+    """Sentences about the targets: which are met, and what is not known yet."""
     said = []
     pairs = [("lazy", "float32"), ("room", "float32")] if isinstance(study, Scratch) else [("w5a8-trained", "w8a8")]
     for name, base in pairs:
@@ -178,7 +178,7 @@ def _section(study: Study, store: Store) -> list[str]:
 
 
 def _sweep(study: Study, store: Store) -> list[str]:
-    """What has chosen the rate."""
+    """Measurements by which the rate was chosen."""
     measured = (
         "Accuracy on the validation part, %, by rate, with a seed that is none of the others:"
         if isinstance(study, Scratch)

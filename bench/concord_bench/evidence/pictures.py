@@ -50,7 +50,7 @@ def _dots(axes: Any, variants: dict[str, Row]) -> None:
 
 
 def _curves(axes: Any, variants: dict[str, Row]) -> None:
-    """By epoch, the mean of the validation accuracies of all seeds, and from the least to the greatest."""
+    """Mean of the validation accuracies of all seeds by epoch, and from the least to the greatest."""
     for name, row in variants.items():
         curves = [[100 * (e["test_accuracy"] or 0) for e in r.curve] for r in row.results]
         if curves and len({len(c) for c in curves}) == 1:

@@ -114,7 +114,7 @@ class Scratch:
         return next(v for v in self.variants if v.name == run.variant)
 
     def there(self, run: Run, store: Store) -> bool:
-        """Whether the result of a run is there, with the rate that is chosen now."""
+        """True if the result of a run is there, with the rate that is chosen now."""
         return store.has(run, self.facts(run)) and (
             run.seed == CHOICE or store.results[run].rate == self._chosen(store)
         )

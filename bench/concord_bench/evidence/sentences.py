@@ -1,7 +1,7 @@
 """Sentences of two made-up languages, word for word, and a network that translates them.
 
 What a word becomes depends on itself, on the one before it, and on the first one of the sentence. Shorter sentences end
-early: what is behind their end has the word 0, and no label.
+early: what is after their end has the word 0, and no label.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from concord_bench.evidence.networks import recurrence
 
 #: Words of both languages; of sentences the greatest length and the least.
 WORDS, LENGTH, SHORTEST = 12, 8, 3
-#: So many classes of words decide what the words behind them become.
+#: So many classes of words decide what the words after them become.
 CLASSES = 2
 #: Seed of the sentences, and places of their words and of the dictionary.
 _SEED, _SENTENCES, _DICTIONARY = 21, (9, 2), (9, 3)

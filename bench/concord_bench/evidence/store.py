@@ -116,7 +116,7 @@ class Store:
             self.results = {Run(r.experiment, r.variant, r.seed): r for r in results}
 
     def has(self, run: Run, facts: dict[str, Any]) -> bool:
-        """Whether a result is there that was got with these facts."""
+        """True if a result is there that was got with these facts."""
         result = self.results.get(run)
         return result is not None and json.loads(json.dumps(facts)) == result.facts
 

@@ -34,12 +34,12 @@ class Row:
 
     @property
     def accuracies(self) -> list[float]:
-        """In percent."""
+        """Accuracies in percent."""
         return [100 * (r.test or 0.0) for r in self.results]
 
     @property
     def whole(self) -> bool:
-        """Whether all seeds or folds are there."""
+        """True if all seeds or folds are there."""
         return len(self.results) == self.planned
 
 

@@ -28,7 +28,7 @@ def digit_pairs() -> Split:
 
 
 def _paired(samples: Samples, count: int, number: int) -> Samples:
-    """So many pairs of images, the second one on the right of the first."""
+    """Pairs of images, ``count`` of them, the second one on the right of the first."""
     drawn = (raw(_SEED, (*_PLACE, number), 2 * count) % np.uint64(len(samples))).astype(np.int64).reshape(2, -1)
     left, right = (samples.part(rows) for rows in drawn)
     return Samples(np.concatenate([left.x, right.x], axis=3), {"left": left.y, "right": right.y}, samples.scale)

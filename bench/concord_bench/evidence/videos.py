@@ -34,7 +34,7 @@ def moving_digits() -> Split:
 
 
 def _moved(samples: Samples, count: int, number: int) -> Samples:
-    """So many videos ``[1, frames, height, width]``; the digit stays inside."""
+    """Videos ``[1, frames, height, width]``, ``count`` of them; the digit stays inside."""
     digit, label, row, column = raw(_SEED, (*_PLACE, number), 4 * count).reshape(4, -1)
     labels = (label % np.uint64(len(DIRECTIONS))).astype(np.int64)
     images = np.asarray(samples.x)[(digit % np.uint64(len(samples))).astype(np.int64), 0]

@@ -2,7 +2,7 @@
 
 Every layer attends to the last characters, :attr:`Sizes.window` of them. In the beginning there are fewer: keys and
 values are zero where there are none yet, in training, too. A bias for every head and distance takes the place of
-positions. Features are divided by their root mean square in front of attention, of the two products behind it, and of
+positions. Features are divided by their root mean square in front of attention, of the two products after it, and of
 the last product. Gains are part of the weights that follow.
 """
 
@@ -90,7 +90,7 @@ class _Step(NodeWriter):
         return self.op("Transpose", f"{name}.heads", apart, perm=[0, 2, 3, 1] if kind == "keys" else [0, 2, 1, 3])
 
     def attention(self, layer: int, x: str) -> str:
-        """What a layer adds from the characters in its window."""
+        """Terms that a layer adds from the characters in its window."""
         sizes, y = self.sizes, self.normalised(f"{layer}.norm", x)
         each = sizes.width // sizes.heads
         query = self.shaped(f"{layer}.queries", self.product(f"{layer}.query", y), 1, sizes.heads, 1, each)
@@ -105,7 +105,7 @@ class _Step(NodeWriter):
         return self.product(f"{layer}.out", self.shaped(f"{layer}.mixed", mixed, 1, sizes.width))
 
     def products(self, layer: int, x: str) -> str:
-        """What the two products of a layer add."""
+        """Terms that the two products of a layer add."""
         up = self.product(f"{layer}.up", self.normalised(f"{layer}.norm2", x))
         return self.product(f"{layer}.down", self.op("Relu", f"{layer}.relu", up))
 

@@ -13,7 +13,7 @@ _PLAIN = {"’": "'", "‘": "'", "“": '"', "”": '"', "–": "-", "—": "-"
 
 
 def text() -> str:
-    """All topics one behind the other; typographic marks are those of ASCII, and other characters are left out."""
+    """All topics one after the other; typographic marks are those of ASCII, and other characters are left out."""
     from pydoc_data.topics import topics
 
     whole = "\n".join(topics[name].strip() for name in sorted(topics)) + "\n"

@@ -22,7 +22,7 @@ Tensors = dict[str, "torch.Tensor"]
 
 
 def logits(weights: Tensors, sizes: Sizes, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits ``[sequences, length, characters]`` of the next character behind every one of ``tokens``."""
+    """Logits ``[sequences, length, characters]`` of the next character after every one of ``tokens``."""
     import torch
     from torch.nn.functional import pad
 

@@ -20,7 +20,7 @@ Step = Callable[[int], NDArray[np.float64]]
 
 
 def write(step: Step, start: NDArray[np.int64], count: int, temperature: float, seed: int) -> NDArray[np.int64]:
-    """``count`` characters behind ``start``, by place in the alphabet.
+    """``count`` characters after ``start``, by place in the alphabet.
 
     Parameters
     ----------

@@ -30,12 +30,12 @@ class Part:
 
     @property
     def lines(self) -> tuple[Line, Line]:
-        """What stands in its box."""
+        """Lines in the box of the field."""
         return Line(self.name, BODY, bold=True), Line(self.size, quiet=True)
 
     @property
     def width(self) -> float:
-        """What its box needs."""
+        """Width that the box of the field needs."""
         return max(line.width for line in self.lines)
 
 
@@ -61,7 +61,7 @@ def frame(second: str) -> list[Part]:
 
 
 def payload(kind: link.Kind) -> list[Part]:
-    """The payload of a request, as the comment behind its kind says."""
+    """The payload of a request, as the comment after its kind says."""
     said = docs.comments(link.Kind)[kind.name].partition(";")[0]
     if said == "empty payload":
         return []

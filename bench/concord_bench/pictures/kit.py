@@ -1,4 +1,4 @@
-"""What pictures are drawn with: boxes, bars, lines and texts whose widths are estimated, written as one SVG.
+"""Parts of pictures: boxes, bars, lines and texts whose widths are estimated, written as one SVG.
 
 Lengths are units of the picture, which is :data:`WIDTH` wide: pixels where a page shows it in full width. A picture has
 a ground of its own and follows the reader's choice of light or dark, so it is legible on any page.
@@ -52,7 +52,7 @@ class Line:
 
     @property
     def width(self) -> float:
-        """How wide it is at most, with the space beside it in a box."""
+        """Estimate of the greatest width, with the space beside the line in a box."""
         return text_width(self.words, self.size, self.bold) + PADDING
 
 

@@ -25,7 +25,7 @@ class Step:
 
 
 def steps(passes: Sequence[Pass]) -> list[Step]:
-    """Passes by the state that they lead to; checks belong to the pass behind them."""
+    """Passes by the state that they lead to; checks belong to the pass after them."""
     result: list[Step] = []
     waiting: list[Pass] = []
     for step in passes:
@@ -76,7 +76,7 @@ def _rows(passes: Sequence[Pass], width: float) -> list[list[Pass]]:
 
 
 def _state(step: Step) -> tuple[Line, Line]:
-    """The name of the state behind a step, and the values that it makes."""
+    """The name of the state after a step, and the values that it makes."""
     name = "" if step.makes is None else step.makes.__name__
     return Line(name, bold=True), Line(", ".join(step.values), quiet=True)
 

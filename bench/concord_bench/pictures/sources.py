@@ -77,7 +77,7 @@ def imports(files: Mapping[str, Path]) -> dict[str, set[str]]:
 
 
 def packages(files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """What the packages in a folder import of each other."""
+    """Imports of the packages in a folder from each other."""
     graph: dict[str, set[str]] = {}
     for name, others in imports(files).items():
         if "." in name:

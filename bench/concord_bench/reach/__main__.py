@@ -76,7 +76,7 @@ def page(outcomes: list[Outcome], before: Path | None) -> str:
 
 
 def line(outcome: Outcome) -> str:
-    """What became of a network."""
+    """Outcome of a network in a line."""
     text = f"{outcome.name:30} {outcome.outcome:9} "
     if outcome.preset:
         text += f"{outcome.preset:13} {100 * outcome.error:6.2f} %"

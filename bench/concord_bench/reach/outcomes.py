@@ -1,4 +1,4 @@
-"""What becomes of a network: it runs and is right, it runs and is off, or it is refused, and for what cause."""
+"""Outcome of a network: it runs and is right, it runs and is off, or it is refused, and for what cause."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _REFUSALS = ("UnsupportedModel", "Unsupported", "CapacityError", "NotFiniteError
 
 @dataclass
 class Outcome:
-    """What became of a network.
+    """Outcome of a network.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Outcome:
-        """What :meth:`as_json` gave, also in an earlier version."""
+        """Outcome from the fields of :meth:`as_json`, also of an earlier version."""
         part = fields.get("in_part")
         return cls(**{**fields, "in_part": None if part is None else cls.from_json(part)})
 

@@ -103,7 +103,7 @@ def render(outcomes: Sequence[Outcome], before: Sequence[Outcome] = (), name: st
 
 
 def _on_rtl(outcomes: Sequence[Outcome]) -> list[str]:
-    """How many networks ran on the RTL, if any did."""
+    """Sentence about the networks that ran on the RTL, if any did."""
     whole = [part for item in outcomes for part in (item, item.in_part) if part is not None and part.on_rtl]
     if not whole:
         return []
@@ -113,7 +113,7 @@ def _on_rtl(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _times(outcomes: Sequence[Outcome]) -> list[str]:
-    """How long it takes to compile a network."""
+    """Sentence about the time that compiling a network takes."""
     runs = [item for item in outcomes if item.outcome in (RIGHT, OFF)]
     if not runs:
         return []
@@ -124,7 +124,7 @@ def _times(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _in_part(outcomes: Sequence[Outcome]) -> list[str]:
-    """What becomes of refused networks where the host may compute anything."""
+    """Table of refused networks where the host may compute anything."""
     tried = [(item, item.in_part) for item in outcomes if item.in_part is not None]
     if not tried:
         return []
@@ -153,7 +153,7 @@ def _counts(outcomes: Sequence[Outcome], before: Sequence[Outcome], name: str) -
 
 
 def _by_kind(outcomes: Iterable[Outcome]) -> Counter[str]:
-    """How many networks have an outcome, those that do not run by their cause."""
+    """Counts of networks by outcome, those that do not run by their cause."""
     return Counter(item.cause or item.outcome for item in outcomes)
 
 

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def samples_of(name: str) -> Samples:
-    """What a transformer learns from and is measured with."""
+    """Samples that a transformer learns from and is measured with."""
     if (data := folder()) is None:
         raise ValueError("CONCORD_DATA must name the folder with the data")
     return RECOGNITIONS[name].samples(data)

@@ -1,6 +1,6 @@
 """An encoder with a class token: from tokens to the logits of classes.
 
-Layers normalise in front of attention and of the two products behind it, and so does the last product, which reads the
+Layers normalise in front of attention and of the two products after it, and so does the last product, which reads the
 class token. Positions are learned; that of the class token is the token itself.
 """
 
@@ -54,7 +54,7 @@ class EncoderSizes:
 
     @property
     def biases(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of what is added behind products; positions take the place of that behind the first one."""
+        """Shapes of what is added after products; positions take the place of that after the first one."""
         products = [name for name, shape in self.shapes.items() if len(shape) == 2]
         return {f"{name}.bias": self.shapes[name][1:] for name in products if name not in ("embed", "positions")}
 
@@ -87,7 +87,7 @@ class _Encoder(NodeWriter):
         return self.op("Transpose", f"{name}.heads", apart, perm=perm)
 
     def attention(self, layer: int, x: str) -> str:
-        """What the attention of a layer adds."""
+        """Terms that the attention of a layer adds."""
         sizes, y = self.sizes, self.normalised(f"{layer}.norm", x)
         query = self.heads(f"{layer}.queries", self.affine(f"{layer}.query", y), [0, 2, 1, 3])
         key = self.heads(f"{layer}.keys", self.affine(f"{layer}.key", y), [0, 2, 3, 1])
@@ -99,7 +99,7 @@ class _Encoder(NodeWriter):
         return self.affine(f"{layer}.out", self.shaped(f"{layer}.mixed", together, -1, sizes.tokens + 1, sizes.width))
 
     def products(self, layer: int, x: str) -> str:
-        """What the two products of a layer add."""
+        """Terms that the two products of a layer add."""
         up = self.affine(f"{layer}.up", self.normalised(f"{layer}.norm2", x))
         return self.affine(f"{layer}.down", self.op("Relu", f"{layer}.relu", up))
 

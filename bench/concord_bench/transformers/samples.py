@@ -1,4 +1,4 @@
-"""What the transformers learn and are measured on, from the folder that ``CONCORD_DATA`` names."""
+"""Samples that the transformers learn and are measured on, from the folder that ``CONCORD_DATA`` names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPEEDS, _FRAMES, _LOUD, _OFFSET, _NOISE = (0.8, 1.25), 10, 0.1, 0.15, 0.1
 
 @dataclass(frozen=True)
 class Samples:
-    """What a network learns from, and what it is measured with.
+    """Samples that a network learns from, and that it is measured with.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Recognition:
-    """What a transformer recognises.
+    """Task of a transformer: its sizes and samples.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def twice_as_many(x: NDArray[np.float64]) -> Floats:
 
 
 def stretched(rng: np.random.Generator, x: Floats) -> NDArray[np.float64]:
-    """Each sample faster or slower, and earlier or later, by interpolation between its frames."""
+    """Samples that are faster or slower, and earlier or later, by interpolation between their frames."""
     count, frames = x.shape[:2]
     speed, offset = rng.uniform(*_SPEEDS, (count, 1)), rng.uniform(-_FRAMES, _FRAMES, (count, 1))
     middle = frames / 2

@@ -25,7 +25,7 @@ def attention(b: Builder, x: str, t: int, c: int, heads: int, mask: str = "") ->
 
 
 def encoder(b: Builder, x: str, t: int, c: int, heads: int, mask: str = "", first: bool = True) -> str:
-    """A layer of a transformer; normalisation in front of the parts or behind them."""
+    """A layer of a transformer; normalisation in front of the parts or after them."""
     if first:
         x = b.add(x, attention(b, b.layernorm(x, c), t, c, heads, mask))
         return b.add(x, b.dense(b.gelu(b.dense(b.layernorm(x, c), c, 2 * c)), 2 * c, c))
