@@ -11,7 +11,7 @@ from concord.host.rates import rates
 from concord.host.timed_line import TimedLine
 from concord.image.feeder_layout import Feeding
 from concord.networks.folder import load
-from concord.spec.boards import link_of
+from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.presets import ECP5_85F_256
 from support.commands import run, two_products
 from support.compiled_nets import perceptron
@@ -184,7 +184,8 @@ def test_the_command_shows_it(folder, monkeypatch, name):
         assert "bytes took no time: --link simulates a line and measures it (uart, usb, spi)\n" in output
         assert "Measured" not in output
         return
-    assert f"Measured over {name} at 81.75 MHz and {link_of('ulx3s-85f', name).text}, in simulated time" in output
+    clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
+    assert f"Measured over {name} at {clock} and {link_of('ulx3s-85f', name).text}, in simulated time" in output
     words = output.split()
     for text in ("samples/s, this batch of", "ms for a run alone", "bytes in", "bytes out", "requests", "limited by"):
         assert text in output
