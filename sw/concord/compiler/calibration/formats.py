@@ -50,7 +50,7 @@ class Evidence:
 
     Parameters
     ----------
-    candidates : tuple of Candidate
+    candidates : tuple of FormatChoice
         The chosen one first, then by rank.
     held : mapping of str to float
         By label, errors on the half of the samples that a candidate was not made with, where they were needed.

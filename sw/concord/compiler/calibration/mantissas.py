@@ -67,7 +67,7 @@ class Choice:
         Calibration on which they were measured.
     budget : Budget
         Loss that is allowed.
-    candidates : tuple of Candidate
+    candidates : tuple of FormatChoice
         The chosen one first.
     """
 

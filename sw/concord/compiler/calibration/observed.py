@@ -33,7 +33,7 @@ def observed(candidate: FormatChoice, calibration: Calibration, advice: str = CH
 
     Parameters
     ----------
-    candidate : Candidate
+    candidate : FormatChoice
         What is taken.
     calibration : Calibration
         The samples.

@@ -38,9 +38,9 @@ def worth_flags(
 
     Parameters
     ----------
-    candidate : Candidate
+    candidate : FormatChoice
         The candidate.
-    others : sequence of Candidate
+    others : sequence of FormatChoice
         Other candidates.
     cost : callable
         Number that is to be small: the error in proportion to what it may be, unless something else is asked for.

@@ -147,7 +147,7 @@ class Layer:
         Where it lies.
     ids : Ids
         View of the tensor.
-    mfu_ops : list of MfuOp
+    mfu_ops : list of MfuStep
         What the multifunction units do, in order.
     source_tensor : str
         Name of the tensor that is read.

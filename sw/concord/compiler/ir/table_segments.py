@@ -95,7 +95,7 @@ def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tu
 
     Returns
     -------
-    tuple of Part or None
+    tuple of TableSegment or None
         From small inputs to large ones, with scales that are evenly spaced as far as possible; ``None`` if inputs are
         below zero, the function does not rise or fall all the way, or entries are too few.
     """
