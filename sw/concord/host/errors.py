@@ -47,7 +47,7 @@ class BadLengthError(RefusedError):
 
 
 class BadRegionError(RefusedError):
-    """Error for a region that does not exist, or that cannot be read or written."""
+    """There is no such region, or it cannot be read or written."""
 
     status = Status.BAD_REGION
 
