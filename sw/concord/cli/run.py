@@ -76,7 +76,7 @@ def run(
     overflowed, and what helps.
 
     With --exact, NETWORK is the ONNX file of a quantised network, or its TensorFlow Lite file. No NPU is run: results
-    are codes, and equal to those of ONNX Runtime's integer kernels, or of TensorFlow Lite's reference kernels.
+    are codes: those of ONNX Runtime's integer kernels where it has some, or of TensorFlow Lite's reference kernels.
     A folder that `concord compile --exact` has written runs the same way; one with a program for an NPU runs there,
     and without an NPU if --exact is given.
     """
