@@ -52,7 +52,7 @@ torch: frameworks ## the same, and run the tests that need them
 	$(RUN) -m pytest -q -n 2 --dist worksteal --depth test -m needs $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (ARGS="--depth deep -k mul" for more, WAVES=1 for waveforms)
 	$(RUN) -m pytest -v -n 2 --depth test sim $(ARGS)
-bitstream: $(READY) ## synthesis, place and route for a BOARD of docs/boards.md, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
+bitstream: $(READY) ## synthesis, place and route for a BOARD of docs/boards.md, 36 processor minutes for ulx3s-85f; SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
 	$(RUN) -m concord_bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)

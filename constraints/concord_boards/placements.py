@@ -14,7 +14,7 @@ _FIXED = Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set"
 
 #: By preset, on an LFE5U-85F in any package.
 PLACEMENTS_85F = {
-    "ecp5-85f-256": replace(_FIXED, short_chains=True, aim_hz=77_000_000),
+    "ecp5-85f-256": replace(_FIXED, short_chains=True, aim_hz=77_000_000, minutes=36),
     "ecp5-85f-mlp": replace(_FIXED, aim_hz=65_000_000),
     "ecp5-85f-train": replace(
         _FIXED, sites=floorplan.ecp5_85f_integers, short_chains=True, seeds=(1,), aim_hz=64_000_000

@@ -164,6 +164,24 @@ def test_seeds_of_the_placement_are_tried_unless_others_are_asked_for(options, s
     assert tried == [seeds]
 
 
+@pytest.mark.parametrize(("minutes", "said"), [(36, "takes about 36 minutes of processor time"), (0, "")])
+def test_a_build_begins_with_how_long_it_takes(minutes, said, tmp_path, monkeypatch):
+    lines = []
+
+    def synthesize(flow):
+        raise ToolError(" ".join(lines))
+
+    monkeypatch.setattr(build.Flow, "generate", lambda *_: None)
+    monkeypatch.setattr(build.Flow, "synthesize", synthesize)
+    monkeypatch.setattr(build.CONSOLE, "print", lines.append)
+    board = board_named("ulx3s-25f")
+    monkeypatch.setitem(board.placements, "tiny", Placement(minutes=minutes))
+    with pytest.raises(ToolError) as ended:
+        arguments = ["bitstream", "--board", board.name, "--preset", "tiny", "--build", str(tmp_path)]
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert ("minutes" in str(ended.value)) == bool(minutes) and said in str(ended.value)
+
+
 def failing(*arguments):
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code != 0
