@@ -70,6 +70,6 @@ CASES = {
     "top stalled": Case("top_bench", "traffic", {"config": TINY, "seed": 2, "stall": 0.3}),
 }
 
-#: Those that run before a change lands: the whole NPU, and units where simulators differ most, which are memories with
+#: Cases that run before a change lands: the whole NPU, and units where simulators differ most, which are memories with
 #: their collisions and initial contents, signed arithmetic, and what waits for edges from outside.
 LANDING = ("vector_memory", "matrix_memory", "quantizer", "mvm two engines", "uart", "top stalled")

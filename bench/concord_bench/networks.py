@@ -33,7 +33,7 @@ from concord_bench.tasks import TASKS, Labels, Task, calibration, folder, load, 
 ON_RTL = 2
 #: Name of the table of networks.
 NETWORKS = "Networks"
-#: What scores are.
+#: Note on the scores.
 SCORES = (
     "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
     "share of chunks decided as in double precision. Formats are chosen without labels, with about 100 other samples; "

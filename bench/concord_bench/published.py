@@ -28,7 +28,7 @@ BOARD = "ulx3s-85f"
 SMALL, MIDDLE = 100, 300
 #: Names of the tables.
 OURS, PUBLISHED = f"On the bitstreams of {BOARD}", "Beside published rates"
-#: What the tables show.
+#: Note on the tables.
 OURS_NOTE = (
     "Of the presets for which the board has a bitstream, each network is on the one that computes it fastest. What a "
     "user gets over the serial port, samples per second in a batch and one at a time, with low latency and with the "

@@ -9,7 +9,7 @@ import click
 from concord.cli.common import FILE, FOLDER, readable, wide_console
 from concord.utils.files import write_bytes, write_text
 
-#: Where results are kept unless another file is given.
+#: File of the results unless another one is given.
 RESULTS = Path("build/training.json")
 #: Name of the page.
 PAGE = "training-evidence.md"

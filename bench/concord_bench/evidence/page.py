@@ -12,8 +12,7 @@ from concord_bench.evidence.scratch import Scratch
 from concord_bench.evidence.store import CHOICE, Run, Store
 from concord_bench.evidence.tables import Row, reference, rows
 
-#: Where results are kept, and the page in ``docs``.
-#: How far block floating point may be below the reference, in points.
+#: Points by which block floating point may be below the reference.
 TARGET = 0.5
 
 _HEAD = """# Training in block floating point beside float32

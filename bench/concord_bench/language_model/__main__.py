@@ -23,11 +23,11 @@ from concord_bench.language_model.decoder import Sizes, states_of_step, step_mod
 from concord_bench.language_model.text import decode, encode, text
 from concord_bench.language_model.writing import Step, on_derived, on_device, write
 
-#: Where the model is if nothing else is said.
+#: Place of the model if nothing else is said.
 MODEL = Path("build/language_model/step.onnx")
 #: Characters of the text that formats are chosen with.
 SAMPLES = 256
-#: What writes, in this order; ``derived`` is ONNX Runtime.
+#: Machines that write, in this order; ``derived`` is ONNX Runtime.
 WRITERS = ("emulator", "derived", "rtl")
 _SIZES = Sizes()
 

@@ -15,7 +15,7 @@ from concord_bench.pictures.kit import BODY, LEADING, MARGIN, PADDING, SMALL, WI
 _FIELD, _BYTE, _SPACE = 52, 34, 4
 _COLOURS = {"flag": "grey", "seq": "blue", "kind": "green", "status": "green", "length": "amber", "crc": "red"}
 _PAYLOAD = "violet"
-#: What the request of the example asks for: its number, region, first address, and words.
+#: Request of the example: its number, region, first address, and words.
 _SEQ, _REGION, _ADDRESS, _COUNT = 1, RegionId.WIDE, link.FLAG, 2
 
 

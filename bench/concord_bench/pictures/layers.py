@@ -9,7 +9,7 @@ from concord_bench.pictures.kit import BODY, LEADING, MARGIN, PADDING, WIDTH, Li
 
 #: Height of a layer, and the space between boxes.
 _LAYER, _SPACE = 32, 6
-#: What hardware may import of the software.
+#: Package of the software that hardware may import.
 _SHARED = "spec"
 
 

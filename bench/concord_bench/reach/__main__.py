@@ -19,7 +19,7 @@ from concord_bench.reach.networks import NETWORKS
 from concord_bench.reach.outcomes import Outcome, first_reason, survey
 from concord_bench.reach.page import earlier, render
 
-#: What networks are tried on, in this order.
+#: Presets on which networks are tried, in this order.
 PRESETS = "ecp5-85f-256,ecp5-85f,ecp5-85f-mlp"
 
 

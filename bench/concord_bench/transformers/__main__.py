@@ -30,7 +30,7 @@ from concord_bench.transformers.encoder import encoder_model
 from concord_bench.transformers.samples import RECOGNITIONS, Samples
 from concord_bench.transformers.training import train as trained
 
-#: Where the models are.
+#: Folder of the models.
 MODELS = Path("build/transformers")
 #: The NPU that they are measured on if nothing else is said.
 CONFIG = Path(str(files("concord_bench") / "attention.toml"))

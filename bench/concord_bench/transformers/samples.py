@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 #: Shifts of a recording by frames, each of which is a sample to measure with: a word may begin anywhere.
 SHIFTS = (-6, -3, 0, 3, 6)
-#: How recordings are varied to learn from: how fast and how far by frames, how loud, and how much noise is added to a
+#: Variations of recordings to learn from: how fast and how far by frames, how loud, and how much noise is added to a
 #: coefficient of all frames and to each number; half of them have another recording in the background.
 _SPEEDS, _FRAMES, _LOUD, _OFFSET, _NOISE = (0.8, 1.25), 10, 0.1, 0.15, 0.1
 

@@ -98,7 +98,7 @@ class Judge:
             say(f"computing in double precision: {start} of {self.count} samples")
             part = {name: values[start : start + MADE_WITH] for name, values in self.inputs.items()}
             classes.append(few.decided(execute.run(graph, part)[graph.outputs[0]]))
-        #: What every sample is decided as in double precision.
+        #: Decisions for all samples in double precision.
         self.best: Classes = np.concatenate(classes)
         self._known: dict[tuple[object, ...], Verdict] = {}
 

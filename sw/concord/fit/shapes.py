@@ -15,7 +15,7 @@ from concord.spec.presets import presets_of, with_mantissas
 TAPS = 9
 #: Least step of the depth of the matrix memory, and its greatest depth.
 _STEP, _DEEPEST = 512, 16 * 1024
-#: How many times the elements of the preset the narrow and the wide vector memory have.
+#: Sizes of the narrow and the wide vector memory, as multiples of those of the preset.
 VECTORS = ((1, 1), (2, 1), (2, 2), (4, 1), (8, 2))
 
 

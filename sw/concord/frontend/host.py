@@ -45,7 +45,7 @@ _WITH_TRUTHS = ("And", "Or", "Xor", "Not", "Where", "Cast")
 #: Operators that may read texts: they move elements, and the result has those of the first operand, or count them.
 _OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "Slice", "Split",
              "Gather", "Identity", "TfIdfVectorizer")  # fmt: skip
-#: The same of ``ai.onnx.ml``, and those that look texts up.
+#: Operators of ``ai.onnx.ml`` on the host, and those that look texts up.
 _LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "CategoryMapper", "LabelEncoder", "OneHotEncoder")
 
 

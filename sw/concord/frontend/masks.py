@@ -15,7 +15,7 @@ from concord.spec.formats import MASKED
 
 #: Operators whose results are whole numbers, whatever their operands are.
 _WHOLE = ("Sign", "Round", "Truncate", "Less", "Equal", "Not", "Wrap", "ArgMax")
-#: What reads a mask that is added in front of a softmax.
+#: Reader of a mask that is added in front of a softmax.
 _ADDED = "Add in front of Softmax"
 
 

@@ -18,7 +18,7 @@ from concord.utils.arrays import FloatArray
 
 #: The domain of these operators.
 DOMAIN = "ai.onnx.ml"
-#: What may be done to scores.
+#: Transformations of scores that are taken.
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
 
 

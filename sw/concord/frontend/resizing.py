@@ -167,7 +167,7 @@ def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: f
     return (begin + i * (end - begin) / (count - 1)) * (size - 1)
 
 
-#: Where result ``i`` of ``count`` lies among ``size`` elements.
+#: Positions of result ``i`` of ``count`` among ``size`` elements.
 COORDINATES: dict[str, _Position] = {
     "half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda i, size, count, scale: (i + 0.5) / scale - 0.5 if count > 1 else 0.0,
@@ -177,7 +177,7 @@ COORDINATES: dict[str, _Position] = {
     "align_corners": lambda i, size, count, scale: i * (size - 1) / (count - 1) if count > 1 else 0.0,
     "asymmetric": lambda i, size, count, scale: i / scale,
 }
-#: Which element is the nearest one, by mode.
+#: Nearest element of a position, by mode.
 NEAREST = {
     "round_prefer_floor": lambda at: math.ceil(at - 0.5),
     "round_prefer_ceil": lambda at: math.floor(at + 0.5),

@@ -30,7 +30,7 @@ _FIRST_SCATTER = 11
 _MOST_PARTS = 256
 #: Updates of one place that are compared or multiplied one after the other.
 _MOST_ROUNDS = 16
-#: What reductions of updates are, and the number that changes nothing.
+#: Operators of reductions of updates, and the number that changes nothing.
 _REDUCTIONS = {"max": ("Max", -BINARY16_MAX), "min": ("Min", BINARY16_MAX), "mul": ("Mul", 1.0)}
 #: Numbers of a matrix that is made here.
 _LARGEST_MATRIX = 1 << 20

@@ -23,7 +23,7 @@ DTYPES: dict[str, type[np.generic]] = {
     "FLOAT32": np.float32, "FLOAT16": np.float16, "INT8": np.int8, "UINT8": np.uint8, "INT16": np.int16,
     "INT32": np.int32, "INT64": np.int64, "BOOL": np.bool_,
 }  # fmt: skip
-#: What reading a damaged file may raise.
+#: Exceptions that reading a damaged file may raise.
 DAMAGED = (struct.error, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
 
 

@@ -30,7 +30,7 @@ from concord.graph.passes.dtypes import Conversion, Input, Types
 
 #: Domain and name of the function that is a conversion.
 DOMAIN, FUNCTION = "concord", "ToNarrow"
-#: What keys of metadata begin with.
+#: Beginning of keys of metadata.
 _PREFIX = f"{DOMAIN}:"
 #: The first version of the format in which tensors and nodes have metadata.
 _IR_VERSION = 10

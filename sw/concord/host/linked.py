@@ -47,7 +47,7 @@ class LinkedDevice(Device):
         self._posting = False  # writes do not wait for their replies
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
-        #: How inputs of the last batch went to the feeder; ``None`` if the host laid them out, and why in words.
+        #: Route of the inputs of the last batch to the feeder; ``None`` if the host laid them out, and why in words.
         self.route: Route | None = None
         self.input_route = ""
 

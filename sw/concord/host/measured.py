@@ -18,7 +18,7 @@ from concord.host.traffic import Traffic
 from concord.host.window import LineCounts
 from concord.image import Image
 
-#: How many times as long as its begin and its end a batch must be, to be a stream, and its runs at the least.
+#: Least length of a stream as a multiple of its begin and its end, and least number of its runs.
 STREAM, LEAST_RUNS = 40, 4
 
 

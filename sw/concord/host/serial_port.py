@@ -11,7 +11,7 @@ import serial
 from concord.host.errors import LinkError
 from concord.spec.links import FTDI, LinkSpec
 
-#: Where Linux has a folder for every serial port, with the latency timer of those of FTDI, in milliseconds.
+#: Folder of Linux with one for every serial port, with the latency timer of those of FTDI, in milliseconds.
 PORTS = Path("/sys/class/tty")
 _MOST_MS = round(1e3 * FTDI.latency)
 

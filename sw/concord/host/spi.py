@@ -18,7 +18,7 @@ CALL_BYTES = 4096
 #: Bytes of a call that looks for a reply: a call takes about as long as these. Within a reply each call has twice as
 #: many as the one before, up to somewhat less than the largest reply: what looks after its end is lost time.
 POLL_BYTES, MOST_POLL_BYTES = 256, 1024
-#: What a wire has that nobody drives, and more such bytes in a row than a reply has.
+#: Bytes of a wire that nobody drives, and more such bytes in a row than a reply has.
 _UNDRIVEN, _MOST_EQUAL = (0x00, 0xFF), 2 * CALL_BYTES
 #: Share of the time waited so far, and seconds at the most, without a look for a reply.
 REST, MOST_REST = 1 / 8, 1e-3

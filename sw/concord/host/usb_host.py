@@ -19,7 +19,7 @@ ANSWER_BITS = 18
 TRANSACTION_BITS = 35 + (16 + 8 * (PACKET_BYTES + 2)) * 7 / 6 + 20 + 2 * ANSWER_BITS
 #: Seconds of a bus reset and of a resume. Hosts take 10 ms and more; the device of luna sees a reset within 25 us.
 RESET, RESUME = 50e-6, 20e-6
-#: How often a device may say that it is not ready for the next packet of a control transfer.
+#: Number of times that a device may say that it is not ready for the next packet of a control transfer.
 PATIENCE = 1000
 #: Code of the language of strings.
 ENGLISH = 0x0409

@@ -14,7 +14,7 @@ from concord.spec.links import LinkSpec
 
 #: Bytes of a packet at the most, PID and checksum included, and somewhat more.
 _ROOM = 2048
-#: What is wrong with a packet of the device (``verilate_usb.cpp``).
+#: Faults of a packet of the device (``verilate_usb.cpp``).
 _TROUBLES = {
     -2: "bits must keep the clock",
     -3: "a packet must begin with SYNC",

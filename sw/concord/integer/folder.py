@@ -36,12 +36,12 @@ class ProgramError(ValueError):
 _PROGRAM = FileKind("integer program", "an integer program", 1, ProgramError)
 #: The kind of a tensor of wide numbers.
 _WIDE = WideNumbers.__name__
-#: What :func:`save_network` writes.
+#: Folder that :func:`save_network` writes.
 INTEGER_FOLDER = FolderKind(
     "network on codes", "a network on codes", (PROGRAM, TABLES), ("report.html", "report.json"),
     "compile the network again with --exact", ProgramError,
 )  # fmt: skip
-#: What :func:`concord.integer.npu.folder.save_codes` writes.
+#: Folder that :func:`concord.integer.npu.folder.save_codes` writes.
 WITH_NPU = FolderKind(
     "network on codes for an NPU", "a network on codes for an NPU", (PROGRAM, TABLES, *OF_NPU),
     INTEGER_FOLDER.beside, INTEGER_FOLDER.remedy, ProgramError,

@@ -20,7 +20,7 @@ from concord.transfer.scheme import MAX_BITS
 
 #: Bytes of a table of codes of 8 bits: what a table of two operands of 4 bits takes, too.
 PAIR_BYTES = 256
-#: What is computed of each pair of codes by itself; operands may be broadcast.
+#: Operations on each pair of codes by itself; operands may be broadcast.
 OF_PAIRS = (CodeSum, CodeProduct, CodeDifference)
 
 

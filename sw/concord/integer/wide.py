@@ -53,7 +53,7 @@ def limit_of(end: float) -> int:
 
 
 _LARGEST = float(np.finfo(np.float32).max)
-#: What stands for a wide tensor in :attr:`IntegerGraph.schemes`.
+#: Entry of a wide tensor in :attr:`IntegerGraph.schemes`.
 WIDE = WideNumbers()
 
 

@@ -103,7 +103,7 @@ class Inference:
             raise ValueError(f"result {self.output!r} must be one score for each class, not {sizes}")
         self.classes = int(np.prod(shape))
         named = {} if package is None else {**package.element_types, **package.texts}
-        #: Whether the result is the class itself, not its scores.
+        #: True if the result is the class itself, not its scores.
         self.is_class = self.classes == 1 and self.output in named
         if labels is not None and not self.is_class and len(labels) != self.classes:
             raise ValueError(f"there must be {self.classes} labels, one for each class, not {len(labels)}")

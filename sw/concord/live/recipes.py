@@ -18,7 +18,7 @@ from concord.live.front_ends import FRONT_ENDS, RATE, FrontEnd
 from concord.live.pictures import opencv
 from concord.live.sounds import SoundWindows
 
-#: How a picture gets the shape of the input.
+#: Ways in which a picture gets the shape of the input.
 CROP, STRETCH = "crop", "stretch"
 #: Seconds from a window of sound to the next one, if nothing else was asked for.
 USUAL_HOP = 0.25

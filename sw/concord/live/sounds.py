@@ -17,7 +17,7 @@ from concord.live.captures import Capture, Captures
 from concord.utils.arrays import FloatArray
 from concord.utils.extras import install_command
 
-#: How the bytes of a sample are read, by their number; those of 3 bytes get a fourth one below.
+#: Types of samples by their number of bytes; those of 3 bytes get a fourth one below.
 _TYPES = {1: "u1", 2: "<i2", 3: "<i4", 4: "<i4"}
 
 

@@ -30,7 +30,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 #: Vectors by memory, from one chunk of samples after the other.
 Pieces = dict[Mem, list[npt.NDArray[np.float32]]]
-#: What the counters count up to the end of a layer.
+#: Counts of the counters up to the end of a layer.
 Counts = dict[Reg, int]
 COUNTED = (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS)
 

@@ -34,7 +34,7 @@ from concord.utils.attempts import Attempts, Show, show_nothing
 Range = tuple[float, float]
 #: Nodes that are tried to see whether the NPU takes any part.
 _FEW = 3
-#: Whether a graph compiles.
+#: True if a graph compiles.
 Fits = Callable[[Graph], bool]
 
 

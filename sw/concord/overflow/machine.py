@@ -37,7 +37,7 @@ class SumStage(Enum):
     OUTPUT = "output"  # accumulator after the last step
 
 
-#: What is wrong with a program that writes weights.
+#: Message for a program that writes weights.
 WRITTEN = "weights must be constants for sums to be counted or bounded, and not written by m_wr"
 #: Stages on the grid of the accumulator, whose width they decide.
 ON_GRID = (SumStage.TERM, SumStage.SUM, SumStage.OUTPUT)

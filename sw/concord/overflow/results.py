@@ -9,7 +9,7 @@ from typing import Any
 from concord.display.terminal import counted
 from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
 
-#: What holds values that are checked: the storage while adding, and that after the last addition.
+#: Storages of values that are checked: the one while adding, and that after the last addition.
 STORAGES = ("intermediate", "output")
 
 

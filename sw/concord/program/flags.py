@@ -20,7 +20,7 @@ from concord.spec.formats import BINARY16_MAX, Flag
 from concord.spec.isa import Op
 from concord.spec.memmap import RegionId
 
-#: What a flag means to the numbers, and what helps.
+#: Effects of a flag on the numbers, and advice.
 _TEXTS = {
     Flag.ACC_OVERFLOW: (
         "a sum, or a part of one in a narrow register, is beyond the accumulator and was cut off at its limit",

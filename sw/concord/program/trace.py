@@ -59,7 +59,7 @@ _MODES = ((Op.MV_MUL, ("sliding",), "window_taps"), (Op.I_RUN, ("mul", "binades"
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
-#: What a run executes beside chains.
+#: Items that a run executes beside chains.
 IntegerItem = IntegerChain | TensorStep | IntegerLoss
 
 

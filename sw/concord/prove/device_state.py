@@ -19,7 +19,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
 
-#: What every device counts.
+#: Counters that every device has.
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 #: By port, without an axis of samples.
 Sample = Mapping[str, NDArray[np.float64]]

@@ -12,7 +12,7 @@ from concord.program.access import REGIONS
 from concord.report.prefixes import HALT, ends
 from concord.spec.memmap import RegionId
 
-#: What is compared; zeros at first.
+#: Memories that are compared; zeros at first.
 MEMORIES = tuple(REGIONS.values())
 
 

@@ -25,7 +25,7 @@ _WORDS = {
     Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
     Op.VV_MAX: "max with", Op.VV_MIN: "min with", Op.VV_SCALE: "scale to codes by",
 }  # fmt: skip
-#: What the words of the memories are.
+#: Units of the words of the memories.
 _UNITS = {
     RegionId.PROGRAM: "instructions", RegionId.MATRIX: "words", RegionId.NARROW: "vectors", RegionId.WIDE: "vectors",
     RegionId.TABLE: "entries", RegionId.SLOTS: "tables",

@@ -80,7 +80,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_DAPLINK),
 }
 
-#: What is assumed of a board that is not known.
+#: Assumptions about a board that is not known.
 _ANY_BOARD = BoardSpec(presets=(), clock_hz=0, aim_hz=0, links=(uart(), USB, spi(SLOW_SPI_HZ)))
 
 #: The board that everything is for if nothing says which.

@@ -469,7 +469,7 @@ class CompileOptions:
         return int(value)
 
 
-#: What is known of every option by its name, in the order of the command line.
+#: Facts about every option by its name, in the order of the command line.
 OPTIONS: dict[str, OptionHelp] = {item.name: item.metadata["option"] for item in fields(CompileOptions)}
 #: Default of every option by its name.
 DEFAULTS: dict[str, Any] = {item.name: item.default for item in fields(CompileOptions)}

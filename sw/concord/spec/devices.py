@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 #: Shapes of a block RAM of ECP5: words, and bits of a word.
 ECP5_RAM_SHAPES = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
-#: The same for iCE40.
+#: Shapes of a block RAM of iCE40: words, and bits of a word.
 ICE40_RAM_SHAPES = ((256, 16), (512, 8), (1024, 4), (2048, 2))
 #: Words of a single-port RAM of iCE40 UP, and bits of a word.
 SINGLE_PORT_RAM_SHAPE = (16384, 16)

@@ -24,7 +24,7 @@ BINARY16_NAN = 0x7E00
 BINARY16_INF = 0x7C00
 BINARY16_MAX = 65504
 BINARY16_MAX_BITS = 0x7BFF
-#: What is left out of a softmax: nothing is left of it less a maximum, and a number of up to 32,000 taken off it does
+#: Logit that a softmax leaves out: nothing is left of it less a maximum, and a number of up to 32,000 taken off it does
 #: not overflow.
 MASKED = -BINARY16_MAX / 2
 #: floor(log2(x)) of the largest finite and the least normal binary16 number

@@ -105,7 +105,7 @@ FACTOR_WORD = Layout(
         Field("exp", TENSOR_EXP_BITS, True, doc="exponent"),
     )
 )
-#: What a sample was judged by ``i_loss``.
+#: Verdict of ``i_loss`` on a sample.
 JUDGED_WORD = Layout(
     (
         Field("hit", PROBABILITY_POINT + 1, doc="probability of the label, 30 bits behind the point; 0 without one"),

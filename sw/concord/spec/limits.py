@@ -8,6 +8,6 @@ PROGRAM_DEPTH_MAX = 4096
 ACC_WIDTH_MIN = 8
 #: Most bits of an accumulator that is made a code: two multipliers hold its product with a factor.
 SCALED_BITS_MAX = 35
-#: What integer chains need: mantissas of so many bits, and products per cycle that have multipliers of their own on the
+#: Needs of integer chains: bits of mantissas, and products per cycle that have multipliers of their own on the
 #: largest device.
 INTEGER_MANT, INTEGER_PRODUCTS_MAX = 8, 128

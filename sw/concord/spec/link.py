@@ -25,7 +25,7 @@ from concord.spec.fields import Field, Layout
 FLAG = 0x7E
 ESCAPE = 0x7D
 ESCAPE_XOR = 0x20
-#: What ends a pause. On a line whose clock does not wait a device that has no byte for the middle of a frame sends
+#: End of a pause. On a line whose clock does not wait a device that has no byte for the middle of a frame sends
 #: ``ESCAPE`` until it has one, and then this byte; where its last byte was ``ESCAPE`` anyway, this byte is left out.
 RESUME = 0x7F
 
@@ -34,7 +34,7 @@ HEADER = Layout((Field("seq", 8), Field("kind", 8), Field("length", 16)))
 CRC_BYTES = 4
 #: The polynomial of CRC-32 without its highest power, x**0 in the highest bit, as bytes are sent low bit first.
 CRC_POLYNOMIAL = 0xEDB88320
-#: What the register of the checksum begins with, and what the checksum is added to at the end.
+#: Start of the register of the checksum, and number to which the checksum is added at the end.
 CRC_ONES = (1 << 8 * CRC_BYTES) - 1
 
 

@@ -63,9 +63,9 @@ MATRIX_WRITE_OPS = (Op.M_WR,)
 #: Operations of configurations with ``integer_chains`` alone: steps of tensor registers, and parts of integer chains.
 TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD, Op.T_LOOK)
 INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
-#: Those of configurations with ``integer_loss`` alone.
+#: Operations of configurations with ``integer_loss`` alone.
 LOSS_OPS = (Op.I_LOSS,)
-#: Those of configurations with ``integer_tables`` alone.
+#: Operations of configurations with ``integer_tables`` alone.
 LOOKUP_OPS = (Op.T_LOOK,)
 INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN, *LOSS_OPS)
 #: Operations that may end a chain.

@@ -244,7 +244,7 @@ class _Writer:
         self.nodes.append(helper.make_node("MatMul", operands, [between], name=f"{node.name}.product"))
         self.node("Add", node, [between, *self.attribute_constants(node, "bias")])
 
-    #: What writes a node, by its operator.
+    #: Writers of nodes, by operator.
     _WRITERS: ClassVar[dict[str, Callable[[_Writer, Node], None]]] = {
         "Add": _same,
         "AveragePool": _average_pool,

@@ -18,7 +18,7 @@ from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied, qua
 
 #: The label of a position that does not count.
 IGNORED = -1
-#: What the only output of a network is called where losses have no names.
+#: Name of the only output of a network where losses have no names.
 ONLY = ""
 
 

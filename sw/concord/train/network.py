@@ -74,7 +74,7 @@ class TrainableNetwork:
             raise CannotTrain(
                 f"network must have one input and an output or more, not {len(graph.inputs)} and {len(graph.outputs)}"
             )
-        #: What the loss of every output reads.
+        #: Tensors that the losses of the outputs read.
         self.outputs = {name: name for name in graph.outputs}
         problems: list[str] = []
         self.layers: list[TrainableLayer] = []

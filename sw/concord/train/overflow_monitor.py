@@ -30,7 +30,7 @@ from concord.train.tensor import Array, Tensor, carrier, top_of
 
 #: Greatest number in binary16.
 _BINARY16_MAX = 65504.0
-#: How often ranges grow before the first step, at most.
+#: Most rounds in which ranges grow before the first step.
 _ROUNDS = 32
 #: Numbers of a grid that change.
 _STATE = ("exp", "weight", "data", "floor", "needed", "unused")

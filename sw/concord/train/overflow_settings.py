@@ -10,9 +10,9 @@ from concord.spec.formats import MANT_MIN
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.training import TrainingFormats
 
-#: How training reacts: not at all, to what the predictor counts, or by a bound that holds for every input.
+#: Reactions of training: none, to what the predictor counts, or by a bound that holds for every input.
 METHODS = ("plain", "evidence", "bound")
-#: What has one grid: the network, as the accumulators of the NPU have it, or every layer.
+#: Parts with one grid: the network, as the accumulators of the NPU have it, or every layer.
 GRIDS = ("network", "layer")
 #: Widest register: that of an intermediate.
 MOST_BITS = 32

@@ -23,7 +23,7 @@ _LONGEST, _LARGEST_EXPONENT = 100, 400
 _EXPONENT = re.compile(r"[eE]([+-]?\d+)$")
 
 
-#: What a training can be stopped by, and whether more of it is better.
+#: Figures by which a training can be stopped, and whether more of one is better.
 METRICS = {"loss": False, "accuracy": True, "test_loss": False, "test_accuracy": True}
 
 

@@ -164,7 +164,7 @@ class Trainer:
     ):
         self.settings = settings or Settings()
         self.network = TrainableNetwork(graph, self.settings.formats, self.settings.seed if random else None)
-        #: What every output is judged by; that of the only one may have no name.
+        #: Losses by which the outputs are judged; that of the only one may have no name.
         self.losses = self.settings.losses_of(self.network.outputs)
         outputs = named(self.network.outputs, self.losses)
         samples.check("training", self.network.graph, outputs, self.losses)

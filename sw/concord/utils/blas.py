@@ -33,5 +33,5 @@ class _SingleThreaded:
                 self._limit.restore_original_limits()
 
 
-#: Where many small matrices are multiplied: threads that share each of them wait for one another spinning.
+#: Context for products of many small matrices: threads that share each of them wait for one another spinning.
 SINGLE_THREADED = _SingleThreaded()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "CONCORD_CACHE"
-#: What ``CONCORD_CACHE`` was called.
+#: Earlier name of ``CONCORD_CACHE``.
 OLD_VARIABLE = "CONCORD_BUILD"
 #: Names a file to which a line is added for everything that is made: what, and the processor seconds it took.
 BUILD_LOG = "CONCORD_CACHE_LOG"

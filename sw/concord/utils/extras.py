@@ -8,7 +8,7 @@ from pathlib import Path
 
 from concord import __version__
 
-#: Where the project is, if this is a checkout.
+#: Folder of the project, if this is a checkout.
 _ROOT = Path(__file__).parents[3]
 
 

@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 _VERSION = 1
 #: ``renameat2`` of Linux: paths are relative to the current folder, and both exchange their places.
 _HERE, _EXCHANGE = -100, 2
-#: How often others may come first.
+#: Number of times that others may come first.
 _TRIES = 20
 
 

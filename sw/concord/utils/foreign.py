@@ -54,7 +54,7 @@ class Foreign:
         return f"{self.kind}; {self.remedy}"
 
 
-#: What files begin with, from which byte on.
+#: Beginnings of files, and the byte from which they stand.
 _BEGINNINGS = (
     (0, b"\x89HDF\r\n\x1a\n", Foreign("an HDF5 file, as Keras writes", _KERAS)),
     (4, b"TFL3", Foreign("a TensorFlow Lite model", _TFLITE)),
@@ -68,7 +68,7 @@ _BEGINNINGS = (
     (0, b"\x7fELF", Foreign("a program", "take the ONNX model that it was made from")),
     (0, b"PK\x05\x06", Foreign("an empty archive", "export the model again")),
 )
-#: What pickles of PyTorch before version 1.6 begin with: a number.
+#: Beginning of pickles of PyTorch before version 1.6: a number.
 _OLD_TORCH = b"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 #: Keys of fields that follow the version in an ONNX file: producer, domain, graph, operator sets, comment.
 _BEHIND_VERSION = (b"\x12", b"\x1a", b"\x22", b"\x28", b"\x32", b"\x3a", b"\x42")
@@ -86,7 +86,7 @@ _MEMBERS = (
     ("data.pkl", Foreign("a file of PyTorch (pt)", _TORCH)),
     (".npy", Foreign("an npz file of arrays", "the network is another file")),
 )
-#: What is known by the end of its name alone.
+#: Kinds of files that are known by the end of the name alone.
 _ENDINGS = {
     ".pb": Foreign("a TensorFlow graph (pb)", f"{_TF2ONNX} --saved-model FOLDER --output net.onnx"),
     ".tflite": _BEGINNINGS[1][2],

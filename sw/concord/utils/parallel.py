@@ -19,7 +19,7 @@ from concord.utils.extras import install_command
 
 #: Seconds to wait for a scheduler, and for its first worker.
 _PATIENCE = 20
-#: How often processes of this machine are started until all of them are there.
+#: Number of times that processes of this machine are started until all of them are there.
 _STARTS = 4
 _ADDRESS = re.compile(r"((tcp|tls|ws|wss)://)?(\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]\s]+):(?P<port>\d{1,5})")
 _SETTINGS = {

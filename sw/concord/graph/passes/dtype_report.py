@@ -13,7 +13,7 @@ from concord.spec.formats import BINARY16_WIDTH
 
 #: An entry of a list of factors is written out up to so many times.
 _WRITTEN_OUT = 3
-#: How often it is there is written out below this.
+#: Counts below this are written out.
 _MANY = 1_000_000
 
 

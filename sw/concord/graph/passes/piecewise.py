@@ -53,5 +53,5 @@ def hardswish(emit: Emit, x: str) -> str:
     return emit("Mul", hardsigmoid(emit, x, 1 / 6, 0.5), x)
 
 
-#: What makes nodes for a function: ``rule(emit, x, **parameters)``; the last node has the result.
+#: Rules that make nodes for a function: ``rule(emit, x, **parameters)``; the last node has the result.
 LINES: dict[str, Callable[..., str]] = {"leaky_relu": leaky_relu, "hardsigmoid": hardsigmoid, "hardswish": hardswish}

@@ -13,7 +13,7 @@ from concord.train.overflow_monitor import OverflowMonitor
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, narrow
 
-#: What forward keeps for backward.
+#: Values that forward keeps for backward.
 Memory = Any
 #: Gradients of inputs, and of parameters by what they are to the layer.
 Gradients = tuple[list[Tensor | None], dict[str, Tensor]]
@@ -92,7 +92,7 @@ class TrainableLayer:
         self.name: str = node.name
         self.inputs: tuple[str, ...] = node.inputs
         self.outputs: tuple[str, ...] = node.outputs
-        #: Whether nothing in front of it is trained, so that nobody asks for the gradient of its input.
+        #: True if nothing in front of the layer is trained, so that nobody asks for the gradient of its input.
         self.first = False
 
     @property

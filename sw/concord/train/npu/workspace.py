@@ -14,7 +14,7 @@ class MemorySpace:
 
     #: Parts that are free: first words and how many, in order.
     free: list[tuple[int, int]] = field(default_factory=list)
-    #: How many are used at most, from the first one on.
+    #: Most words that are used at a time, from the first one on.
     used: int = 0
     _taken: dict[int, int] = field(default_factory=dict)
     _users: dict[int, int] = field(default_factory=dict)

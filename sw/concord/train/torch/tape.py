@@ -54,7 +54,7 @@ class Session:
 
     def __init__(self, formats: TrainingFormats, seed: int):
         self.formats, self.seed = formats, seed
-        #: What updates have come to, and what has saturated; the optimiser shows it.
+        #: Counts of updates and of saturated elements; the optimiser shows them.
         self.counts = UpdateCounts()
         #: Steps of the optimiser so far; noise depends on them.
         self.steps = 0
