@@ -95,7 +95,7 @@ class _Access:
     def of(cls, chain: IntegerChain, config: NpuConfig, accumulators: int) -> _Access:
         """The addresses; ``ValueError`` if the chain breaks a rule."""
         if broken := broken_chain_rules(chain, config, accumulators):
-            raise ValueError(f"an integer chain at pc {chain.pc} {broken[0]}")
+            raise ValueError(f"an integer chain at pc {chain.pc} {broken[0].message}")
         operand, count = chain.addresses(chain.operand).ravel(), chain.planes.count
         columns = chain.written_columns().reshape(-1, count)
         rows = np.broadcast_to(np.arange(chain.rows), chain.shape)
@@ -227,7 +227,7 @@ class IntegerUnit(IntegerMachine):
         :func:`concord.program.integer_loss.broken_loss_rules`.
         """
         if broken := broken_loss_rules(loss, self.config):
-            raise ValueError(f"a loss at pc {loss.pc} {broken[0]}")
+            raise ValueError(f"a loss at pc {loss.pc} {broken[0].message}")
         memories, registers, count = self.memories, self.registers, loss.classes(self.config)
         logits = wide_integers(memories, loss.addresses(loss.source)).reshape(loss.samples, -1)
         labels = (memories.narrow_mant[loss.addresses(loss.operand)] > 0).reshape(loss.samples, -1)

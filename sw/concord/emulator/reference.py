@@ -76,10 +76,10 @@ class ReferenceMachine:
 
     def chain(self, chain: Chain) -> None:
         """Execute a chain; ``ValueError`` if it breaks a rule of programs."""
-        for message in broken_rules(chain, self.config):
-            raise ValueError(f"a sliding product at pc {chain.pc} {message}")
-        for message in broken_write_rules(chain, self.config):
-            raise ValueError(f"a chain at pc {chain.pc} {message}")
+        for broken in broken_rules(chain, self.config):
+            raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
+        for broken in broken_write_rules(chain, self.config):
+            raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
         sources = chain.sources(self.config)
         inside = chain.inside()
         operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.mfu_ops]

@@ -91,8 +91,8 @@ class ReferenceIntegers(IntegerMachine):
 
     def chain(self, chain: IntegerChain) -> None:
         """Execute an integer chain; the errors are those of :meth:`concord.emulator.integers.IntegerUnit.chain`."""
-        for message in broken_chain_rules(chain, self.config, self._accumulators(chain)):
-            raise ValueError(f"an integer chain at pc {chain.pc} {message}")
+        for broken in broken_chain_rules(chain, self.config, self._accumulators(chain)):
+            raise ValueError(f"an integer chain at pc {chain.pc} {broken.message}")
         places: list[Place] = list(product(range(chain.outer), range(chain.inner), range(chain.rows)))
         top, results = 0, list[Vector]()
         for place in places:
@@ -110,8 +110,8 @@ class ReferenceIntegers(IntegerMachine):
 
     def loss(self, loss: IntegerLoss) -> None:
         """Execute an ``i_loss``; the errors are those of :meth:`concord.emulator.integers.IntegerUnit.loss`."""
-        for message in broken_loss_rules(loss, self.config):
-            raise ValueError(f"a loss at pc {loss.pc} {message}")
+        for broken in broken_loss_rules(loss, self.config):
+            raise ValueError(f"a loss at pc {loss.pc} {broken.message}")
         exp, top, records = int(self.registers.exp[loss.tensor]), 0, list[int]()
         gradients = list[Vector]()
         for outer, inner in product(range(loss.outer), range(loss.inner)):

@@ -64,10 +64,10 @@ class Access:
 
     def __init__(self, chain: Chain, config: NpuConfig):
         self.chain, self.config = chain, config
-        for message in broken_rules(chain, config):
-            raise ValueError(f"a sliding product at pc {chain.pc} {message}")
-        for message in broken_write_rules(chain, config):
-            raise ValueError(f"a chain at pc {chain.pc} {message}")
+        for broken in broken_rules(chain, config):
+            raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
+        for broken in broken_write_rules(chain, config):
+            raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
         self.positions = chain.outer * chain.inner
         outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
         inside = chain.inside()[:, :, None, :, None]

@@ -14,11 +14,13 @@ import numpy as np
 from concord.program.chains import VECTOR_MASK, Index
 from concord.program.integer_loss import IntegerLoss
 from concord.program.integers import IntegerChain, TensorStep, broken_integer_rules
+from concord.program.rules import Broken
 from concord.program.trace import Trace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource, Op
+from concord.spec.rules import ProgramRule
 
 #: Words ``[vectors, words]`` by region, in words of the memory; -1 stands for none.
 Words = Mapping[RegionId, Index]
@@ -91,8 +93,8 @@ def tile_row_words(rows: Index, config: NpuConfig) -> Index:
     return np.asarray(rows[..., None] // config.native * config.steps + np.arange(config.steps))
 
 
-def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int = 0) -> list[str]:
-    """Everything that is wrong with an integer chain, as ends of a sentence; an empty list if nothing is.
+def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int = 0) -> list[Broken]:
+    """All rules that an integer chain breaks; what it reads and writes is looked at if it breaks none of the others.
 
     Parameters
     ----------
@@ -104,14 +106,15 @@ def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int
     broken = broken_integer_rules(chain, config)
     terms = chain.product_steps(config) // config.steps
     if terms > config.max_terms:
-        broken.append(f"must add up at most {config.max_terms} native products, not {terms}")
+        message = f"must add up at most {config.max_terms} native products, not {terms}"
+        broken.append(Broken(ProgramRule.INTEGER_TERMS, message))
     if broken:
         return broken
     reads, writes = words_read(chain, config, accumulators), words_written(chain, config, accumulators)
     beyond = reads[RegionId.WIDE].max() if RegionId.WIDE in reads else -1
     if beyond >= config.wide_depth:
-        broken.append(f"must have its accumulators below word {config.wide_depth} of the wide memory, not at {beyond}")
-        return broken
+        message = f"must have its accumulators below word {config.wide_depth} of the wide memory, not at {beyond}"
+        return [Broken(ProgramRule.INTEGER_ADDRESSES, message)]
     for region, depth in _depths(config).items():
         if region in reads and region in writes:
             broken += _overlap(reads[region], writes[region], depth, region.name.lower())
@@ -126,7 +129,7 @@ def _depths(config: NpuConfig) -> dict[RegionId, int]:
     }
 
 
-def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[str]:
+def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[Broken]:
     """Words that a vector reads and another one writes."""
     vectors = len(reads)
     number = np.repeat(np.arange(vectors), writes.shape[1])
@@ -137,16 +140,19 @@ def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[str]:
     wrong = (first[reads] >= 0) & ((first[reads] != own) | (last[reads] != own))
     if not wrong.any():
         return []
-    return [f"must not read {name} {int(reads[wrong].min())} in a vector, which another vector of it writes"]
+    message = f"must not read {name} {int(reads[wrong].min())} in a vector, which another vector of it writes"
+    return [Broken(ProgramRule.OTHER_VECTORS, message)]
 
 
-def _written_twice(chain: IntegerChain, config: NpuConfig) -> list[str]:
+def _written_twice(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
     """Words of the matrix memory that are written as columns and as rows."""
     if not (chain.steps.to_column and chain.steps.to_row):
         return []
     columns = chain.written_columns() // config.lanes
     both = np.intersect1d(columns, tile_row_words(chain.written_tile_rows(), config))
-    return [f"must not write matrix {int(both[0])} both as columns and as rows"] if both.size else []
+    if not both.size:
+        return []
+    return [Broken(ProgramRule.COLUMNS_AND_ROWS, f"must not write matrix {int(both[0])} both as columns and as rows")]
 
 
 def refuse_integers(run: Trace, purpose: str) -> None:

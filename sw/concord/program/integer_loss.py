@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.program.chains import VECTOR_MASK, Address, Index
+from concord.program.rules import Broken
 from concord.spec.config import NpuConfig
 from concord.spec.integers import judged_per_word
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource
+from concord.spec.rules import ProgramRule
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,15 @@ class IntegerLoss:
         return np.concatenate([gradient.ravel(), gradient.ravel() + 1, self.judged_words(config)])
 
 
-def broken_loss_rules(loss: IntegerLoss, config: NpuConfig) -> list[str]:
-    """Faults of an ``i_loss``, as ends of a sentence: rules that the hardware does not check."""
+def broken_loss_rules(loss: IntegerLoss, config: NpuConfig) -> list[Broken]:
+    """The first rule that an ``i_loss`` breaks, if there is one."""
     kinds = (loss.kind, loss.operand_mem, loss.destination_mem)
     if kinds != (IntegerSource.WIDE, Mem.NARROW, Mem.WIDE):
-        return ["must have a wide source, a narrow operand and a wide destination"]
+        message = "must have a wide source, a narrow operand and a wide destination"
+        return [Broken(ProgramRule.LOSS_MEMORIES, message)]
     if loss.valid > config.native:
-        return [f"must have at most {config.native} classes in a vector, not {loss.valid}"]
+        message = f"must have at most {config.native} classes in a vector, not {loss.valid}"
+        return [Broken(ProgramRule.LOSS_VALID, message)]
     reads, writes = loss.words_read(), loss.words_written(config)
     depths = (
         ("narrow", reads[RegionId.NARROW], config.narrow_depth),
@@ -105,13 +109,15 @@ def broken_loss_rules(loss: IntegerLoss, config: NpuConfig) -> list[str]:
     )
     for name, words, depth in depths:
         if words.max() >= depth:
-            return [f"must stay below word {depth} of the {name} memory, not touch {int(words.max())}"]
+            message = f"must stay below word {depth} of the {name} memory, not touch {int(words.max())}"
+            return [Broken(ProgramRule.LOSS_ADDRESSES, message)]
     twice, count = np.unique(writes, return_counts=True)
     if (count > 1).any():
-        return [f"must not write wide {int(twice[count > 1][0])} twice"]
+        return [Broken(ProgramRule.WRITTEN_TWICE, f"must not write wide {int(twice[count > 1][0])} twice")]
     # A vector may have its gradient where its logits are; otherwise nothing is read that is written.
     source, target = loss.addresses(loss.source), loss.addresses(loss.destination)
     shared = np.isin(reads[RegionId.WIDE], writes) & (source != target)
     if not shared.any():
         return []
-    return [f"must not read wide {int(reads[RegionId.WIDE][shared][0])}, which it writes for something else"]
+    message = f"must not read wide {int(reads[RegionId.WIDE][shared][0])}, which it writes for something else"
+    return [Broken(ProgramRule.OTHER_LOGITS, message)]

@@ -5,16 +5,19 @@ Vectors of a chain are numbered in the order of execution: axes ``[outer, inner,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Index, Mask, Pad, Window, taps_inside
+from concord.program.rules import Broken, Check, broken_of
 from concord.spec import integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.lookup import table_words
 from concord.spec.operations import IntegerSource
+from concord.spec.rules import ProgramRule
 
 
 @dataclass(frozen=True)
@@ -221,55 +224,54 @@ class IntegerChain:
         return (self._numbers(self.destination)[..., None] + more) & VECTOR_MASK
 
 
-def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[str]:
-    """Faults of an integer chain, as ends of a sentence: rules that the hardware does not check."""
-    broken: list[str] = []
-    steps = chain.steps
-    product = chain.kind is IntegerSource.PRODUCT
-    if (least := chain.least_interval(config)) > steps.interval:
-        broken.append(f"must have an interval of at least {least} cycles, not {steps.interval}")
-    if steps.add + steps.mul + steps.mask + steps.update > 1:
-        broken.append("must have one operand: to add, to multiply, to mask, or the weights of an update")
-    broken += _broken_table_rules(chain)
-    if (steps.mask or steps.update) and chain.operand_mem is not Mem.NARROW:
-        broken.append("must have a narrow operand to mask or to update")
-    if product and (steps.scale or steps.mul):
-        broken.append("must not scale or multiply a product")
-    if product and steps.add and chain.operand_mem is not Mem.NARROW:
-        broken.append("must have a narrow operand with a product")
-    if steps.update and (
-        steps.peak or steps.to_vector or steps.relu or not steps.round1 or chain.kind is not IntegerSource.WIDE
-    ):
-        broken.append("must have a wide source and round1, and neither peak, relu nor to_vector, with an update")
-    if steps.update and chain.planes.count != 1 and (steps.to_column or steps.to_row):
-        broken.append("must write one word of new weights, not digits")
-    if not (steps.to_vector or steps.to_column or steps.to_row or steps.update or steps.peak):
-        broken.append("must write something, or have a peak")
-    if steps.valid > config.native:
-        broken.append(f"must keep at most {config.native} elements, not {steps.valid}")
-    if chain.planes.count > 1 and steps.to_row:
-        broken.append("must write rows of tiles as a whole, not in digits")
-    if chain.planes.count > 1 and steps.to_vector and chain.destination_mem is Mem.WIDE:
-        broken.append("must write wide integers as a whole, not in digits")
-    return broken + _outside(chain, config)
+def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
+    """Rules that an integer chain breaks, but for those about what several of its vectors read and write."""
+    checks = (*_operand_rules(chain), *_result_rules(chain, config))
+    return broken_of(checks) + _outside(chain, config)
 
 
-def _broken_table_rules(chain: IntegerChain) -> list[str]:
-    """Rules of tables and of products of two tensors; configurations without them trap before."""
-    steps, looks_up = chain.steps, chain.kind is IntegerSource.TABLE
-    broken: list[str] = []
-    if looks_up and chain.with_operand:
-        broken.append("must have no operand with a table, which takes its place")
-    if looks_up and not steps.binades:
-        broken.append("must have binades with a table")
-    if steps.mul and steps.scale:
-        broken.append("must multiply either by a factor or by an operand")
-    if steps.mul and chain.operand_mem is not Mem.WIDE:
-        broken.append("must have a wide operand to multiply")
-    return broken
+def _operand_rules(chain: IntegerChain) -> Iterator[Check]:
+    """Rules of sources and operands."""
+    steps, kind = chain.steps, chain.kind
+    product, looks_up = kind is IntegerSource.PRODUCT, kind is IntegerSource.TABLE
+    narrow, wide = chain.operand_mem is Mem.NARROW, chain.operand_mem is Mem.WIDE
+    kept = steps.add + steps.mul + steps.mask + steps.update <= 1
+    message = "must have one operand: to add, to multiply, to mask, or the weights of an update"
+    yield ProgramRule.ONE_OPERAND, kept, message
+    kept = not (looks_up and chain.with_operand)
+    yield ProgramRule.TABLE_OPERAND, kept, "must have no operand with a table, which takes its place"
+    yield ProgramRule.BINADES, not looks_up or steps.binades > 0, "must have binades with a table"
+    kept = not (steps.mul and steps.scale)
+    yield ProgramRule.ONE_FACTOR, kept, "must multiply either by a factor or by an operand"
+    yield ProgramRule.WIDE_FACTOR, not steps.mul or wide, "must have a wide operand to multiply"
+    kept = not (steps.mask or steps.update) or narrow
+    yield ProgramRule.NARROW_OPERAND, kept, "must have a narrow operand to mask or to update"
+    kept = not (product and (steps.scale or steps.mul))
+    yield ProgramRule.SCALED_PRODUCT, kept, "must not scale or multiply a product"
+    kept = not (product and steps.add) or narrow
+    yield ProgramRule.PRODUCT_OPERAND, kept, "must have a narrow operand with a product"
+    kept = kind is IntegerSource.WIDE and bool(steps.round1) and not (steps.peak or steps.relu or steps.to_vector)
+    message = "must have a wide source and round1, and neither peak, relu nor to_vector, with an update"
+    yield ProgramRule.UPDATE, not steps.update or kept, message
 
 
-def _outside(chain: IntegerChain, config: NpuConfig) -> list[str]:
+def _result_rules(chain: IntegerChain, config: NpuConfig) -> Iterator[Check]:
+    """Rules of the cycles that a chain takes, and of what it writes."""
+    steps, whole, least = chain.steps, chain.planes.count == 1, chain.least_interval(config)
+    message = f"must have an interval of at least {least} cycles, not {steps.interval}"
+    yield ProgramRule.INTERVAL, steps.interval >= least, message
+    kept = not (steps.update and (steps.to_column or steps.to_row)) or whole
+    yield ProgramRule.UPDATE_DIGITS, kept, "must write one word of new weights, not digits"
+    kept = any((steps.to_vector, steps.to_column, steps.to_row, steps.update, steps.peak))
+    yield ProgramRule.RESULT, kept, "must write something, or have a peak"
+    message = f"must keep at most {config.native} elements, not {steps.valid}"
+    yield ProgramRule.VALID, steps.valid <= config.native, message
+    yield ProgramRule.ROW_DIGITS, not steps.to_row or whole, "must write rows of tiles as a whole, not in digits"
+    kept = not (steps.to_vector and chain.destination_mem is Mem.WIDE) or whole
+    yield ProgramRule.WIDE_DIGITS, kept, "must write wide integers as a whole, not in digits"
+
+
+def _outside(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
     """Addresses beyond the memories."""
     steps, product = chain.steps, chain.kind is IntegerSource.PRODUCT
     narrow: list[Index] = []
@@ -301,8 +303,14 @@ def _outside(chain: IntegerChain, config: NpuConfig) -> list[str]:
         ("wide", wide, config.wide_depth),
         ("matrix", matrix, config.matrix_depth),
     )
-    return [
-        f"must stay below word {depth} of the {name} memory, not touch {max(int(a.max()) for a in used)}"
+    beyond = [
+        (name, depth, most)
         for name, used, depth in depths
-        if used and max(int(a.max()) for a in used) >= depth
-    ] + ["must not write columns or rows in front of the first tile" for used in matrix if int(used.min()) < 0]
+        if used and (most := max(int(a.max()) for a in used)) >= depth
+    ]
+    broken = [
+        Broken(ProgramRule.INTEGER_ADDRESSES, f"must stay below word {depth} of the {name} memory, not touch {most}")
+        for name, depth, most in beyond
+    ]
+    message = "must not write columns or rows in front of the first tile"
+    return broken + [Broken(ProgramRule.FIRST_TILE, message) for used in matrix if int(used.min()) < 0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from concord.program.chains import Chain, Index
+from concord.program.rules import Broken
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op
+from concord.spec.rules import ProgramRule
 
 
 def row_words(rows: Index, config: NpuConfig) -> Index:
@@ -14,15 +16,16 @@ def row_words(rows: Index, config: NpuConfig) -> Index:
     return np.asarray(rows[..., None] // config.rows * config.steps + np.arange(config.steps))
 
 
-def broken_write_rules(chain: Chain, config: NpuConfig) -> list[str]:
-    """Faults of the rows that a chain writes, as ends of a sentence; none if it writes none."""
+def broken_write_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
+    """Rules that a chain breaks with the rows that it writes; none if it writes no rows."""
     if chain.into_matrix is None:
         return []
-    rows, broken = chain.written_rows(config), []
+    rows, broken = chain.written_rows(config), list[Broken]()
     if (outside := rows[rows >= config.matrix_rows]).size:
-        broken.append(f"writes row {outside.min()} of the tiles, beyond the {config.matrix_rows} of the matrix memory")
+        message = f"writes row {outside.min()} of the tiles, beyond the {config.matrix_rows} of the matrix memory"
+        broken.append(Broken(ProgramRule.ROWS_INSIDE, message))
     if chain.reduce is Op.MV_MUL:
         both = np.intersect1d(row_words(rows, config), chain.matrix_words(config))
         if both.size:
-            broken.append(f"reads matrix {both[0]}, which it writes itself")
+            broken.append(Broken(ProgramRule.OWN_TILES, f"reads matrix {both[0]}, which it writes itself"))
     return broken

@@ -20,12 +20,14 @@ from concord.program.integer_access import broken_chain_rules, tile_row_words, w
 from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
+from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
 from concord.program.trace import IntegerItem, trace
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
+from concord.spec.rules import ProgramRule
 
 _LISTED = 4
 
@@ -45,11 +47,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding: where, the instruction as text, and what is wrong."""
+    """One finding: where, the instruction as text, what is wrong, and the rule that is broken.
+
+    There is no rule for a trap, for a word that is read before it is written, for a constant that is overwritten, and
+    for an output or a table that is missing.
+    """
 
     pc: int
     instruction: str
     message: str
+    rule: ProgramRule | None = None
 
     def __str__(self) -> str:
         return f"pc {self.pc}: {self.instruction}: {self.message}"
@@ -138,10 +145,10 @@ class _Checker:
         #: Registers of weights and of the update, and the distance of accumulators, as the latest ``t_upd`` says.
         self._update = 0, 0, 0
 
-    def report(self, pc: int, message: str) -> None:
+    def report(self, pc: int, message: str, rule: ProgramRule | None = None) -> None:
         """Note a problem, each once."""
         text = describe(self.words[pc]) if pc < len(self.words) else "(end of program)"
-        problem = Problem(pc, text, message)
+        problem = Problem(pc, text, message, rule)
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -186,6 +193,10 @@ class _Checker:
                 case IntegerLoss():
                     self._loss(item)
 
+    def _broken(self, pc: int, rules: Iterable[Broken]) -> None:
+        for rule, message in rules:
+            self.report(pc, message, rule)
+
     # Integer chains ----------------------------------------------------------------------------
 
     def _step(self, step: TensorStep) -> None:
@@ -206,8 +217,7 @@ class _Checker:
     def _integer_chain(self, chain: IntegerChain) -> None:
         config, steps, (weights, update, distance) = self.config, chain.steps, self._update
         if broken := broken_chain_rules(chain, config, distance):
-            for message in broken:
-                self.report(chain.pc, message)
+            self._broken(chain.pc, broken)
             return
         self._reads(chain.pc, words_read(chain, config, distance))
         if steps.scale:
@@ -229,8 +239,7 @@ class _Checker:
 
     def _loss(self, loss: IntegerLoss) -> None:
         if broken := broken_loss_rules(loss, self.config):
-            for message in broken:
-                self.report(loss.pc, message)
+            self._broken(loss.pc, broken)
             return
         self._reads(loss.pc, loss.words_read())
         self._registers(loss.pc, RegionId.TENSORS, (loss.tensor,))
@@ -301,13 +310,14 @@ class _Checker:
     def _numbers(self, chain: Chain) -> None:
         terms = chain.window.taps * chain.cols
         if chain.reduce is Op.MV_MUL and terms > self.config.max_terms:
-            self.report(chain.pc, f"adds up {terms} native products; max_terms is {self.config.max_terms}")
+            message = f"adds up {terms} native products; max_terms is {self.config.max_terms}"
+            self.report(chain.pc, message, ProgramRule.TERMS)
         if chain.reduce in (Op.V_MAX, Op.V_REDMAX) and not chain.inside().any(axis=2).all():
-            self.report(chain.pc, "takes the maximum of a window that lies outside the image")
-        for message in broken_rules(chain, self.config):
-            self.report(chain.pc, f"as a sliding product {message}")
-        for message in broken_write_rules(chain, self.config):
-            self.report(chain.pc, message)
+            message = "takes the maximum of a window that lies outside the image"
+            self.report(chain.pc, message, ProgramRule.SOME_TAP)
+        for rule, message in broken_rules(chain, self.config):
+            self.report(chain.pc, f"as a sliding product {message}", rule)
+        self._broken(chain.pc, broken_write_rules(chain, self.config))
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
         """Number of the first vector of the chain that writes an address, for each address."""
@@ -320,7 +330,8 @@ class _Checker:
         name = mem.name.lower()
         within = index < len(written)
         if not within.all():
-            self.report(pc, f"{what} reads {name} {_some(index[~within])}, beyond its {len(written)} words")
+            message = f"{what} reads {name} {_some(index[~within])}, beyond its {len(written)} words"
+            self.report(pc, message, ProgramRule.ADDRESSES)
             index, when = index[within], when[within]
         unknown = ~written[index]
         if unknown.any() and mem in firsts:
@@ -332,7 +343,8 @@ class _Checker:
         region, name = REGIONS[mem], mem.name.lower()
         within = index < len(self.written[region])
         if not within.all():
-            self.report(pc, f"writes {name} {_some(index[~within])}, beyond its {len(self.written[region])} words")
+            message = f"writes {name} {_some(index[~within])}, beyond its {len(self.written[region])} words"
+            self.report(pc, message, ProgramRule.ADDRESSES)
         valid = index[within]
         if self.constant[region][valid].any():
             self.report(pc, f"overwrites the constant {name} {_some(valid[self.constant[region][valid]])}")
@@ -342,7 +354,8 @@ class _Checker:
         index = chain.matrix_words(self.config).ravel()
         depth = self.config.matrix_depth
         if (outside := index[index >= depth]).size:
-            self.report(chain.pc, f"reads matrix {_some(outside)}, beyond its {depth} words")
+            message = f"reads matrix {_some(outside)}, beyond its {depth} words"
+            self.report(chain.pc, message, ProgramRule.ADDRESSES)
         index = index[index < depth]
         written = self.written[RegionId.MATRIX][index, : self._rows_read(chain)]
         if (unknown := index[~written.all(axis=1)]).size:

@@ -24,6 +24,7 @@ from concord.spec.fields import Field, Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.memmap import REGISTERS, regions
 from concord.spec.presets import ECP5_85F, PRESETS
+from concord.spec.rules import ProgramRule
 
 #: Pages with generated tables.
 PAGES = ("compiler.md", "feeder.md", "isa.md", "memmap.md")
@@ -107,6 +108,14 @@ def encodings() -> str:
     ]
     rows = [(use, ", ".join(f"{int(m)} = {m.name.lower()}" for m in enum)) for use, enum in uses]
     return _table(("field", "values"), rows)
+
+
+def program_rules() -> str:
+    """Rules of programs, those about the same kind of chains in a list."""
+    lists: dict[str, list[str]] = {}
+    for rule in ProgramRule:
+        lists.setdefault(rule.of, []).append(f"* {rule.text}\n")
+    return "\n".join(f"For {of}:\n\n{''.join(items)}" for of, items in lists.items())
 
 
 # Memory map --------------------------------------------------------------------------------------
@@ -210,6 +219,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "fields": instruction_fields,
     "stages": stages,
     "encodings": encodings,
+    "rules": program_rules,
     "traps": lambda: _enumeration(isa.Trap),
     "flags": lambda: _enumeration(Flag),
     "regions": region_list,

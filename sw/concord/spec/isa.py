@@ -397,7 +397,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction(
         Op.I_RUN,
         _lay(
-            Field("interval", 12, doc="cycles from vector to vector, see :func:`concord.spec.integers.interval`"),
+            Field("interval", 12, doc="cycles from vector to vector"),
             Field("scale", 1, doc="multiply by the factor"),
             _FACTOR,
             Field("round0", 1, doc="round as the latest ``t_fit`` of place 0 says"),

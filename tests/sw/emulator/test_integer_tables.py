@@ -199,7 +199,7 @@ def test_rules(program, old, new, rule):
     assert not broken_chain_rules(chain_of(program), LOSS_SMALL)
     text = program.replace(old, new, 1)
     assert text != program
-    assert broken_chain_rules(chain_of(text), LOSS_SMALL)[0].startswith(rule)
+    assert broken_chain_rules(chain_of(text), LOSS_SMALL)[0].message.startswith(rule)
     for machine in MACHINES:
         with pytest.raises(ValueError, match=r"^an integer chain at pc "):
             machine(contents(text)).run()

@@ -1,0 +1,73 @@
+"""Rules of programs that the hardware does not check, in the words of the reference page.
+
+The checks are in :mod:`concord.program`: each names its rule with what it finds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+_CHAINS = "chains"
+_SLIDING = "sliding products"
+_ROWS = "`m_wr`"
+_INTEGERS = "integer chains"
+_LOSSES = "`i_loss`"
+
+
+class ProgramRule(Enum):
+    """A rule that every chain of a program must keep.
+
+    Members
+    -------
+    of : str
+        Kind of chains that it is about.
+    text : str
+        A sentence for the reference page, in terms of the fields of instructions and the parameters of configurations.
+    """
+
+    of: str
+    text: str
+
+    def __init__(self, of: str, text: str):
+        self.of, self.text = of, text
+
+    ADDRESSES = _CHAINS, "Every word that is read or written lies in its memory."
+    TERMS = _CHAINS, "`kh * kw * cols` of a dense product and `kh * kw` of a depthwise one are at most `max_terms`."
+    SOME_TAP = _CHAINS, "Every window of `v_max` and `v_redmax` has a tap inside the image."
+
+    WINDOW_TAPS = _SLIDING, "`kh * kw` is at most `window_taps`."
+    ONE_ROW = _SLIDING, "`rows` is 1."
+    NEW_COLUMNS = _SLIDING, "`cols` is at most `kw`."
+    SOURCE_STEP = _SLIDING, "If `inner` is above 1, the step `inner` of the source is `cols * stride_x`, modulo 2^14."
+    PAD_STEP = _SLIDING, "If `inner` is above 1 and `height` is not 0, `step_x` is `cols * dil_x`."
+    OWN_WINDOWS = _SLIDING, "The chain writes no narrow word that its windows read."
+
+    ROWS_INSIDE = _ROWS, "Every row that is written lies in the matrix memory."
+    OWN_TILES = _ROWS, "The product of the chain reads no word that the chain writes."
+
+    INTERVAL = _INTEGERS, "`interval` is at least the number of cycles that a vector needs."
+    ONE_OPERAND = _INTEGERS, "At most one of `add`, `mul`, `mask` and `update` is 1."
+    TABLE_OPERAND = _INTEGERS, "With a table as source, `add`, `mul`, `mask` and `update` are 0."
+    BINADES = _INTEGERS, "With a table as source, `binades` is at least 1."
+    ONE_FACTOR = _INTEGERS, "`scale` and `mul` are not both 1."
+    WIDE_FACTOR = _INTEGERS, "With `mul` the operand is wide."
+    NARROW_OPERAND = _INTEGERS, "With `mask` or `update` the operand is narrow."
+    SCALED_PRODUCT = _INTEGERS, "With a product `scale` and `mul` are 0."
+    PRODUCT_OPERAND = _INTEGERS, "With a product and `add` the operand is narrow."
+    UPDATE = _INTEGERS, "With `update` the source is wide, `round1` is 1, and `peak`, `relu` and `to_vector` are 0."
+    UPDATE_DIGITS = _INTEGERS, "With `update` and `to_column` or `to_row`, `count` of `i_planes` is 1."
+    RESULT = _INTEGERS, "At least one of `to_vector`, `to_column`, `to_row`, `update` and `peak` is 1."
+    VALID = _INTEGERS, "`valid` is at most N."
+    ROW_DIGITS = _INTEGERS, "With `to_row`, `count` of `i_planes` is 1."
+    WIDE_DIGITS = _INTEGERS, "With `to_vector` and a wide destination, `count` of `i_planes` is 1."
+    INTEGER_ADDRESSES = _INTEGERS, "Every word that is read or written lies in its memory."
+    FIRST_TILE = _INTEGERS, "Numbers of columns and rows are not negative."
+    INTEGER_TERMS = _INTEGERS, "`digits * kh * kw * cols` of a product is at most `max_terms`."
+    OTHER_VECTORS = _INTEGERS, "A vector reads no word that another vector of its chain writes."
+    COLUMNS_AND_ROWS = _INTEGERS, "No word of the matrix memory is written both by columns and by rows."
+
+    LOSS_MEMORIES = _LOSSES, "The source is wide, the operand narrow, the destination wide."
+    LOSS_VALID = _LOSSES, "`valid` is at most N."
+    LOSS_ADDRESSES = _LOSSES, "Every word that is read or written lies in its memory."
+    WRITTEN_TWICE = _LOSSES, "No word is written twice."
+    OTHER_LOGITS = _LOSSES, "No word that is read is written, but for a gradient in the place of its own logits."
