@@ -7,7 +7,7 @@ from concord.spec import docs
 from concord_bench import npu_training
 from concord_bench.npu_training import NETWORKS, step_figures
 
-PAGE = (docs.ROOT / "training.md").read_text(encoding="utf-8")
+PAGE = (docs.ROOT / "training-npu.md").read_text(encoding="utf-8")
 
 
 def row(*numbers):

@@ -21,7 +21,8 @@ Generated from `docs/data/training.json` by `python -m concord_bench.evidence --
 docs/data/training.json`; no figure is written by hand. `python -m concord_bench.evidence --minutes 60` runs what is
 not there yet, keeps every result in `build/training.json` and goes on where it was stopped. Float32 needs the `torch`
 extra, networks and data sets other than the digits need `CONCORD_DATA`. The rules of training are in
-[training.md](training.md).
+[training-arithmetic.md](training-arithmetic.md); [bench.md](bench.md#training-time-of-a-step) has times of a step, and
+figures of accumulators of few bits.
 """
 
 _SCRATCH = """## From random weights
@@ -58,7 +59,7 @@ Results are those of the forward pass of training; the compiler of the NPU calib
 [bench.md](bench.md) has its results.
 
 *Rounded* weights are the nearest ones. *Rounded for samples* are those whose results change least for the inputs that
-are learned, [one made up for by the others](training.md#few-samples-and-few-bits), and with exponents chosen for that.
+are learned, [one made up for by the others](training-arithmetic.md#start-from-samples), and with exponents chosen for that.
 *Then trained* begins with these; the rate halves after every epoch. The first rate is chosen once for a network, with
 w5a8 and calibration samples alone: two thirds of them are learned, with so many changed copies (shifted, images
 mirrored and keywords mixed, too) that there are about as many as in a fold, and the error of outputs on the last third

@@ -1,4 +1,4 @@
-"""Training in block floating point with lazy update [lazy-update]; the rules are in ``docs/training.md``."""
+"""Training in block floating point with lazy update [lazy-update]; the rules are in ``docs/training-arithmetic.md``."""
 
 from concord.train.augment import Augmentation, augmented, taught
 from concord.train.data import Samples
