@@ -60,8 +60,8 @@ Results are those of the forward pass of training; the compiler of the NPU calib
 
 *Rounded* weights are the nearest ones. *Rounded for samples* are those whose results change least for the inputs that
 are learned, [one made up for by the others](training-arithmetic.md#start-from-samples), and with exponents chosen for
-that. *Then trained* begins with these; the rate halves after every epoch. The first rate is chosen once for a network, with
-w5a8 and calibration samples alone: two thirds of them are learned, with so many changed copies (shifted, images
+that. *Then trained* begins with these; the rate halves after every epoch. The first rate is chosen once for a network,
+with w5a8 and calibration samples alone: two thirds of them are learned, with so many changed copies (shifted, images
 mirrored and keywords mixed, too) that there are about as many as in a fold, and the error of outputs on the last third
 decides. In the folds, where there are more samples, there are no changed copies: in one trial with the keywords they
 did not make the error of outputs on calibration samples less at the same cost.
