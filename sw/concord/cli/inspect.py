@@ -116,7 +116,7 @@ def _show(
 
 
 def _print_types(folder: Path, console: Console) -> None:
-    """What the data-type pass has decided for the layers; the folder does not hold that."""
+    """Prints the decisions of the data-type pass for the layers; the folder does not hold them."""
     compiled = recompile(folder)
     tensors = rows(compiled.types, elements(compiled.lowered), compiled.image.config)
     samples = counted(compiled.package.arrangement.batch, "samples")
