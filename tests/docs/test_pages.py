@@ -18,6 +18,8 @@ ROOT = docs.ROOT.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.ROOT.rglob("*.md"), *docs.ROOT.rglob("*.ipynb")])
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
 #: Folders with sources.
 TOPS = ("sw", "hw", "sim", "tests", "docs", "constraints")
 
@@ -54,8 +56,8 @@ def test_old_pages_are_found_and_rewritten(tmp_path, capsys):
     assert page.read_text() == (docs.ROOT / "isa.md").read_text()
 
 
-def test_the_readme_lists_the_presets():
-    text = (docs.ROOT.parent / "README.md").read_text()
+def test_the_page_of_the_boards_lists_the_presets():
+    text = (docs.ROOT / "boards.md").read_text().partition("\n## Presets\n")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in text.splitlines() if line.startswith("| `")]
     want = [[f"`{name}`", str(c.native), str(c.lanes), str(c.macs)] for name, c in PRESETS.items()]
     assert rows[: len(want)] == want
@@ -63,6 +65,27 @@ def test_the_readme_lists_the_presets():
     weights = large.matrix_depth * large.rows * large.lanes
     elements = (large.narrow_depth + large.wide_depth) * large.native
     assert f"{weights:,} weights and {elements // 1024}K vector elements on chip" in text
+
+
+def test_the_readme_is_read_in_two_minutes():
+    assert len(README.encode()) <= 5000
+    assert README.index("| ResNet-8") < README.index("\n## ")  # results are on the first screen
+
+
+def test_results_of_the_readme_are_those_of_the_page():
+    """Accuracies, rates at the link and of the core are in the rows of docs/bench.md that the README names."""
+    page = (docs.ROOT / "bench.md").read_text()
+    rows = re.findall(r"^\| (\S+) \| ecp5-85f-\w+ \| (.*) \| same \|$", page, re.MULTILINE)
+    lines = [[cell.strip() for cell in line.split("|")] for line in README.splitlines() if line.count("|") == 6]
+    results = {cells[1].split()[0].rstrip(","): cells[2:5] for cells in lines}
+    names = {"ResNet-8": "ic_resnet8", "DS-CNN": "kws_dscnn", "MobileNet-0.25": "vww_mobilenetv1_025"}
+    for name, model in {**names, "autoencoder": "ad_fc_autoencoder"}.items():
+        (cells,) = ([cell.strip() for cell in row.split("|")] for found, row in rows if found == model)
+        exact, score, batch, core = (cells[at] for at in (0, 1, 2, 7))
+        here = f"{score} ({exact})"
+        if model != "ad_fc_autoencoder":
+            here = f"{100 * float(score):.2f} % ({100 * float(exact):.2f} %)"
+        assert results[name] == [here, batch, core], name
 
 
 def test_unknown_tables_are_refused():
