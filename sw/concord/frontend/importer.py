@@ -62,6 +62,7 @@ from concord.graph.ir import Graph, Node, Shape
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
 from concord.pipeline.manager import Pipeline, advance, pass_called
+from concord.utils.matrices import MatrixTooLarge, zeros
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
@@ -88,11 +89,40 @@ _SMALL = ("bool", "int8", "uint8")
 _OF_SHAPES: dict[str, Callable[[OnnxNode, Shape], Array]] = {
     "Shape": lambda node, shape: np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64),
     "Size": lambda node, shape: np.array(math.prod(shape), dtype=np.int64),
-    "EyeLike": lambda node, shape: np.eye(shape[0], shape[1], node.attrs.get("k", 0), dtype=np.float32),
+    "EyeLike": lambda node, shape: _diagonal(shape, node.attrs.get("k", 0)),
 }
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
+#: Elements of a constant that may be needed to tell the shape of another one.
+_SIZES = 1 << 10
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
+
+
+def _diagonal(shape: Shape, k: int) -> Array:
+    """Ones on a diagonal of a matrix."""
+    ones = zeros("ones on a diagonal", *shape).astype(np.float32)
+    np.fill_diagonal(ones[max(-k, 0) :, max(k, 0) :], 1)
+    return ones
+
+
+def _constant_shapes(node: OnnxNode, constants: Mapping[str, Array], opset: int) -> list[list[int]]:
+    """Shapes of the results of a node that reads constants, those that onnx infers without computing the results."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    known = [numpy_helper.from_array(value, name) for name, value in constants.items() if value.size <= _SIZES]
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in constants.items()
+    ]
+    results = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
+    graph = helper.make_graph([node.proto], "constant", given, results, known)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+    except Exception:  # what onnx says about operands that do not fit, the evaluator says, too
+        return []
+    return [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in found]
 
 
 def handler_of(op: str) -> Handler | None:
@@ -295,7 +325,7 @@ class _Importer:
                 # The others come from operands and attributes that this operator cannot have.
                 del self.ctx.graph.nodes[start:]
                 odd = "operands or attributes must be such as the operator has; correct the model"
-                self._refuse(node, str(error) if isinstance(error, Refusal) else odd)
+                self._refuse(node, str(error) if isinstance(error, Refusal | MatrixTooLarge) else odd)
 
     def _unfolded(self, node: OnnxNode, rule: unfolding.Unfolding | None) -> bool:
         """Take the nodes that a node stands for; True if there are such."""
@@ -338,8 +368,7 @@ class _Importer:
     def _evaluate(self, node: OnnxNode, inputs: Sequence[str]) -> Sequence[Array]:
         from onnx.reference import ReferenceEvaluator
 
-        if node.op in ("ConstantOfShape", "Expand"):
-            sizes = self.ctx.constants[inputs[-1]].tolist()
+        for sizes in _constant_shapes(node, {name: self.ctx.constants[name] for name in inputs}, self.ctx.opset):
             if math.prod(sizes) > _LARGEST_CONSTANT:
                 raise Refusal(f"makes a constant of the shape {sizes}")
         try:
@@ -413,13 +442,13 @@ class _Importer:
             return host(self.ctx, node)
         try:
             results = handler(self.ctx, node)
-        except Refusal as refusal:
+        except (Refusal, MatrixTooLarge) as refusal:
             if host is None or node.op not in OF_COMPUTED_OPERANDS:
                 raise
             del self.ctx.graph.nodes[start:]
             try:
                 return host(self.ctx, node)
-            except Refusal:
+            except (Refusal, MatrixTooLarge):
                 raise refusal from None
         return [
             TypedTensor(name, kind if node.op in MOVING_OPERATORS else None)

@@ -14,6 +14,7 @@ from concord.frontend.host import HostHandler, TypedTensor, looked_up_texts
 from concord.frontend.pointwise import absolute_of, apply, opposite, times
 from concord.graph.element_types import texts_of
 from concord.graph.ops.host import tree_depth
+from concord.utils import matrices
 from concord.utils.arrays import FloatArray
 
 #: The domain of these operators.
@@ -322,7 +323,7 @@ def support_vector_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]
     ends = np.cumsum([0, *counts])
     vectors = _needed(node, "support_vectors").reshape(ends[-1], -1)
     coefficients, rho = _needed(node, "coefficients").reshape(classes - 1, ends[-1]), of_pairs("rho")
-    weight = np.zeros((len(pairs), ends[-1]))
+    weight = matrices.zeros("decisions for pairs of classes", len(pairs), int(ends[-1]))
     for row, (i, j) in enumerate(pairs):
         for own, other in ((i, j - 1), (j, i)):
             weight[row, ends[own] : ends[own + 1]] = coefficients[other, ends[own] : ends[own + 1]]
@@ -345,7 +346,7 @@ def support_vector_classifier(ctx: Context, node: OnnxNode) -> list[TypedTensor]
 def _most_votes(ctx: Context, node: OnnxNode, decisions: str, pairs: Sequence[tuple[int, int]]) -> str:
     """Places of the classes with most votes, the first of several: a positive number is a vote for that in front."""
     classes = pairs[-1][1] + 1
-    change, start = np.zeros((1, classes, len(pairs))), np.zeros((1, classes, len(pairs)))
+    change, start = (matrices.zeros("votes for pairs of classes", 1, classes, len(pairs)) for _ in range(2))
     for k, (i, j) in enumerate(pairs):
         change[0, i, k], change[0, j, k], start[0, j, k] = 1, -1, 1
     won = ctx.emit(node, "Less", [decisions], constant=np.zeros(()), reversed=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -12,6 +13,11 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
+from concord.utils.arrays import FloatArray
+from concord.utils.matrices import zeros
+
+#: Slices that take the place of a product along an axis: one is an instruction or more.
+_MOST_RUNS = 256
 
 
 def _to_shape(ctx: Context, node: OnnxNode, x: str, shape: tuple[int, ...]) -> str:
@@ -215,9 +221,30 @@ def gather(ctx: Context, node: OnnxNode) -> str:
 
 
 def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int]) -> str:
-    """The elements with these indices along an axis: a Slice for those at equal distances, side by side."""
-    parts = [_take(ctx, node, x, {axis: run}) for run in runs(indices) or [range(0)]]
+    """The elements with these indices along an axis: a Slice for those at equal distances, side by side.
+
+    Many of them are a product with zeros and ones.
+    """
+    if len(taken := runs(indices)) > _MOST_RUNS:
+        return along(ctx, node, x, axis, selection("elements that are picked", indices, ctx.shape(x)[axis]))
+    parts = [_take(ctx, node, x, {axis: run}) for run in taken or [range(0)]]
     return ctx.joined(node, parts, axis)
+
+
+def selection(purpose: str, indices: Sequence[int], size: int) -> FloatArray:
+    """A matrix ``[len(indices), size]`` that picks elements; :class:`concord.utils.matrices.MatrixTooLarge`."""
+    matrix = zeros(purpose, len(indices), size)
+    matrix[np.arange(len(indices)), indices] = 1.0
+    return matrix
+
+
+def along(ctx: Context, node: OnnxNode, x: str, axis: int, matrix: FloatArray) -> str:
+    """A product with a matrix ``[results, elements]`` along an axis."""
+    rank = len(ctx.shape(x))
+    order = (*(k for k in range(rank) if k != axis), axis)
+    last = x if axis == rank - 1 else ctx.emit(node, "Transpose", [x], perm=order)
+    y = ctx.emit(node, "Dense", [last], weight=matrix, bias=np.zeros(len(matrix)), fixed=True)
+    return y if axis == rank - 1 else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
 
 
 def runs(indices: list[int]) -> list[range]:

@@ -14,6 +14,8 @@ from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
 _DROPPED = 0.5
+#: Elements of an axis whose running sums are one product.
+_LONGEST_TRIANGLE = 512
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
@@ -171,12 +173,45 @@ def hardmax(ctx: Context, node: OnnxNode) -> str:
     most = ctx.emit(node, "ReduceMax", [last], axes=(len(lines) - 1,), keepdims=True)
     less = ctx.emit(node, "Sign", [ctx.emit(node, "Sub", [last, most])])
     equal = ctx.emit(node, "Add", [less], constant=np.ones(()))
-    weight = np.tri(lines[-1], k=-1)
-    before = ctx.emit(node, "Dense", [equal], weight=weight, bias=np.zeros(lines[-1]), fixed=True)
+    before = sums_in_front(ctx, node, equal, exclusive=True)
     y = ctx.emit(node, "Relu", [ctx.emit(node, "Sub", [equal, before])])
     if ctx.opset < 13:
         return ctx.emit(node, "Reshape", [y], shape=shape)
     return y if last == x else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
+
+
+def sums_in_front(ctx: Context, node: OnnxNode, x: str, *, exclusive: bool = False, reverse: bool = False) -> str:
+    """Running sums along the last axis: a product with a triangle of ones.
+
+    A long axis is cut into parts: sums within each of them, plus running sums of the parts.
+
+    Parameters
+    ----------
+    exclusive : bool
+        Without the element itself.
+    reverse : bool
+        Of the elements from the end on.
+    """
+    *rest, size = ctx.shape(x)
+    if size <= _LONGEST_TRIANGLE:
+        triangle = np.tri(size, k=-1 if exclusive else 0)
+        triangle = triangle[::-1, ::-1] if reverse else triangle
+        return ctx.emit(node, "Dense", [x], weight=triangle, bias=np.zeros(size), fixed=True)
+    part = 1 << (size - 1).bit_length() // 2
+    count = -(-size // part)
+    if more := count * part - size:
+        pads = (*[0] * len(rest), 0, *[0] * len(rest), more)
+        x = ctx.emit(node, "Pad", [x], pads=pads, mode="constant", value=0.0)
+    parts = ctx.emit(node, "Reshape", [x], shape=(*rest, count, part))
+    sums = ctx.emit(node, "ReduceSum", [parts], axes=(len(rest) + 1,), keepdims=False)
+    begin = sums_in_front(ctx, node, sums, exclusive=True, reverse=reverse)
+    begin = ctx.emit(node, "Reshape", [begin], shape=(*rest, count, 1))
+    within = sums_in_front(ctx, node, parts, exclusive=exclusive, reverse=reverse)
+    y = ctx.emit(node, "Add", [within, begin])
+    y = ctx.emit(node, "Reshape", [y], shape=(*rest, count * part))
+    if not more:
+        return y
+    return ctx.emit(node, "Slice", [y], axes=(len(rest),), starts=(0,), stops=(size,), steps=(1,))
 
 
 def softmax(ctx: Context, node: OnnxNode) -> str:

@@ -10,7 +10,9 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.pointwise import absolute_of, apply, times
+from concord.frontend.moving import along
+from concord.frontend.pointwise import absolute_of, apply, sums_in_front, times
+from concord.utils.matrices import check_size
 
 #: Elements that a product over axes multiplies, one after the other.
 LARGEST_PRODUCT = 64
@@ -76,12 +78,10 @@ def local_response(ctx: Context, node: OnnxNode) -> str:
     if beta not in (0.5, 0.75, 1.0):
         raise Refusal(f"beta must be 0.5, 0.75 or 1, not {beta:g}", "use Pow and Div")
     first = np.arange(channels)[:, None] - (size - 1) // 2
+    check_size("neighbouring channels", channels, channels)
     near = (np.arange(channels) >= first) & (np.arange(channels) < first + size)
-    order = (0, *range(2, len(ctx.shape(x))), 1)
-    last = ctx.emit(node, "Transpose", [ctx.emit(node, "Mul", [x, x])], perm=order)
     share = float(attrs.get("alpha", 1e-4)) / size
-    sums = ctx.emit(node, "Dense", [last], weight=near * 1.0, bias=np.zeros(channels), fixed=True)
-    sums = ctx.emit(node, "Transpose", [sums], perm=tuple(np.argsort(order).tolist()))
+    sums = along(ctx, node, ctx.emit(node, "Mul", [x, x]), 1, near.astype(np.float64))
     total = ctx.emit(node, "Add", [times(ctx, node, sums, share)], constant=np.asarray(float(attrs.get("bias", 1.0))))
     inverse = apply(ctx, node, total, "reciprocal" if beta == 1.0 else "rsqrt")
     y = ctx.emit(node, "Mul", [x, inverse])
@@ -135,17 +135,14 @@ def multiply(ctx: Context, node: OnnxNode) -> str:
 
 
 def running_sum(ctx: Context, node: OnnxNode) -> str:
-    """A product with a triangle of ones along the axis, which goes last."""
+    """Sums of the elements in front along an axis, which goes last."""
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
     (axis,) = ctx.axes(ctx.integers(node, 1, "axis") or [0], len(shape))
-    size = shape[axis]
-    triangle = np.tri(size, k=-1 if node.attrs.get("exclusive", 0) else 0)
-    if node.attrs.get("reverse", 0):
-        triangle = triangle[::-1, ::-1]
     order = (*(k for k in range(len(shape)) if k != axis), axis)
     last = x if axis == len(shape) - 1 else ctx.emit(node, "Transpose", [x], perm=order)
-    y = ctx.emit(node, "Dense", [last], weight=triangle, bias=np.zeros(size), fixed=True)
+    exclusive, reverse = bool(node.attrs.get("exclusive", 0)), bool(node.attrs.get("reverse", 0))
+    y = sums_in_front(ctx, node, last, exclusive=exclusive, reverse=reverse)
     return y if last == x else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
 
 

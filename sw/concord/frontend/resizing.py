@@ -1,8 +1,8 @@
 """Images in another size: nearest elements, linear and cubic interpolation.
 
-Along every axis a resized image is a matrix times the image. Where its rows repeat, shifted by an element, every
-residue of a position is a sum over the same neighbours (:mod:`concord.frontend.upsampling`); the nearest neighbour is
-the image itself. Otherwise it is a product with the matrix.
+Along every axis every result is a sum of few elements. Where they repeat after some results, shifted by whole elements,
+every residue of a position is a convolution (:mod:`concord.frontend.upsampling`), or elements that are moved. Otherwise
+an axis is a product with a matrix.
 """
 
 from __future__ import annotations
@@ -18,34 +18,45 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.limits import LARGEST_TENSOR
+from concord.frontend.moving import along
 from concord.frontend.pooling import one_image
-from concord.frontend.upsampling import between, windowed
+from concord.frontend.upsampling import between, strided
 from concord.utils.arrays import FloatArray
+from concord.utils.matrices import zeros
 
 _Position = Callable[[int, int, int, float], float]
 #: Results lie in a region of the image, or outside of it.
 _CROP = "tf_crop_and_resize"
 #: Coefficient of a cubic where the model does not say it.
 _CUBIC = -0.75
+#: Numbers of a matrix up to which a product is made of an axis whose period is not that of an element.
+_SMALL_MATRIX = 1 << 16
+#: Results in a period, each of which is a layer.
+_MOST_RESIDUES = 64
+#: Weights that differ by no more are equal: positions are computed in double precision.
+_SAME = 1e-12
 
 
 def resize(ctx: Context, node: OnnxNode) -> str:
     """An image in another size: nearest elements, or linear or cubic interpolation."""
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
-    matrices = _matrices(ctx, node, shape)
-    outside = [~matrix.any(axis=1) for matrix in matrices]
-    if [matrix.shape[0] for matrix in matrices[:2]] != list(shape[:2]) or any(
-        (m != np.eye(len(m))).any() for m in matrices[:2]
-    ):
+    axes = _axes(ctx, node, shape)
+    if not all(axis.identity for axis in axes[:2]):
         raise Refusal("must leave the batch and the channels as they are", "resize spatial axes only")
-    spatial = matrices[2:]
-    periods = [_period(matrix) for matrix in spatial]
-    if all(period is not None for period in periods):
+    outside = [np.array([not row for row in axis.rows]) for axis in axes]
+    spatial = axes[2:]
+    periods = [_period(axis) for axis in spatial]
+    if all(period is not None and period.step == 1 for period in periods):
         return _interpolated(ctx, node, x, [period for period in periods if period is not None])
-    for axis, matrix in enumerate(spatial, 2):
-        if not _is_identity(matrix):
-            x = _along(ctx, node, x, axis, matrix)
+    for k, (axis, period) in enumerate(zip(spatial, periods, strict=True)):
+        if axis.identity:
+            continue
+        if period is None or len(axis.rows) * axis.size <= _SMALL_MATRIX:
+            x = along(ctx, node, x, k + 2, axis.matrix)
+        else:
+            x = _interpolated(ctx, node, x, [period if j == k else _NO_CHANGE for j in range(len(spatial))])
     value = float(node.attrs.get("extrapolation_value", 0.0))
     if not value or not any(rows.any() for rows in outside):
         return x
@@ -53,78 +64,136 @@ def resize(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [x], constant=value * beyond)
 
 
-def _is_identity(matrix: FloatArray) -> bool:
-    return np.array_equal(matrix, np.eye(*matrix.shape)) and matrix.shape[0] == matrix.shape[1]
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of a resized image.
+
+    Parameters
+    ----------
+    size : int
+        Elements of the image along the axis.
+    rows : list of dict of int to float
+        For every result the elements that it is a sum of, with their weights; none where it lies outside.
+    """
+
+    size: int
+    rows: list[dict[int, float]]
+
+    @property
+    def identity(self) -> bool:
+        """True if every result is the element in its place."""
+        return len(self.rows) == self.size and all(row == {k: 1.0} for k, row in enumerate(self.rows))
+
+    @property
+    def matrix(self) -> FloatArray:
+        """The axis as a matrix ``[results, elements]``; :class:`concord.utils.matrices.MatrixTooLarge`."""
+        matrix = zeros("a resized axis", len(self.rows), self.size)
+        for k, row in enumerate(self.rows):
+            matrix[k, list(row)] = list(row.values())
+        return matrix
 
 
-def _along(ctx: Context, node: OnnxNode, x: str, axis: int, matrix: FloatArray) -> str:
-    """A product with a matrix along an axis."""
-    rank = len(ctx.shape(x))
-    order = (*(k for k in range(rank) if k != axis), axis)
-    last = x if axis == rank - 1 else ctx.emit(node, "Transpose", [x], perm=order)
-    y = ctx.emit(node, "Dense", [last], weight=matrix, bias=np.zeros(len(matrix)), fixed=True)
-    return y if axis == rank - 1 else ctx.emit(node, "Transpose", [y], perm=tuple(np.argsort(order).tolist()))
+@dataclass(frozen=True)
+class _Tap:
+    """Results of one residue: they read elements from ``first`` on, times ``weights``."""
+
+    first: int
+    weights: tuple[float, ...]
+
+    @property
+    def moves(self) -> bool:
+        """True if every result is an element."""
+        return self.weights == (1.0,)
 
 
 @dataclass(frozen=True)
 class _Period:
-    """A matrix ``[factor * size, size]`` whose rows ``factor * t + r`` read the neighbours ``t + first`` of ``t``.
+    """Results ``len(taps) * t + r`` read elements ``step * t + taps[r].first`` and following ones.
 
-    ``taps`` has a row for each residue; what lies outside is the nearest element.
+    Elements outside of the axis are the nearest one in it.
     """
 
-    first: int
-    taps: FloatArray
+    step: int
+    taps: tuple[_Tap, ...]
 
 
-def _period(matrix: FloatArray) -> _Period | None:
-    """The period of a matrix, ``None`` if it has none."""
-    results, size = matrix.shape
-    if results % size:
+#: An axis that stays.
+_NO_CHANGE = _Period(1, (_Tap(0, (1.0,)),))
+
+
+def _period(axis: _Axis) -> _Period | None:
+    """The period of an axis, ``None`` if it has none, or a long one."""
+    results, size = len(axis.rows), axis.size
+    count = math.gcd(results, size)
+    factor, step = results // count, size // count
+    if factor > _MOST_RESIDUES or (step > 1 and count == 1):
         return None
-    factor, reach = results // size, min(size - 1, 3)
-    middle = min(max(size // 2, 0), size - 1)
-    low, high = max(middle - reach, 0) - middle, min(middle + reach, size - 1) - middle
-    taps = np.stack([matrix[factor * middle + r, middle + low : middle + high + 1] for r in range(factor)])
-    used = np.flatnonzero(taps.any(axis=0))
-    if not used.size:
-        return None
-    first, taps = low + int(used[0]), taps[:, used[0] : used[-1] + 1]
-    built = np.zeros_like(matrix)
-    for t, r, j in product(range(size), range(factor), range(taps.shape[1])):
-        built[factor * t + r, min(max(t + first + j, 0), size - 1)] += taps[r, j]
-    return _Period(first, taps) if np.allclose(built, matrix, rtol=0, atol=1e-12) else None
+    middle, taps = count // 2, []
+    for row in axis.rows[factor * middle : factor * (middle + 1)]:
+        if not row:
+            return None
+        first = min(row)
+        taps.append(_Tap(first - step * middle, tuple(row.get(k, 0.0) for k in range(first, max(row) + 1))))
+    for k, row in enumerate(axis.rows):
+        t, tap = k // factor, taps[k % factor]
+        wanted: dict[int, float] = {}
+        for j, weight in enumerate(tap.weights, step * t + tap.first):
+            place = min(max(j, 0), size - 1)
+            wanted[place] = wanted.get(place, 0.0) + weight
+        if any(abs(wanted.get(j, 0.0) - row.get(j, 0.0)) > _SAME for j in {*wanted, *row}):
+            return None
+    return _Period(step, tuple(taps))
 
 
 def _interpolated(ctx: Context, node: OnnxNode, x: str, periods: list[_Period]) -> str:
     """Every residue is a sum over neighbours; those beyond an end are the last ones there are."""
     images, channels, *spatial = ctx.shape(x)
-    factors = [len(period.taps) for period in periods]
+    counts = [size // period.step for size, period in zip(spatial, periods, strict=True)]
     flat = one_image(ctx, node, x)
-    kernel = [period.taps.shape[1] for period in periods]
-    if any(size > 1 for size in kernel):
-        begin = [max(-period.first, 0) for period in periods]
-        end = [max(period.first + size - 1, 0) for period, size in zip(periods, kernel, strict=True)]
-        padded = ctx.emit(node, "Pad", [flat], pads=(0, 0, *begin, 0, 0, *end), mode="edge", value=0.0)
-        first = [period.first + before for period, before in zip(periods, begin, strict=True)]
+    begin = [max(0, *(-tap.first for tap in period.taps)) for period in periods]
+    end = [
+        max(0, *(period.step * (count - 1) + tap.first + len(tap.weights) - size for tap in period.taps))
+        for period, count, size in zip(periods, counts, spatial, strict=True)
+    ]
+    if any((*begin, *end)):
+        flat = ctx.emit(node, "Pad", [flat], pads=(0, 0, *begin, 0, 0, *end), mode="edge", value=0.0)
+    steps = tuple(period.step for period in periods)
     parts = {}
-    for residues in product(*map(range, factors)):
-        if all(size == 1 for size in kernel):
-            parts[residues] = flat
-            continue
-        taps = np.ones(())
-        for period, r in zip(periods, residues, strict=True):
-            taps = np.multiply.outer(taps, period.taps[r])
-        weight = np.tile(taps, (images * channels, 1, *[1] * len(kernel)))
-        zeros = np.zeros(images * channels)
-        parts[residues] = windowed(ctx, node, padded, weight, first, spatial, zeros, images * channels)
-    y = between(ctx, node, parts, factors)
-    sizes = [size * factor for size, factor in zip(spatial, factors, strict=True)]
+    for residues in product(*(range(len(period.taps)) for period in periods)):
+        taps = [period.taps[r] for period, r in zip(periods, residues, strict=True)]
+        first = [tap.first + before for tap, before in zip(taps, begin, strict=True)]
+        parts[residues] = _residue(ctx, node, flat, taps, first, counts, steps)
+    y = between(ctx, node, parts, [len(period.taps) for period in periods])
+    sizes = [count * len(period.taps) for count, period in zip(counts, periods, strict=True)]
     return y if images == 1 else ctx.emit(node, "Reshape", [y], shape=(images, channels, *sizes))
 
 
-def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[FloatArray]:
-    """For every axis the matrix ``[results, elements]`` that makes results of elements."""
+def _residue(
+    ctx: Context, node: OnnxNode, x: str, taps: list[_Tap], first: list[int], counts: list[int], steps: tuple[int, ...]
+) -> str:
+    """The results of one residue along every axis, of a padded image: elements that are moved, or a convolution."""
+    _, maps, *spatial = ctx.shape(x)
+    stops = [start + step * (count - 1) for start, step, count in zip(first, steps, counts, strict=True)]
+    if all(tap.moves for tap in taps):
+        taken = [range(*bounds) for bounds in zip(first, (stop + 1 for stop in stops), steps, strict=True)]
+        if taken == [range(size) for size in spatial]:
+            return x
+        columns = {f"{key}s": tuple(getattr(part, key) for part in taken) for key in ("start", "stop", "step")}
+        return ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(taken))), **columns)
+    weight = np.ones(())
+    for tap in taps:
+        weight = np.multiply.outer(weight, np.array(tap.weights))
+    ends = [stop + len(tap.weights) for stop, tap in zip(stops, taps, strict=True)]
+    used = [range(*bounds) for bounds in zip(first, ends, strict=True)]
+    if used != [range(size) for size in spatial]:
+        columns = {f"{key}s": tuple(getattr(part, key) for part in used) for key in ("start", "stop", "step")}
+        x = ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(used))), **columns)
+    weight = np.tile(weight, (maps, 1, *[1] * len(taps)))
+    return strided(ctx, node, x, weight, np.zeros(maps), maps, steps)
+
+
+def _axes(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[_Axis]:
+    """The axes of the resized image."""
     attrs, rank = node.attrs, len(shape)
     mode, where = attrs.get("mode", "nearest"), attrs.get("coordinate_transformation_mode", "half_pixel")
     if node.op == "Upsample" or ctx.opset < 11:
@@ -146,7 +215,7 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
         if (policy := attrs.get("keep_aspect_ratio_policy", "stretch")) != "stretch":
             scales = [(min if policy == "not_larger" else max)(scales)] * len(axes)
             sizes = [math.floor(scale * shape[axis] + 0.5) for scale, axis in zip(scales, axes, strict=True)]
-    matrices = [np.eye(size) for size in shape]
+    resized = [_Axis(size, [{k: 1.0} for k in range(size)]) for size in shape]
     regions = ctx.floats(node.input(1), "roi").reshape(2, -1) if where == _CROP else np.zeros((2, len(axes)))
     if regions.shape[1] != len(axes):
         raise Refusal(f"roi must have two numbers for each of {len(axes)} axes, not {regions.size}")
@@ -156,8 +225,11 @@ def _matrices(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[Floa
             raise Refusal(f"axis {axis} must keep at least one element")
         begin, end = (float(value) for value in regions[:, k])
         position = COORDINATES.get(where) or partial(_in_region, begin, end)
-        matrices[axis] = _matrix(shape[axis], count, scales[k], mode, position, attrs, where == _CROP)
-    return matrices
+        if count > LARGEST_TENSOR:
+            raise Refusal(f"axis {axis} must have at most {LARGEST_TENSOR} elements, not {count}", "make it smaller")
+        rows = _rows(shape[axis], count, scales[k], mode, position, attrs, where == _CROP)
+        resized[axis] = _Axis(shape[axis], rows)
+    return resized
 
 
 def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: float) -> float:
@@ -186,12 +258,13 @@ NEAREST = {
 }
 
 
-def _matrix(
+def _rows(
     size: int, count: int, scale: float, mode: str, position: _Position, attrs: dict[str, Any], cut: bool
-) -> FloatArray:
-    """The matrix of one axis; with ``cut`` results outside of the elements have rows of zeros."""
-    matrix = np.zeros((count, size))
+) -> list[dict[int, float]]:
+    """Elements and their weights for every result; none, with ``cut``, where it lies outside of the elements."""
+    rows: list[dict[int, float]] = []
     for i in range(count):
+        rows.append({})
         at = position(i, size, count, scale)
         if cut and not 0 <= at <= size - 1:
             continue
@@ -203,9 +276,12 @@ def _matrix(
         if attrs.get("exclude_outside", 0):
             taps = {k: w for k, w in taps.items() if 0 <= k < size}
             taps = {k: w / sum(taps.values()) for k, w in taps.items()}
+        sums: dict[int, float] = {}
         for k, w in taps.items():
-            matrix[i, min(max(k, 0), size - 1)] += w
-    return matrix
+            place = min(max(k, 0), size - 1)
+            sums[place] = sums.get(place, 0.0) + w
+        rows[-1] |= {place: 1.0 if abs(w - 1) <= _SAME else w for place, w in sums.items() if abs(w) > _SAME}
+    return rows
 
 
 def _linear(rest: float) -> dict[int, float]:

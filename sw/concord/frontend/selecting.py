@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.moving import picked, runs
+from concord.frontend.moving import picked, runs, selection
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
+from concord.utils.matrices import LARGEST, check_size, eye
 
 Ids = npt.NDArray[np.int64]
 #: Slices that take the place of a product: one is an instruction or more.
@@ -32,8 +33,6 @@ _MOST_PARTS = 256
 _MOST_ROUNDS = 16
 #: Operators of reductions of updates, and the number that changes nothing.
 _REDUCTIONS = {"max": ("Max", -BINARY16_MAX), "min": ("Min", BINARY16_MAX), "mul": ("Mul", 1.0)}
-#: Numbers of a matrix that is made here.
-_LARGEST_MATRIX = 1 << 20
 
 
 def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], reduction: str | None = None) -> Array:
@@ -82,7 +81,7 @@ def gathered_elements(ctx: Context, node: OnnxNode) -> str:
     except (IndexError, ValueError) as error:
         raise Refusal("indices must fit the operand") from error
     whole = all(a == b for k, (a, b) in enumerate(zip(shape, indices.shape, strict=True)) if k != axis)
-    if whole and prod(shape) * ids.size > _LARGEST_MATRIX and shape[axis] <= _MOST_RUNS:
+    if whole and prod(shape) * ids.size > LARGEST and shape[axis] <= _MOST_RUNS:
         return _chosen(ctx, node, x, axis, indices % shape[axis])
     return moved(ctx, node, x, ids)
 
@@ -110,23 +109,14 @@ def moved(ctx: Context, node: OnnxNode, x: str, ids: Ids) -> str:
     flat = ctx.emit(node, "Reshape", [x], shape=(1, prod(shape)))
     places = ids.reshape(-1)
     if len(runs(places.tolist())) > _MOST_RUNS:
-        _check_size(prod(shape) * len(places))
-        y = _product(ctx, node, flat, np.eye(prod(shape))[places])
+        y = _product(ctx, node, flat, selection("elements that are moved", places.tolist(), prod(shape)))
     else:
         y = picked(ctx, node, flat, 1, places.tolist())
     return ctx.emit(node, "Reshape", [y], shape=ids.shape)
 
 
-def _check_size(size: int) -> None:
-    if size > _LARGEST_MATRIX:
-        raise Refusal(
-            f"must be a product with at most {_LARGEST_MATRIX:,} numbers, not {size:,}", "make tensors smaller"
-        )
-
-
 def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray, bias: FloatArray | None = None) -> str:
     """A product with a constant along the last axis."""
-    _check_size(matrix.size)
     bias = np.zeros(len(matrix)) if bias is None else bias
     return ctx.emit(node, "Dense", [x], weight=matrix, bias=bias, fixed=True)
 
@@ -146,13 +136,13 @@ def linear(channels: bool, ctx: Context, node: OnnxNode) -> str:
     if channels and shape[0] != 1:
         raise Refusal(f"must have a batch of 1, not {shape[0]}", "export with a batch of 1")
     count = prod(inner)
-    zeros = _evaluated(ctx, node, {0: np.zeros(inner, np.float32)}).astype(np.float64)
-    _check_size(zeros.size * count)
+    nothing = _evaluated(ctx, node, {0: np.zeros(inner, np.float32)}).astype(np.float64)
+    check_size("a linear function", nothing.size, count)
     units = (np.eye(1, count, k, dtype=np.float32).reshape(inner) for k in range(count))
-    columns = [(_evaluated(ctx, node, {0: unit}) - zeros).reshape(-1) for unit in units]
+    columns = [(_evaluated(ctx, node, {0: unit}) - nothing).reshape(-1) for unit in units]
     flat = ctx.emit(node, "Reshape", [x], shape=(*kept, count) if channels else (1, count))
-    y = _product(ctx, node, flat, np.stack(columns, 1), zeros.reshape(-1))
-    final = (*kept, *zeros.shape[2:]) if channels else zeros.shape
+    y = _product(ctx, node, flat, np.stack(columns, 1), nothing.reshape(-1))
+    final = (*kept, *nothing.shape[2:]) if channels else nothing.shape
     return ctx.emit(node, "Reshape", [y], shape=final)
 
 
@@ -272,8 +262,8 @@ def _added(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> str:
 def _hits(ctx: Context, node: OnnxNode) -> FloatArray:
     """``[updates, elements]``: how often an update comes to an element."""
     shape, updates = (ctx.operand_shape(node.input(k)) for k in (0, 2))
-    _check_size(prod(shape) * prod(updates))
-    units = np.eye(prod(updates)).reshape(-1, *updates)
+    check_size("sums at places", prod(updates), prod(shape))
+    units = eye("sums at places", prod(updates)).reshape(-1, *updates)
     rows = [_evaluated(ctx, node, {0: np.zeros(shape), 2: unit}, reduction="add") for unit in units]
     return np.stack(rows).reshape(len(units), -1)
 

@@ -75,9 +75,17 @@ def windowed(
         columns = {f"{key}s": tuple(getattr(part, key) for part in inside) for key in ("start", "stop", "step")}
         x = ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(inside))), **columns)
     pads = tuple(max(pad, 0) for pad in (*begin, *end))
-    ones = (1,) * len(kernel)
-    attrs = {"strides": ones, "dilations": ones, "pads": pads}
-    if len(kernel) == _VOLUME:
+    return strided(ctx, node, x, weight, bias, group, (1,) * len(kernel), pads)
+
+
+def strided(
+    ctx: Context, node: OnnxNode, x: str, weight: FloatArray, bias: FloatArray, group: int, strides: tuple[int, ...],
+    pads: tuple[int, ...] = (),
+) -> str:  # fmt: skip
+    """A convolution over one to three spatial axes, padded with zeros."""
+    rank = len(strides)
+    attrs = {"strides": strides, "dilations": (1,) * rank, "pads": pads or (0,) * 2 * rank}
+    if rank == _VOLUME:
         return conv_volume(ctx, node, x, weight, bias, group, attrs)
     return ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=group, **attrs)
 

@@ -18,6 +18,7 @@ from concord.frontend.errors import Refusal
 from concord.frontend.moving import picked
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, divisors, windows
 from concord.utils.arrays import FloatArray
+from concord.utils.matrices import check_size, eye
 
 
 def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) -> str:
@@ -30,10 +31,12 @@ def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, 
     taps = windows(along, along.kernel, np.arange(depth, dtype=np.float64), -1.0).astype(np.int64)
     if not isinstance(along, AveragePoolAttributes):
         taps = np.where(taps < 0, taps.max(axis=1, keepdims=True), taps)  # padding counts for nothing
-        y, *others = (_product(ctx, node, planes, np.eye(depth)[tap], maps) for tap in taps.T)
+        planes_apart = eye("pooling along the first axis", depth)
+        y, *others = (_product(ctx, node, planes, planes_apart[tap], maps) for tap in taps.T)
         for other in others:
             y = ctx.emit(node, "Max", [y, other])
         return y
+    check_size("pooling along the first axis", *taps.shape, depth)
     members = (taps[..., None] == np.arange(depth)).any(axis=1).astype(np.float64)
     shares = 1 / divisors(along, [depth])
     sums = _product(ctx, node, planes, members, maps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -63,12 +64,12 @@ class Layout:
 
     fields: tuple[Field, ...]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bits of the whole layout."""
         return sum(field.span for field in self.fields)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one word on the host link: the bits, little endian, padded with zeros."""
         return (self.width + 7) // 8

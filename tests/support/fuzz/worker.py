@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from support.fuzz import commands, generated, link, models, networks, numbers, planted
+from support.fuzz import commands, generated, link, models, networks, numbers, planted, sizes
 from support.fuzz.ends import End
 from support.onnx_models import floats, model, node
 
@@ -25,6 +25,7 @@ TARGETS = {
     "onnx": lambda rng, folder, given: models.structure(rng, folder),
     "onnx-bytes": lambda rng, folder, given: models.contents(rng, folder),
     "numbers": lambda rng, folder, given: numbers.case(rng, folder),
+    "sizes": lambda rng, folder, given: sizes.case(rng, folder),
     "folder": networks.folder,
     "command": commands.line,
     "assembler": commands.assembler,
@@ -35,8 +36,10 @@ TARGETS = {
 GENERATED = "nnsmith"
 #: Faults that must be found; not among the targets that are run without being asked for.
 PLANTED = "planted"
+#: Times the limit of computing that a case of a target has.
+PATIENCE = {"sizes": 6}
 #: Bytes of memory.
-MEMORY = 6 << 30
+MEMORY = 3 << 30
 
 
 class Hang(BaseException):
@@ -65,7 +68,7 @@ def prepare(given: Path) -> None:
 
 def case(target: str, seed: int, number: int, seconds: float, folder: Path, given: Path) -> End:
     """The end of a case; files it leaves are in ``folder``."""
-    rng = random.Random(f"{target}/{seed}/{number}")
+    rng, seconds = random.Random(f"{target}/{seed}/{number}"), seconds * PATIENCE.get(target, 1)
     signal.signal(signal.SIGPROF, _hang)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:

@@ -9,6 +9,7 @@ import numpy as np
 
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import zeros
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def select_lanes(a: Broadcast, like: Broadcast, own: Ids) -> LaneSelection:
     except LayoutError:
         size, (source,) = _loops([rows], positions)
         same_loops = False
-    weight = np.zeros((rows * native, tiles * native))
+    weight = zeros("elements that are moved to other lanes", rows * native, tiles * native)
     weight[where % rows * native + like.lane, a.vector % tiles * native + a.lane] = 1.0
     if weight.sum(axis=1).max() > 1:
         raise LayoutError("elements must be taken from the same places of every position")

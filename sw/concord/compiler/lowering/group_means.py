@@ -21,6 +21,7 @@ from concord.graph.ir import Node
 from concord.graph.ops.elementwise import GroupMeanAttributes
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import zeros
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def group_mean(lowering: Lowering, node: Node) -> None:
     walk, size = form.walk, prod(shape[axis] for axis in long)
     share = power_below(size, lowering.config)
     group = np.arange(len(walk.lanes)) // size
-    weight = np.zeros((walk.tiles * native, len(walk.lanes)))
+    weight = zeros("means of groups of elements", walk.tiles * native, len(walk.lanes))
     weight[walk.lanes] = np.where(group[:, None] == group, share, 0.0)
     order = (*form.outside, *form.lanes, *long)
     order = (*order, *(axis for axis in range(len(shape)) if axis not in order))

@@ -84,7 +84,9 @@ def _wish(graph: Graph, node: Node, ids: Ids) -> tuple[_Wish, Ids]:
     if node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
         return _Wish.MAP, as_map(ids.reshape(1, -1, *ids.shape[2:]))
     if node.op == "Pad" and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0])):
-        return _Wish.PADDING, _unpadded_last(node, ids)
+        order = _unpadded_last(node, ids)
+        if order.shape[-1] > 1 or _becomes_map(graph, node.outputs[0]):
+            return _Wish.PADDING, order
     return _Wish.ROWS, _plain(ids)
 
 

@@ -28,6 +28,7 @@ from concord.graph.ops.linear import WeightedSumAttributes
 from concord.program.allocator import CapacityError
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import zeros
 
 #: Chains that a copy may take.
 MOST_CHAINS = 256
@@ -281,7 +282,7 @@ def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: i
     ids[np.ix_(np.array(box.rows), np.array(box.columns), channels)] = target.view(count)
     weight = None
     if not box.stays:
-        full = np.zeros((count, box.window.taps * box.walk.tiles * native))
+        full = zeros("a copy", count, box.window.taps * box.walk.tiles * native)
         used = np.flatnonzero(box.places != PAD)
         full[used, box.places[used]] = 1.0
         weight = full.reshape(count, *box.window.kernel, -1)

@@ -23,6 +23,7 @@ from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import operator_of
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import MatrixTooLarge
 
 _Joined = TypeVar("_Joined")
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)
@@ -122,7 +123,7 @@ class Lowering:
                 if expanded is None:
                     self._node(node)
                     self._states.computed(node)
-            except LayoutError as error:
+            except (LayoutError, MatrixTooLarge) as error:
                 expanded = self.rules.fallback(self, node) if self.rules.knows(node) else None
                 if expanded is None:
                     named = self.graph.consumers(node.outputs[0])[0] if node.op == "Copy" else node
@@ -196,7 +197,7 @@ class Lowering:
         """Copy an output that does not lie in one storage, and return why that cannot be."""
         reasons = [f"output '{name}': {error}"]
         producer = self.graph.producer(name)
-        if producer is None or not operator_of(producer).view:
+        if producer is None or not operator_of(producer).view or name not in self.done.views:
             return reasons
         parts = fresh(self.graph, f"{name}/parts")
 

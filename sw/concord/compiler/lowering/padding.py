@@ -17,19 +17,23 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Walk
 from concord.compiler.lowering import legality, operands
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.unfolding import graph_input
-from concord.graph.ir import Node
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.moving import PadAttributes
 from concord.spec.isa import Op
 from concord.utils.arrays import Ids
+
+#: Numbers of a matrix up to which a product pads an axis in lanes.
+_SHORT = 1 << 16
 
 
 def pad(lowering: Lowering, node: Node) -> list[Node] | None:
     """A copy, unless a view will do; a product with zeros and ones where the last axis is padded and in lanes."""
     graph, (result,) = lowering.graph, node.outputs
     by_view = result not in graph.outputs and all(_takes_views(node, reader) for reader in graph.consumers(result))
+    by_view |= _copied(graph, node)
     if by_view or not any(node.attributes(PadAttributes).pads) or _on_the_host(lowering, node):
         return None
     try:
@@ -48,19 +52,59 @@ def padded_axes(node: Node) -> list[int]:
 
 
 def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
-    """The last axis padded by a product, and the others as before."""
+    """The last axis padded, and the others as before: a short one by a product, a long one by copies of vectors."""
     attributes = node.attributes(PadAttributes)
     pads = attributes.pads
-    widths = (pads[rank - 1], pads[-1])
+    before, after = pads[rank - 1], pads[-1]
     size = lowering.graph.shapes[node.inputs[0]][-1]
-    weight = np.pad(np.eye(size), (widths, (0, 0)), mode=attributes.mode)
-    bias = np.where(weight.any(axis=1), 0.0, attributes.value)
-    attrs = {"weight": weight, "bias": bias}
     rest = tuple(0 if index % rank == rank - 1 else count for index, count in enumerate(pads))
-    if not any(rest):
-        return [Node("Dense", node.name, node.inputs, node.outputs, attrs)]
-    last = lowering.new_node(node, "Dense", "last", node.inputs, **attrs)
-    return [last, node.replace(inputs=last.outputs).with_attrs(pads=rest)]
+    build = NodeBuilder(lowering, node)
+    if size * (before + size + after) <= _SHORT:
+        weight = np.pad(np.eye(size), ((before, after), (0, 0)), mode=attributes.mode)
+        bias = np.where(weight.any(axis=1), 0.0, attributes.value)
+        last = build.add("Dense", "last", node.inputs[0], weight=weight, bias=bias)
+    else:
+        last = _vectors(lowering, build, node, rank)
+    if any(rest):
+        return [*build.nodes, node.replace(inputs=(last,)).with_attrs(pads=rest)]
+    return build.renamed()
+
+
+def _vectors(lowering: Lowering, build: NodeBuilder, node: Node, rank: int) -> str:
+    """The last axis padded, where every native vector of the result is a position of a copy."""
+    attributes, native = node.attributes(PadAttributes), lowering.config.native
+    (x,), axis = node.inputs, rank - 1
+    shape = lowering.graph.shapes[x]
+    size, before, after = shape[axis], attributes.pads[axis], attributes.pads[-1]
+    length = before + size + after
+    more, zeros = -length % native, attributes.mode == "constant"
+    if zeros and max(before, after + more) < native:  # every vector has an element
+        left, right = before, after + more
+    else:
+        parts = []
+        for run in _runs(size, before, after, "edge" if zeros else attributes.mode):
+            stop = run.start + (run.count * run.stride or 1)
+            taken = {"starts": (run.start,), "stops": (max(stop, -1),), "steps": (run.stride or 1,)}
+            part = build.add("Slice", "part", x, axes=(axis,), **taken)
+            parts += [part] * (1 if run.stride else run.count)
+        x = build.add("Concat", "padded", *parts, axis=axis)
+        left, right = 0, more
+    if left or right:
+        pads = tuple(left if k == axis else right if k == 2 * rank - 1 else 0 for k in range(2 * rank))
+        x = build.add("Pad", "whole vectors", x, pads=pads, mode="constant", value=0.0)
+    vectors = (*shape[:-1], (length + more) // native, native)
+    y = build.add("Reshape", "vectors", x, shape=vectors)
+    y = build.add("Copy", "moved", y, shape=vectors, lanes=rank)
+    y = build.add("Reshape", "row", y, shape=(*shape[:-1], length + more))
+    if more:
+        y = build.add("Slice", "last", y, axes=(axis,), starts=(0,), stops=(length,), steps=(1,))
+    if zeros:
+        inside = (np.arange(length) >= before) & (np.arange(length) < before + size)
+        if max(before, after + more) >= native:
+            y = build.add("Mul", "elements", y, constant=inside.astype(np.float64))
+        if attributes.value:
+            y = build.add("Add", "constant", y, constant=np.where(inside, 0.0, attributes.value))
+    return y
 
 
 def _on_the_host(lowering: Lowering, node: Node) -> bool:
@@ -72,6 +116,17 @@ def _on_the_host(lowering: Lowering, node: Node) -> bool:
     while len(readers) == 1 and operator_of(readers[0]).view:
         readers = graph.consumers(readers[0].outputs[0])
     return len(readers) == 1 and readers[0].op == "Conv" and graph_input(lowering, readers[0]) is not None
+
+
+def _copied(graph: Graph, node: Node) -> bool:
+    """True if a copy reads what is padded with zeros: it puts them where no element is."""
+    attributes = node.attributes(PadAttributes)
+    if attributes.mode != "constant" or attributes.value != 0:
+        return False
+    readers = graph.consumers(node.outputs[0])
+    while len(readers) == 1 and operator_of(readers[0]).view and readers[0].op != "Pad":
+        readers = graph.consumers(readers[0].outputs[0])
+    return len(readers) == 1 and readers[0].op == "Copy"
 
 
 def _takes_views(node: Node, reader: Node) -> bool:

@@ -23,6 +23,7 @@ from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, Win
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import eye
 
 
 def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
@@ -223,7 +224,7 @@ def weighted_sum(lowering: Lowering, node: Node) -> None:
     walk = lowering.walk(ids, "input")
     upper = config.wgt_mant - 1
     digits = [divide_weight(weight, config.wgt_mant) for weight in attributes.weights]
-    own = np.eye(size[-1])
+    own = eye("a weighted sum", size[-1])
     taps = [np.concatenate([own * pair[k] for pair in digits], axis=1) for k in range(2)]
     weight = np.ldexp(np.stack([np.ldexp(taps[0], upper), taps[1]], axis=1), attributes.unit)
     channels, full = _aligned(lowering, node, attributes.axis, spread(weight[:, None], walk))

@@ -30,6 +30,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.matrices import check_size, zeros
 
 #: Operators on every element by itself where they have no second operand.
 _EACH = frozenset(["Clip", "Function", *(operation.node for operation in OPERATIONS.values() if operation.node)])
@@ -173,8 +174,9 @@ def _inside(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], sh
     groups = prod(shape[axis] for axis in form.lanes)
     if node.op == "ReduceMax":
         return _maximum_of_lanes(lowering, node, form, shape)
-    ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     uniform = groups == 1
+    check_size("sums of groups of elements", groups, len(walk.lanes))
+    ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     rows: FloatArray = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
     weight = spread(rows, walk)
     layer = lowering.add(
@@ -260,7 +262,7 @@ def align_groups(lowering: Lowering, node: Node) -> None:
     walk, size = form.walk, prod(shape[axis] for axis in axes)
     places = places_apart(len(walk.lanes) // size, size, native).reshape(-1)
     tiles = int(places.max()) // native + 1
-    weight = np.zeros((tiles * native, len(walk.lanes)))
+    weight = zeros("groups that are moved apart", tiles * native, len(walk.lanes))
     weight[places, np.arange(len(places))] = 1.0
     order = (*form.outside, *form.lanes, *axes)
 

@@ -1,0 +1,151 @@
+"""Long axes: layouts use the structure of what is moved, and matrices ask for their size first."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.lowering.lowered import Unsupported
+from concord.compiler.model import compile_graph
+from concord.frontend import UnsupportedModel, import_model
+from concord.networks.calibrated import emulate
+from concord.spec.presets import ECP5_85F, with_mantissas
+from concord.utils import matrices
+from support.onnx_models import model, node, onnxruntime_results
+
+_ROOM = {"narrow_depth": 16384, "wide_depth": 16384, "matrix_depth": 4096, "program_depth": 4096}
+CONFIG = with_mantissas(ECP5_85F.replace(**_ROOM), 12)
+
+
+def compiled_for(proto, config=CONFIG):
+    return compile_graph(import_model(proto), config)
+
+
+def is_exact(proto, shape, largest=1000):
+    """Whole numbers that blocks of 12 bits hold come out as onnxruntime has them; the matrices are small."""
+    compiled = compiled_for(proto)
+    values = np.random.default_rng(1).integers(-largest, largest + 1, shape).astype(np.float32)
+    (want,) = onnxruntime_results(proto, {"x": values})
+    (got,) = emulate(compiled, {"x": values}).values()
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
+    assert all(layer.weight is None or layer.weight.size <= 1 << 17 for layer in compiled.lowered.layers)
+    return compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pads", [(3, 8), (0, 5), (300, 0), (16, 16)])
+@pytest.mark.parametrize("mode", ["constant", "constant 2", "reflect", "edge", "wrap"])
+def test_a_pad_of_lanes_is_copied_by_ranges(mode, pads):
+    rank = 2 if pads[0] % 2 else 3
+    shape = (1, 5003) if rank == 2 else (1, 3, 1000)
+    amounts = np.zeros((2, rank), np.int64)
+    amounts[:, -1] = pads
+    constants = {"p": amounts.reshape(-1)} | ({"v": np.float32(2)} if mode.endswith("2") else {})
+    item = node("Pad", ["x", *constants], ["y"], mode=mode.split()[0])
+    compiled = is_exact(model([item], {"x": shape}, constants=constants, opset=19), shape)
+    assert len(compiled.lowered.layers) < 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("size", [513, 5003])
+def test_running_sums_are_sums_of_parts(size, exclusive, reverse):
+    item = node("CumSum", ["x", "a"], ["y"], exclusive=exclusive, reverse=reverse)
+    proto = model([item], {"x": (1, size)}, constants={"a": np.int64(1)})
+    compiled = compiled_for(proto)
+    values = np.zeros((1, size), np.float32)
+    values[0, np.random.default_rng(2).permutation(size)[:200]] = 1
+    (want,) = onnxruntime_results(proto, {"x": values})
+    (got,) = emulate(compiled, {"x": values}).values()
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size, count", [(3000, 1500), (3000, 2000), (2000, 3000), (4400, 1600), (1000, 4000)])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_an_axis_of_another_size_is_convolutions(mode, size, count):
+    item = node("Resize", ["x", "", "", "s"], ["y"], mode=mode, coordinate_transformation_mode="half_pixel")
+    proto = model([item], {"x": (1, 2, 1, size)}, constants={"s": np.array([1, 2, 1, count])}, opset=18)
+    if mode == "nearest":
+        is_exact(proto, (1, 2, 1, size))
+        return
+    compiled = compiled_for(proto)
+    values = np.random.default_rng(1).normal(size=(1, 2, 1, size)).astype(np.float32)
+    (want,) = onnxruntime_results(proto, {"x": values})
+    (got,) = emulate(compiled, {"x": values}).values()
+    assert np.linalg.norm(got.reshape(want.shape) - want) <= 0.002 * np.linalg.norm(want)
+    assert all(layer.weight is None or layer.weight.size <= 1 << 16 for layer in compiled.lowered.layers)
+
+
+def refusal_of(item, shape, constants, opset=18):
+    proto = model([item], {"x": shape}, constants=constants, opset=opset)
+    with pytest.raises((UnsupportedModel, Unsupported)) as caught:
+        compiled_for(proto)
+    return str(caught.value)
+
+
+def places(count, size):
+    return np.random.default_rng(3).integers(0, size, count)
+
+
+TOO_LARGE = {
+    "resized by a ratio without a period": (
+        node("Resize", ["x", "", "", "s"], ["y"], name="it", mode="linear"), (1, 1, 44_101),
+        {"s": np.array([1, 1, 16_000])}, "Resize 'it': matrix of a resized axis must have at most",
+    ),
+    "scattered elements": (
+        node("Gather", ["x", "i"], ["y"], name="it", axis=1), (1, 44_100), {"i": places(22_050, 44_100)},
+        "Gather 'it': matrix of elements that are picked must have at most 4,194,304 numbers, not 22,050 x 44,100",
+    ),
+    "scattered elements of all": (
+        node("GatherElements", ["x", "i"], ["y"], name="it", axis=1), (1, 9000), {"i": places(9000, 9000)[None]},
+        "GatherElements 'it': matrix of elements that are picked",
+    ),
+    "a spectrum": (
+        node("DFT", ["x"], ["y"], name="it", axis=1), (1, 20_000, 1), {},
+        "DFT 'it': matrix of a linear function must have at most",
+    ),
+    "sums at places": (
+        node("ScatterElements", ["x", "i", "x"], ["y"], name="it", axis=1, reduction="add"), (1, 9000),
+        {"i": places(9000, 9000)[None]}, "ScatterElements 'it': matrix of sums at places must",
+    ),
+    "neighbouring channels": (
+        node("LRN", ["x"], ["y"], name="it", size=3), (1, 44_100, 1, 1), {},
+        "LRN 'it': matrix of neighbouring channels",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_matrix_that_is_too_large_is_told_with_operator_and_size(name):
+    item, shape, constants, text = TOO_LARGE[name]
+    assert text in refusal_of(item, shape, constants)
+
+
+def test_constants_are_not_made_before_their_size_is_known():
+    for item, constants in (
+        (
+            node("Tile", ["c", "n"], ["t"], name="it"),
+            {"c": np.ones((1, 1000), np.float32), "n": np.array([1000, 1000])},
+        ),
+        (
+            node("Range", ["a", "b", "c"], ["t"], name="it"),
+            {"a": np.int64(0), "b": np.int64(1 << 40), "c": np.int64(1)},
+        ),
+        (node("Pad", ["c", "n"], ["t"], name="it"), {"c": np.ones(3, np.float32), "n": np.array([1 << 30, 1 << 30])}),
+        (
+            node("Expand", ["c", "n"], ["t"], name="it"),
+            {"c": np.ones(1, np.float32), "n": np.array([1 << 20, 1 << 20])},
+        ),
+    ):
+        nodes = [item, node("ReduceMax", ["t"], ["m"], keepdims=0), node("Mul", ["x", "m"], ["y"])]
+        with pytest.raises(UnsupportedModel, match="'it': makes a constant of the shape"):
+            import_model(model(nodes, {"x": (1, 4)}, constants=constants))
+
+
+def test_matrices_ask_first():
+    assert matrices.zeros("a test", 3, 4).shape == (3, 4) and np.array_equal(matrices.eye("a test", 2), np.eye(2))
+    assert matrices.zeros("a test", 2048, 2048).size == matrices.LARGEST
+    for make in (lambda: matrices.zeros("a test", 2048, 2049), lambda: matrices.eye("a test", 1 << 40)):
+        with pytest.raises(matrices.MatrixTooLarge, match="matrix of a test must have at most 4,194,304 numbers, not"):
+            make()
