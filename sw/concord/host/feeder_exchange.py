@@ -259,7 +259,8 @@ class Exchange:
         """The inbox had no room: what it has refused, and everything after that, has to be sent again."""
         self._take()
         writes = [posted for posted in self._posted if posted.region is RegionId.INBOX]
-        self._sent = next(posted.first for posted in writes if not posted.request.done)
+        refused_part = next(posted for posted in writes if not posted.request.done)
+        self._sent = refused_part.first + refused_part.request.carried
         self._posted.clear()
         self._asked = len(self._results)
         self._patient = True
@@ -274,6 +275,7 @@ class Exchange:
         self._refused = refused
         self._device.wait(self._timeout)
         self._read(min(self._most, self._total - len(self._results)))  # of a sample that is not there as a whole
+        self._link.complete(self._posted[-1].request)  # these results make room for what is sent next
 
     def _renew(self) -> None:
         """The time begins again in which a result must come."""

@@ -35,6 +35,9 @@ class Link:
     sent again with the same number. The device executes a number once, so nothing is written twice, no run is started
     twice, and the inbox has no bytes twice.
 
+    After requests were given up the next call asks the device which number it expects, and goes on with that one. What
+    was given up may have been carried out or not, each request as a whole.
+
     Parameters
     ----------
     transport : Transport
@@ -48,6 +51,9 @@ class Link:
     -------
     max_payload : int
         Greatest payload of the device, to be set when its configuration is known.
+    resumed : callable or None
+        Told who is there when the link goes on after requests were given up, in front of the next request; may use the
+        link. If it raises, the next call tells it once more.
     """
 
     def __init__(self, transport: Transport, *, timeout: float = 1.0, retries: int = 4):
@@ -57,6 +63,8 @@ class Link:
             raise ValueError(f"retries must not be negative, not {retries!r}")
         self.transport = transport
         self.max_payload = 64
+        self.resumed: Callable[[Identity], None] | None = None
+        self._resuming = False
         self._requests = RequestWindow(transport, timeout=timeout, retries=retries)
 
     @property
@@ -109,7 +117,7 @@ class Link:
         """Write words to a region; ``progress`` is told the bytes of each frame that has arrived."""
         waiting: deque[LinkRequest] = deque()
         for request in self._writes(region, addr, data):
-            waiting.append(self._requests.post(request))
+            waiting.append(self.post(request))
             while waiting and waiting[0].done:
                 _report(waiting.popleft(), progress)
         for request in waiting:
@@ -124,6 +132,8 @@ class Link:
 
     def post(self, request: LinkRequest) -> LinkRequest:
         """Send a request as soon as the device has room for it, and return it for :meth:`complete`; same errors."""
+        if self._requests.gave_up and not self._resuming:
+            self._resume()
         return self._requests.post(request)
 
     def room_for(self, request: LinkRequest) -> bool:
@@ -155,6 +165,18 @@ class Link:
         self.transport.close()
 
     # Parts ---------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        """Go on after requests were given up."""
+        self._resuming = True
+        try:
+            self._requests.resume()
+            identity = self.ping()
+            if self.resumed is not None:
+                self.resumed(identity)
+            self._requests.gave_up = False
+        finally:
+            self._resuming = False
 
     def _request(self, kind: Kind, payload: bytes, reply_bytes: int) -> bytes:
         return self.complete(self.post(LinkRequest(kind, payload, reply_bytes)))

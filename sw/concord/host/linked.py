@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from concord.host.device import COUNTERS, Counters, Device, Outputs
-from concord.host.errors import MismatchError, RunTimeout
+from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeout
 from concord.host.feeder import FeederClient
 from concord.host.link import Identity, Link
 from concord.image import Image, Phase
@@ -41,10 +41,12 @@ class LinkedDevice(Device):
         self.link, self.carrier = link, carrier
         link.max_payload = self.config.max_payload
         link.window = window_of(link.transport.controlled, self.config.request_buffer)
+        link.resumed = self._resumed
         #: Cycles that one WAIT may take.
         self.wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
         self.feeder = FeederClient(self)
         self._posting = False  # writes do not wait for their replies
+        self._states_lost = False  # a run has failed in which they may have changed
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
         #: Route of the inputs of the last batch to the feeder; ``None`` if the host laid them out, and why in words.
@@ -57,15 +59,27 @@ class LinkedDevice(Device):
     def load(self, image: Image) -> None:
         self.feeder.invalidate()
         super().load(image)
+        self._states_lost = False
+
+    def reset_states(self) -> None:
+        super().reset_states()
+        self._states_lost = False
 
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
         """Raw inputs through the feeder, if there is one and it can lay them out."""
+        if self._states_lost and image.states:
+            names = [state.port.name for state in image.states]
+            raise DeviceError(f"states {names} must be set again, as a run was given up: call reset_states() or load()")
         raw_stream = self._stream(image, schedule, batch)
-        if raw_stream is None:
-            return super()._run_batch(image, schedule, batch, size, timeout)
-        return self.feeder.run(image, raw_stream, size, timeout)
+        try:
+            if raw_stream is None:
+                return super()._run_batch(image, schedule, batch, size, timeout)
+            return self.feeder.run(image, raw_stream, size, timeout)
+        except LinkError:
+            self._states_lost = True
+            raise
 
     def _run_sample(
         self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
@@ -89,6 +103,26 @@ class LinkedDevice(Device):
             return None
         self.route, self.input_route = raw_stream.route, f"raw: {raw_stream.route.text}"
         return raw_stream
+
+    def _resumed(self, identity: Identity) -> None:
+        """The link goes on after a call was given up: wait for a run that it may have started, and see what is loaded.
+
+        Raises
+        ------
+        MismatchError
+            If there is another configuration.
+        DeviceError
+            If there is another program than that of the image.
+        """
+        identify(identity, self.config)
+        self.feeder.invalidate()
+        self._idle(_CLEAR_TIMEOUT)
+        if self.image is None:
+            return
+        program = [*self.image.program]
+        if self.read(RegionId.PROGRAM, 0, len(program)) != program:
+            self.image = None
+            raise DeviceError("device must have the program of its image, not another one: load the image again")
 
     def _start(self, pc: int, adds: bool) -> None:
         self._control(start=1, adds=adds, pc=pc)

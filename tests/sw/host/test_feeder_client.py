@@ -7,8 +7,10 @@ import pytest
 
 from concord.host.errors import DeviceError
 from concord.host.feeder import FeederClient
+from concord.host.feeder_exchange import Exchange, _Posted
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
+from concord.host.window import LinkRequest
 from concord.spec.feeder import OUTBOX_ADDRESS, FeedOp, feed_word
 from concord.spec.link import Kind
 from concord.spec.memmap import RegionId
@@ -255,6 +257,57 @@ def test_a_bad_line(sample, result, work, seed, window):
         (16 * n + k) % 251 for n in range(60) for k in range(result)
     )
     assert bytes(model.came) == stream.data and device.link.repeated > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample", "result", "work"),
+    [(Counting, 24, 4, 0), (Counting, 63, 16, 9), (Counting, 10, 16, 3), (InTheMiddle, 150, 33, 0)],
+)
+def test_shorter_requests(kind, sample, result, work, window):
+    """What is in the inbox of a request of which the other half was refused is not sent again."""
+    model = kind(sample=sample, result=result, work=work)
+    device = Linked(model, window)
+    write = device.link.transport.write
+    device.link.transport.write = lambda data: write(data if len(data) < 40 else b"")
+    stream = stream_of(model, 20)
+    assert FeederClient(device).exchange(stream, 20, None) == bytes(
+        (16 * n + k) % 251 for n in range(20) for k in range(result)
+    )
+    assert bytes(model.came) == stream.data and device.link.repeated > 0
+    assert max(count for count, _ in model.sent) <= 20
+
+
+def test_what_was_refused_begins_where_the_inbox_has_no_byte():
+    """Behind requests that were carried out while a read in front of them was lost, and the first half of its own."""
+    model = Counting(sample=10, result=1)
+    device = Linked(model, 1000)
+    exchange = Exchange(device, stream_of(model, 20), 20, None, 0)
+    inbox, outbox = device.regions[RegionId.INBOX], device.regions[RegionId.OUTBOX]
+    writes = [LinkRequest.write(inbox, 0, bytes(40)) for _ in range(4)]
+    for request in (*writes[:2], writes[2].halve()[0]):
+        request.answer(b"")
+    exchange._posted.append(_Posted(LinkRequest.read(outbox, 0, 1), RegionId.OUTBOX, 0, 1))
+    exchange._posted += [_Posted(request, RegionId.INBOX, 40 * n, 40) for n, request in enumerate(writes)]
+    exchange._go_back()
+    assert exchange._sent == 100 and not exchange._posted
+
+
+@pytest.mark.parametrize("longest", [40, 200])
+@pytest.mark.parametrize("seed", range(4))
+def test_results_that_make_room_are_waited_for(seed, longest, window):
+    """However often their replies are lost, and long requests always."""
+    model, rng = InTheMiddle(sample=150, result=33), random.Random(seed)
+    device, feed = Linked(model, window), model.feed
+
+    def losing(data):
+        frames = feed(data) if len(data) < longest else []
+        return [frame for frame in frames if len(frame.payload) < 5 or rng.random() < 0.5]
+
+    model.feed = losing
+    stream = stream_of(model, 5)
+    assert FeederClient(device).exchange(stream, 5, None) == bytes(
+        (16 * n + k) % 251 for n in range(5) for k in range(33)
+    )
 
 
 def test_script_and_codes_are_written_when_they_change(window):

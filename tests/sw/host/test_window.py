@@ -109,6 +109,7 @@ def test_a_bad_line_with_many_on_the_way(seed, where):
 
 def test_nothing_behind_a_refused_request_is_carried_out():
     link, model = linked(1000, piece=8)
+    link._requests.retries = 0  # replies to what was refused are no failure of what has the numbers next
     link.post_write(WIDE, 1, bytes(8))
     refused = link.post_write(WIDE, 64, bytes(8))[0]
     link.post_write(WIDE, 2, bytes(8))
@@ -155,6 +156,25 @@ def test_a_reply_that_is_always_lost():
     link.transport.reply = only_short
     with pytest.raises(LinkTimeout, match="READ failed 41 times, at last: "):
         link.read(WIDE, 0, 16)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_reply_that_is_lost_once_too_often_ends_the_call(late):
+    """Also when that is noticed while replies are awaited in front of a repetition."""
+    replies = []
+
+    def losing(data):
+        replies.append(data)
+        return b"" if len(replies) in (2, 3, 4 + late) else data
+
+    link, _ = linked(1000, reply=losing)
+    link._requests.retries = 0
+    reads = [link.post(LinkRequest.read(NARROW, n, 1)) for n in range(4)]
+    with pytest.raises(LinkTimeout, match="READ failed 1 times, at last: "):
+        for request in reads:
+            link.complete(request)
+    link.transport.reply = None
+    assert link.read(NARROW, 0, 1) == bytes(NARROW.nbytes)
 
 
 def test_a_device_that_is_reset_in_the_middle():
