@@ -15,10 +15,10 @@ from rich.table import Table
 import concord_boards
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord.spec.presets import preset
+from concord.spec.presets import ECP5_85F_TRAIN
 from concord_rtl.families import family_named
 from concord_rtl.flow.area import unit_cells
-from concord_rtl.flow.plan import PRESET, board_option, build_option
+from concord_rtl.flow.plan import PRESET, board_option, build_option, config_option, configuration
 from concord_rtl.pipe.integers.collector import VectorCollector
 from concord_rtl.pipe.integers.engine import IntegerEngine
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
@@ -66,15 +66,18 @@ def _table(summary: dict[str, Any]) -> Table:
 
 @click.command("integers")
 @board_option
-@click.option("--preset", "preset_name", type=PRESET, default="ecp5-85f-train", show_default=True)
+@click.option("--preset", "preset_name", type=PRESET, help="Default: ecp5-85f-train.")
+@config_option
 @build_option
-def integers(board_name: str, preset_name: str, build: Path) -> None:
+def integers(board_name: str, preset_name: str | None, config_file: Path | None, build: Path) -> None:
     """Synthesise the integer engine and its units, each by itself, and count cells.
 
     Inputs are not known then, so that the units together are more than the engine. Writes integers.json, which
     python -m concord_bench shows.
     """
-    board, config = concord_boards.board_named(board_name), preset(preset_name)
+    board = concord_boards.board_named(board_name)
+    named = preset_name or (ECP5_85F_TRAIN.name if config_file is None else None)
+    config = configuration(board, named, None, config_file)
     if not config.integer_chains:
         raise click.ClickException(f"preset must be one with integer_chains, not {config.name!r}")
     family, folder = family_named(board.family), build / "area" / f"{board.name}-{config.name}-integers"

@@ -2,8 +2,9 @@
 
 Builds with an ECP5 are those in ``docs/bench.md``; that of ``ecp5-85f-256`` had its carry chains as synthesis makes
 them, as every configuration has that is no preset. Estimates of LUTs are within :data:`LUT_ERROR` of them. That is no
-error of other shapes, for more numbers were fitted than there are builds. The clock is the line with the least squares
-of errors, which are within :data:`CLOCK_ERROR`.
+error of other shapes, for more numbers were fitted than there are builds; of the presets that no number was fitted to
+(:data:`OTHER_BUILDS`) it is at most :data:`OTHER_LUT_ERROR`. The clock is the line with the least squares of errors,
+which are within :data:`CLOCK_ERROR`.
 
 Builds with an iCE40 are the preset ``up5k`` and configurations like it with fewer lanes or narrower mantissas, with
 seed 1. Logic cells are within :data:`ICE40_LUT_ERROR` of them. The clock is that of the board, for which the PLL is set
@@ -29,10 +30,19 @@ ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320,
 #: without; and of what lets programs write the matrix memory, 375 of ``ecp5-85f`` and 293 of ``ecp5-85f-256`` after
 #: synthesis. They were not fitted.
 LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 335
+#: LUTs of the feeder, which REST counts and a configuration without an inbox has not: its part of ``ecp5-85f-256``.
+#: Of the integer engine a lane with its part of the lazy update and of the words, the loss, the tables, and the rest,
+#: from the engines with four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry
+#: cell is two LUTs, a cell of LUT RAM six. All are counts after synthesis, and were not fitted.
+FEEDER, INTEGER_LANE, INTEGER_LOSS, INTEGER_TABLES, INTEGER_REST = 2830, 2830, 3720, 430, 6110
 #: LUTs and MHz of builds, by preset.
 BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (40_836, 72.44), "ecp5-85f-256": (53_752, 81.54)}
 #: Greatest errors of the estimates at these builds.
 LUT_ERROR, CLOCK_ERROR = 0.04, 0.15
+#: LUTs of the other presets for an ECP5: of ``ecp5-85f-int8`` after synthesis, of the others packed.
+OTHER_BUILDS = {"tiny": 15_590, "ecp5-85f-mlp": 57_601, "ecp5-85f-int8": 40_530, "ecp5-85f-train": 58_020}
+#: Greatest error of the estimates at these.
+OTHER_LUT_ERROR = 0.05
 #: Lanes, bits of the mantissas of activations and of weights, logic cells and MHz of builds with an iCE40.
 ICE40_BUILDS = ((4, 8, 7, 5190, 28.22), (2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 27.61))
 #: Logic cells of a lane, of a bit of a mantissa, and of the rest.
@@ -81,6 +91,7 @@ def use_of(config: NpuConfig) -> Use:
         + config.rows * _logic_luts(config.matrix_row.width, config.matrix_depth)
         + (SCALE_LANE * config.mfu_lanes if config.code_scaling else 0)
         + (MATRIX_WRITE if config.writable_matrix else 0)
+        + _integer_luts(config) - (0 if config.inbox else FEEDER)
     )  # fmt: skip
     return Use(luts, _clock_of(luts), blocks)
 
@@ -91,6 +102,14 @@ def _logic_luts(width: int, depth: int) -> int:
     if last >= LEAST_RAM_WORDS:
         return 0
     return LOGIC_RAM * -(-last // LOGIC_RAM_WORDS) * -(-width // LOGIC_RAM_BITS)
+
+
+def _integer_luts(config: NpuConfig) -> int:
+    """LUTs of the integer engine."""
+    if not config.integer_chains:
+        return 0
+    loss, tables = INTEGER_LOSS * config.integer_loss, INTEGER_TABLES * config.integer_tables
+    return INTEGER_REST + INTEGER_LANE * config.mfu_lanes + loss + tables
 
 
 def _clock_of(luts: float) -> float:

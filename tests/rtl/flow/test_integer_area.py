@@ -41,6 +41,20 @@ def test_the_command_counts_them(monkeypatch, tmp_path):
     assert [unit.what for unit in made] == names and "integer engine" in found.output
 
 
+def test_the_units_are_those_of_a_file(monkeypatch, tmp_path):
+    file, made = tmp_path / "half.toml", []
+    file.write_text('preset = "ecp5-85f-train"\nmfu_lanes = 2\ninteger_loss = false\n')
+    monkeypatch.setattr(integer_area, "units", lambda config: made.append(config) or {})
+    monkeypatch.setattr(integer_area, "_table", lambda summary: summary["of"])
+    arguments = ["integers", "--board", "ulx3s-85f", "--config", str(file), "--build", str(tmp_path)]
+    (tmp_path / "area" / "ulx3s-85f-half-integers").mkdir(parents=True)
+    found = CliRunner().invoke(main, arguments)
+    assert found.exit_code == 0 and "the integer engine of half" in found.output
+    assert (made[0].mfu_lanes, made[0].integer_loss, made[0].integer_tables) == (2, False, True)
+    both = CliRunner().invoke(main, [*arguments, "--preset", "ecp5-85f-train"])
+    assert both.exit_code == 1 and "--preset and --config must not be given together" in both.output
+
+
 @pytest.mark.parametrize("name", ["ecp5-85f", "tiny"])
 def test_presets_without_integer_chains_are_refused(name, tmp_path):
     found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--preset", name, "--build", str(tmp_path)])

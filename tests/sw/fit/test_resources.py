@@ -2,9 +2,19 @@
 
 import pytest
 
-from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR, use_of
+from concord.fit.resources import (
+    BUILDS,
+    CLOCK_ERROR,
+    ICE40_BUILDS,
+    ICE40_LUT_ERROR,
+    LUT_ERROR,
+    OTHER_BUILDS,
+    OTHER_LUT_ERROR,
+    use_of,
+)
+from concord.spec import docs
 from concord.spec.devices import DEVICES
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, PRESETS, UP5K
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_TRAIN, PRESETS, UP5K
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -12,6 +22,37 @@ def test_builds(name):
     use, (luts, mhz) = use_of(PRESETS[name]), BUILDS[name]
     assert use.luts == pytest.approx(luts, rel=LUT_ERROR)
     assert use.clock_mhz == pytest.approx(mhz, rel=CLOCK_ERROR)
+
+
+@pytest.mark.parametrize("name", OTHER_BUILDS)
+def test_presets_that_nothing_was_fitted_to(name):
+    assert use_of(PRESETS[name]).luts == pytest.approx(OTHER_BUILDS[name], rel=OTHER_LUT_ERROR)
+
+
+def test_every_preset_has_a_build_on_the_page():
+    assert sorted([*BUILDS, *OTHER_BUILDS, UP5K.name]) == sorted(PRESETS)
+    page = (docs.ROOT / "fit.md").read_text(encoding="utf-8")
+    for name, luts in {**{name: luts for name, (luts, _) in BUILDS.items()}, **OTHER_BUILDS}.items():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}`") and line.count("|") == 4)
+        assert row.endswith(f"| {luts:,} | {use_of(PRESETS[name]).luts:,.0f} |")
+
+
+def luts_of(luts, carries, rams=0):
+    """LUTs of cells as synthesis counts them."""
+    return luts + 2 * carries + 6 * rams
+
+
+def test_the_integer_engine_takes_logic():
+    """As docs/flow.md and docs/training-npu.md have it: less with half of the products or lanes, loss or tables."""
+    half = ECP5_85F_TRAIN.replace(lanes=4)
+    assert use_of(half).luts == pytest.approx(54_623, rel=OTHER_LUT_ERROR)
+    plain = ECP5_85F_TRAIN.replace(integer_loss=False, integer_tables=False)
+    without = plain.replace(integer_chains=False)
+    engine, least = (use_of(config).luts - use_of(without).luts for config in (ECP5_85F_TRAIN, plain))
+    two = [use_of(config.replace(mfu_lanes=2)).luts for config in (ECP5_85F_TRAIN, without)]
+    assert engine == pytest.approx(luts_of(15_900, 2_577, 87), rel=0.01)
+    assert two[0] - two[1] == pytest.approx(luts_of(11_744, 1_901, 63), rel=0.01)
+    assert engine - least == pytest.approx(luts_of(2_570, 575) + luts_of(374, 29), rel=0.01)
 
 
 def test_ice40_builds():
