@@ -14,13 +14,14 @@ import numpy as np
 from concord.api.compiling import CompileRequest, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import input_ranges
+from concord.api.samples import arrays_for, example_for, read_samples
 from concord.api.targets import Target, compile_for
 from concord.frameworks import onnx_bytes
 from concord.frontend import import_model
 from concord.frontend.selection import Selection
 from concord.graph.states import states_of, with_states
 from concord.networks.quantised_model import with_pairs
-from concord.networks.samples import as_arrays, labels_of, samples_of
+from concord.networks.samples import labels_of, samples_of
 from concord.spec.compile_options import CompileOptions
 from concord.utils.parallel import Engine
 
@@ -85,13 +86,15 @@ def compile(model: Any, options: CompileOptions) -> Network:  # where modules ar
     target, labels, workers, cluster = Target.of(options), options.labels, options.workers, options.cluster
     if options.calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
-    calibrate = as_arrays(options.calibrate)
-    path, data = Path(model) if isinstance(model, str | Path) else None, onnx_bytes(model, options.example, calibrate)
+    calibrate = read_samples(options.calibrate)
+    path = Path(model) if isinstance(model, str | Path) else None
+    data = onnx_bytes(model, options.example, example_for(model, calibrate))
     selection = Selection(options.shape or {}, options.inputs, options.outputs, options.fix or {})
     data = selection.of(data)
     options.check(calibrate is not None)
     graph = with_states(import_model(data), states_of(options.states))
-    samples = None if calibrate is None else samples_of(graph, calibrate)
+    names = [name for name in graph.inputs if name not in graph.states]
+    samples = None if calibrate is None else samples_of(graph, arrays_for(names, calibrate))
     classes = None
     if samples is not None and labels is not None:
         count = len(next(iter(samples.values())))

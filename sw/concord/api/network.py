@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from concord import host
 from concord.api.compiling import Compilation
+from concord.api.samples import call_inputs
 from concord.api.summary import Summary, summary
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import ExpectedError
@@ -23,7 +24,7 @@ from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
 from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
-from concord.networks.samples import arrays_by_name, as_arrays, inputs_of
+from concord.networks.samples import arrays_by_name, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
@@ -165,18 +166,17 @@ class Network:
 
     def __call__(
         self,
-        inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+        *inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
         on: str | Device = "emulator",
-        *,
         strict: bool = False,
     ) -> Any:
         """Results as a module has them: the array alone if there is one output, else arrays by name.
 
         Parameters
         ----------
-        inputs : mapping of str to array, or array
-            By input a batch ``[samples, *shape]``, or one sample ``shape``, whose results have no axis of samples; the
-            array alone if there is one input. Tensors of PyTorch will do.
+        inputs : arrays, or a mapping of str to array
+            One array for each input, in the order of :attr:`inputs`, or all of them by name: a batch ``[samples,
+            *shape]``, or one sample ``shape``, whose results have no axis of samples. Tensors of PyTorch will do.
         on, strict
             As for :meth:`run`, with its errors.
 
@@ -184,8 +184,18 @@ class Network:
         -------
         array, or dict of str to array
             ``[samples, *shape]``, or ``shape`` of one sample.
+
+        Raises
+        ------
+        TypeError
+            If a target or a device has no name in the call, or the inputs are a loader of batches.
+        ValueError
+            If there are not as many arrays as inputs.
         """
-        named = arrays_by_name(list(self.inputs), as_arrays(inputs))
+        if any(isinstance(item, str | Device) for item in inputs):
+            raise TypeError("on must be given by its name, as in network(x, on=device): what has no name is an input")
+        names = list(self.inputs)
+        named = arrays_by_name(names, call_inputs(names, inputs[0] if len(inputs) == 1 else inputs))
         single = {name for name, shape in self.inputs.items() if np.shape(named[name]) == shape}
         if single and len(single) < len(self.inputs):
             others = sorted(set(self.inputs) - single)
@@ -206,8 +216,9 @@ class Network:
 
         Parameters
         ----------
-        inputs : mapping of str to array, or array
-            ``[samples, *shape]`` by input; the array alone if there is one input.
+        inputs : mapping of str to array, array, or tuple of arrays
+            ``[samples, *shape]`` by input; the array alone if there is one input; or one array for each input, in the
+            order of :attr:`inputs`.
         on : str or Device
             ``"emulator"``, ``"rtl"``, the name of a serial port, or a device from :func:`concord.connect`. All give the
             same bits. A device stays open, and gets the image of this network if it has another one.
@@ -219,12 +230,17 @@ class Network:
         FlagError
             With ``strict``, if inputs are unlike what the network was compiled for (before anything runs), if values
             were cut off or overflowed, or if a result is not finite.
+        TypeError
+            If ``on`` is neither a name nor a device, or the inputs are a loader of batches.
         ValueError
             If the inputs do not fit the network, or ``on`` is no target.
         concord.host.DeviceError
             If the device does not do what it should.
         """
-        return self._run(as_arrays(inputs), on, strict)
+        if not isinstance(on, str | Device):
+            hint = "several inputs are a tuple or a mapping"
+            raise TypeError(f"on must be the name of a target or a device, not {type(on).__name__}; {hint}")
+        return self._run(call_inputs(list(self.inputs), inputs), on, strict)
 
     def _run(
         self, inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike, on: str | Device, strict: bool

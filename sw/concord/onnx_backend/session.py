@@ -116,7 +116,7 @@ class InferenceSession:
             raise ValueError(f"output_names must be among {list(outputs)}, not {unknown}")
         if set(input_feed) != set(self.network.inputs):
             raise ValueError(f"input_feed must have the inputs {list(self.network.inputs)}, not {list(input_feed)}")
-        results = self.network(input_feed, self.on)
+        results = self.network(input_feed, on=self.on)
         by_name = results if isinstance(results, dict) else dict.fromkeys(self.network.outputs, results)
         return [
             self._mapped(name, by_name[name]) if name in self._maps else as_written(outputs[name], by_name[name])

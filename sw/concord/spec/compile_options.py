@@ -132,9 +132,11 @@ class CompileOptions:
         say if its board, or ``board``, has too little for it.
     link : str, optional
         What carries bytes between host and board, such as ``"uart"``; by default the board's first one.
-    calibrate : mapping of str to array, or array, optional
-        Samples by input, ``[samples, *shape]``; the array alone if there is one input. Formats are chosen by what they
-        do to these samples. Without them exponents are dynamic, and tables cover what is to be expected.
+    calibrate : mapping of str to array, array, tuple of arrays, or iterable of batches, optional
+        Samples by input, ``[samples, *shape]``; the array alone if there is one input; or one array for each input, in
+        their order. Of a loader the first 256 samples are taken: its batches are one of these, or ``(inputs, labels)``,
+        of which the labels are left out. Formats are chosen by what they do to these samples. Without them exponents
+        are dynamic, and tables cover what is to be expected.
     labels : array of int, optional
         A class for every sample: with them ``mantissa="auto"`` keeps a budget of accuracy.
     example : array, tuple of arrays, or mapping of str to array, optional

@@ -73,7 +73,7 @@ def test_several_outputs_are_by_name(pair):
 def test_inputs_that_do_not_go_together(pair, network):
     with pytest.raises(ValueError, match=r"must all be one sample or all be batches, not \['a'\] and \['b'\]"):
         pair({"a": np.zeros(4), "b": np.zeros((1, 4))})
-    with pytest.raises(ValueError, match="data must be a mapping with the arrays"):
+    with pytest.raises(ValueError, match=r"inputs must be 2 arrays, one each, for \['a', 'b'\], or a mapping, not 1"):
         pair(np.zeros(4))
     with pytest.raises(ValueError, match="x"):
         network(np.zeros(19))
