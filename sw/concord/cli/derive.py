@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from concord.cli.common import FILE, THING, echo, readable
 from concord.derive.backends.registry import HostBackend, target_for, target_names
+from concord.utils.numbers import number_of
 
 
 @click.command()
@@ -62,6 +65,7 @@ def derive(
     in it. With --exact it has all codes of `concord run --exact`; without, of a folder with codes on an NPU, those
     that the NPU makes.
     """
+    from concord.integer.folder import is_integer_folder
     from concord.integer.npu.folder import is_codes_folder
 
     on_codes = is_codes_folder(image) and not isinstance(target_for(output, name), HostBackend)
@@ -71,6 +75,8 @@ def derive(
             raise ValueError(f"{what} must be given without --bytes and --npu-part")
         _derive_exactly(image, output, name, flags, scales=exact)
         return
+    if is_integer_folder(image) and not is_codes_folder(image):
+        raise ValueError(f"{image} is a quantised network that `compile --exact` has written: derive it with --exact")
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
     from concord.utils.files import check_place
@@ -88,7 +94,7 @@ def derive(
         raise ValueError("--npu-part is for files in C; other models have all of the network")
     model = derived(image, backend.flags if flags is None else flags)
     model = model.npu_part if npu_part else model
-    backend.write(model, output)
+    backend.write(replace(model, origin=_origin(image)), output)
     echo(f"{output}: {summary(model)}")
 
 
@@ -105,12 +111,21 @@ def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | N
     check_place(output)
     network = network_at(model, scales=scales)
     write = backend.write_plain if flags is False and backend.write_plain else backend.write
-    note = write(network, output)
+    note = write(network, output, _origin(model))
     echo(network.report())
     for tensor in network.graph.outputs:
         echo(f"{output}: {tensor} {scheme_text(network.scheme(tensor))}")
     if note:
         echo(f"{output}: {note}")
+
+
+def _origin(path: Path) -> str:
+    """SHA-256 of a file; of a folder that of the model in it, or of the program, if it has no model."""
+    from concord.integer.folder import PROGRAM
+    from concord.networks.folder import MODEL
+
+    file = next(file for file in (path / MODEL, path / PROGRAM, path) if file.is_file())
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _byte_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
@@ -119,7 +134,7 @@ def _byte_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     for text in texts:
         name, _, numbers = text.rpartition("=")
         try:
-            low, high = map(float, numbers.split(","))
+            low, high = (number_of(number, "--bytes") for number in numbers.split(","))
         except ValueError as error:
             raise ValueError(f"--bytes must be NAME=LOW,HIGH, not {text!r}") from error
         ranges[name] = low, high

@@ -547,6 +547,8 @@ class Model:
         names that the driver uses.
     flags : Flags or None
         If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
+    origin : str
+        SHA-256 of the file that it was made of, in hexadecimal; empty if that is not known.
     """
 
     name: str
@@ -559,6 +561,7 @@ class Model:
     grids: dict[str, InputGrid] = field(default_factory=dict)
     front: Graph | None = None
     flags: Flags | None = None
+    origin: str = ""
 
     @property
     def npu_part(self) -> Model:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from concord.derive import ir
 from concord.derive.c.plan import CPlan, PreparedInput
 from concord.derive.c.ports import input_declarations, output_declaration
 from concord.derive.c.storage import CArray
-from concord.derive.c.texts import comment
+from concord.derive.c.texts import comment, literal
 from concord.derive.c.unit import TABLES, WEIGHTS
 from concord.spec.formats import FLAG_BITS
 
@@ -20,8 +20,8 @@ def header(
     upper = stem.upper()
     samples = "a run" if model.group == 1 else f"a run, which is {model.group} samples together,"
     flagged = flag_places is not None
-    ports = [*(some.storage for some in plan.inputs), *(storage for _, storage in plan.outputs)]
-    sizes = [(storage.name, storage.size) for storage in ports]
+    ports = [*((some.name, some.storage) for some in plan.inputs), *plan.outputs]
+    sizes = [(storage.name, storage.size) for _, storage in ports]
     head = [
         f"/* {comment(model.name) or 'A program'}: written by `concord derive --to c`.",
         " *",
@@ -30,10 +30,13 @@ def header(
         " */",
     ]
     lines = [
+        *origin_lines(upper, model.origin),
         *memory_lines(upper, ram, rom),
         f"\n/* Samples of a run. */\n#define {upper}_SAMPLES {model.group}",
         "\n/* Elements of inputs and outputs. */",
         *(f"#define {upper}_{name.upper()}_SIZE {size}" for name, size in sizes),
+        *name_lines(upper, {storage.name: name for name, storage in ports}),
+        *_grid_lines(upper, plan.inputs),
         f"\n/* What {samples} takes, and gives. */",
         "typedef struct {",
         *([_member(some.storage, some.name, _grid(some)) for some in plan.inputs] or ["    uint16_t nothing;"]),
@@ -67,6 +70,30 @@ def header(
             "",
         ]
     return guarded(upper, head, lines)
+
+
+def origin_lines(upper: str, origin: str) -> list[str]:
+    """A macro with the SHA-256 of what a network was made of, if that is known."""
+    if not origin:
+        return []
+    return [f'/* SHA-256 of the model that it was made of. */\n#define {upper}_MODEL_SHA256 "{origin}"\n']
+
+
+def name_lines(upper: str, names: Mapping[str, str]) -> list[str]:
+    """Macros with the names that the model has for inputs and outputs, by their names in C."""
+    macros = [f"#define {upper}_{word.upper()}_NAME {literal(name)}" for word, name in names.items()]
+    return ["\n/* Their names in the model. */", *macros] if macros else []
+
+
+def _grid_lines(upper: str, inputs: Sequence[PreparedInput]) -> list[str]:
+    """Macros with the codes that inputs are rounded to."""
+    lines = []
+    for some in inputs:
+        if some.prepare is not None and some.prepare.grid is not None:
+            exponent, least, greatest = some.prepare.grid
+            values = {"SCALE": repr(2.0**exponent), "LEAST": least, "GREATEST": greatest}
+            lines += [f"#define {upper}_{some.storage.name.upper()}_{word} {value}" for word, value in values.items()]
+    return ["\n/* Inputs that are rounded to codes, code * SCALE from LEAST to GREATEST. */", *lines] if lines else []
 
 
 def memory_lines(upper: str, ram: int, rom: dict[str, int]) -> list[str]:

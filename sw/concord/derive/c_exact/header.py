@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from concord.derive.c.header import guarded, memory_lines
+from concord.derive.c.header import guarded, memory_lines, name_lines, origin_lines
 from concord.derive.c.texts import comment
 from concord.derive.c_exact.tensors import CodeTensor, ExactPlan
 from concord.integer.wide_numbers import WideNumbers
@@ -18,14 +18,19 @@ _WIDE = """/* A wide number is one of binary32 as an integer in the order of the
  * with its sign. The bits of the number are x < 0 ? 0x80000000u - (uint32_t)x : (uint32_t)x. */"""
 
 
-def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag_places: Sequence[str] | None) -> str:
-    """The text of the header; ``ram`` and ``rom`` are bytes, the latter by section."""
+def exact_header(
+    plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag_places: Sequence[str] | None, origin: str = ""
+) -> str:
+    """The text of the header; ``ram`` and ``rom`` are bytes, the latter by section, ``origin`` the model's SHA-256."""
     upper = stem.upper()
     ports = {**plan.inputs, **plan.outputs}
     lines = [
+        *origin_lines(upper, origin),
         *memory_lines(upper, ram, rom),
         "\n/* Elements of inputs and outputs. */",
         *(f"#define {upper}_{tensor.array.name.upper()}_SIZE {tensor.size}" for tensor in ports.values()),
+        *name_lines(upper, {tensor.array.name: name for name, tensor in ports.items()}),
+        *_scale_lines(upper, ports.values()),
         "\n/* What a run takes, and gives. */",
         *[_WIDE] * any(isinstance(tensor.scheme, WideNumbers) for tensor in ports.values()),
         "typedef struct {",
@@ -53,6 +58,19 @@ def exact_header(plan: ExactPlan, stem: str, ram: int, rom: dict[str, int], flag
         " */",
     ]
     return guarded(upper, head, lines)
+
+
+def _scale_lines(upper: str, tensors: Iterable[CodeTensor]) -> list[str]:
+    """Macros with scales and zero points; wide numbers have none."""
+    lines = []
+    for tensor in tensors:
+        if isinstance(tensor.scheme, UniformAffine):
+            name = f"{upper}_{tensor.array.name.upper()}"
+            lines += [
+                f"#define {name}_SCALE {float(tensor.scheme.scale)!r}",
+                f"#define {name}_ZERO {tensor.scheme.zero}",
+            ]
+    return ["\n/* A code stands for (code - ZERO) * SCALE. */", *lines] if lines else []
 
 
 def run_arguments(stem: str, flagged: bool) -> str:

@@ -31,19 +31,19 @@ from concord.utils.files import write_text
 _ARENA, _WIDE = "arena", "wide"
 
 
-def write_exact(graph: IntegerGraph, path: Path, flags: bool = True) -> CFiles:
+def write_exact(graph: IntegerGraph, path: Path, flags: bool = True, origin: str = "") -> CFiles:
     """Write ``path``, a file like ``net.c``, and the header of the same name beside it.
 
     ``ValueError`` as of :func:`exact_files`, and for another name.
     """
     check_file_name(path)
-    made = exact_files(graph, path.stem, flags)
+    made = exact_files(graph, path.stem, flags, origin)
     write_text(path.with_suffix(".h"), made.header)
     write_text(path, made.source)
     return made
 
 
-def exact_files(graph: IntegerGraph, stem: str, flags: bool = True) -> CFiles:
+def exact_files(graph: IntegerGraph, stem: str, flags: bool = True, origin: str = "") -> CFiles:
     """The texts of a graph of codes.
 
     Parameters
@@ -53,6 +53,8 @@ def exact_files(graph: IntegerGraph, stem: str, flags: bool = True) -> CFiles:
         Names that others see begin with it.
     flags : bool
         Say which accumulators have too many bits. Without it they become the least or greatest number that has not.
+    origin : str
+        SHA-256 of the model, in hexadecimal; empty if it is not known.
 
     Raises
     ------
@@ -60,14 +62,14 @@ def exact_files(graph: IntegerGraph, stem: str, flags: bool = True) -> CFiles:
         If an operation has no form in C, or a size is open that is not the number of samples.
     """
     check_operations(graph)
-    return _ExactWriter(graph, stem, flags).files()
+    return _ExactWriter(graph, stem, flags, origin).files()
 
 
 class _ExactWriter:
     """Writes the files of one graph."""
 
-    def __init__(self, graph: IntegerGraph, stem: str, flags: bool):
-        self.stem, self.flagged = stem, flags
+    def __init__(self, graph: IntegerGraph, stem: str, flags: bool, origin: str):
+        self.stem, self.flagged, self.origin = stem, flags, origin
         names = file_names()
         self.plan, self.unit = plan(graph, names), Unit(names)
         self._functions = Names({*C_WORDS, f"{stem}_run", f"{stem}_run_all"}, LONGEST_WORD)
@@ -90,9 +92,8 @@ class _ExactWriter:
         parts = [source_head(self.stem), *called(body), *self.unit.constants, buffer_text, body]
         source = "\n\n".join(part for part in parts if part) + "\n"
         places = self._flag_places if self.flagged else None
-        return CFiles(
-            exact_header(self.plan, self.stem, ram, self.unit.rom, places), source, ram, sum(self.unit.rom.values())
-        )
+        text = exact_header(self.plan, self.stem, ram, self.unit.rom, places, self.origin)
+        return CFiles(text, source, ram, sum(self.unit.rom.values()))
 
     def _written(self, step: int) -> ExactFunction:
         operation, tensors = self.plan.steps[step], self.plan.tensors

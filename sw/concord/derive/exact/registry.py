@@ -21,26 +21,34 @@ class ExactBackend:
     ----------
     suffix : str
     write : callable
-        ``write(network, path)``; ``ValueError`` for a network that such a file cannot hold. May return what there is to
-        say of it.
+        ``write(network, path, origin)``; ``ValueError`` for a network that such a file cannot hold. May return what
+        there is to say of it. ``origin`` is the SHA-256 of the model, empty if it is left out; files in C have it.
     write_plain : callable or None
         The same without flags, if files have some.
     """
 
     suffix: str
-    write: Callable[[IntegerNetwork, Path], str | None]
-    write_plain: Callable[[IntegerNetwork, Path], str | None] | None = None
+    write: Callable[..., str | None]
+    write_plain: Callable[..., str | None] | None = None
 
 
-def _write_c(flags: bool, network: IntegerNetwork, path: Path) -> str:
-    made = write_exact(network.graph, path, flags)
+def _write_python(library: str, network: IntegerNetwork, path: Path, origin: str = "") -> None:
+    write_python(library, network, path)
+
+
+def _write_onnx(network: IntegerNetwork, path: Path, origin: str = "") -> None:
+    write_onnx(network, path)
+
+
+def _write_c(flags: bool, network: IntegerNetwork, path: Path, origin: str = "") -> str:
+    made = write_exact(network.graph, path, flags, origin)
     return f"{made.ram:,} bytes of RAM, {made.rom:,} of constants"
 
 
 EXACT_BACKENDS = {
-    "numpy": ExactBackend(".py", partial(write_python, "numpy")),
-    "torch": ExactBackend(".py", partial(write_python, "torch")),
-    "onnx": ExactBackend(".onnx", write_onnx),
+    "numpy": ExactBackend(".py", partial(_write_python, "numpy")),
+    "torch": ExactBackend(".py", partial(_write_python, "torch")),
+    "onnx": ExactBackend(".onnx", _write_onnx),
     "c": ExactBackend(".c", partial(_write_c, True), partial(_write_c, False)),
 }
 
