@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concord.compiler.calibration.calibration import classifies
 from concord.compiler.calibration.mantissas import Budget
 from concord.graph.ir import Graph
+from concord.utils.numbers import number_of
 
 
 def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
@@ -14,7 +15,7 @@ def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
     classes = labelled or classifies(graph)
     text = text or ("0.5" if classes else "5%")
     try:
-        points = float(text.removesuffix("%"))
+        points = number_of(text.removesuffix("%"), "budget")
     except ValueError:
         points = -1.0
     if not points >= 0:
@@ -40,7 +41,7 @@ def input_ranges(ranges: Sequence[str], graph: Graph) -> dict[str, tuple[float, 
         if not equals and len(graph.inputs) == 1:
             name = graph.inputs[0]
         try:
-            low, high = map(float, ends.split(","))
+            low, high = (number_of(end, "input-range") for end in ends.split(","))
         except ValueError:
             low = high = float("nan")
         if not low < high or name not in graph.inputs or name in pairs:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,6 +22,7 @@ from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
 from concord.utils.files import check_place
 from concord.utils.npz import read_npy, read_npz
+from concord.utils.numbers import number_of
 
 if TYPE_CHECKING:
     from concord.image import Image
@@ -49,6 +53,16 @@ on_option = click.option(
 text_output = click.option("-o", "--output", type=FILE, help="File to write instead of the terminal.")
 
 
+class NumberRange(click.FloatRange):
+    """A number in a range, which may be written as a fraction such as 1/16."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; refused as by the type of click if it is none, or out of the range."""
+        with suppress(ValueError):
+            value = number_of(value, self.name)
+        return float(super().convert(value, param, ctx))
+
+
 def readable(command: Callable[P, R]) -> Callable[P, R]:
     """Turn the errors a user can cause into one message without a traceback."""
 
@@ -56,7 +70,7 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):  # the group ends with the last one
             raise
         except ModuleNotFoundError as error:
             raise click.ClickException(f"{error.name} is not installed; {install_command('demo,hw')}") from error
@@ -141,6 +155,10 @@ def echo(text: str, nl: bool = True, err: bool = False) -> None:
 
 class TerminalConsole(Console):
     """A console in whose texts and tables names cannot move the cursor or change what the terminal shows."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the end of the command to :func:`concord.cli.pipes.ends_with_its_reader`."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A text with its control characters escaped."""

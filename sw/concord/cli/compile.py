@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, readable, show_rates, wide_console
+from concord.cli.json_output import flag_facts, json_option, npu_facts, rate_facts, write_json
 from concord.cli.options import compile_options
 from concord.cli.passes import Watch, passes_options
 from concord.cli.selection import SELECTED, selection_options
@@ -17,6 +18,7 @@ from concord.spec.blocks import shortages
 from concord.spec.compile_options import OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
+    from concord.api.compiling import Compilation
     from concord.frontend.selection import Selection
 
 #: Note if no widths keep the budget.
@@ -36,6 +38,7 @@ FIRST = [name for name, known in OPTIONS.items() if known.spelling and name not 
     "functions in a file beside it; with --preset or --config also a program for an NPU that computes on codes. "
     "Beside these, only --output and the part of the model can be chosen.",
 )
+@json_option
 @passes_options
 @workers_options
 @readable
@@ -44,6 +47,7 @@ def compile_model(
     model: Path,
     output: Path | None,
     exact: bool,
+    as_json: bool,
     selection: Selection,
     verbose: bool,
     dump: Path | None,
@@ -96,16 +100,18 @@ def compile_model(
         from concord.cli.exact import check_options, compile_codes_for, compile_exactly
 
         parts = () if tflite_contents(model) is not None else ("--shape", "--inputs", "--outputs", "--fix")
-        check_options(("--exact", "--output", "--board", "--preset", "--config", "--link", *parts))
+        check_options(("--exact", "--output", "--board", "--preset", "--config", "--link", "--json", *parts))
         part, folder = model if selection == Selection() else selection.of(onnx_bytes(model)), output
         folder = folder or model.with_suffix("")
         if (options.preset, options.config) != (None, None):
-            compile_codes_for(part, folder, Target.of(options).configs[0], options.link)
+            compile_codes_for(part, folder, Target.of(options).configs[0], options.link, as_json)
         elif (options.board, options.link) != (None, None):
             raise ValueError("--exact must be given with --preset or --config for a --board and a --link")
         else:
-            compile_exactly(part, folder)
+            compile_exactly(part, folder, as_json)
         return
+    if as_json and (verbose or check):
+        raise ValueError("--json must be given without --verbose and --check, which write tables")
     calibrate, workers, cluster = options.calibrate, options.workers, options.cluster
     options.check(calibrate is not None)
     npu, target = Target.of(options), output or model.with_suffix("")
@@ -138,6 +144,13 @@ def compile_model(
     if not single:
         watch.again(compilation.graph, compiled)
     save_package(compiled.package, target, network)
+    steps = None if samples is None else measured_steps(compiled, samples)
+    if as_json:
+        facts = _facts(compilation, target, options, steps)
+        write_json(facts)
+        for line in facts["warnings"]:
+            echo(f"warning: {line}", err=True)
+        return
     if compilation.formats is not None:
         wide_console().print(compilation.formats.table())
     if (choice := compilation.mantissas) is not None:
@@ -175,7 +188,7 @@ def compile_model(
         echo(compilation.share)
     for line in host_lines(compiled):
         echo(line)
-    for line in compiled.package.jumps:
+    for line in (*compiled.package.unseen, *compiled.package.jumps):
         echo(f"warning: {line}", err=True)
     if copies := copies_text(compiled.lowered):
         echo(copies)
@@ -185,5 +198,29 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
-    steps = None if samples is None else measured_steps(compiled, samples)
     show_rates(compiled.image, options.link, options.batch, steps)
+
+
+def _facts(compilation: Compilation, folder: Path, options: CompileOptions, steps: Any) -> dict[str, Any]:
+    """Record that the command writes with ``--json``."""
+    from concord.host.rates import rates_by_link
+
+    compiled, package, choice = compilation.compiled, compilation.compiled.package, compilation.mantissas
+    parts = [part for part in (package.front, package.host_graph) if part is not None]
+    not_met = [] if choice is None or choice.met else [NOT_MET]
+    return {
+        "folder": folder,
+        "npu": npu_facts(package.config),
+        "preset": compilation.preset,
+        "share": compilation.share,
+        "inputs": package.input_shapes,
+        "outputs": package.output_shapes,
+        "layers": len(compiled.lowered.layers),
+        "instructions": len(compiled.image.program),
+        "mantissas": None if choice is None else choice.chosen.label,
+        "expected_error": None if package.expected_error is None else package.expected_error.to_dict(),
+        "flags": flag_facts(compiled.flag_diagnostics),
+        "host": [node.op for part in parts for node in part.nodes],
+        "rates": rate_facts(rates_by_link(compiled.image, options.batch, steps, options.link)),
+        "warnings": [*compiled.warnings, *shortages(package.config), *not_met],
+    }

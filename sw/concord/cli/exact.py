@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from click.core import ParameterSource
 from rich.table import Table
 
 from concord.cli.common import check_page, echo, inputs_from, show_rates, wide_console
+from concord.cli.json_output import array_facts, npu_facts, rate_facts, write_json
 from concord.display.tables import text_table
 from concord.integer import IntegerNetwork, load, load_network, save_network
 from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
 from concord.integer.folder import INTEGER_FOLDER, PROGRAM, TABLES, WITH_NPU
 from concord.spec.config import NpuConfig
+from concord.transfer import UniformAffine
 from concord.utils.files import replacing, write_text
 
 #: Parts of ``concord inspect`` that a network on codes has.
@@ -46,16 +49,19 @@ def network_at(path: Path, *, scales: bool = True) -> IntegerNetwork:
     return load_network(path) if path.is_dir() else load(path)
 
 
-def compile_exactly(model: Path | bytes, folder: Path) -> None:
+def compile_exactly(model: Path | bytes, folder: Path, as_json: bool) -> None:
     """Write the folder of a quantised network: its program, and its tables."""
     INTEGER_FOLDER.check_place(folder)
     network = load(model)
     save_network(network, folder)
+    if as_json:
+        write_json({"folder": folder, "network": asdict(facts_of(network))})
+        return
     echo(network.report())
     echo(f"{folder}: {PROGRAM}, {TABLES}")
 
 
-def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link: str | None) -> None:
+def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link: str | None, as_json: bool) -> None:
     """Writes the folder of a quantised network with a program for an NPU that makes codes of accumulators."""
     from concord.integer.npu import compile_codes
     from concord.integer.npu.folder import save_codes
@@ -64,35 +70,72 @@ def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link
     network = load(model, pairs=False)
     codes = compile_codes(network, config)
     save_codes(codes, folder)
-    echo(network.report())
     assert codes.compiled is not None
+    if as_json:
+        from concord.host.rates import rates_by_link
+
+        facts = {
+            "folder": folder,
+            "network": asdict(facts_of(network)),
+            "npu": npu_facts(config),
+            "layers": len(codes.compiled.lowered.layers),
+            "instructions": len(codes.image.program),
+            "host": [part.name for part in codes.split.host],
+            "rates": rate_facts(rates_by_link(codes.image, link=link)),
+            "warnings": codes.warnings,
+        }
+        write_json(facts)
+        _warn(codes.warnings)
+        return
+    echo(network.report())
     counts = f"{len(codes.compiled.lowered.layers)} layers, {len(codes.image.program)} instructions"
     echo(f"{folder}: {', '.join(WITH_NPU.files)}; {config.name}: {counts}")
     if codes.split.host:
         echo(f"the host computes {', '.join(part.name for part in codes.split.host)}")
     show_rates(codes.image, link)
-    for line in codes.warnings:
-        echo(f"warning: {line}", err=True)
+    _warn(codes.warnings)
     echo("scales are factors of 16 bits, so a layer may round some codes to the next one; `concord run` counts them")
 
 
-def run_exactly(network: Path, inputs: Path, output: Path) -> None:
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        echo(f"warning: {line}", err=True)
+
+
+def results_on_codes(network: IntegerNetwork, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Shape, type, scale and zero point of results; these are ``None`` of floats."""
+    facts = array_facts(results)
+    for name, fields in facts.items():
+        scheme = network.scheme(name)
+        fields |= {"scale": None, "zero": None}
+        if isinstance(scheme, UniformAffine):
+            fields |= {"scale": float(scheme.scale), "zero": scheme.zero}
+    return facts
+
+
+def run_exactly(network: Path, inputs: Path, output: Path, as_json: bool) -> None:
     """Codes of the outputs of a quantised network, a model or a folder, and what they stand for."""
     loaded = network_at(network)
     arrays = inputs_from(inputs, [*loaded.graph.inputs])
     codes: dict[str, Any] = dict(loaded.run({name: arrays[name] for name in loaded.graph.inputs if name in arrays}))
     with replacing(output) as file:
         np.savez(file, **codes)
+    if as_json:
+        write_json({"output": output, "results": results_on_codes(loaded, codes)})
+        return
     echo(loaded.report())
     for name, value in codes.items():
         echo(f"{output}: {name} {value.shape} {scheme_text(loaded.scheme(name))}")
 
 
-def inspect_exactly(folder: Path, only: Sequence[str]) -> None:
+def inspect_exactly(folder: Path, only: Sequence[str], as_json: bool) -> None:
     """Operations, ports and tables of a folder."""
     if unknown := sorted(set(only) - set(PARTS)):
         raise ValueError(f"--only must be one of {', '.join(PARTS)} for a network on codes, not {', '.join(unknown)}")
     facts, parts, console = facts_of(load_network(folder)), only or PARTS, wide_console()
+    if as_json:
+        write_json({"image": folder, "network": asdict(facts)})
+        return
     echo(f"{folder}: {facts.name} on codes, {len(facts.operations)} operations, {_bytes(facts)}")
     for line in facts.wide_sums:
         echo(f"  {line}")

@@ -14,12 +14,14 @@ from concord.cli.common import (
     EXISTING,
     FILE,
     POSITIVE,
+    NumberRange,
     TerminalConsole,
     arrays_of,
     echo,
     readable,
     wide_console,
 )
+from concord.cli.json_output import json_option, race_facts, write_json
 from concord.cli.options import compile_options
 from concord.cli.selection import selection_options
 from concord.display.tables import text_table
@@ -66,12 +68,13 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
     type=click.IntRange(MANT_MIN, ACT_MANT_MAX),
     help="Width of mantissas to try, the best first. The option can be repeated. Default: 8, 7, 6, 5.",
 )
-@click.option("--clock", "least_mhz", default=0.0, type=click.FloatRange(min=0), help="Least clock in MHz to expect.")
+@click.option("--clock", "least_mhz", default=0.0, type=NumberRange(min=0), help="Least clock in MHz to expect.")
 @compile_options("link")
 @click.option("--show", default=5, show_default=True, type=POSITIVE, help="Number of configurations to show.")
 @click.option(
     "-o", "--output", type=FILE, help="File in TOML for the best configuration: for `concord compile --config`."
 )
+@json_option
 @readable
 @selection_options
 def fit(
@@ -85,6 +88,7 @@ def fit(
     link: str | None,
     show: int,
     output: Path | None,
+    as_json: bool,
     selection: Selection,
 ) -> None:
     """Find the configuration for the ONNX file MODEL with which a user gets most samples per second on a board.
@@ -113,24 +117,28 @@ def fit(
         race = search(graph, board, widths, judge, most=show, least_mhz=least_mhz, link=link, say=status.update)
     if not race.candidates:
         raise ValueError(_nowhere(graph, model, board, widths, race))
-    console = wide_console()
-    console.print(_table(model, board, race, judge, console.width, link))
-    if race.kept:
-        _say_best(race.kept[0], model, board, output, link)
+    if output is not None and race.kept:
+        write_text(output, race.kept[0].file(board))
+    if as_json:
+        write_json(race_facts(race, judge, board, output))
     else:
+        console = wide_console()
+        console.print(_table(model, board, race, judge, console.width, link))
+        if race.kept:
+            _say_best(race.kept[0], model, board, output, link)
+    if not race.kept:
         echo(NOT_MET if output is None else f"{NOT_MET}; {output}: not written", err=True)
     if judge is None:
-        echo(UNJUDGED)
+        echo(UNJUDGED, err=as_json)
     if output is not None and not race.kept:
         raise click.exceptions.Exit(1)
 
 
 def _say_best(best: Candidate, model: Path, board: str, output: Path | None, link: str | None) -> None:
-    """Say which configuration is the best and how to compile for it; write it to a file, if that is asked for."""
+    """Say which configuration is the best and how to compile for it, from its file if there is one."""
     echo(f"best: {best.text(board)}")
     over = "" if link is None else f" --link {link}"
     if output is not None:
-        write_text(output, best.file(board))
         echo(f"{output}: concord compile {model} --config {output}{over}")
         echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}{over}"')
     elif best.is_preset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from concord.cli.common import THING, echo, readable, wide_console
 from concord.cli.exact import check_options, inspect_exactly
+from concord.cli.json_output import json_option, npu_facts, port_facts, program_facts, rate_facts, write_json
 from concord.cli.options import compile_options
 from concord.cli.type_table import type_table
 from concord.compiler.emission.package import Package
@@ -21,7 +23,7 @@ from concord.compiler.ir.expected_error import LayerError, percent
 from concord.compiler.memory.dataflow import elements
 from concord.display.tables import text_table
 from concord.display.terminal import counted, printable
-from concord.graph.passes.dtype_report import rows
+from concord.graph.passes.dtype_report import TensorTypes, rows
 from concord.host.rates import Rates, rate_table, rates_by_link
 from concord.image import Image
 from concord.integer.folder import is_integer_folder
@@ -43,8 +45,9 @@ _TABLES = ("layers", "program", "map")
     "--only", type=click.Choice((*PARTS, TYPES)), multiple=True, help="Show only this part. The option can be repeated."
 )
 @compile_options("link")
+@json_option
 @readable
-def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
+def inspect(image: Path, only: tuple[str, ...], link: str | None, as_json: bool) -> None:
     """Show what is in an IMAGE or a compiled network.
 
     Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program. The
@@ -54,8 +57,8 @@ def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
     Of a network that was compiled with --exact: operations, inputs and outputs, and the tables with their sites.
     """
     if is_integer_folder(image):
-        check_options(("--only",))
-        inspect_exactly(image, only)
+        check_options(("--only", "--json"))
+        inspect_exactly(image, only, as_json)
         return
     loaded, package = load(image)
     if TYPES in only and package is None:
@@ -64,7 +67,10 @@ def inspect(image: Path, only: tuple[str, ...], link: str | None) -> None:
             "but no network to take types from"
         )
     try:
-        _show(loaded, package, image, only or PARTS, wide_console(), link)
+        if as_json:
+            write_json(_facts(loaded, package, image, only or PARTS, link))
+        else:
+            _show(loaded, package, image, only or PARTS, wide_console(), link)
     except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
         raise ValueError(
             f"{image} must have metadata as a compilation writes them; compile the network again"
@@ -115,12 +121,55 @@ def _show(
         _print_types(image, console)
 
 
+def _facts(
+    loaded: Image, package: Package | None, image: Path, parts: Sequence[str], link: str | None
+) -> dict[str, Any]:
+    """Record that the command writes with ``--json``: the parts that are asked for."""
+    known: dict[str, Any] = {
+        "image": image,
+        "npu": npu_facts(loaded.config),
+        "metadata": {key: value for key, value in loaded.metadata.items() if key not in _TABLES},
+        "phases": len(loaded.phases),
+        "expected_error": None,
+        "input_records": {},
+    }
+    if package is not None:
+        expected = package.expected_error
+        known["expected_error"] = None if expected is None else expected.to_dict()
+        known["input_records"] = {name: record.text for name, record in package.input_records.items()}
+    if "layers" in parts:
+        known["layers"] = loaded.metadata.get("layers", [])
+    if "ports" in parts:
+        known |= port_facts(loaded)
+    if "rates" in parts:
+        try:
+            links = rates_by_link(loaded, package.arrangement.batch if package is not None else 1, link=link)
+            known["rates"] = rate_facts(links)
+        except ValueError as error:  # a program written by hand that goes on and on
+            known["rates"] = []
+            echo(f"no rate: {error}", err=True)
+    if "memory" in parts:
+        words = loaded.loaded().items()
+        known["memory"] = {region.name.lower(): {"words": count, "of": depth} for region, (count, depth) in words}
+        known["map"] = loaded.metadata.get("map", [])
+    if "program" in parts:
+        known["program"] = program_facts(loaded, disassemble(loaded.program).splitlines())
+    if TYPES in parts:
+        known["types"] = [asdict(row) for row in _types(image)[0]]
+    return known
+
+
 def _print_types(folder: Path, console: Console) -> None:
-    """Prints the decisions of the data-type pass for the layers; the folder does not hold them."""
+    """Prints the decisions of the data-type pass for the layers."""
+    tensors, batch = _types(folder)
+    console.print(type_table(tensors, f" of the layers, bytes of {counted(batch, 'samples')}"))
+
+
+def _types(folder: Path) -> tuple[list[TensorTypes], int]:
+    """Types of the tensors, and samples of a run, of the network compiled once more: the folder does not hold them."""
     compiled = recompile(folder)
     tensors = rows(compiled.types, elements(compiled.lowered), compiled.image.config)
-    samples = counted(compiled.package.arrangement.batch, "samples")
-    console.print(type_table(tensors, f" of the layers, bytes of {samples}"))
+    return tensors, compiled.package.arrangement.batch
 
 
 def _layers(image: Image, errors: Sequence[LayerError]) -> Table:

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from concord.cli.pipes import ends_with_its_reader
+
 #: Characters that a sentence may have.
 _LONGEST = 200
 
@@ -63,6 +65,18 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, LazyCommand]], **options: Any) -> None:
         super().__init__(*args, **options)
         self.sections = sections
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context; help is written here."""
+        with ends_with_its_reader():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was called."""
+        with ends_with_its_reader():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the sections."""

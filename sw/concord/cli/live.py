@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from concord.cli.common import (
     EXISTING,
     POSITIVE,
     THING,
+    NumberRange,
     TerminalConsole,
     check_link,
     echo,
@@ -30,6 +30,7 @@ from concord.live.pictures import FOLDER_RATE
 from concord.live.recipes import CROP, SAMPLES, STRETCH, USUAL_HOP
 from concord.live.sources import hears
 from concord.spec.name_choice import NameChoice
+from concord.utils.numbers import number_of
 
 if TYPE_CHECKING:
     from concord.live.captures import Capture, Newest, Source, Stop
@@ -49,12 +50,12 @@ _REFRESH = 10
 def _numbers(text: str) -> tuple[float, ...]:
     """Numbers with commas in between, fractions among them."""
     try:
-        return tuple(float(Fraction(part.strip())) for part in text.split(","))
-    except (ValueError, ZeroDivisionError, OverflowError):
+        return tuple(number_of(part, "a number") for part in text.split(","))
+    except ValueError:
         raise click.BadParameter(f"must be numbers as in 1/255 or 0.5,0.25,0.5, not {text!r}") from None
 
 
-_SECONDS = click.FloatRange(min=0, min_open=True)
+_SECONDS = NumberRange(min=0, min_open=True)
 
 
 @click.command()
@@ -70,9 +71,12 @@ _SECONDS = click.FloatRange(min=0, min_open=True)
 @click.option("--labels", type=EXISTING, help="File with the names of the classes, one per line.")
 @click.option("--output", help="The result that has the scores, if there are several.")
 @click.option(
-    "--scale", type=_numbers, help="Pictures: an element is (byte - mean) * scale; 1/255, or one per channel."
+    "--scale",
+    type=_numbers,
+    metavar="NUMBERS",
+    help="Pictures: an element is (byte - mean) * scale; 1/255, or one per channel.",
 )
-@click.option("--mean", type=_numbers, help="Pictures: the mean in that; by default 0.")
+@click.option("--mean", type=_numbers, metavar="NUMBERS", help="Pictures: the mean in that; by default 0.")
 @click.option(
     "--fit",
     "fitting",

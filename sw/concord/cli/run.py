@@ -22,11 +22,12 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
-from concord.cli.exact import check_options, run_exactly
+from concord.cli.exact import check_options, results_on_codes, run_exactly
+from concord.cli.json_output import array_facts, comparison_facts, flag_facts, json_option, write_json
 from concord.cli.options import compile_options
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
-from concord.host.measured import compared_run
+from concord.host.measured import LinkComparison, compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
@@ -54,6 +55,7 @@ STRICT_STATUS = 3
 @click.option(
     "--exact", is_flag=True, help="Run a quantised network, of ONNX or TensorFlow Lite, as it is: on its codes alone."
 )
+@json_option
 @workers_options
 @readable
 def run(
@@ -64,6 +66,7 @@ def run(
     link: str | None,
     strict: bool,
     exact: bool,
+    as_json: bool,
     workers: int | None,
     cluster: str | None,
 ) -> None:
@@ -82,13 +85,13 @@ def run(
     """
     check_npz(output)
     if is_codes_folder(network) and not exact:
-        check_options(("--input", "--output", "--on", "--link"))
+        check_options(("--input", "--output", "--on", "--link", "--json"))
         check_link(on, link)
-        _run_codes(network, inputs, output, on, link)
+        _run_codes(network, inputs, output, on, link, as_json)
         return
     if exact or is_integer_folder(network):
-        check_options(("--exact", "--input", "--output"))
-        run_exactly(network, inputs, output)
+        check_options(("--exact", "--input", "--output", "--json"))
+        run_exactly(network, inputs, output, as_json)
         return
     loaded, package = load(network)
     by_input = inputs_from(
@@ -98,33 +101,57 @@ def run(
     batch = check_batch(loaded.inputs, ports)[0]
     records = [] if package is None else package.input_flags(by_input)
     if strict and records:
-        _refuse(records, output)
+        _refuse(records, output, as_json)
     if on != "emulator" and (workers, cluster) != (None, None):
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
     check_link(on, link)
     with several(workers, cluster) as engine:
         with connect(on, loaded.config, link=link) if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
-            results = _run(device, batch, 1 if package is None else package.arrangement.batch)
+            results, comparison = _run(device, batch, 1 if package is None else package.arrangement.batch)
             flags = device.flags()
         records += diagnose_flags(loaded, flags)
+    if not as_json:
+        _show_line(device, comparison)
     if package is not None:
         records += package.host_flags(by_input, results)
         results = package.finish(by_input, results)
     records += not_finite(results)
     if strict and records:
-        _refuse(records, output)
+        _refuse(records, output, as_json)
     arrays: dict[str, Any] = results if package is None else package.typed(results)
     with replacing(output) as file:
         np.savez(file, **arrays)
+    if as_json:
+        write_json(_facts(output, records, array_facts(arrays), comparison))
+        return
     echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in arrays.items())}")
+    _show_flags(records)
+
+
+def _facts(
+    output: Path | None,
+    records: list[FlagDiagnostic],
+    results: Mapping[str, Any],
+    comparison: LinkComparison | None = None,
+) -> dict[str, Any]:
+    """Record that the command writes with ``--json``; ``output`` is ``None`` if nothing was written."""
+    return {
+        "output": output,
+        "results": results,
+        "flags": flag_facts(records),
+        "measured": comparison_facts(comparison),
+    }
+
+
+def _show_flags(records: list[FlagDiagnostic]) -> None:
     if records:
         wide_console().print(flag_table(records))
     else:
         echo("no flags were raised")
 
 
-def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | None) -> None:
+def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | None, as_json: bool) -> None:
     """Codes of the outputs of a network on an NPU, and how many are others than those of the network as it is."""
     codes = load_codes(folder)
     arrays = inputs_from(inputs, [*codes.network.graph.inputs])
@@ -132,41 +159,56 @@ def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | No
     with connect(on, codes.image.config, link=link) as device:
         device.load(codes.image)
         ports = codes.pack(batch)
-        results = codes.finish(batch, _run(device, ports, codes.arrangement.batch))
+        computed, comparison = _run(device, ports, codes.arrangement.batch)
+        results = codes.finish(batch, computed)
         records = diagnose_flags(codes.image, device.flags())
     saved: dict[str, Any] = dict(results)
     with replacing(output) as file:
         np.savez(file, **saved)
     exact = codes.network.run(batch)
+    apart = {name: np.abs(value.astype(np.int64) - exact[name].astype(np.int64)) for name, value in results.items()}
+    if as_json:
+        facts = results_on_codes(codes.network, results)
+        for name, steps in apart.items():
+            facts[name] |= {"different": np.count_nonzero(steps), "most": steps.max(initial=0)}
+        write_json(_facts(output, records, facts, comparison))
+        return
+    _show_line(device, comparison)
     for name, value in results.items():
-        apart = np.abs(value.astype(np.int64) - exact[name].astype(np.int64))
-        differ = f"{np.count_nonzero(apart)} of {apart.size} codes are others than with the scales of the network"
-        most = f", by at most {apart.max()}" if apart.any() else ""
+        steps = apart[name]
+        differ = f"{np.count_nonzero(steps)} of {steps.size} codes are others than with the scales of the network"
+        most = f", by at most {steps.max()}" if steps.any() else ""
         echo(f"{output}: {name} {value.shape} {scheme_text(codes.network.scheme(name))}; {differ}{most}")
-    if records:
-        wide_console().print(flag_table(records))
-    else:
-        echo("no flags were raised")
+    _show_flags(records)
 
 
-def _run(device: Device, batch: Mapping[str, Any], samples: int) -> dict[str, Any]:
+def _run(device: Device, batch: Mapping[str, Any], samples: int) -> tuple[dict[str, Any], LinkComparison | None]:
     """The results of a batch, ``samples`` a run; over a link also what it took, beside what is estimated."""
     console = TerminalConsole(stderr=True)
     if not isinstance(device, LinkedDevice):
-        return run_batch(device, batch, console)
+        return run_batch(device, batch, console), None
     with counted(device, batch, console):
         results, comparison = compared_run(device, batch, samples)
+    return dict(results), comparison
+
+
+def _show_line(device: Device, comparison: LinkComparison | None) -> None:
+    """Prints the route of the inputs to a device at a link, and the times of the batch."""
+    if not isinstance(device, LinkedDevice):
+        return
     echo(f"inputs travelled {device.input_route}")
     if comparison is not None:
         wide_console().print(comparison.table())
     elif device.carrier is None:
         names = ", ".join(link.name for link in links_of(device.config.board))
         echo(f"bytes took no time: --link simulates a line and measures it ({names})")
-    return dict(results)
 
 
-def _refuse(records: list[FlagDiagnostic], output: Path) -> NoReturn:
+def _refuse(records: list[FlagDiagnostic], output: Path, as_json: bool) -> NoReturn:
     """End with the flags, and nothing written."""
-    wide_console().print(flag_table(records))
+    if as_json:
+        write_json(_facts(None, records, {}))
+    else:
+        wide_console().print(flag_table(records))
     echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
     raise click.exceptions.Exit(STRICT_STATUS)

@@ -24,6 +24,7 @@ from concord.cli.common import (
 )
 from concord.cli.options import compile_options
 from concord.cli.workers import several, workers_options
+from concord.display.terminal import counted
 from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def _train(
         trainer.restore(saved)
     elif saved.exists():
         raise ValueError(f"{saved} is there already; give --resume to go on, or another folder")
+    over = trainer.finished
     console = wide_console()
     if engine is not None and trainer.settings.shards == 1:
         echo("shards is 1: one worker at a time computes a step; [train] shards = 4 lets four share it")
@@ -181,7 +183,8 @@ def _train(
         for text in shown.accumulator_needs(evidence):
             echo(text)
     auto = " --accumulator auto" if evidence is not None else ""
-    echo(f"{network}: trained; concord compile {network}{auto}")
+    done = f"nothing was trained, as {saved} has {counted(trainer.epoch, 'epochs')} already" if over else "trained"
+    echo(f"{network}: {done}; concord compile {network}{auto}")
 
 
 @contextmanager

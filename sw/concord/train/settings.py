@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,7 @@ from concord.train.augment import Augmentation
 from concord.train.losses import ONLY, OutputLoss, check_loss
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Dyadic
-
-#: Characters of a number, and the greatest power of ten in it: more than float64 needs, and quickly exact.
-_LONGEST, _LARGEST_EXPONENT = 100, 400
-_EXPONENT = re.compile(r"[eE]([+-]?\d+)$")
-
+from concord.utils.numbers import exact_number, number_of
 
 #: Figures by which a training can be stopped, and whether more of one is better.
 METRICS = {"loss": False, "accuracy": True, "test_loss": False, "test_accuracy": True}
@@ -272,10 +266,7 @@ def read_plan(path: Path) -> TrainingPlan:
     where = path.parent / model["file"] if "file" in model else list(model["layers"])
     numbers = {}
     for name, default in (("scale", 1.0), ("zero", 0.0)):
-        value = data.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise ValueError(f"{path} [data] {name} must be a finite number, not {value!r}")
-        numbers[name] = float(value)
+        numbers[name] = number_of(data.get(name, default), f"{path} [data] {name}")
     settings = _settings(contents, path)
     if targets == "network" and settings.losses:
         raise ValueError(f'{path} [data] targets must be "labels" with [train.losses], not {targets!r}')
@@ -365,15 +356,7 @@ def _output_loss(name: str, values: Any) -> OutputLoss:
 
 def exact(number: Any) -> Fraction:
     """Number as it is written, such as 0.1 or "1/10", not its binary neighbour."""
-    if isinstance(number, bool) or not isinstance(number, int | float | str):
-        raise ValueError(f"a rate or factor must be a number, not {number!r}")
-    exponent = _EXPONENT.search(str(number))
-    if len(str(number)) > _LONGEST or (exponent is not None and abs(int(exponent[1])) > _LARGEST_EXPONENT):
-        raise ValueError(f"a rate or factor must be of a size that can be meant, not {str(number)[:_LONGEST]!r}")
-    try:
-        return Fraction(str(number))
-    except (ValueError, ZeroDivisionError):  # infinities, NaN, texts
-        raise ValueError(f'a rate or factor must be a number such as 0.1 or "1/10", not {number!r}') from None
+    return exact_number(number, "a rate or factor")
 
 
 def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:

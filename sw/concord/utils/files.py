@@ -40,19 +40,25 @@ def errors_name(path: str | Path) -> Iterator[None]:
 
 
 def check_place(path: str | Path) -> None:
-    """Raise ``OSError`` unless a file can be written there; to be called before the work that leads to it."""
+    """Raise ``OSError`` unless a file can be written there; to be called before the work that leads to it.
+
+    Folders above it need not be there: :func:`replacing` makes them.
+    """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} must be a file, not a folder")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent} must be a folder that exists, to write {path.name} there")
-    if not os.access(path if _is_special(path) else path.parent, os.W_OK):
+    above = next((folder for folder in path.absolute().parents if os.path.lexists(folder)), path)
+    if not above.is_dir():
+        raise NotADirectoryError(f"{above} must be a folder, to write {path} there")
+    if not os.access(path if _is_special(path) else above, os.W_OK):
         raise PermissionError(f"{path} must be a place that can be written to")
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` at the end of the block, complete and on the disk.
+
+    Folders above it that are not there are made.
 
     Whatever happens before that, ``path`` stays what it was. Links are followed, devices and pipes are written to, and
     a file that is there keeps its permissions. What a process that was killed has left beside ``path`` is removed when
@@ -74,6 +80,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             left.unlink()
     part = path.with_name(part_name(path))
     with errors_name(path):
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("xb") as file:
                 yield file

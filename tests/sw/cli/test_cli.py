@@ -130,7 +130,7 @@ def test_run_on_the_emulator(image, tmp_path):
     [
         ("y.txt", "output must be an npz file and end in .npz, not "),
         ("y", "output must be an npz file and end in .npz, not "),
-        ("none/y.npz", "none must be a folder that exists, to write y.npz there"),
+        ("x.npz/y.npz", "x.npz must be a folder, to write "),
     ],
 )
 def test_where_results_go_is_checked_before_the_run(image, tmp_path, monkeypatch, name, message):

@@ -283,7 +283,14 @@ def test_the_command_trains_exports_and_goes_on(tmp_path):
     first = (tmp_path / "out" / "network.onnx").read_bytes()
     longer = command(tmp_path, "--resume", config=CONFIG.replace("epochs = 2", "epochs = 3"))
     assert longer.exit_code == 0 and "epoch 3: loss" in longer.output and "epoch 2: loss" not in longer.output
+    assert "network.onnx: trained; concord compile" in longer.output
     assert (tmp_path / "out" / "network.onnx").read_bytes() != first
+    first = (tmp_path / "out" / "network.onnx").read_bytes()
+    for epochs in (1, 3):
+        over = command(tmp_path, "--resume", config=CONFIG.replace("epochs = 2", f"epochs = {epochs}"))
+        assert over.exit_code == 0 and ": trained" not in over.output
+        assert "network.onnx: nothing was trained, as " in over.output and "has 3 epochs already;" in over.output
+        assert (tmp_path / "out" / "network.onnx").read_bytes() == first
     other = command(tmp_path, "--resume", config=CONFIG.replace("1/16", "1/8"))
     assert other.exit_code == 1 and "must be of this network, with these settings and data" in other.output
 
@@ -376,7 +383,7 @@ def test_an_interruption_loses_nothing(tmp_path, monkeypatch):
         ('"digits.npz"', '"net.toml"', "must be an npz file"),
         ("input = [1, 8, 8]", "input = [1, 8, 7]", "must have the shape"),
         ("[model]", "[model", "must be TOML"),
-        ("scale = 0.0625", 'scale = "a"', "scale must be a finite number"),
+        ("scale = 0.0625", 'scale = "a"', "scale must be a number such as"),
     ],
 )
 def test_configurations_that_are_not_understood(tmp_path, old, new, message):
@@ -455,13 +462,21 @@ def test_numbers_that_cannot_be_rates(text, tmp_path):
             read_plan(tmp_path / "net.toml")
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", '"1"', "true"])
+@pytest.mark.parametrize("value", ["nan", "inf", '"one"', "true"])
 @pytest.mark.parametrize("name", ["scale", "zero"])
 def test_data_are_scaled_by_numbers(name, value, tmp_path):
     text = f'[model]\nlayers = [{{op = "flatten"}}]\ninput = [4]\n[data]\nfile = "x.npz"\n{name} = {value}\n'
     (tmp_path / "net.toml").write_text(text)
-    with pytest.raises(ValueError, match=rf"net\.toml \[data\] {name} must be a finite number, not"):
+    with pytest.raises(ValueError, match=rf"net\.toml \[data\] {name} must be a number"):
         read_plan(tmp_path / "net.toml")
+
+
+def test_data_are_scaled_by_fractions(tmp_path):
+    """As rates are, and exactly as the decimal number that they are."""
+    head = '[model]\nlayers = [{op = "flatten"}]\ninput = [4]\n[data]\nfile = "x.npz"\n'
+    (tmp_path / "net.toml").write_text(f'{head}scale = "1/256"\nzero = "0.5"\n')
+    plan = read_plan(tmp_path / "net.toml")
+    assert (plan.scale, plan.zero) == (0.00390625, 0.5)
 
 
 @pytest.mark.parametrize("momentum", [Fraction(0), Fraction(1, 2)])

@@ -75,11 +75,24 @@ def test_permissions_links_and_devices(tmp_path):
 def test_places_are_checked(tmp_path):
     with pytest.raises(IsADirectoryError, match="must be a file, not a folder"):
         check_place(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"none must be a folder that exists, to write x\.npz there"):
-        check_place(tmp_path / "none" / "x.npz")
-    with pytest.raises(FileNotFoundError, match="none must be a folder"):
-        write_bytes(tmp_path / "none" / "x.npz", b"")
+    write_bytes(tmp_path / "file", b"")
+    for place in (tmp_path / "file" / "x.npz", tmp_path / "file" / "new" / "x.npz"):
+        with pytest.raises(NotADirectoryError, match=r"file must be a folder, to write .*x\.npz there"):
+            check_place(place)
+        with pytest.raises(NotADirectoryError, match="file must be a folder"):
+            write_bytes(place, b"")
     check_place(tmp_path / "x.npz")
+
+
+def test_folders_above_a_file_are_made_when_it_is_written(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "newer" / "x.npz"
+    check_place(path)
+    assert not path.parent.parent.exists()
+    write_bytes(path, b"one")
+    assert path.read_bytes() == b"one"
+    monkeypatch.chdir(tmp_path)
+    write_bytes("other/x", b"two")
+    assert (tmp_path / "other" / "x").read_bytes() == b"two"
 
 
 def test_a_folder_that_is_read_only_is_told(tmp_path, monkeypatch):
@@ -87,6 +100,8 @@ def test_a_folder_that_is_read_only_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path, os.W_OK))
     with pytest.raises(PermissionError, match="must be a place that can be written to"):
         check_place(tmp_path / "x")
+    with pytest.raises(PermissionError, match="must be a place that can be written to"):
+        check_place(tmp_path / "inner" / "x")
     (tmp_path / "inner").mkdir()
     check_place(tmp_path / "inner" / "x")
 

@@ -61,7 +61,9 @@ class RowTiling:
     @property
     def text(self) -> str:
         """The tiling in words."""
-        return f"first {self.layers} layers in {len(self.tiles)} row tiles of {self.rows} rows of the input"
+        layers = "layer" if self.layers == 1 else f"{self.layers} layers"
+        rows = "a row" if self.rows == 1 else f"{self.rows} rows"
+        return f"first {layers} in {len(self.tiles)} row tiles of {rows} of the input"
 
     def size(self, storage: Storage) -> int:
         """Rows of a buffer."""

@@ -1,6 +1,7 @@
 """Networks on codes on an NPU: every code is that of the definition, and what is not computed there is named."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -27,6 +28,9 @@ from support.rtl_configs import FED_SCALING
 from support.trained import DATA, needs_data
 
 TYPES = {"int8": (QuantType.QInt8, False), "uint8": (QuantType.QUInt8, False), "symmetric": (QuantType.QInt8, True)}
+
+#: What ``--json`` says of results on codes.
+CODE_KEYS = {"shape", "type", "scale", "zero"}
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +242,15 @@ def test_commands(samples, tmp_path):
     assert " of 20 codes are others than with the scales of the network" in output and "no flags were raised" in output
     codes = compile_codes(wanted, ECP5_85F_INT8)
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.expected({"x": samples})["y"])
+    code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--json")
+    facts = json.loads(output)
+    assert code == 0 and facts["flags"] == [] and facts["results"]["y"].keys() == CODE_KEYS | {"different", "most"}
+    apart = np.load(tmp_path / "y.npz")["y"].astype(int) - wanted.run({"x": samples})["y"]
+    assert facts["results"]["y"]["different"] == np.count_nonzero(apart)
+    assert facts["results"]["y"]["most"] == np.abs(apart).max()
+    code, output = run("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f-int8", "--json")
+    facts = json.loads(output)
+    assert code == 0 and facts["npu"]["name"] == "ecp5-85f-int8" and facts["layers"] == 6 and facts["rates"]
     code, output = run("run", net, "--exact", "-i", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
     assert code == 0, output
     assert np.array_equal(np.load(tmp_path / "z.npz")["y"], wanted.run({"x": samples})["y"])
