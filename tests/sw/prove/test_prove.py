@@ -368,7 +368,7 @@ def test_a_difference_is_an_exit_status(tmp_path, monkeypatch):
     ("words", "message"),
     [
         (["--with", "tensorflow"], "must be of numpy, onnx, torch, c, reference, rtl, not 'tensorflow'"),
-        (["-o", "no/such/folder/page.html"], "no/such/folder"),
+        (["-o", f"{__file__}/page.html"], "test_prove.py must be a folder, to write"),
         (
             ["--with", ""],
             "at least one implementation must be compared with the emulator, not none: NumPy (not asked for)",
