@@ -14,7 +14,7 @@ import numpy as np
 from concord.api.compiling import CompileRequest, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import input_ranges
-from concord.api.samples import arrays_for, example_for, read_samples
+from concord.api.samples import ENOUGH, arrays_for, example_for, read_samples, samples_of_example
 from concord.api.targets import Target, compile_for
 from concord.frameworks import onnx_bytes
 from concord.frontend import import_model
@@ -95,6 +95,11 @@ def compile(model: Any, options: CompileOptions) -> Network:  # where modules ar
     graph = with_states(import_model(data), states_of(options.states))
     names = [name for name in graph.inputs if name not in graph.states]
     samples = None if calibrate is None else samples_of(graph, arrays_for(names, calibrate))
+    example = None
+    if samples is None and options.example is not None and not options.ranges:
+        example = samples_of_example(names, options.example)
+        if example is not None and len(next(iter(example.values()))) >= ENOUGH:
+            samples, example = example, None
     classes = None
     if samples is not None and labels is not None:
         count = len(next(iter(samples.values())))
@@ -102,7 +107,7 @@ def compile(model: Any, options: CompileOptions) -> Network:  # where modules ar
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
     graph, reference = with_pairs(data, graph, samples, input_ranges(options.ranges, graph))
     trained = trained_for(path if selection == Selection() else None, options)
-    request = CompileRequest(graph, options, samples, classes, trained, reference)
+    request = CompileRequest(graph, options, samples, classes, trained, reference, example=example)
     if workers is None and cluster is None:
         compilation = compile_for(request, target)
     else:

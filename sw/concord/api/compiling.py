@@ -118,6 +118,8 @@ class CompileRequest:
         Its workers share what the emulator computes; nothing depends on them.
     status : callable
         Shows what goes on.
+    example : mapping of str to array, optional
+        Few inputs by name, of which formats are not chosen.
 
     Raises
     ------
@@ -133,6 +135,7 @@ class CompileRequest:
     reference: Reference | None = None
     engine: Engine | None = None
     status: Status = silent
+    example: Mapping[str, npt.ArrayLike] | None = None
 
     def __post_init__(self) -> None:
         self.options.check(self.samples is not None)
@@ -155,7 +158,11 @@ class CompileRequest:
     @cached_property
     def samples_of_rest(self) -> Inputs | None:
         """The samples after the part of the network that the host computes in front of the NPU."""
-        return None if self.places is None else self.parts.inputs(self.places)
+        return self.of_rest(self.samples)
+
+    def of_rest(self, inputs: Mapping[str, npt.ArrayLike] | None) -> Inputs | None:
+        """Inputs after the part of the network that the host computes in front of the NPU."""
+        return None if inputs is None else self.parts.inputs(as_places(inputs, self.whole.texts))
 
     @cached_property
     def plain(self) -> Formats:
@@ -183,7 +190,8 @@ def compile_network(request: CompileRequest, config: NpuConfig, known: Compiled 
         :func:`concord.compiler.model.compile_graph` has them.
     """
     parts, samples = request.parts, request.samples_of_rest
-    compilation = compile_rest(request, parts.rest, config, request.plain, samples, known)
+    example = request.of_rest(request.example)
+    compilation = compile_rest(request, parts.rest, config, request.plain, samples, known, example)
     if request.reference is not None:
         pairs = without_front(replace(request.reference.graph, partition=request.options.partition))
         reference = replace(request.reference, graph=pairs.rest)
@@ -200,6 +208,7 @@ def compile_rest(
     plain: Formats,
     samples: Inputs | None,
     known: Compiled | None = None,
+    example: Inputs | None = None,
 ) -> Compilation:
     """Compile what is behind the host's part in front of the NPU.
 
@@ -217,6 +226,9 @@ def compile_rest(
         By input of ``graph``.
     known : Compiled, optional
         The graph compiled with these formats, where that is known.
+    example : mapping of str to array, optional
+        Few inputs, which choose no formats: the error is measured on them, too, and they are compared with what is
+        assumed of inputs.
     """
     options, trained, status = request.options, request.trained, request.status
     if trained is not None:
@@ -245,8 +257,10 @@ def compile_rest(
     elif {*graph.known_ranges} & {*graph.element_types}:  # bytes, which may travel as such
         compiled = expecting(compiled, synthetic_samples(graph, assumed(graph, plain.inputs)))
     compiled = with_input_records(compiled, samples)
+    flags = () if example is None else tuple(compiled.package.input_flags(example))
+    compiled = replace(compiled, flag_diagnostics=(*compiled.flag_diagnostics, *flags))
     with status("measuring the error to be expected"), unobserved():
-        return replace(compilation, compiled=with_expected_error(graph, compiled, samples))
+        return replace(compilation, compiled=with_expected_error(graph, compiled, samples, example))
 
 
 def _equalised(graph: Graph, config: NpuConfig, plain: Formats, batch: int, known: Compiled | None) -> Compiled:

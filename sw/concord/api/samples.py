@@ -13,6 +13,8 @@ from concord.networks.samples import arrays_by_name, as_arrays
 
 #: Samples that are taken of a loader, the first ones.
 MOST_SAMPLES = 256
+#: Samples of an example from which on formats are chosen for them.
+ENOUGH = 16
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,24 @@ def example_for(model: Any, samples: Any) -> Any:
         return samples.example(_parameters(model))
     by_place = isinstance(samples, list) and _of_arrays(samples) and _parameters(model) != 1
     return tuple(samples) if by_place else samples
+
+
+def samples_of_example(names: Sequence[str], example: Any) -> dict[str, Any] | None:
+    """Arrays by input of the example that a model was exported with; ``None`` if it says nothing about its inputs.
+
+    It says nothing if it has other inputs, or if all its numbers are equal: such examples only give shapes.
+    """
+    try:
+        arrays = {name: np.asarray(values) for name, values in _named(names, _by_place(read_samples(example))).items()}
+    except ValueError:
+        return None
+    told = [values for values in arrays.values() if values.ndim and values.size and (values != values.flat[0]).any()]
+    return arrays if told and len({len(values) for values in arrays.values() if values.ndim}) == 1 else None
+
+
+def _by_place(data: Any) -> Any:
+    """Data as a mapping or a sequence of arrays."""
+    return data if isinstance(data, Mapping | tuple | list) else (data,)
 
 
 def _parameters(model: Any) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +16,9 @@ from concord.golden.blocks import quantize, to_binary16
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.networks.layer_errors import MeasuredErrors, measured_errors, output_errors, reference
+from concord.networks.layer_errors import MeasuredErrors, largest_error, measured_errors, output_errors, reference
 from concord.networks.layer_results import parts
-from concord.networks.samples import finite_samples, samples_to_measure
+from concord.networks.samples import finite_samples, other_samples_to_measure, samples_to_measure
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -38,7 +38,9 @@ _SCALES = 16.0
 _SHARE = 0.5
 
 
-def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None = None) -> Compiled:
+def with_expected_error(
+    graph: Graph, compiled: Compiled, samples: Inputs | None = None, example: Inputs | None = None
+) -> Compiled:
     """Add the error that a network is expected to have.
 
     Parameters
@@ -49,15 +51,21 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
         What became of it.
     samples : mapping of str to array, optional
         Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones that are like what is assumed of
-        the inputs. After a softmax, errors of those mean little: then the result is what the NPU hands to the host.
+        the inputs, of several kinds: the error is that of the worst kind. After a softmax, errors of those mean little:
+        then the result is what the NPU hands to the host.
+    example : mapping of str to array, optional
+        Inputs of one more kind.
     """
-    inputs, source = samples_to_measure(graph, samples, compiled.package.formats.inputs, SAMPLES, SYNTHETIC)
-    want = reference(compiled, inputs)
-    usable = finite_samples(want[name] for name in graph.outputs)
-    if not usable.any():
+    measured_on = [samples_to_measure(graph, samples, compiled.package.formats.inputs, SAMPLES, SYNTHETIC)]
+    if samples is None:
+        measured_on += other_samples_to_measure(graph, compiled.package.formats.inputs, SYNTHETIC // 3)
+    if example is not None:
+        spread, _ = samples_to_measure(graph, example, None, SAMPLES)
+        measured_on.append((spread, "samples of the example"))
+    inputs, source, want = _worst(compiled, measured_on, samples is not None)
+    if not inputs:
         return compiled
-    inputs = {name: values[usable] for name, values in inputs.items()}
-    want = {name: values[usable] for name, values in want.items()}
+    count = len(want[graph.outputs[0]])
     host = compiled.host_graph
     if host is not None and samples is None:
         source += f", before {', '.join(dict.fromkeys(node.op for node in host.nodes))} of the host"
@@ -66,13 +74,34 @@ def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None
     if measured.layers:
         pairs = zip(compiled.lowered.layers, measured.layers, measured.own, strict=True)
         layers = tuple(LayerError(layer.name, whole.relative, own.relative) for layer, whole, own in pairs)
-    expected = ExpectedError(f"{int(usable.sum())} {source}", measured.relative, layers)
+    expected = ExpectedError(f"{count} {source}", measured.relative, layers)
     if expected.too_large:
         exact = execute.run(graph, inputs, keep="all")
         shaped = {name: values.reshape(len(values), *graph.shapes[name]) for name, values in exact.items()}
         looked_for = _Causes(compiled, graph, shaped, samples is not None)
         expected = replace(expected, causes=looked_for.worst(layers, measured.relative))
     return replace(compiled, package=replace(compiled.package, expected_error=expected))
+
+
+def _worst(
+    compiled: Compiled, kinds: Sequence[tuple[Inputs, str]], host: bool
+) -> tuple[Inputs, str, dict[str, FloatArray]]:
+    """Of several kinds of samples those with the largest error, and their results; none if no results are finite."""
+    worst: tuple[float, Inputs, str, dict[str, FloatArray]] = (-1.0, {}, "", {})
+    for inputs, source in kinds:
+        want = reference(compiled, inputs)
+        usable = finite_samples(want[name] for name in compiled.graph.outputs)
+        if not usable.any():
+            continue
+        inputs = {name: np.asarray(values)[usable] for name, values in inputs.items()}
+        want = {name: values[usable] for name, values in want.items()}
+        found: float | None = 0.0
+        if len(kinds) > 1:
+            found = largest_error(output_errors(compiled, inputs, want, host=host).values())
+        error = np.inf if found is None else found
+        if error > worst[0]:
+            worst = error, inputs, source, want
+    return worst[1:]
 
 
 def _measured(compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray], host: bool) -> MeasuredErrors:

@@ -23,8 +23,8 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
     compiled : Compiled
         The network.
     samples : mapping of str to array, optional
-        What it was calibrated with. If left out, ranges that were given count, those of codes, and such that tables
-        were made for; inputs that nothing was assumed of have no record.
+        What it was calibrated with. If left out, ranges that were given, those of codes, and what is assumed of other
+        floats count; whole numbers of which nothing is known have no record.
     """
     least = least_sizes(compiled.image)
     if samples is not None:
@@ -32,12 +32,11 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
             name: InputRecord.of_samples(values, least[name]) for name, values in samples.items() if name in least
         }
     else:
-        relied_on = {assumption.layer for assumption in compiled.assumptions}
         inputs = assumed(compiled.graph, compiled.package.formats.inputs)
         records = {
             name: InputRecord(record.low, record.high, record.reason, least=least[name])
             for name, record in inputs.items()
-            if name in least and (not record.normal or name in relied_on)
+            if name in least and not (record.normal and name in compiled.graph.element_types)
         }
     return replace(compiled, package=replace(compiled.package, input_records=records))
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.ir.table_specs import Domain
-from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
+from concord.compiler.lowering.input_assumptions import assumed, other_samples, synthetic_samples
 from concord.graph.ir import Graph
 from concord.graph.states import with_state_inputs
 from concord.utils.arrays import FloatArray
@@ -96,6 +96,21 @@ def samples_to_measure(
     arrays = {name: np.asarray(values, dtype=np.float64) for name, values in samples.items()}
     spread = {name: np.linspace(0, len(x) - 1, min(len(x), most)).astype(int) for name, x in arrays.items()}
     return {name: x[spread[name]] for name, x in arrays.items()}, "calibration samples"
+
+
+def other_samples_to_measure(
+    graph: Graph, ranges: Mapping[str, Domain] | None, most: int
+) -> list[tuple[dict[str, FloatArray], str]]:
+    """Synthetic samples, and which they are in words, on which errors are measured beside mixed ones.
+
+    Parameters
+    ----------
+    graph, ranges, most
+        As for :func:`samples_to_measure`.
+    """
+    records = assumed(graph, ranges)
+    kinds = other_samples(graph, records, most)
+    return [(inputs, f"synthetic samples with {kind}") for kind, inputs in kinds.items()]
 
 
 def finite_samples(outputs: Iterable[FloatArray]) -> npt.NDArray[np.bool_]:

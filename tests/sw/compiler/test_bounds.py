@@ -85,7 +85,9 @@ def test_recurrent_layers_have_statistics():
 
 def test_what_is_assumed_of_inputs():
     graph = network()
-    assert assumed(graph)["x"].text == "normal, deviation 1, within -8 to 8 (default for floats)"
+    assert (
+        assumed(graph)["x"].text == "normal, deviation 1, within -8 to 8 (default for floats, as there are no samples)"
+    )
     assert assumed(graph, {"x": (0, 255)})["x"].text == "values in 0 to 255 (given)"
     with pytest.raises(ValueError, match="input with a range must be one of x, not 'z'"):
         assumed(graph, {"z": (0, 1)})

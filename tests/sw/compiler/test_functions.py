@@ -132,7 +132,10 @@ def test_a_network_without_room_for_it_has_one_table():
     most = len(compile_graph(graph, ECP5_85F).image.program)
     compiled = compile_graph(graph, ECP5_85F.replace(program_depth=most - 1))
     assert compiled.package.formats.plain == (graph.nodes[0].name,) and len(compiled.lowered.layers) == 1
-    assert [one.reason for one in compiled.assumptions] == ["default for floats", "from the inputs"]
+    assert [one.reason for one in compiled.assumptions] == [
+        "default for floats, as there are no samples",
+        "from the inputs",
+    ]
 
 
 def test_tables_of_one_function_are_one_table():

@@ -108,6 +108,24 @@ def test_samples_are_an_example(exporter):
     assert tensors.image.program == network.image.program
 
 
+@pytest.mark.parametrize("scale", [1, 300])
+def test_a_small_example_is_a_kind_of_input(scale):
+    x = scale * np.random.default_rng(1).normal(size=(3, 6)).astype(np.float32)
+    network = concord.compile(nn.Linear(6, 3), example=x, preset="tiny")
+    told = [line for line in network.warnings if "INPUT_RANGE" in line]
+    assert len(told) == (scale == 300) and any(
+        line.startswith("no samples of input input") for line in network.warnings
+    )
+
+
+def test_an_example_of_many_samples_is_what_formats_are_chosen_for():
+    x = 300 * np.random.default_rng(1).normal(size=(16, 6)).astype(np.float32)
+    module = nn.Linear(6, 3)
+    network = concord.compile(module, example=x, preset="tiny")
+    assert network.expected_error.samples == "16 calibration samples" and not network.warnings
+    assert concord.compile(module, example=np.zeros((16, 6)), preset="tiny").warnings
+
+
 def test_programs_have_an_example():
     module, x = convolutional().eval(), images()
     with warnings.catch_warnings():

@@ -199,7 +199,7 @@ def test_mantissas_of_every_preset(tmp_path):
     two_products(tmp_path)
     code, output = run("compile", tmp_path / "net.onnx", "--mantissa", "5", "-o", tmp_path / "net")
     assert code == 0 and re.search(r"^preset ecp5-85f\S*-m5 of ulx3s-85f: ", output, re.M)
-    assert concord.compile(tmp_path / "net.onnx", config=TINY, board="icebreaker").warnings == []
+    assert concord.compile(tmp_path / "net.onnx", config=TINY, board="icebreaker", input_range=(-1, 1)).warnings == []
 
 
 @pytest.mark.parametrize(

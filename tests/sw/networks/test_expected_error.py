@@ -8,6 +8,7 @@ import pytest
 
 import concord
 from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError
+from concord.compiler.lowering.input_assumptions import assumed, other_samples
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
@@ -54,7 +55,10 @@ def test_few_of_many_samples_and_synthetic_ones_without():
     graph = two_layers()
     assert expected(graph, {"x": RNG.normal(0, 2, (200, 16))}).samples == f"{SAMPLES} calibration samples"
     found = expected(graph)
-    assert "synthetic samples, x: normal, deviation 1, within -8 to 8 (default for floats)" in found.samples
+    assert (
+        "synthetic samples, x: normal, deviation 1, within -8 to 8 (default for floats, as there are no samples)"
+        in found.samples
+    )
     assert 0 < found.result < TOO_LARGE
 
 
@@ -208,3 +212,49 @@ def test_a_network_whose_errors_were_not_measured(folder, tmp_path):
     loaded = concord.load(tmp_path / "net")
     assert loaded.expected_error is None and loaded.warnings == [] and loaded.input_records == {}
     assert loaded.config.name == with_mantissas(TINY, 4).name
+
+
+def pair_of_inputs(weight):
+    """The distance of what one layer makes of two inputs."""
+    nodes = [
+        dense("p", "a", "c", weight), dense("q", "b", "d", weight), Node("Sub", "difference", ("c", "d"), ("e",), {}),
+        Node("Mul", "square", ("e", "e"), ("y",), {}),
+    ]  # fmt: skip
+    return graph_of(nodes, a=(1, 16), b=(1, 16))
+
+
+def test_inputs_that_are_nearly_equal_are_tried():
+    found = expected(pair_of_inputs(RNG.normal(0, 0.3, (8, 16))))
+    assert "with inputs that are nearly equal" in found.samples and found.result > TOO_LARGE
+    assert "difference of nearly equal numbers" in " ".join(found.warnings)
+
+
+def test_the_worst_kind_of_inputs_counts():
+    """Mixed inputs have large results where a layer adds up their elements; independent ones have small ones."""
+    weight = 1 + RNG.normal(0, 0.01, (4, 64))
+    nodes = [dense("sum", "x", "a", weight), dense("take", "a", "y", np.array([[1.0, -1, 1, -1]]))]
+    graph = graph_of(nodes, x=(1, 64))
+    found = expected(graph)
+    compiled = compile_graph(graph, ECP5_85F)
+    kinds = other_samples(graph, assumed(graph), 2)
+    errors = [measured_errors(compiled, inputs).relative for inputs in kinds.values()]
+    assert found.result >= max(errors) and list(kinds) == ["independent elements"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_inputs_beyond_what_was_assumed_are_told(seed):
+    """Networks of any depth, compiled without samples, on inputs of any size."""
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(0, 0.3, (8, 8)) for _ in range(int(rng.integers(1, 4)))]
+    constants = {f"w{k}": weight.astype(np.float32) for k, weight in enumerate(weights)}
+    nodes = [node("MatMul", [f"t{k}" if k else "x", f"w{k}"], [f"t{k + 1}"]) for k in range(len(weights))]
+    kind = rng.choice(["Relu", "Tanh", "Identity", "Sigmoid"])
+    net = concord.compile(
+        model([*nodes, node(kind, [f"t{len(weights)}"], ["y"])], {"x": ("n", 8)}, constants=constants), preset="tiny"
+    )
+    assert any(line.startswith("no samples of input x: formats, tables") for line in net.warnings)
+    x = np.clip(rng.normal(size=(20, 8)), -4, 4)
+    assert not net.package.input_flags({"x": x})
+    for sigma in (10.0 ** rng.uniform(1, 4), -50.0):
+        (flag,) = net.package.input_flags({"x": sigma * x})
+        assert flag.flag == "INPUT_RANGE" and "compiled for values from -8 to 8" in flag.meaning

@@ -138,7 +138,7 @@ def test_a_large_distance_is_a_warning():
 
 def test_a_model_without_codes_has_no_line():
     proto = model([node("Relu", ["x"], ["y"])], {"x": ["N", 4]})
-    net = concord.compile(proto, preset="ecp5-85f")
+    net = concord.compile(proto, preset="ecp5-85f", input_range=(-1, 1))
     assert net.package.quantised_model is None and net.warnings == []
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.expected_error import ExpectedError
-from concord.compiler.ir.input_record import InputRecord
+from concord.compiler.ir.input_record import UNSEEN, InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
@@ -98,7 +98,19 @@ class Package:
         """Warnings to a user from the measurements of the compilation, a line each; jumps of trees are among them."""
         warnings = [] if self.quantised_model is None else self.quantised_model.warnings
         expected = [] if self.expected_error is None else self.expected_error.warnings
-        return [*warnings, *self.jumps, *expected]
+        return [*warnings, *self.unseen, *self.jumps, *expected]
+
+    @property
+    def unseen(self) -> list[str]:
+        """Line about the inputs that neither samples nor the model tell anything of; empty if there are none."""
+        records = {name: record for name, record in self.input_records.items() if record.source == UNSEEN}
+        if not records:
+            return []
+        low, high = min(record.low for record in records.values()), max(record.high for record in records.values())
+        names, inputs = ", ".join(records), "input" if len(records) == 1 else "inputs"
+        ends, given = f"from {low:g} to {high:g}", "give samples (--calibrate) or an --input-range"
+        what = f"no samples of {inputs} {names}: formats, tables and the expected error are for normal numbers {ends}"
+        return [f"{what}; {given}"]
 
     @property
     def jumps(self) -> list[str]:

@@ -26,6 +26,8 @@ from concord.utils.arrays import FloatArray
 
 #: The source of a record that samples were seen for.
 SAMPLES = "samples"
+#: The source of a record of an input that nothing is known of.
+UNSEEN = "default for floats, as there are no samples"
 #: Samples of a run that are looked at for a factor; of more, they are evenly spread.
 _LOOKED_AT = 64
 #: Points of a distribution that are kept.

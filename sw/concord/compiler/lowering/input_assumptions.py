@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.compiler.ir.input_record import UNSEEN
 from concord.compiler.ir.table_specs import Domain
 from concord.graph.cost import macs
 from concord.graph.ir import Graph
@@ -18,6 +19,8 @@ DEVIATIONS = 8.0
 #: Synthetic samples, fewer of large networks: this many multiply-accumulates in all.
 SYNTHETIC, _WORK = 32, 1 << 30
 _SEED = 12
+#: Difference of inputs that are nearly equal, in terms of that of independent ones.
+_NEAR = 1 / 32
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[st
             low, high = (float(pick(end)) for pick, end in zip((np.min, np.max), zip(*codes, strict=True), strict=True))
             assumptions[name] = Assumption(low, high, False, "what its codes mean")
         else:
-            assumptions[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
+            assumptions[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, UNSEEN)
     return assumptions
 
 
@@ -119,3 +122,48 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
         elif name in graph.element_types:
             samples[name] = np.rint(samples[name])
     return samples
+
+
+def other_samples(
+    graph: Graph, inputs: Mapping[str, Assumption], most: int = SYNTHETIC
+) -> dict[str, dict[str, FloatArray]]:
+    """Synthetic samples on which a network may lose more than on mixed ones, by what they are, in words.
+
+    Mixed samples have large results where their elements are alike, beside which errors of others are small. So there
+    are independent elements alone, those of codes an eighth of the range of the codes in deviation; and, of several
+    inputs of one shape, such as are nearly equal, since differences of these keep few bits.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to Assumption
+        Of every input (:func:`assumed`).
+    most : int
+        How many there are of each kind, at most.
+
+    Returns
+    -------
+    dict
+        By description ``[samples, *shape of a sample]`` by input; the same for the same arguments.
+    """
+    rng = np.random.default_rng(_SEED)
+    count = int(np.clip(_WORK // max(macs(graph), 1), 1, most))
+    floats = [name for name in inputs if name not in graph.element_types and name not in graph.whole]
+    samples = synthetic_samples(graph, inputs, 3)
+    samples = {name: np.repeat(values[:1], count, axis=0) for name, values in samples.items()}
+    for name in floats:
+        low, high = inputs[name].low, inputs[name].high
+        middle, deviation = (0.0, 1.0) if inputs[name].normal else ((low + high) / 2, (high - low) / 8)
+        white = middle + deviation * rng.normal(size=samples[name].shape)
+        samples[name] = np.clip(white, low, high)
+    kinds = {"independent elements": samples} if floats else {}
+    near = dict(samples)
+    first: dict[tuple[int, ...], str] = {}
+    for name in floats:
+        other = first.setdefault(graph.sample_shape(name), name)
+        if other != name and name not in graph.states and inputs[other] == inputs[name]:
+            near[name] = samples[other] + (samples[name] - samples[other]) * _NEAR
+    if any(near[name] is not samples[name] for name in near):
+        kinds["inputs that are nearly equal"] = near
+    return kinds
