@@ -134,8 +134,8 @@ def samples_of_example(names: Sequence[str], example: Any) -> dict[str, Any] | N
         arrays = {name: np.asarray(values) for name, values in _named(names, _by_place(read_samples(example))).items()}
     except ValueError:
         return None
-    told = [values for values in arrays.values() if values.ndim and values.size and (values != values.flat[0]).any()]
-    return arrays if told and len({len(values) for values in arrays.values() if values.ndim}) == 1 else None
+    varied = [values for values in arrays.values() if values.ndim and values.size and (values != values.flat[0]).any()]
+    return arrays if varied and len({len(values) for values in arrays.values() if values.ndim}) == 1 else None
 
 
 def _by_place(data: Any) -> Any:

@@ -33,7 +33,7 @@ def ends_with_its_reader() -> Iterator[None]:
 
 
 def _discard(number: int) -> None:
-    """What is still buffered for an open file goes nowhere."""
+    """Discards what is still buffered for an open file."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 

@@ -111,18 +111,18 @@ def _constant_shapes(node: OnnxNode, constants: Mapping[str, Array], opset: int)
     from onnx import helper, numpy_helper
 
     known = [numpy_helper.from_array(value, name) for name, value in constants.items() if value.size <= _SIZES]
-    given = [
+    operands = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for name, value in constants.items()
     ]
     results = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
-    graph = helper.make_graph([node.proto], "constant", given, results, known)
+    graph = helper.make_graph([node.proto], "constant", operands, results, known)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     try:
-        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
     except Exception:  # what onnx says about operands that do not fit, the evaluator says, too
         return []
-    return [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in found]
+    return [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in inferred]
 
 
 def handler_of(op: str) -> Handler | None:

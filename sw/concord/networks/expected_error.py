@@ -95,10 +95,10 @@ def _worst(
             continue
         inputs = {name: np.asarray(values)[usable] for name, values in inputs.items()}
         want = {name: values[usable] for name, values in want.items()}
-        found: float | None = 0.0
+        error: float | None = 0.0
         if len(kinds) > 1:
-            found = largest_error(output_errors(compiled, inputs, want, host=host).values())
-        error = np.inf if found is None else found
+            error = largest_error(output_errors(compiled, inputs, want, host=host).values())
+        error = np.inf if error is None else error
         if error > worst[0]:
             worst = error, inputs, source, want
     return worst[1:]

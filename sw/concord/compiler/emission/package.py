@@ -108,9 +108,9 @@ class Package:
             return []
         low, high = min(record.low for record in records.values()), max(record.high for record in records.values())
         names, inputs = ", ".join(records), "input" if len(records) == 1 else "inputs"
-        ends, given = f"from {low:g} to {high:g}", "give samples (--calibrate) or an --input-range"
+        ends, remedy = f"from {low:g} to {high:g}", "give samples (--calibrate) or an --input-range"
         what = f"no samples of {inputs} {names}: formats, tables and the expected error are for normal numbers {ends}"
-        return [f"{what}; {given}"]
+        return [f"{what}; {remedy}"]
 
     @property
     def jumps(self) -> list[str]:
