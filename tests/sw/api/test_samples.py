@@ -174,6 +174,7 @@ def test_calibration_is_that_of_the_arrays():
         concord.compile(pair_of_inputs(), preset="tiny", calibrate=Loader(A, B), labels=[1])
 
 
+@pytest.mark.slow
 @needs("torch")
 def test_a_loader_of_torch():
     import torch
