@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from concord.utils.reasons import some_of
+
 
 class Refusal(Exception):
     """Reason for which one node cannot be taken, and what to do; the importer adds its name and collects them all."""
@@ -25,4 +27,4 @@ class UnsupportedModel(ValueError):
 
     def __init__(self, name: str, reasons: Sequence[str]):
         self.reasons = list(reasons)
-        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in self.reasons))
+        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in some_of(reasons)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.compiler.calibration.input_products import channel_means, moments
+from concord.compiler.calibration.input_products import are_few, channel_means, moments
 from concord.compiler.calibration.weights import ROUNDED, Units, best
 from concord.golden.training import shared_exponent
 from concord.graph import execute
@@ -48,7 +48,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
     """
     if len(x) < 2:
         raise ValueError(f"weights must be rounded for two samples at least, not {len(x)}")
-    nodes = [node for node in graph.nodes if node.op in ROUNDED and not node.attrs.get("fixed")]
+    nodes = [node for node in graph.nodes if node.op in ROUNDED and not node.attrs.get("fixed") and are_few(node)]
     name = graph.inputs[0]
     values = execute.run(graph, {name: x.reshape(len(x), *graph.sample_shape(name))}, {n.inputs[0] for n in nodes})
     replaced = {}

@@ -14,13 +14,15 @@ from concord.utils.arrays import FloatArray
 
 #: Numbers of a matrix: 32 MiB in double precision, and sixteen times what the largest matrix memory of a preset holds.
 LARGEST = 1 << 22
+#: Numbers of a matrix that holds the weights of a model between zeros, as those of groups of channels: 128 MiB.
+LARGEST_SPREAD = 1 << 24
 
 
 class MatrixTooLarge(ValueError):
     """The message about a matrix with more than :data:`LARGEST` numbers."""
 
 
-def check_size(purpose: str, *shape: int) -> None:
+def check_size(purpose: str, *shape: int, most: int = LARGEST) -> None:
     """Refuse a matrix that is too large.
 
     Parameters
@@ -29,15 +31,17 @@ def check_size(purpose: str, *shape: int) -> None:
         The purpose of the matrix, for the message.
     shape : int
         Its axes, each at least 0.
+    most : int
+        Numbers that it may have: :data:`LARGEST`, or :data:`LARGEST_SPREAD` for weights of the model between zeros.
 
     Raises
     ------
     MatrixTooLarge
-        Above :data:`LARGEST` numbers.
+        Above so many numbers.
     """
-    if prod(shape) > LARGEST:
+    if prod(shape) > most:
         sizes = " x ".join(f"{size:,}" for size in shape)
-        raise MatrixTooLarge(f"matrix of {purpose} must have at most {LARGEST:,} numbers, not {sizes}")
+        raise MatrixTooLarge(f"matrix of {purpose} must have at most {most:,} numbers, not {sizes}")
 
 
 def zeros(purpose: str, *shape: int) -> FloatArray:

@@ -276,21 +276,25 @@ _STEPS = (
 )  # fmt: skip
 
 
-def network(rng: np.random.Generator):
-    """A model of one to three operators."""
+def network(rng: np.random.Generator) -> Network:
+    """One to three operators."""
     while True:
         made = Network(rng)
         for _ in range(int(rng.integers(1, 4))):
             made.step()
         if made.nodes:
-            return made.proto()
+            return made
 
 
 def case(rng, folder) -> End:
     """Compile a network with long axes."""
     numbers = np.random.default_rng(rng.randrange(1 << 60))
-    (folder / "net.onnx").write_bytes(network(numbers).SerializeToString())
+    made = network(numbers)
+    (folder / "net.onnx").write_bytes(made.proto().SerializeToString())
     more = rng.choice(([], [], ["--partition", "any"]))
+    if rng.random() < 0.3:
+        np.savez(folder / "x.npz", x=numbers.standard_normal((4, *made.input[1:])).astype(np.float32))
+        more = [*more, "--calibrate", folder / "x.npz"]
     end = of_command(*call("compile", folder / "net.onnx", "--preset", rng.choice(PRESETS), *more))
     if end.kind == "message" and "not enough memory" in end.text:
         return End("finding", f"memory was taken before it was asked for:\n{end.text}")

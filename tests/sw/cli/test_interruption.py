@@ -35,5 +35,5 @@ def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
     process = begin("compile", model, on_interrupt=signal.SIG_IGN)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
-    assert process.returncode == 0 and not errors
+    assert process.returncode == 0 and errors.count(b"\n") == 1 and errors.startswith(b"warning: no samples of")
     assert load_package(tmp_path / "net").config == ECP5_85F_256

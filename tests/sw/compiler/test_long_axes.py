@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.compiler.calibration.weights import units as rounded_units
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
@@ -108,6 +109,10 @@ TOO_LARGE = {
         node("ScatterElements", ["x", "i", "x"], ["y"], name="it", axis=1, reduction="add"), (1, 9000),
         {"i": places(9000, 9000)[None]}, "ScatterElements 'it': matrix of sums at places must",
     ),
+    "pooling of volumes": (
+        node("LpPool", ["x"], ["y"], name="it", kernel_shape=[1, 1, 1], p=2), (1, 5356, 2, 1, 1), {},
+        "Conv 'it.3': matrix of weights in groups must have at most 16,777,216 numbers",
+    ),
     "neighbouring channels": (
         node("LRN", ["x"], ["y"], name="it", size=3), (1, 44_100, 1, 1), {},
         "LRN 'it': matrix of neighbouring channels",
@@ -141,6 +146,33 @@ def test_constants_are_not_made_before_their_size_is_known():
         nodes = [item, node("ReduceMax", ["t"], ["m"], keepdims=0), node("Mul", ["x", "m"], ["y"])]
         with pytest.raises(UnsupportedModel, match="'it': makes a constant of the shape"):
             import_model(model(nodes, {"x": (1, 4)}, constants=constants))
+
+
+def test_a_message_has_some_of_many_reasons():
+    nodes = [node("Det", [f"x{k}"], [f"y{k}"], name=f"it{k}") for k in range(40)]
+    inputs, outputs = {f"x{k}": (1, 9, 9) for k in range(40)}, [f"y{k}" for k in range(40)]
+    with pytest.raises(UnsupportedModel) as caught:
+        import_model(model(nodes, inputs, outputs))
+    lines = str(caught.value).splitlines()
+    assert (
+        len(lines) == 22 and "'it19'" in lines[-2] and lines[-1] == "  and 20 more" and len(caught.value.reasons) == 40
+    )
+
+
+@pytest.mark.slow
+def test_products_of_many_inputs_are_not_kept():
+    """Weights of a product with 9,000 inputs are rounded to the nearest, as 81 million products would be kept."""
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(4, 9000)) / 100
+    proto = model(
+        [node("Gemm", ["x", "w"], ["y"], transB=1)], {"x": (1, 9000)}, constants={"w": weight.astype(np.float32)}
+    )
+    graph = import_model(proto)
+    compiled = compile_graph(graph, CONFIG)
+    assert rounded_units(graph, compiled) == {}
+    small = import_model(model([node("Gemm", ["x", "w"], ["y"], transB=1)], {"x": (1, 90)},
+                               constants={"w": weight[:, :90].astype(np.float32)}))  # fmt: skip
+    assert len(rounded_units(small, compile_graph(small, CONFIG))) == 1
 
 
 def test_matrices_ask_first():

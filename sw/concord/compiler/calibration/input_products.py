@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from concord.utils.arrays import FloatArray
 
 #: Elements of windows that are taken at once.
 _BLOCK = 1 << 22
+#: Products of inputs that are kept: those of a matrix with 2,896 columns.
+_MOST_PRODUCTS = 1 << 23
 #: Less than this, relative to the terms of a sum or to the square of a mean, is taken for the rounding of these.
 _OF_TERMS, _OF_SQUARE = 1e-12, 1e-28
 
@@ -28,6 +31,14 @@ def channel_means(node: Node, x: FloatArray) -> FloatArray:
     channel = -1 if node.op == "Dense" else 1 - node.attributes(ConvAttributes).weight.ndim
     rows = np.moveaxis(x, channel, -1).reshape(-1, x.shape[channel])
     return np.asarray(rows.sum(axis=0) / max(len(rows), 1))
+
+
+def are_few(node: Node) -> bool:
+    """True if the products of inputs of a convolution or product are few enough to be kept, four times."""
+    weight = node.attributes(AffineAttributes).weight
+    groups = 1 if node.op == "Dense" else node.attributes(ConvAttributes).group
+    columns = prod(weight.shape[1:])
+    return groups * columns**2 <= _MOST_PRODUCTS
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from operator import add
 
 import numpy as np
 
-from concord.compiler.calibration.input_products import InputSums, channel_means, input_sums
+from concord.compiler.calibration.input_products import InputSums, are_few, channel_means, input_sums
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.lowering.rules import lowered
 from concord.compiler.model import Compiled
@@ -71,7 +71,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
     sizes = {
         node.name: node.attributes(AffineAttributes).weight.shape
         for node in graph.nodes
-        if node.op in ROUNDED and node.name not in graph.weight_quantization
+        if node.op in ROUNDED and node.name not in graph.weight_quantization and are_few(node)
     }
     by_node = {}
     for layer, places in zip(compiled.lowered.layers, _places(compiled, set(sizes)), strict=True):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.utils.arrays import Ids
+from concord.utils.matrices import LARGEST_SPREAD, check_size
 
 #: Element that is stored nowhere and is zero.
 PAD = -1
@@ -426,8 +427,13 @@ def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float6
 
 
 def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
-    """Add up the last axis of ``values``, one entry per channel, by the elements of a position; the others are zero."""
-    result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
+    """Add up the last axis of ``values``, one entry per channel, by the elements of a position; the others are zero.
+
+    :class:`concord.utils.matrices.MatrixTooLarge` if these are too many.
+    """
+    shape = *values.shape[:-1], walk.tiles * walk.storage.native
+    check_size("weights between zeros", *shape, most=LARGEST_SPREAD)
+    result = np.zeros(shape)
     for channel in np.flatnonzero(walk.lanes != PAD):
         result[..., walk.lanes[channel]] += values[..., channel]  # an element may be several channels
     return result

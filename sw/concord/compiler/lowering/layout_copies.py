@@ -20,7 +20,7 @@ from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.lowered import Lowered
-from concord.compiler.lowering.padding import padded_axes
+from concord.compiler.lowering.padding import MOST_CHAINS, padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
@@ -30,8 +30,6 @@ from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import FloatArray, Ids
 from concord.utils.matrices import zeros
 
-#: Chains that a copy may take.
-MOST_CHAINS = 256
 #: Words of copies, in terms of those that the matrix memory has, that are refused before they are made.
 _FAR_TOO_MANY = 16
 #: Words of a matrix that a chain more is worth.

@@ -12,6 +12,7 @@ from concord.compiler.lowering.inputs import Unfold
 from concord.graph.ir import Graph
 from concord.image.feeder_layout import Feed
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.reasons import some_of
 
 
 class Unsupported(ValueError):
@@ -23,7 +24,7 @@ class Unsupported(ValueError):
     def __init__(self, name: str, reasons: list[str], target: str = "", advice: Sequence[str] = ()):
         self.name, self.reasons, self.target = name, reasons, target
         place = f" for {target}" if target else ""
-        lines = "".join(f"\n  {line}" for line in (*reasons, *advice))
+        lines = "".join(f"\n  {line}" for line in (*some_of(reasons), *advice))
         super().__init__(f"{name} cannot be compiled{place}:{lines}")
 
 

@@ -25,6 +25,8 @@ from concord.graph.ops.moving import PadAttributes
 from concord.spec.isa import Op
 from concord.utils.arrays import Ids
 
+#: Chains that a copy may take.
+MOST_CHAINS = 256
 #: Numbers of a matrix up to which a product pads an axis in lanes.
 _SHORT = 1 << 16
 
@@ -204,8 +206,11 @@ def pad_copy(lowering: Lowering, node: Node) -> None:
     if (ids == PAD).any():
         raise LayoutError("elements must all be computed, none be padding")
     outside, lanes, walk = _placed(lowering, ids, padded_axes(node))
-    frame = _Frame(lowering, node, outside, lanes, walk)
     runs = [_runs(ids.shape[axis], pads[axis], pads[rank + axis], attributes.mode) for axis in outside]
+    chains = prod([*(sum(run.count for run in axis) for axis in runs[:-2]), *map(len, runs[-2:])])
+    if chains > MOST_CHAINS:
+        raise LayoutError(f"elements must be such that at most {MOST_CHAINS} chains copy them, not {chains:,}")
+    frame = _Frame(lowering, node, outside, lanes, walk)
     if attributes.mode == "constant":
         frame.fill(attributes.value, tuple(slice(run.at, run.at + run.count) for (run,) in runs))
     vector = (ids - walk.storage.base) // lowering.config.native

@@ -23,7 +23,7 @@ from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, Win
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
-from concord.utils.matrices import eye
+from concord.utils.matrices import LARGEST_SPREAD, check_size, eye
 
 
 def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
@@ -181,7 +181,9 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> t
 
 def _placed_rows(weight: FloatArray, places: Ids) -> FloatArray:
     """Weights with their rows at ``places``, and zeros elsewhere."""
-    full = np.zeros((int(places.max()) + 1, *weight.shape[1:]))
+    shape = int(places.max()) + 1, *weight.shape[1:]
+    check_size("weights between rows of zeros", *shape, most=LARGEST_SPREAD)
+    full = np.zeros(shape)
     full[places] = weight
     return full
 

@@ -260,6 +260,8 @@ def align_groups(lowering: Lowering, node: Node) -> None:
     shape, native = lowering.graph.shapes[tensor], lowering.config.native
     form = choose_form(lowering, tensor, axes)
     walk, size = form.walk, prod(shape[axis] for axis in axes)
+    if len(walk.lanes) < size:
+        raise LayoutError(f"axes {list(axes)} must be lanes of a position")
     places = places_apart(len(walk.lanes) // size, size, native).reshape(-1)
     tiles = int(places.max()) // native + 1
     weight = zeros("groups that are moved apart", tiles * native, len(walk.lanes))

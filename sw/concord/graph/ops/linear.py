@@ -26,6 +26,7 @@ from concord.graph.ops.base import (
 )
 from concord.graph.ops.windows import WindowAttributes, window_counts, windows
 from concord.utils.arrays import FloatArray
+from concord.utils.matrices import LARGEST_SPREAD, check_size
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
 _PRODUCT_BLOCK, _DEPTHWISE_BLOCK = 1 << 22, 1 << 19
@@ -181,11 +182,16 @@ class DenseAttributes(AffineAttributes):
 
 
 def ungrouped(weight: FloatArray, group: int) -> FloatArray:
-    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
+    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without.
+
+    :class:`concord.utils.matrices.MatrixTooLarge` if these are too many.
+    """
     if group == 1:
         return weight
     outputs, inputs = len(weight) // group, weight.shape[1]
-    full = np.zeros((len(weight), inputs * group, *weight.shape[2:]))
+    shape = len(weight), inputs * group, *weight.shape[2:]
+    check_size("weights in groups", *shape, most=LARGEST_SPREAD)
+    full = np.zeros(shape)
     for g in range(group):
         rows = slice(g * outputs, (g + 1) * outputs)
         full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
