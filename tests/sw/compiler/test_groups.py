@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.compiler.lowering.reductions import places_apart
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
@@ -139,6 +140,15 @@ def test_an_axis_whose_elements_lie_in_vectors_apart(name, op, channels):
     got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
     want = np.stack([onnxruntime_results(proto, {"x": x[None]})[0][0] for x in inputs["x"]])
     assert np.abs(got - want).max() < 0.1 * np.abs(want).max()
+
+
+def test_places_of_groups_that_are_moved_apart():
+    """Groups begin with vectors of their own, or elements do, whatever takes fewer vectors."""
+    assert places_apart(3, 6, 4).tolist() == [list(range(first, first + 6)) for first in (0, 8, 16)]
+    assert places_apart(5, 3, 4).tolist() == [[4 * group, 4 * group + 1, 4 * group + 2] for group in range(5)]
+    assert places_apart(3, 5, 4).tolist() == [
+        [group, group + 4, group + 8, group + 12, group + 16] for group in range(3)
+    ]
 
 
 def test_the_network_for_the_rtl_has_groups():

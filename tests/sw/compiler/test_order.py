@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import concord
+from concord.compiler.lowering.inputs import preferred_order
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run
@@ -175,6 +176,15 @@ def test_who_reads_an_input_first_does_not_decide(behind, first):
     computed = [name for n in nodes for name in n.outputs]
     graph.outputs = [name for name in computed if not any(name in n.inputs for n in nodes)]
     agree(graph)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_windows_decide_the_layout_of_an_input(swapped):
+    """Channels are in lanes, whether the convolution or the function is listed first."""
+    graph = figure_of_the_source()
+    nodes = [graph.nodes[2], graph.nodes[1]] if swapped else graph.nodes[1:]
+    order_of_elements = preferred_order(replace(graph, nodes=nodes, inputs=["a"]), "a")
+    assert order_of_elements.tolist() == np.arange(3 * 64).reshape(3, 8, 8).transpose(1, 2, 0).tolist()
 
 
 # Files ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
+from concord.derive.c.library import called, functions
 from concord.derive.c.program import CProgram, compiler
 from concord.derive.c.source import c_files, write_c
 from concord.derive.model import derive_package
@@ -82,6 +83,12 @@ def test_functions_that_nobody_calls_are_left_out(name):
         code = re.sub(r"/\*.*?\*/", "", c_files(some, "net").source, flags=re.DOTALL)
         defined = re.findall(r"^static inline [\w ]+?\**(\w+)\(", code, re.MULTILINE)
         assert defined and all(len(re.findall(rf"\b{function}\b", code)) > 1 for function in defined)
+
+
+def test_comments_call_nothing():
+    function = next(iter(functions()))
+    assert called(f"/* as\n{function}(x) does */ y = 1;") == []
+    assert called(f"/* as before */ y = {function}(x);") == [functions()[function]]
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Running a graph in double precision."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,12 @@ def test_only_what_is_wanted_is_kept():
     }
     with pytest.raises(ValueError, match=r"tensors to keep must be of the graph, not \['q'\]"):
         run(graph, inputs(), keep={"q"})
+
+
+def test_outputs_have_the_order_of_the_graph():
+    """Not that in which they are computed; what is kept follows."""
+    graph = replace(residual(), outputs=["y", "r"])
+    assert list(run(graph, inputs(), keep={"a"})) == ["y", "r", "a"]
 
 
 def test_no_samples():

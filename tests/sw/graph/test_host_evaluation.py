@@ -8,7 +8,7 @@ from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_functions import HOST_FUNCTIONS
 from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, OperatorKind, host
+from concord.graph.ops import OPS, OperatorKind, host, operator_of
 from support.operator_examples import EXAMPLES, example
 
 WHOLE = {"Lookup": (-5, 5), "Take": (-5, 5)}
@@ -57,6 +57,35 @@ def test_operations_are_the_graph(op):
         alone = run_on_host(graph, {name: x[k : k + 1] for name, x in inputs.items()})
         assert all(alone[name].tobytes() == value[k].tobytes() for name, value in results.items())
     assert not any(np.signbit(value[value == 0]).any() for value in results.values())
+
+
+@pytest.mark.parametrize(
+    "op, shape, attrs",
+    [
+        ("Normalise", (1, 3, 4), {"axes": (1, 2), "centred": True, "epsilon": 0.1, "scale": np.array([2.0])}),
+        ("Sub", (1, 6), {"constant": np.array(0.25), "reversed": True}),
+        ("ReduceMax", (1, 2, 5), {"axes": (2,), "keepdims": False}),
+        ("MaxPool", (1, 2, 9), {"kernel": (3,), "strides": (2,), "dilations": (2,), "pads": (1, 2)}),
+    ],
+    ids=["mean over two axes", "constant on the left", "maximum of five", "window with gaps"],
+)
+def test_variants_that_are_no_example(op, shape, attrs):
+    node = Node(op, "node", ("a",), ("y",), attrs)
+    graph = graph_of(node, {"a": shape, "y": operator_of(node).shape(node, [shape])[0]})
+    agree(graph, inputs_of(graph, 9, 0))
+
+
+def test_the_layout_in_memory_decides_no_bit():
+    """NumPy computes a graph with a node without operations, and adds up in an order that depends on the layout."""
+    nodes = [
+        Node("BatchNorm", "norm", ("a",), ("b",), EXAMPLES["BatchNorm"][0]),
+        Node("ReduceMean", "mean", ("b",), ("y",), {"axes": (1, 2), "keepdims": False}),
+    ]
+    graph = Graph("host", nodes, ["a"], ["y"], {"a": (1, 3, 40), "b": (1, 3, 40), "y": (1,)}, {"a", "b", "y"})
+    assert not has_operations(nodes[0])
+    x = np.random.default_rng(1).normal(size=(5, 3, 40))
+    results = [run_on_host(graph, {"a": values})["y"].tobytes() for values in (x, np.asfortranarray(x))]
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("name", sorted(HOST_FUNCTIONS))

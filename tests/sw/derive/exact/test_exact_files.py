@@ -21,11 +21,13 @@ from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
 from concord.integer.operations import CodeDifference, CodeMovement, CodePairTable
 from concord.integer.requantise import FloatRequantisation
+from concord.integer.tflite.operations import DenseRows
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 from support.exact_files import LIBRARIES, different, run
 from support.few_bits import in_few_bits
+from support.fixed_point_graphs import FIXED_POINT_GRAPHS, FixedPointDraw, twice_rounded
 from support.integer_draws import Draw
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import info, ints, model, node
@@ -164,6 +166,34 @@ def test_steps_of_binary32(library, seed, tmp_path):
     product = IntegerMatMul(name="rows", inputs=("a",), output="y", weight=rng.integers(-9, 10, (400, 6)),
                             bias=rng.integers(-90, 90, 6), zero_point=128, reach=255, requantisation=how)  # fmt: skip
     assert different(by_hand(product, (400,)), library, tmp_path, {"a": a}) == 0
+
+
+def a_few_sums(seed, widths):
+    """Of operands with the same number of axes, so that samples stay apart."""
+    draw = FixedPointDraw(seed, widths)
+    draw.sum((4, 5), (1, 5))
+    draw.sum((3, 1), (3, 4), difference=True)
+    draw.mul((4, 5), (4, 5))
+    return draw
+
+
+#: By name: what draws a graph.
+FIXED_POINT = {**FIXED_POINT_GRAPHS, "fixed_point_sums": a_few_sums}
+
+
+@pytest.mark.parametrize("name", FIXED_POINT)
+def test_operations_in_fixed_point(name, library, tmp_path):
+    """Those of TensorFlow Lite, also where its packages are not installed."""
+    draw = FIXED_POINT[name](1, (8, 8))
+    assert different(integer.IntegerNetwork(draw.graph), library, tmp_path, draw.samples(20)) == 0
+
+
+def test_halves_in_fixed_point(library, tmp_path):
+    """Sums of both signs whose products with the scales are often in the middle between two codes."""
+    rows = DenseRows(name="rows", inputs=("a",), output="y", weight=np.ones((1, 3), np.int64),
+                     bias=np.zeros(3, np.int64), zero_point=128, reach=128,
+                     requantisation=twice_rounded(np.array([0.5, 0.25, 0.375]), 100, 0, 255))  # fmt: skip
+    assert different(by_hand(rows, (1,)), library, tmp_path, {"a": np.arange(256)[:, None]}) == 0
 
 
 def test_every_operation_is_written():
