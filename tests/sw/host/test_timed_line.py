@@ -3,8 +3,10 @@
 import pytest
 
 from concord.host.errors import BusyError
+from concord.host.frames import Frame
 from concord.host.link import Link
-from concord.host.timed_line import FedCore, LineTimes, TimedLine
+from concord.host.timed_line import REQUEST_CYCLES, FedCore, LineTimes, TimedLine
+from concord.spec.link import COUNT, TARGET, Kind
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 
@@ -63,3 +65,21 @@ def test_a_write_takes_the_room_that_is_made_last():
         link.post_write(INBOX, 0, bytes(100))
     link.wait(1)
     assert (clock.came, clock.released) == (300, 200)
+
+
+def test_a_request_begins_when_the_reply_before_it_has_left():
+    """Though it came while that reply, of many words, was on the line."""
+    begun = []
+
+    class Watched(FedCore):
+        def pass_to(self, now):
+            begun.append(now)
+            super().pass_to(now)
+
+    line = TimedLine(CONFIG, Watched(Clock(1000, 0), CONFIG), LineTimes(1.0))
+    words = TARGET.pack(region=RegionId.WIDE, addr=0) | COUNT.pack(count=30) << TARGET.width
+    read = Frame(0, Kind.READ, words.to_bytes(TARGET.nbytes + COUNT.nbytes, "little"))
+    line.write(read.encode() + Frame(1, Kind.PING).encode())
+    line.read(1, 0.0)  # the host goes on at the end of the first reply
+    assert line.now > line.sent, "the second request has come by then"
+    assert begun[1] == line.now + REQUEST_CYCLES
