@@ -9,7 +9,7 @@ from concord_rtl.mvm.align import Align
 from support.bench import simulate
 
 WIDTH, MAX_SHIFT = 4, 9
-#: Every value with every shift; the bits of -1 are alike, so only those below show that it does not fit.
+#: Every value with every shift. The bits of -1 are alike: where it does not fit, only the zeros after them show it.
 OPERANDS = list(product(range(-(1 << WIDTH - 1), 1 << WIDTH - 1), range(MAX_SHIFT + 1)))
 
 

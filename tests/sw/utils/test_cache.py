@@ -242,4 +242,4 @@ def test_what_is_made_is_logged_once(monkeypatch, tmp_path):
         CacheEntry("some", "3").made(lambda folder: 1 / 0)
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert [row["made"] for row in rows] == ["some/1", "some/3"]
-    assert rows[0]["seconds"] > 0.03 > rows[1]["seconds"]  # hundredths, of 0.05
+    assert rows[0]["seconds"] > 0.03 > rows[1]["seconds"]  # 0.05, to a hundredth
