@@ -256,7 +256,7 @@ def compile_rest(
         compiled = expecting(compiled, samples)
     elif {*graph.known_ranges} & {*graph.element_types}:  # bytes, which may travel as such
         compiled = expecting(compiled, synthetic_samples(graph, assumed(graph, plain.inputs)))
-    compiled = with_input_records(compiled, samples)
+    compiled = with_input_records(compiled, samples, lambda name: name not in request.whole.inputs)
     flags = () if example is None else tuple(compiled.package.input_flags(example))
     compiled = replace(compiled, flag_diagnostics=(*compiled.flag_diagnostics, *flags))
     with status("measuring the error to be expected"), unobserved():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy.typing as npt
@@ -15,7 +15,11 @@ from concord.spec.formats import BINARY16_FRAC
 from concord.spec.memmap import RegionId
 
 
-def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] | None = None) -> Compiled:
+def with_input_records(
+    compiled: Compiled,
+    samples: Mapping[str, npt.ArrayLike] | None = None,
+    from_host: Callable[[str], bool] = lambda name: False,
+) -> Compiled:
     """Add the record of what the inputs of a network are like.
 
     Parameters
@@ -24,7 +28,9 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
         The network.
     samples : mapping of str to array, optional
         What it was calibrated with. If left out, ranges that were given, those of codes, and what is assumed of other
-        floats count; whole numbers of which nothing is known have no record.
+        floats count. Whole numbers, and what the host computes in front, have no record if nothing is known of them.
+    from_host : callable
+        Input -> true if the host computes it in front of the NPU.
     """
     least = least_sizes(compiled.image)
     if samples is not None:
@@ -33,10 +39,11 @@ def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] 
         }
     else:
         inputs = assumed(compiled.graph, compiled.package.formats.inputs)
+        unknown = compiled.graph.element_types.keys() | {name for name in inputs if from_host(name)}
         records = {
             name: InputRecord(record.low, record.high, record.reason, least=least[name])
             for name, record in inputs.items()
-            if name in least and not (record.normal and name in compiled.graph.element_types)
+            if name in least and not (record.normal and name in unknown)
         }
     return replace(compiled, package=replace(compiled.package, input_records=records))
 
