@@ -9,6 +9,7 @@ from concord.spec.links import USB, uart
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
+from concord_rtl.build import _summary
 from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
@@ -135,3 +136,15 @@ def test_the_serial_preset_fits_its_board(tmp_path):
     used = report.packed(log.read_text(), flow.family)
     assert set(used) == {"LC", "EBR", "DSP", "SPRAM"}
     assert all(n <= of for n, of in used.values()), used
+
+
+def test_a_summary_is_of_the_fastest_placement():
+    board = board_named("ulx3s-85f")
+    used = {key: {"used": 1, "available": 2} for key in family_named(board.family).resources.values()}
+    runs = {
+        seed: {"fmax": {"clk": {"achieved": mhz, "constraint": 50}}, "utilization": used, "aim_hz": 5e7, "seconds": 1}
+        for seed, mhz in ((1, 51.0), (2, 63.5), (3, 60.0))
+    }
+    summary = _summary(board, TINY, 60e6, USB, runs)
+    assert summary["seed"] == 2 and summary["met"] and summary["clocks"][0]["mhz"] == 63.5
+    assert {seed: run["mhz"] for seed, run in summary["seeds"].items()} == {"1": 51.0, "2": 63.5, "3": 60.0}

@@ -188,3 +188,12 @@ def test_limits_that_are_computed(names):
         low = constants.get(names[1], values.get(names[1], np.full(2, -np.inf))[k] if names[1] not in constants else 0)
         high = constants[names[2]] if names[2] in constants else values[names[2]][k]
         np.testing.assert_array_equal(got[k], np.minimum(np.maximum(values["x"][k], low), high))
+
+
+@pytest.mark.parametrize("op", ["Less", "Greater", "Equal"])
+@pytest.mark.parametrize("constant", [1e9, -1e9])
+def test_constants_beyond_binary16_are_its_ends(op, constant):
+    nodes = [node(op, ["x", "c"], ["t"]), node("Cast", ["t"], ["y"], to=TensorProto.FLOAT)]
+    graph = agrees(model(nodes, {"x": (1, 4)}, constants={"c": np.float32(constant)}))
+    sizes = [float(np.abs(item.attrs["constant"]).max()) for item in graph.nodes if item.op == "Sub"]
+    assert sizes[:1] == [65504.0] and max(sizes) == 65504.0
