@@ -53,6 +53,14 @@ def test_random_networks(first, tmp_path):
     assert right >= 14
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1586, 2815])
+def test_padded_bytes_are_moved_whole(seed):
+    """A padding of lanes by a product rounds 255 to 254."""
+    *_, results = ended(seed, partition=["ends", "any"][seed % 2])
+    assert results and wrong(results) == []
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(1000, 3000, 100))
 def test_more_random_networks(first):

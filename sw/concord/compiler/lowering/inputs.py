@@ -38,6 +38,10 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
     return np.asarray(result[0]).astype(np.int64)
 
 
+#: Elements that may be a position each, so that a padding moves them whole and rounds none; more take too much memory.
+_MOST_POSITIONS = 4096
+
+
 def preferred_order(graph: Graph, tensor: str) -> Ids:
     """Elements of a sample as ``[height, width, channel]``, as the nodes that read it want them.
 
@@ -85,7 +89,12 @@ def _wish(graph: Graph, node: Node, ids: Ids) -> tuple[_Wish, Ids]:
         return _Wish.MAP, as_map(ids.reshape(1, -1, *ids.shape[2:]))
     if node.op == "Pad" and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0])):
         order = _unpadded_last(node, ids)
-        if order.shape[-1] > 1 or _becomes_map(graph, node.outputs[0]):
+        exact = (
+            ids.size <= _MOST_POSITIONS
+            or node.inputs[0] in graph.element_types
+            or node.outputs[0] in graph.element_types
+        )
+        if order.shape[-1] > 1 or exact or _becomes_map(graph, node.outputs[0]):
             return _Wish.PADDING, order
     return _Wish.ROWS, _plain(ids)
 
