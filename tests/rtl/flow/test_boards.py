@@ -157,6 +157,7 @@ def test_boards_have_pins_for_their_links(name):
     assert BOARD_SPECS[name].link().kind is (LinkKind.USB if name.startswith("orangecrab") else LinkKind.UART)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, spec in BOARD_SPECS.items() if USB in spec.links])
 def test_top_with_usb_has_two_clocks(name):
     assert built(name, USB)[2].count("cell \\EHXPLLL") == 2

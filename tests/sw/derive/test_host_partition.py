@@ -214,6 +214,7 @@ def test_others_are_refused_by_name(tmp_path):
         derive_package(package)
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("name", NETWORKS)
 def test_both_ends_of_a_network(name, backend, tmp_path):

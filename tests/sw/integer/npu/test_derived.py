@@ -168,6 +168,7 @@ def test_sums_of_two_tensors(weights, tmp_path):
     everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, UniformAffine(8, 0.2, -7)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0, 1, 7, 15, 31])
 @pytest.mark.parametrize("seed", range(3))
 def test_factors_of_all_sizes(shift, seed, tmp_path):
@@ -230,6 +231,7 @@ def operations_that_overflow(bits):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("library", LIBRARIES[:2])
 @pytest.mark.parametrize("k", range(4), ids=["mean", "means", "sum", "product"])
