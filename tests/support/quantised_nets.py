@@ -14,6 +14,16 @@ CODES = {
 }  # fmt: skip
 
 
+def relu_of_codes():
+    """A Relu of codes of 8 bits, which is a network with one table."""
+    constants = {"s": np.float32(0.125), "z": np.uint8(3)}
+    pairs = [node(op, [x, "s", "z"], [y]) for op, x, y in (
+        ("QuantizeLinear", "x", "q"), ("DequantizeLinear", "q", "d"), ("QuantizeLinear", "a", "b"),
+        ("DequantizeLinear", "b", "y"),
+    )]  # fmt: skip
+    return model([*pairs[:2], node("Relu", ["d"], ["a"]), *pairs[2:]], {"x": ["N", 4]}, constants=constants)
+
+
 def network(scale=2.0**-5, dtype=np.int8, zero=0, weight_scale=2.0**-7, most=127, x=None):
     """Two products of quantised tensors, all weights quantised; ``x`` is scale and zero point of the input."""
     x_scale, x_zero = x or (2.0**-4, np.int8(0))

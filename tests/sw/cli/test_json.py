@@ -14,7 +14,7 @@ from concord.examples import softmax
 from concord.spec.presets import PRESETS, TINY
 from support.commands import two_products
 from support.compiled_nets import perceptron
-from support.onnx_models import model, node
+from support.quantised_nets import relu_of_codes
 
 PAGE = Path(__file__).parents[3] / "docs" / "compiler.md"
 
@@ -104,13 +104,7 @@ def test_presets():
 
 
 def test_networks_on_codes(tmp_path):
-    constants = {"s": np.float32(0.125), "z": np.uint8(3)}
-    pairs = [node(op, [x, "s", "z"], [y]) for op, x, y in (
-        ("QuantizeLinear", "x", "q"), ("DequantizeLinear", "q", "d"), ("QuantizeLinear", "a", "b"),
-        ("DequantizeLinear", "b", "y"),
-    )]  # fmt: skip
-    proto = model([*pairs[:2], node("Relu", ["d"], ["a"]), *pairs[2:]], {"x": ["N", 4]}, constants=constants)
-    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "net.onnx").write_bytes(relu_of_codes().SerializeToString())
     np.savez(tmp_path / "x.npz", x=np.float32([[1, -1, 0, 99]]))
     facts, _ = written("compile", tmp_path / "net.onnx", "--exact")
     assert facts["network"]["sites"] == 1

@@ -7,18 +7,13 @@ import pytest
 
 from support.commands import run
 from support.onnx_models import model, node
+from support.quantised_nets import relu_of_codes
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A network with one table, and samples with labels beside them."""
-    constants = {"s": np.float32(0.125), "z": np.uint8(3)}
-    pairs = [node(op, [x, "s", "z"], [y]) for op, x, y in (
-        ("QuantizeLinear", "x", "q"), ("DequantizeLinear", "q", "d"), ("QuantizeLinear", "a", "b"),
-        ("DequantizeLinear", "b", "y"),
-    )]  # fmt: skip
-    proto = model([*pairs[:2], node("Relu", ["d"], ["a"]), *pairs[2:]], {"x": ["N", 4]}, constants=constants)
-    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "net.onnx").write_bytes(relu_of_codes().SerializeToString())
     (tmp_path / "floats.onnx").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": ["N", 4]}).SerializeToString())
     np.savez(tmp_path / "x.npz", x=np.float32([[1, -1, 0, 99]]), y=np.zeros(1))
     return tmp_path
