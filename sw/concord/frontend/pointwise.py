@@ -106,27 +106,34 @@ def clip(ctx: Context, node: OnnxNode) -> str | list[str]:
     """Clip; Relu if that is what it is; a maximum and a minimum where limits are computed."""
     if node.input(0) in ctx.codes:
         return clip_codes(ctx, node)
-    x, bounds = ctx.tensor(node.input(0)), []
-    if any(name and not ctx.is_constant(name) for name in node.inputs[1:3]):
-        for op, name in (("Max", node.input(1)), ("Min", node.input(2))):
-            if name and ctx.is_constant(name):
-                x = ctx.emit(node, op, [x], constant=ctx.floats(name, "limit"))
-            elif name:
-                x = ctx.emit(node, op, [x, ctx.tensor(name)])
-        return x
-    for index, (name, unlimited) in enumerate((("min", -math.inf), ("max", math.inf)), 1):
-        value = node.attrs.get(name, unlimited)
-        if node.input(index):
-            value = ctx.constant(node.input(index), name).astype(np.float64).reshape(-1)[0]
-        if math.isnan(value):
-            raise Refusal(f"{name} must be a number, not {value}")
-        # Before it could be left out, the largest finite float32 stood for no limit.
-        bounds.append(unlimited if abs(value) >= np.finfo(np.float32).max else float(value))
-    if bounds == [-math.inf, math.inf]:
-        return x
-    if bounds == [0.0, math.inf]:
-        return ctx.emit(node, "Relu", [x])
-    return ctx.emit(node, "Clip", [x], min=bounds[0], max=bounds[1])
+    x = ctx.tensor(node.input(0))
+    if all(not name or ctx.is_constant(name) for name in node.inputs[1:3]):
+        low, high = _limit(ctx, node, 1), _limit(ctx, node, 2)
+        if (low, high) == (-math.inf, math.inf):
+            return x
+        if (low, high) == (0.0, math.inf):
+            return ctx.emit(node, "Relu", [x])
+        return ctx.emit(node, "Clip", [x], min=low, max=high)
+    for op, index in (("Max", 1), ("Min", 2)):
+        if (name := node.input(index)) and not ctx.is_constant(name):
+            x = ctx.emit(node, op, [x, ctx.tensor(name)])
+        elif not math.isinf(limit := _limit(ctx, node, index)):
+            x = ctx.emit(node, op, [x], constant=np.asarray(limit))
+    return x
+
+
+def _limit(ctx: Context, node: OnnxNode, index: int) -> float:
+    """A constant limit of a Clip, the lower one (``index`` 1) or upper one (2); an infinity if it is none."""
+    name, unlimited = (("min", -math.inf), ("max", math.inf))[index - 1]
+    value = float(node.attrs.get(name, unlimited))
+    if node.input(index):
+        value = float(ctx.constant(node.input(index), name).astype(np.float64).reshape(-1)[0])
+    # Before it could be left out, the largest finite float32 stood for no limit.
+    if abs(value) >= np.finfo(np.float32).max and (value < 0) == (unlimited < 0):
+        return unlimited
+    if not math.isfinite(value):
+        raise Refusal(f"{name} must be a finite number, or {unlimited} for no limit, not {value}")
+    return value
 
 
 def power_by_logarithm(ctx: Context, node: OnnxNode, x: str, exponent: str | FloatArray) -> str:

@@ -190,6 +190,27 @@ def test_limits_that_are_computed(names):
         np.testing.assert_array_equal(got[k], np.minimum(np.maximum(values["x"][k], low), high))
 
 
+@pytest.mark.parametrize("opset", [11, 12, 13])
+@pytest.mark.parametrize("names", [["x", "low", "inf"], ["x", "low"], ["x", "minus", "high"], ["x", "low", "largest"]])
+def test_a_computed_limit_beside_one_that_is_infinite(names, opset):
+    limits = {"inf": np.inf, "minus": -np.inf, "largest": np.finfo(np.float32).max}
+    constants = {key: np.float32(value) for key, value in limits.items() if key in names}
+    (computed,) = (name for name in names if name in ("low", "high"))
+    nodes = [node("ReduceMean", ["x"], [computed], keepdims=0), node("Clip", names, ["y"])]
+    graph = agrees(model(nodes, {"x": (1, 3, 7)}, constants=constants, opset=opset), numbers("x"))
+    assert ops(graph)[-1] == {"low": "Max", "high": "Min"}[computed] and "Clip" not in ops(graph)
+
+
+@pytest.mark.parametrize(
+    ("names", "what"), [(["x", "inf"], "min"), (["x", "inf", "low"], "min"), (["x", "", "nan"], "max")]
+)
+def test_limits_that_no_number_keeps_are_refused(names, what):
+    constants = {key: np.float32(value) for key, value in (("inf", np.inf), ("nan", np.nan)) if key in names}
+    inputs = {"x": (1, 3, 7)} | ({"low": ()} if "low" in names else {})
+    with pytest.raises(UnsupportedModel, match=f"{what} must be a finite number, or -?inf for no limit, not (inf|nan)"):
+        import_model(model([node("Clip", names, ["y"])], inputs, constants=constants))
+
+
 @pytest.mark.parametrize("op", ["Less", "Greater", "Equal"])
 @pytest.mark.parametrize("constant", [1e9, -1e9])
 def test_constants_beyond_binary16_are_its_ends(op, constant):
