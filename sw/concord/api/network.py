@@ -212,7 +212,7 @@ class Network:
         *,
         strict: bool = False,
     ) -> dict[str, npt.NDArray[Any]]:
-        """Results of a batch, the part of the host included.
+        """Results of a batch, the part of the host included, with the element types of the model.
 
         Parameters
         ----------

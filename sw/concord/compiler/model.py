@@ -200,6 +200,7 @@ def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
         partition=partition,
         npu_nodes=graph.npu_nodes,
         texts=graph.texts,
+        float_types=graph.float_types,
     )
     return replace(compiled, package=package)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.derive.flags import Words, no_words, note
 from concord.golden import accumulate, binary16, blocks, table
+from concord.graph.element_types import of_type
 from concord.graph.host_evaluation import run_on_host
 from concord.spec.formats import BINARY16_FRAC, BlockFormat, ExponentMode, Flag
 from concord.utils.arrays import FloatArray
@@ -22,8 +23,10 @@ Values = dict[ir.Value, npt.NDArray[Any]]
 Note = Callable[[Flag, npt.NDArray[np.bool_]], None]
 
 
-def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, FloatArray]:
-    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, results of the host included.
+def run(
+    model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Outputs of a batch by the driver's names, ``[batch, *shape]``, with their types; results of the host included.
 
     The flag words of a model with flags are added to ``flag_words``; samples that a run computes together have the
     same. ``ValueError`` if there is no sample.
@@ -46,7 +49,9 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words 
         shape = value.shape[1:] if model.group > 1 else value.shape
         whole = _batch(values[value], value, -(-batch // model.group))
         outputs[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
-    return outputs if model.host_partition is None else host_outputs(model, samples, outputs)
+    if model.host_partition is not None:
+        outputs = host_outputs(model, samples, outputs)
+    return {name: of_type(x, model.output_types.get(name)) for name, x in outputs.items()}
 
 
 def grouped(values: FloatArray, group: int) -> FloatArray:

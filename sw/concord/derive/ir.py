@@ -547,6 +547,9 @@ class Model:
         names that the driver uses.
     flags : Flags or None
         If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
+    output_types : dict
+        Types of outputs of the network, by the driver's name; ``REAL`` for those that are not there. As in
+        :func:`concord.graph.element_types.of_type`, floats are rounded once, and of whole numbers NaN becomes 0.
     origin : str
         SHA-256 of the file that it was made of, in hexadecimal; empty if that is not known.
     """
@@ -561,12 +564,13 @@ class Model:
     grids: dict[str, InputGrid] = field(default_factory=dict)
     front: Graph | None = None
     flags: Flags | None = None
+    output_types: dict[str, str] = field(default_factory=dict)
     origin: str = ""
 
     @property
     def npu_part(self) -> Model:
         """The model without what the host computes: inputs and outputs are those of the NPU."""
-        return replace(self, host_partition=None, front=None)
+        return replace(self, host_partition=None, front=None, output_types={})
 
     @property
     def sources(self) -> dict[str, Shape]:

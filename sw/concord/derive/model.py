@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,9 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
         if package.host_graph is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
     return _Derivation(
-        package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags, package.front
-    )
+        package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags, package.front,
+        package.output_types,
+    )  # fmt: skip
 
 
 def _prepared(
@@ -155,6 +156,7 @@ class _Derivation:
     constants: bool
     flags: bool = False
     front: Graph | None = None
+    output_types: dict[str, str] = field(default_factory=dict)
 
     def model(self) -> ir.Model:
         """The model."""
@@ -194,6 +196,7 @@ class _Derivation:
             group=1,
             host_partition=None,
             front=None,
+            output_types={},
         )
         return ObservedModel(_checked(whole)[0], self.batch, builder.flow, place)
 
@@ -227,8 +230,9 @@ class _Derivation:
         body = ir.Body(tuple(builder.nodes))
         grids = {name: fields["grid"] for name, fields in self.prepared.items() if fields and fields["grid"]}
         model = ir.Model(
-            title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids, self.front
-        )
+            title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids, self.front,
+            output_types=self.output_types,
+        )  # fmt: skip
         return model, builder
 
 

@@ -249,6 +249,11 @@ def _nodes(proto: Any, source: OnnxSource) -> Graph:
     texts = importer.ctx.texts
     graph.texts = {name: texts[name] for name in [*graph.inputs, *graph.outputs] if name in texts}
     graph.element_types = {name: types[name] for name in [*graph.inputs, *graph.outputs] if name in types}
+    graph.float_types = {
+        value.name: FLOAT_TYPES.get(value.type.tensor_type.elem_type, FLOAT_TYPES[1])
+        for value in proto.graph.output
+        if value.name not in types and value.name not in texts
+    }
     graph.whole = frozenset({*importer.ctx.whole, *(x for x in graph.inputs if types.get(x, "bool") not in _SMALL)})
     graph.known_ranges = {
         name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL

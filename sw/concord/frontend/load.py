@@ -353,5 +353,6 @@ def chosen_shape(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
 
 #: Stands for all texts that a model does not know; no text of a model is it.
 OTHER_TEXT = "\0"
-#: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.
-FLOAT_TYPES = (1, 10, 11, 16)
+#: Element types that are read as floats, FLOAT, FLOAT16, DOUBLE and BFLOAT16 of ``onnx.TensorProto``, with the types of
+#: results in NumPy, which has no bfloat16.
+FLOAT_TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "float32"}

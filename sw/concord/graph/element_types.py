@@ -1,4 +1,4 @@
-"""Types of the elements of tensors that are no floats: which numbers they have, and arrays of them."""
+"""Types of the elements of tensors: which numbers those have that are no floats, and arrays of all of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from concord.golden.host_math import host_places
 from concord.graph.ops.host import WHOLE
 from concord.utils.arrays import FloatArray
 
+#: Types of floats that NumPy has and double precision holds, by the names that NumPy has for them.
+FLOATS = ("float16", "float32", "float64")
 #: Types of whole numbers, and of truth values, by the names that NumPy has for them.
 ELEMENT_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -66,8 +68,21 @@ def texts_at(values: FloatArray, texts: Sequence[str]) -> npt.NDArray[np.str_]:
 
 
 def of_type(values: FloatArray, element_type: str | None) -> npt.NDArray[Any]:
-    """Numbers as elements of a type; ``None`` for the floats that they are. NaN becomes 0."""
+    """Numbers as elements of a type.
+
+    Floats are rounded to the nearest one, of two to the even one, and beyond the ends of the type they are infinite. Of
+    whole numbers NaN becomes 0, and what is beyond an end becomes the end.
+
+    Parameters
+    ----------
+    values : float64 array
+    element_type : str or None
+        One of :data:`FLOATS` or :data:`ELEMENT_TYPES`; ``None`` for the numbers as they are.
+    """
     if element_type is None:
         return values
+    if element_type in FLOATS:
+        with np.errstate(over="ignore"):
+            return values.astype(element_type)
     low, high = ends(element_type)
     return np.clip(np.nan_to_num(values, nan=0.0), low, high).astype(element_type)

@@ -100,6 +100,8 @@ class Graph:
         What it chose for the attribute ``weight`` of nodes, by name of the node.
     element_types : dict
         Types of those inputs and outputs that are no floats, such as ``"int64"`` or ``"bool"``, by name.
+    float_types : dict
+        Types of outputs that are floats, by name; double precision for those that are not there.
     texts : dict
         Inputs and outputs that are texts in the model, by name: those whose places the tensor has, as whole numbers. Of
         an input the last one stands for all others.
@@ -126,6 +128,7 @@ class Graph:
     quantization: dict[str, Quantization] = field(default_factory=dict)
     weight_quantization: dict[str, Quantization] = field(default_factory=dict)
     element_types: dict[str, str] = field(default_factory=dict)
+    float_types: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     known_ranges: dict[str, tuple[float, float, str]] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()

@@ -127,6 +127,7 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         npu_nodes=graph.npu_nodes,
         stay=stay,
         texts=graph.texts,
+        float_types=graph.float_types,
     )
 
 

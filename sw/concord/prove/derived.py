@@ -16,6 +16,7 @@ from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
 from concord.derive.ir import Model
 from concord.derive.model import ObservedModel, derive_image, derive_package, observe
+from concord.graph.element_types import of_type
 from concord.graph.host_inputs import whole_ranges, with_missing
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
@@ -246,12 +247,15 @@ class DerivedComparison:
             )
 
     def _results(self, results: Mapping[str, Any], want: Mapping[str, Any], first_sample: int) -> None:
-        host = self.subject.package.host_graph if self.subject.package is not None else None
-        for name, values in want.items():
+        package = self.subject.package
+        host = None if package is None else package.host_graph
+        types = {} if package is None or not self.runtime.host else package.output_types
+        for name, raw in want.items():
             if name not in results and host is not None and name not in host.outputs:
                 continue  # of the NPU, for the host alone
             if name not in results and not self.runtime.host:
                 continue  # of the host
+            values = of_type(raw, types.get(name)).astype(np.float64)
             computed = np.asarray(results[name], np.float64)
             wrong = different(computed, values)
             self.comparison.add(RESULTS, Count(wrong.size, int(wrong.sum())))

@@ -1,4 +1,4 @@
-"""Results are in the order of the model, whoever computes them last."""
+"""Results are in the order of the model and have its element types, whoever computes them last."""
 
 import importlib.util
 from itertools import permutations
@@ -50,3 +50,22 @@ def test_commands_and_derived_models(outputs, tmp_path):
     module = importlib.util.module_from_spec(loader)
     loader.loader.exec_module(module)
     assert list(module.run({"x": np.load(tmp_path / "x.npz")["x"]})) == list(outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"])
+def test_results_have_the_types_of_the_model(kind, tmp_path):
+    """Of the NPU and of the host, and after a folder; NumPy has no bfloat16."""
+    proto = network(("g", "p"))
+    for value in proto.graph.output:
+        value.type.tensor_type.elem_type = getattr(onnx.TensorProto, kind)
+    proto.graph.node.extend(
+        [node("Cast", [name], [f"{name}.end"], to=getattr(onnx.TensorProto, kind)) for name in "gp"]
+    )
+    for value in proto.graph.output:
+        value.name += ".end"
+    net = concord.compile(proto)
+    net.save(tmp_path / "net")
+    want = {"FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "BFLOAT16": "float32"}[kind]
+    for one in (net, concord.load(tmp_path / "net")):
+        assert {y.dtype.name for y in one.run(np.ones((2, 6))).values()} == {want}

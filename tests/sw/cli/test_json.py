@@ -66,7 +66,7 @@ def test_run(folder):
     facts, _ = written("run", path / "net", "-i", path / "x.npz", "-o", path / "y.npz")
     assert list(facts) == documented("run")
     assert facts["output"] == str(path / "y.npz") and facts["measured"] is None and facts["flags"] == []
-    assert facts["results"] == {"y": {"shape": [300, 3], "type": "float64"}}
+    assert facts["results"] == {"y": {"shape": [300, 3], "type": "float32"}}
     np.savez(path / "large.npz", x=np.full((1, 20), 60000.0))
     facts, _ = written("run", path / "net", "-i", path / "large.npz", "-o", path / "z.npz")
     assert {"flag", "layer", "address", "meaning", "advice"} == set(facts["flags"][0])

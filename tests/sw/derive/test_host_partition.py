@@ -221,8 +221,45 @@ def test_both_ends_of_a_network(name, backend, tmp_path):
     """What the host computes in front of the NPU and behind it, from inputs with the types of the model."""
     net = concord.compile(NETWORKS[name](), preset=PRESET, partition="any")
     x = inputs_of(name, 20)
-    with connect("emulator", net.config) as device:
-        device.load(net.image)
-        want = net.package.run(device, x)
+    want = net.run(x)
     results, _ = backend(derive_package(net.package), tmp_path, x)
     same({key: results[key] for key in want}, want)
+    assert {key: results[key].dtype for key in want} == {key: y.dtype for key, y in want.items()}
+
+
+#: Floats that a cast to float32 takes to the middle of two halves, at both ends of halves, and beyond all types.
+FLOATS = [1 + 2**-11 + 2**-30, -(1 + 3 * 2**-11 - 2**-30), 65519.999999, 65520.0, 2**-25 * (1 + 2**-30), 2**-25]
+FLOATS += [1e300, -1e39, np.inf, -np.inf, np.nan, 1 / 3]
+WHOLE = [np.nan, 255.0, 1.0, 0.0] * 3
+
+
+@every
+def test_outputs_have_the_types_of_the_model(backend, tmp_path):
+    """A float is rounded once, also to a half; no number is 0 as a whole number."""
+    floats, whole = ["float64", "float32", "float16"], ["int64", "uint8", "int16"]
+    model = HOST_PARTITIONS["softmax"]()
+    nothing = Node("Mul", "nothing", ("shares",), ("nothing",), {"constant": np.zeros(())})
+    values = [
+        Node("Add", kind, ("nothing",), (kind,), {"constant": np.array(FLOATS if kind in floats else WHOLE)})
+        for kind in floats + whole
+    ]
+    truth = Node("Less", "bool", ("float64",), ("bool",), {"constant": np.ones(())})
+    kinds = {kind: kind for kind in [*floats, *whole, "bool"]}
+    partition = replace(
+        model.host_partition,
+        nodes=[*model.host_partition.nodes, nothing, *values, truth],
+        shapes=model.host_partition.shapes | dict.fromkeys(["nothing", *kinds], (1, 12)),
+        outputs=[*kinds],
+    )
+    model = replace(model, host_partition=partition, output_types=kinds)
+    inputs = {key: np.nan_to_num(x, posinf=1.0, neginf=1.0) for key, x in samples(model, 3, seed=5).items()}
+    results, _ = backend(model, tmp_path, inputs)
+    results = {kind: results[kind].reshape(-1, 12) for kind in kinds}
+    with np.errstate(over="ignore"):
+        want = {kind: np.tile(np.array(FLOATS).astype(kind), (len(results[kind]), 1)) for kind in floats}
+    assert [want["float16"][0, k] for k in (0, 1)] == [1 + 2**-10, -(1 + 2**-10)]
+    want |= {kind: np.tile(np.nan_to_num(WHOLE), (len(results[kind]), 1)) for kind in whole}
+    want["bool"] = want["float64"] < 1
+    same(results, want)
+    assert {kind: results[kind].dtype.name for kind in kinds} == kinds
+    same(evaluate.run(model, inputs), {kind: want[kind].reshape(-1, 1, 12) for kind in kinds})

@@ -56,6 +56,8 @@ class Package:
         What the host computes from the inputs of the network: some of the inputs that are arranged.
     element_types : mapping of str to str
         Types of inputs and outputs of the network that are no floats, by name.
+    float_types : mapping of str to str
+        Types of outputs of the network that are floats, by name; double precision for those that are not there.
     texts : mapping of str to tuple of str
         Inputs and outputs of the network that are texts, by name: those whose places are computed with.
     partition : str
@@ -87,6 +89,7 @@ class Package:
     npu_nodes: frozenset[str] | None = None
     stay: tuple[str, ...] = ()
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    float_types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> NpuConfig:
@@ -153,6 +156,13 @@ class Package:
             return {name: self.arrangement.shapes[name] for name in self.arrangement.outputs}
         return {name: self.host_graph.sample_shape(name) for name in self.host_graph.outputs}
 
+    @property
+    def output_types(self) -> dict[str, str]:
+        """Types of the outputs of the network, by name: of texts that of their places."""
+        places = dict.fromkeys(self.texts, "int64")
+        kinds = {**self.float_types, **self.element_types, **places}
+        return {name: kinds[name] for name in self.output_shapes if name in kinds}
+
     def arranged_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
         """The inputs that are arranged, from those of the network: some may be computed by the host.
 
@@ -196,11 +206,10 @@ class Package:
         return self.arrangement.pack(self.arranged_inputs(inputs), rounded)
 
     def typed(self, outputs: Mapping[str, FloatArray]) -> dict[str, npt.NDArray[Any]]:
-        """Outputs with the types that they have in the model, texts among them; those of floats stay as they are."""
+        """Outputs with the types that they have in the model, texts among them."""
+        kinds = self.output_types
         return {
-            name: texts_at(values, self.texts[name])
-            if name in self.texts
-            else of_type(values, self.element_types.get(name))
+            name: texts_at(values, self.texts[name]) if name in self.texts else of_type(values, kinds.get(name))
             for name, values in outputs.items()
         }
 

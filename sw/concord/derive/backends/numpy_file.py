@@ -110,10 +110,8 @@ def _host_functions() -> str:
 @cache
 def _own_names() -> frozenset[str]:
     """Names that the file needs itself."""
-    words = (
-        "compute constants_of flags hashlib host_inputs host_outputs inputs io load np path ports raised run".split()
-    )
-    words += ["run", "t", "total"]
+    words = "compute constants_of flags hashlib host_inputs host_outputs inputs io load np of_type path ports".split()
+    words += ["raised", "run", "t", "total"]
     functions = defined(_arithmetic() + flag_text("numpy") + _host_functions())
     return frozenset([*words, *functions, *dir(builtins), *keyword.kwlist])
 
@@ -222,6 +220,7 @@ class _Writer:
             "shapes": model.sources,
             "ports": ports,
             "results": drop,
+            "types": {name: model.output_types.get(name, "float64") for name in _results(model)},
             "group": model.group,
             "chunk": _chunk(model),
         }
@@ -278,10 +277,17 @@ _FLAGGED = {
 
 _RUN = '''
 SHAPES = {shapes}
+TYPES = {types}
+
+
+def of_type(x, kind):
+    """Numbers as elements of a type; of whole numbers NaN becomes 0."""
+    with np.errstate(over="ignore"):
+        return (x if kind.startswith("float") else np.where(np.isnan(x), 0.0, x)).astype(kind)
 
 
 def run(inputs, chunk={chunk}{option}):
-    """Outputs by name, float64 ``[samples, ...]``, of inputs by name.
+    """Outputs by name, ``[samples, ...]`` of their TYPES, of inputs by name.
 
     ``ValueError`` if a shape is wrong, there is no sample, or a number is not finite or infinite in binary16.
     """
@@ -308,8 +314,15 @@ def run(inputs, chunk={chunk}{option}):
     shapes = {results}
     outputs = {{name: np.concatenate([part[name] for part in parts]).reshape(-1, *shapes[name]) for name in shapes}}
     outputs = {{name: x[:count] for name, x in outputs.items()}}
-{host}    return {both}outputs
+{host}    outputs = {{name: of_type(x, TYPES[name]) for name, x in outputs.items()}}
+    return {both}outputs
 '''
+
+
+def _results(model: ir.Model) -> list[str]:
+    """Names of the results of a call: those of the host where it computes some."""
+    host = model.host_partition
+    return [model.names[x.name] for x in model.outputs] if host is None else host.outputs
 
 
 def _about(function: LayerFunction) -> str:

@@ -1,12 +1,12 @@
 """A derived model as an ONNX graph that ONNX Runtime executes, with the bits of the NPU.
 
-Inputs and outputs are DOUBLE, with the names of the network and a free number of samples. Every layer is a function of
-the domain ``layers``, made of standard operators and the functions of :mod:`.onnx_functions`.
+Inputs are DOUBLE and outputs have the types of the network, both with its names and a free number of samples. Every
+layer is a function of the domain ``layers``, made of standard operators and the functions of :mod:`.onnx_functions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,10 +58,11 @@ class _Emitter(OnnxNodes):
             layers.append((layer, begin, len(self.writer.nodes)))
         begin = len(self.writer.nodes)
         results = self._ends()
+        self._type_outputs(results)
         flags = self._flags() if model.flags is not None and model.flags.places else None
         layers.append(("outputs", begin, len(self.writer.nodes)))
         inputs = [_port(name, shape) for name, shape in model.sources.items()]
-        outputs = [_port(name, shape) for name, shape in results.items()]
+        outputs = [_port(name, shape, model.output_types.get(name)) for name, shape in results.items()]
         if model.flags is not None and flags is not None:
             shape: list[str | int | None] = ["samples", len(model.flags.places)]
             outputs.append(helper.make_tensor_value_info(flags, TensorProto.UINT8, shape))
@@ -99,6 +100,23 @@ class _Emitter(OnnxNodes):
             return ends
         computed = write_host_partition(writer, model.host_partition, self._host_part(model.host_partition)) | ends
         return {name: computed[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
+
+    def _type_outputs(self, results: Iterable[str]) -> None:
+        """Casts to the types of outputs; what computes and reads them in float64 gets another name for that."""
+        writer = self.writer
+        types = {name: kind for name in results if (kind := self.model.output_types.get(name, "float64")) != "float64"}
+        real = {name: writer.fresh(name) for name in types}
+        for node in writer.nodes:
+            node.name = real.get(node.name, node.name)
+            for names in (node.input, node.output):
+                names[:] = [real.get(name, name) for name in names]
+        for name, kind in types.items():
+            x = real[name]
+            if kind == "float16":  # which a cast from DOUBLE rounds twice
+                x = writer.call("RealToHalf", [x])
+            elif kind != "float32":
+                x = writer.node("Where", [writer.node("IsNaN", [x]), writer.constant(0.0, np.float64), x])
+            writer.node("Cast", [x], name, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
     def _host_part(self, partition: Graph) -> dict[str, str]:
         """Inputs of the host's part: outputs of the NPU, and inputs as the model reads them."""
@@ -156,5 +174,6 @@ def _values(body: ir.Body) -> Iterator[ir.Value]:
             yield from _values(node.body)
 
 
-def _port(name: str, shape: ir.Shape) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["samples", *shape])
+def _port(name: str, shape: ir.Shape, kind: str | None = None) -> onnx.ValueInfoProto:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind or np.float64))
+    return helper.make_tensor_value_info(name, element, ["samples", *shape])

@@ -104,7 +104,7 @@ class _Emitter:
         forward = _method(
             "forward",
             list(variables.values()) + ([] if model.flags is None else ["flags=None"]),
-            [*heads, *calls, *host, f"return {', '.join(results.values())},"],
+            [*heads, *calls, *host, f"return {', '.join(self._typed(name, x) for name, x in results.items())},"],
         )
         names, title, data = list(results), in_docstring(model.name), archive(self.nodes.arrays)
         text = "\n".join(
@@ -123,6 +123,18 @@ class _Emitter:
             END if model.flags is None else END_WITH_FLAGS
         )  # fmt: skip
         return text, data
+
+    def _typed(self, name: str, x: str) -> str:
+        """A result with the type that it has in the model."""
+        match self.model.output_types.get(name):
+            case None | "float64":
+                return x
+            case "float16":  # which a cast from float64 rounds twice
+                return f"real_to_half({x}).to(torch.float16)"
+            case "float32":
+                return f"{x}.to(torch.float32)"
+            case kind:
+                return f"torch.nan_to_num({x}, nan=0.0).to(torch.{kind})"
 
     def _front(self) -> tuple[dict[str, str], list[str], dict[str, str]]:
         """Variables of the inputs that are given by name, lines that compute those of the model from them, and others.

@@ -12,7 +12,10 @@ from concord.derive.backends.python_host_partition import CONSTANTS
 CLASS = '''
 
 class Model(torch.nn.Module):
-    """{name}: float64 tensors ``[samples, ...]`` in the order of INPUTS to those in the order of OUTPUTS."""
+    """{name}: float64 tensors ``[samples, ...]`` in the order of INPUTS to those in the order of OUTPUTS.
+
+    Outputs have the types of the network.
+    """
 
     def __init__(self, constants: str | Path = CONSTANTS):
         super().__init__()
