@@ -1,4 +1,4 @@
-"""Units of element-serial configurations; programs on the whole are in test_core and test_programs."""
+"""Units of element-serial configurations, and one chain; programs on the whole are in test_core and test_programs."""
 
 import random
 
@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from amaranth.hdl import signed
 
+from concord.emulator import ReferenceMachine
 from concord.golden import binary16
+from concord.image import Memories
+from concord.program.assembler import assemble
 from concord.spec.config import SERIAL_ROWS
+from concord.spec.memmap import Reg
 from concord.spec.presets import UP5K
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.element_serial.dot_product import DotProduct
@@ -16,6 +20,7 @@ from concord_rtl.host.counter_bank import CounterBank
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.parts.control import AddOp
 from support.bench import simulate
+from support.core_bench import execute
 from support.halves import CORNERS, SUMS, check, pairs
 
 
@@ -166,6 +171,22 @@ def test_products_of_either_kind(lanes):
                 assert ctx.get(dut.acc) == total
 
     simulate(dut, bench)
+
+
+@pytest.mark.slow
+def test_a_product_takes_all_its_steps():
+    """Two parts in each of three column tiles."""
+    config = UP5K.replace(lanes=2, matrix_depth=32, narrow_depth=16, wide_depth=16, program_depth=16)
+    memories, rng = Memories(config), np.random.default_rng(7)
+    words = assemble("set_shape rows=1, cols=3\nv_rd narrow, 2\nmv_mul 3\nv_wr wide, 1\nhalt")
+    memories.program[: len(words)] = words
+    for mant in (memories.narrow_mant, memories.matrix_mant):
+        mant[:] = rng.integers(-50, 51, mant.shape)
+    registers, left = execute(memories, cycles=1_000)
+    want = memories.copy()
+    ReferenceMachine(want).run()
+    assert want.differences(left) == [] and want.wide[1].all()
+    assert registers[Reg.DENSE_STEPS] == 6
 
 
 async def word(ctx, dut, number):

@@ -99,7 +99,8 @@ def test_events_of_a_run_are_counted_exactly(config, cycles):
 
 def flags_as_expected(config, seed, *, steps=150):
     """Vectors, writes of the host and clears at random; what the host reads is what a list of words holds."""
-    dut, rng = FlagMemory(config, held=config.serial), random.Random(seed)
+    dut = FlagMemory(config, held=True) if config.serial else FlagMemory(config)
+    rng = random.Random(seed)
     full, (held, apart) = (1 << len(Flag)) - 1, (3, 4) if config.serial else (1, 2)
     words, union = [0] * config.program_depth, [0]
     reads = []

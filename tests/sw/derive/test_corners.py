@@ -7,6 +7,7 @@ from concord.derive import evaluate, ir
 from concord.derive.backends.numpy_functions import depthwise, ended, exact_sums, product, round_to_half
 from concord.derive.backends.products import plan
 from concord.derive.backends.python_nodes import slices as slice_texts
+from concord.derive.classes import components
 from concord.derive.model import derive_image
 from concord.image import Image, MemorySegment, Port, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
@@ -171,3 +172,18 @@ def test_the_ends_of_a_register():
     assert found.ravel().tolist() == [np.inf, -8.0, -8.0, np.inf, -4.0, -np.inf, 7.0]
     taps = x[..., None]
     assert np.array_equal(ended(depthwise(taps, weight), taps, weight, end=8.0, norm=2.0, starts=[0, 1]), found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_components_by_their_definition(seed):
+    """Two nodes are in one component if each is reached from the other; components come after what they depend on."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 9))
+    edges = rng.random((count, count)) < 1.5 / count
+    found = components(range(count), {node: np.flatnonzero(row).tolist() for node, row in enumerate(edges)})
+    reached = np.linalg.matrix_power(edges | np.eye(count, dtype=bool), count)
+    assert sorted(node for component in found for node in component) == list(range(count))
+    for place, component in enumerate(found):
+        first, later = component[0], [node for other in found[place + 1 :] for node in other]
+        assert sorted(component) == np.flatnonzero(reached[first] & reached[:, first]).tolist()
+        assert not reached[first, later].any()

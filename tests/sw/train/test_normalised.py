@@ -20,9 +20,10 @@ from concord.image.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import TrainingFormat, TrainingFormats
-from concord.train import CannotTrain, Samples, Settings, Trainer, described, export_onnx
+from concord.train import CannotTrain, Samples, Settings, Trainer, described, export_onnx, shards
 from concord.train.layers.base import PassContext
 from concord.train.layers.normalised import Normalised
+from concord.train.losses import ONLY, OutputLoss
 from concord.train.network import TrainableNetwork, batch
 from concord.train.norm import Running, Statistics, on_one_grid
 from concord.train.tensor import Dyadic, Tensor
@@ -316,6 +317,20 @@ def test_what_is_judged_is_what_is_written(formats):
         values.update(zip(layer.outputs, found, strict=False))
     assert folded == 3 and values[again.output].exp == judged.exp
     assert np.array_equal(values[again.output].mant, judged.mant)
+
+
+def test_batches_are_judged_with_the_running_numbers():
+    """The statistics of a batch count in training only."""
+    network, rng = one_layer(3), np.random.default_rng(8)
+    mean, variance = [0.5, -1.0, 0.0], [1.0, 0.25, 4.0]
+    (norm,) = network.norms.values()
+    norm.mean, norm.variance = Running.begin(mean), Running.begin(variance)
+    x, labels = rng.integers(-100, 101, (40, 3)) / 16, rng.integers(0, 3, 40)
+    judged = shards.judged(network, Samples(x, labels), network.formats, {ONLY: OutputLoss()}, None)
+    value, right = judged[ONLY]
+    logits = (x / 2 - mean) / np.sqrt(variance)
+    lost = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(40), labels]
+    assert abs(value - lost.sum()) < 0.01 * lost.sum() and right == (logits.argmax(axis=1) == labels).sum()
 
 
 @pytest.mark.slow
