@@ -7,9 +7,11 @@ from concord.compiler.calibration.weights import units as rounded_units
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
+from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, with_mantissas
 from concord.utils import matrices
+from support.compiled_nets import graph_of
 from support.onnx_models import model, node, onnxruntime_results
 
 _ROOM = {"narrow_depth": 16384, "wide_depth": 16384, "matrix_depth": 4096, "program_depth": 4096}
@@ -75,6 +77,49 @@ def test_an_axis_of_another_size_is_convolutions(mode, size, count):
     (got,) = emulate(compiled, {"x": values}).values()
     assert np.linalg.norm(got.reshape(want.shape) - want) <= 0.002 * np.linalg.norm(want)
     assert all(layer.weight is None or layer.weight.size <= 1 << 16 for layer in compiled.lowered.layers)
+
+
+PICKED = {
+    "of an image": ("GatherND", (1, 3, 200, 300), [(0, k % 3, 7 * k % 200, 11 * k % 300) for k in range(20)]),
+    "of a small image": ("GatherND", (1, 3, 20, 30), [(0, k % 3, 7 * k % 20, 11 * k % 30) for k in range(20)]),
+    "of one axis": ("Gather", (1, 70_000), [1, 35_000, 7, 69_995, 99, 1000]),
+}
+
+
+@pytest.mark.parametrize("read", ["as they are", "by a product", "by a function"])
+@pytest.mark.parametrize("name", PICKED)
+def test_the_host_writes_the_elements_of_an_input_that_are_read(name, read):
+    op, shape, indices = PICKED[name]
+    attrs = {"axis": 1} if op == "Gather" else {}
+    constants = {"i": np.array(indices), "w": np.eye(len(indices), dtype=np.float32)}
+    follows = {
+        "as they are": [],
+        "by a product": [node("MatMul", ["p", "w"], ["y"])],
+        "by a function": [node("Neg", ["p"], ["y"])],
+    }
+    nodes = [node(op, ["x", "i"], ["p"], **attrs), *follows[read]]
+    used = {key: value for key, value in constants.items() if key == "i" or read == "by a product"}
+    compiled = compiled_for(model(nodes, {"x": shape}, ["y" if follows[read] else "p"], constants=used), ECP5_85F)
+    values = np.random.default_rng(1).integers(-63, 64, (3, *shape)).astype(np.float32)
+    (got,) = emulate(compiled, {"x": values[:, 0]}).values()
+    want = values[(slice(None), *np.transpose(indices))] if op == "GatherND" else values[:, 0, indices]
+    np.testing.assert_array_equal(got.reshape(want.shape), -want if read == "by a function" else want)
+    assert compiled.image.inputs[0].vectors(ECP5_85F) < 64
+
+
+@pytest.mark.parametrize(("last", "positions"), [((7, 9), [*range(12)]), ((4, 5), [0, 4, 8])])
+def test_elements_at_equal_distances_stay_so(last, positions):
+    """A slice with a step, and another one: positions that nobody reads go, unless the step would be lost."""
+    slices = {"a": (0, 9, 4), "b": (*last, 1)}
+    nodes = [
+        Node("Slice", name, ("x",), (name,), {"axes": (1,), "starts": (a,), "stops": (b,), "steps": (c,)})
+        for name, (a, b, c) in slices.items()
+    ]
+    nodes += [Node("Relu", f"{name}/relu", (name,), (f"{name}/y",), {}) for name in slices]
+    graph = graph_of(nodes, x=(1, 12, 16))
+    graph.outputs = ["a/y", "b/y"]
+    _, order = compile_graph(graph, ECP5_85F).lowered.inputs["x"]
+    assert (order[0, :, 0] // 16).tolist() == positions
 
 
 def refusal_of(item, shape, constants, opset=18):

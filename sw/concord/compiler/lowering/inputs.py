@@ -7,7 +7,7 @@ from enum import Enum
 
 import numpy as np
 
-from concord.compiler.ir.layout import PAD, LayoutError
+from concord.compiler.ir.layout import PAD, LayoutError, even
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.moving import PadAttributes
@@ -47,7 +47,8 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
 
     Nodes that move elements or work on every one of them are looked through. All readers have a say: what slides
     windows must have its channels in lanes, and comes first; then what becomes an image, then a padding. Others take
-    any layout, and the first of them in the order of the graph decides.
+    any layout, and the first of them in the order of the graph decides. Elements that nothing reads are left out where
+    they take positions of their own, or where all that is read is read at once.
     """
     shape = graph.shapes[tensor]
     whole: Ids = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
@@ -68,7 +69,52 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
         waiting += reversed(results)
         if not readers:
             wishes.append((_Wish.NONE, _plain(ids)))
-    return min(wishes, key=lambda wish: wish[0].value)[1]
+    order = min(wishes, key=lambda wish: wish[0].value)[1]
+    return order if tensor in graph.states else _of_read(order, _reads(graph, tensor))
+
+
+def _reads(graph: Graph, tensor: str) -> list[tuple[Ids, bool]]:
+    """Elements that each operator reads of a tensor, looking through those that move them; false for an output."""
+    shape = graph.shapes[tensor]
+    views: dict[str, Ids] = {tensor: np.arange(int(np.prod(shape, dtype=int))).reshape(shape)}
+    reads: list[tuple[Ids, bool]] = []
+    for node in graph.nodes:
+        if views.keys().isdisjoint(node.inputs):
+            continue
+        if operator_of(node).view and node.op != "Pad":  # which may become a copy of all that it pads
+            operands = [views[x] if x in views else np.full(graph.shapes[x], PAD) for x in node.inputs]
+            views[node.outputs[0]] = moved(node, operands)
+            continue
+        reads += [(views[name], True) for name in node.inputs if name in views]
+    return reads + [(views[name], False) for name in graph.outputs if name in views]
+
+
+def _of_read(order: Ids, reads: Sequence[tuple[Ids, bool]]) -> Ids:
+    """A layout ``[height, width, channel]`` without elements that nothing reads; positions stay at equal distances."""
+    there = order != PAD
+    size = int(order.max()) + 1
+    read = np.zeros(size, np.bool_)
+    for ids, _ in reads:
+        read[ids[ids != PAD]] = True
+    if read[order[there]].all() or not read.any():
+        return order
+    if not any(computes for _, computes in reads):
+        return np.flatnonzero(read).reshape(1, 1, -1)
+    kept: list[Ids] = []
+    for axis in range(3):
+        along = np.zeros(size, np.int64)
+        along[order[there]] = np.broadcast_to(
+            np.arange(order.shape[axis]).reshape([-1 if k == axis else 1 for k in range(3)]), order.shape
+        )[there]
+        places = [np.unique(along[ids[ids != PAD]]) for ids, _ in reads]
+        used = np.unique(np.concatenate(places))
+        now = [np.searchsorted(used, part) for part in places]
+        if axis < 2:
+            worse = any(even(part) is not None and even(new) is None for part, new in zip(places, now, strict=True))
+        else:  # what lies beside others may not begin in the middle of a vector
+            worse = any(len(part) < len(used) for part in places)
+        kept.append(np.arange(order.shape[axis]) if worse else used)
+    return order[np.ix_(*kept)]
 
 
 class _Wish(Enum):
