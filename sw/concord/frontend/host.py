@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,8 @@ _OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat"
              "Gather", "Identity", "TfIdfVectorizer")  # fmt: skip
 #: Operators of ``ai.onnx.ml`` on the host, and those that look texts up.
 _LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "CategoryMapper", "LabelEncoder", "OneHotEncoder")
+#: Numbers of 32 bits whose sum double precision holds, whatever they are.
+_MOST_TERMS = 1 << 21
 
 
 def texts_of_operands(ctx: Context, node: OnnxNode) -> tuple[str, ...] | None:
@@ -351,28 +354,100 @@ def one_hot(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     return [TypedTensor(y, None if values.dtype.kind == "f" else values.dtype.name)]
 
 
+def _exact_sum(ctx: Context, node: OnnxNode, kind: str, terms: int, added: Callable[[str], str], x: str) -> str:
+    """Sums of some terms, not yet as numbers of their type; an error where double precision rounds one of them.
+
+    Partial sums are exact if that of the magnitudes is.
+    """
+    y = added(x)
+    if kind not in ("int64", "uint64") and terms <= _MOST_TERMS:
+        return y
+    total = _whole(ctx, node, added(_magnitude(ctx, node, x)), "int64").name
+    return ctx.emit(node, "Add", [y, ctx.emit(node, "Mul", [total], constant=np.array(0.0))])
+
+
+def _multiplied(ctx: Context, node: OnnxNode, a: str, b: str, kind: str) -> str:
+    """A product of two computed tensors of a type."""
+    y = _product(ctx, node, a, b, kind) if kind in ("int32", "uint32") else ctx.emit(node, "Mul", [a, b])
+    return _whole(ctx, node, y, kind).name
+
+
+def _part(ctx: Context, node: OnnxNode, x: str, axis: int, start: int, stop: int) -> str:
+    return ctx.emit(node, "Slice", [x], axes=(axis,), starts=(start,), stops=(stop,), steps=(1,))
+
+
+def _all_multiplied(ctx: Context, node: OnnxNode, x: str, axes: tuple[int, ...], keep: bool, kind: str) -> str:
+    """Products over axes: halves of the elements, then halves of that, a last odd element as it is."""
+    shape = ctx.shape(x)
+    others = tuple(k for k in range(len(shape)) if k not in axes)
+    rest = tuple(shape[k] for k in others)
+    y = ctx.emit(node, "Transpose", [x], perm=(*axes, *others))
+    y = ctx.emit(node, "Reshape", [y], shape=(math.prod(shape[k] for k in axes), *rest))
+    while (count := ctx.shape(y)[0]) > 1:
+        half = count // 2
+        both = _part(ctx, node, y, 0, 0, half), _part(ctx, node, y, 0, half, 2 * half)
+        last = [_part(ctx, node, y, 0, 2 * half, count)] if count % 2 else []
+        y = ctx.joined(node, [_multiplied(ctx, node, *both, kind), *last], 0)
+    kept = tuple(1 if k in axes else size for k, size in enumerate(shape)) if keep else rest
+    return ctx.emit(node, "Reshape", [y], shape=kept)
+
+
 def reduction(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
-    """Sums, and the greatest or least of whole numbers along axes."""
+    """Sums, means, products, and the greatest or least of whole numbers along axes.
+
+    A mean is that of the sum without an end, less its fraction.
+    """
     x, kind = ctx.tensor(node.input(0)), _type_of(ctx, node.input(0))
     if kind is None:
         raise Refusal("operator is not supported", "replace it, or compute it outside the model")
-    rank = len(ctx.shape(x))
+    if node.op == "ReduceL1":
+        x = _magnitude(ctx, node, x)
+    elif node.op == "ReduceSumSquare":
+        x = _multiplied(ctx, node, x, x, kind)
+    shape = ctx.shape(x)
     axes = ctx.integers(node, 1, "axes")
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
-        return [TypedTensor(x, kind)]
-    attrs = {
-        "axes": ctx.axes(axes or range(rank), rank),
-        "keepdims": bool(node.attrs.get("keepdims", 1)),
-    }
+        return [_whole(ctx, node, x, kind)]
+    reduced, keep = ctx.axes(axes or range(len(shape)), len(shape)), bool(node.attrs.get("keepdims", 1))
+    attrs: dict[str, Any] = {"axes": reduced, "keepdims": keep}
     if node.op == "ReduceMin":
         greatest = ctx.emit(node, "ReduceMax", [ctx.emit(node, "Mul", [x], constant=np.array(-1.0))], **attrs)
         return [_whole(ctx, node, ctx.emit(node, "Mul", [greatest], constant=np.array(-1.0)), kind)]
-    y = ctx.emit(node, "ReduceSum" if node.op == "ReduceSum" else "ReduceMax", [x], **attrs)
-    if node.op == "ReduceSum" and kind in ("int64", "uint64"):  # partial sums are exact if that of magnitudes is
-        sizes = ctx.emit(node, "ReduceSum", [_magnitude(ctx, node, x)], **attrs)
-        total = _whole(ctx, node, sizes, kind).name
-        y = ctx.emit(node, "Add", [y, ctx.emit(node, "Mul", [total], constant=np.array(0.0))])
+    if node.op == "ReduceMax":
+        return [_whole(ctx, node, ctx.emit(node, "ReduceMax", [x], **attrs), kind)]
+    if node.op == "ReduceProd":
+        return [TypedTensor(_all_multiplied(ctx, node, x, reduced, keep, kind), kind)]
+    terms = math.prod(shape[axis] for axis in reduced)
+    y = _exact_sum(ctx, node, kind, terms, lambda name: ctx.emit(node, "ReduceSum", [name], **attrs), x)
+    if node.op == "ReduceMean":
+        quotient = ctx.emit(node, "Divide", [y], constant=np.array(float(terms)))
+        return [TypedTensor(ctx.emit(node, "Truncate", [quotient]), kind)]
     return [_whole(ctx, node, y, kind)]
+
+
+def running_sum(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
+    """Sums of the elements in front along an axis: pairs of neighbours first, then pairs of these, and so on."""
+    x, kind = ctx.tensor(node.input(0)), _type_of(ctx, node.input(0))
+    if kind is None:
+        raise Refusal("operator is not supported", "replace it, or compute it outside the model")
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes(ctx.integers(node, 1, "axis") or [0], len(shape))
+    size, reverse = shape[axis], bool(node.attrs.get("reverse", 0))
+
+    def moved(name: str, by: int) -> str:
+        """Elements that many places on, behind zeros."""
+        pads = [0] * (2 * len(shape))
+        pads[axis + (len(shape) if reverse else 0)] = by
+        padded = ctx.emit(node, "Pad", [name], pads=tuple(pads), mode="constant", value=0.0)
+        return _part(ctx, node, padded, axis, *((by, size + by) if reverse else (0, size)))
+
+    def added(name: str) -> str:
+        y = moved(name, 1) if node.attrs.get("exclusive", 0) else name
+        for power in range((size - 1).bit_length()):
+            y = ctx.emit(node, "Add", [y, moved(y, 1 << power)])
+        return y
+
+    return [_whole(ctx, node, _exact_sum(ctx, node, kind, size, added, x), kind)]
 
 
 HOST_HANDLERS: dict[str, HostHandler] = {
@@ -396,5 +471,8 @@ HOST_HANDLERS: dict[str, HostHandler] = {
     "ArgMin": argument,
     "TopK": top,
     "OneHot": one_hot,
-    **dict.fromkeys(("ReduceSum", "ReduceMax", "ReduceMin"), reduction),
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceSumSquare", "ReduceMax", "ReduceMin"), reduction
+    ),
+    "CumSum": running_sum,
 }
