@@ -414,6 +414,7 @@ def host_operators():
         ("Softmax", ("soft",), "columns", (1, 3, 4), {"axis": 1}),
         ("Transpose", ("columns",), "turned", (1, 4, 3), {"perm": (0, 2, 1)}),
         ("Slice", ("soft",), "picked", (1, 3, 2), pick),
+        ("Pick", ("soft",), "scattered", (1, 3, 5), {"axis": 2, "indices": (3, 0, 0, 2, 3)}),
         ("Concat", ("soft", "picked"), "joined", (1, 3, 6), {"axis": 2}),
         ("Mul", ("joined",), "scaled", (1, 3, 6), {"constant": m.rng.normal(size=(3, 1))}),
         ("Sub", ("scaled",), "less", (1, 3, 6), {"constant": np.array([0.25]), "reversed": True}),

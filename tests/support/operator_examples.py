@@ -65,6 +65,7 @@ EXAMPLES = {
     "Transpose": ({"perm": (0, 2, 1)}, [(1, 3, 4)], 1),
     "Concat": ({"axis": 1}, [(1, 3), (1, 2)], 1),
     "Slice": ({"axes": (1,), "starts": (2,), "stops": (-1,), "steps": (-1,)}, [(1, 3)], 1),
+    "Pick": ({"axis": 1, "indices": (2, 0, 0, 1)}, [(1, 3, 2)], 1),
     **dict.fromkeys(("Pad", "PadCopy"), (_PAD, [(1, 3, 4)], 1)),
     **dict.fromkeys(("Truncate", "Not"), ({}, [(1, 6)], 1)),
     **dict.fromkeys(("Less", "Equal", "Divide", "Modulo"), ({}, [(1, 6), (1, 6)], 1)),

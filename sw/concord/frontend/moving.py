@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +13,6 @@ from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
 from concord.utils.arrays import FloatArray
-from concord.utils.matrices import zeros
 
 #: Slices that take the place of a product along an axis: one is an instruction or more.
 _MOST_RUNS = 256
@@ -220,22 +218,12 @@ def gather(ctx: Context, node: OnnxNode) -> str:
     )
 
 
-def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int]) -> str:
-    """The elements with these indices along an axis: a Slice for those at equal distances, side by side.
-
-    Many of them are a product with zeros and ones.
-    """
-    if len(taken := runs(indices)) > _MOST_RUNS:
-        return along(ctx, node, x, axis, selection("elements that are picked", indices, ctx.shape(x)[axis]))
+def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int], most_runs: int = _MOST_RUNS) -> str:
+    """The elements with these indices along an axis: a Slice for those at equal distances, side by side, or a Pick."""
+    if len(taken := runs(indices)) > most_runs:
+        return ctx.emit(node, "Pick", [x], axis=axis, indices=tuple(indices))
     parts = [_take(ctx, node, x, {axis: run}) for run in taken or [range(0)]]
     return ctx.joined(node, parts, axis)
-
-
-def selection(purpose: str, indices: Sequence[int], size: int) -> FloatArray:
-    """A matrix ``[len(indices), size]`` that picks elements; :class:`concord.utils.matrices.MatrixTooLarge`."""
-    matrix = zeros(purpose, len(indices), size)
-    matrix[np.arange(len(indices)), indices] = 1.0
-    return matrix
 
 
 def along(ctx: Context, node: OnnxNode, x: str, axis: int, matrix: FloatArray) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.moving import picked, runs, selection
+from concord.frontend.moving import picked
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 from concord.utils.matrices import LARGEST, check_size, eye
@@ -107,11 +107,7 @@ def moved(ctx: Context, node: OnnxNode, x: str, ids: Ids) -> str:
         if np.array_equal(numbers.take(indices, axis), ids):
             return picked(ctx, node, x, axis, indices.tolist())
     flat = ctx.emit(node, "Reshape", [x], shape=(1, prod(shape)))
-    places = ids.reshape(-1)
-    if len(runs(places.tolist())) > _MOST_RUNS:
-        y = _product(ctx, node, flat, selection("elements that are moved", places.tolist(), prod(shape)))
-    else:
-        y = picked(ctx, node, flat, 1, places.tolist())
+    y = picked(ctx, node, flat, 1, ids.reshape(-1).tolist(), _MOST_RUNS)
     return ctx.emit(node, "Reshape", [y], shape=ids.shape)
 
 

@@ -29,6 +29,7 @@ from concord.graph.ops.host import (
     WrapAttributes,
 )
 from concord.graph.ops.linear import ConvAttributes, DenseAttributes
+from concord.graph.ops.moving import PickAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, WindowAttributes, divisors, window_counts
 from concord.utils.arrays import FloatArray
 
@@ -88,6 +89,14 @@ def _slice(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     for axis, *taken in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
         x = make.taken(x, axis, range(*taken))
     return x
+
+
+def _picked(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    (x,), attributes = inputs, node.attributes(PickAttributes)
+    axis, shape = attributes.axis, make.shape(inputs[0])
+    whole = (*shape[:axis], len(attributes.indices), *shape[axis + 1 :])
+    line = np.array(attributes.indices, np.float64).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    return make.operation(Action.ALONG, (x, make.filled(x, whole, line)), whole, (axis,))
 
 
 def _joined(make: OperationBuilder, parts: list[str], axis: int) -> str:
@@ -488,6 +497,7 @@ _RULES: dict[str, _Rule] = {
     "Transpose": _transposed,
     "Concat": lambda make, node, inputs: _joined(make, inputs, node.attrs["axis"]),
     "Slice": _slice,
+    "Pick": _picked,
     "Add": _binary(Action.ADD),
     "Sub": _binary(Action.SUB),
     "Mul": _binary(Action.MUL),

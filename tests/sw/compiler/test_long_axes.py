@@ -122,6 +122,51 @@ def test_elements_at_equal_distances_stay_so(last, positions):
     assert (order[0, :, 0] // 16).tolist() == positions
 
 
+SCATTERED = {
+    "half of a second of sound": ("Gather", (1, 44_100), 22_050, "as they are"),
+    "in front of a function": ("Gather", (1, 5000), 4000, "a function after"),
+    "after a function": ("Gather", (1, 5000), 4000, "a function in front"),
+    "between functions": ("Gather", (1, 5000), 4000, "functions around"),
+    "of an image": ("GatherND", (1, 8, 32, 32), 500, "a function in front"),
+    "of positions": ("Gather", (1, 2000, 16), 2000, "functions around"),
+    "with factors": ("Gather", (1, 300), 400, "factors after"),
+    "in front of a product": ("Gather", (1, 400), 500, "a product after"),
+    "of positions in front of a product": ("Gather", (1, 300, 16), 280, "a product after"),
+    "of an image in front of a product": ("GatherND", (1, 8, 8, 8), 80, "a product after"),
+    "in front of a sum": ("Gather", (1, 300), 300, "a sum after"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCATTERED)
+def test_scattered_elements(name):
+    """They are views, or products where a layer finds them at other places than it needs them."""
+    op, shape, count, around = SCATTERED[name]
+    rng = np.random.default_rng(5)
+    if op == "GatherND":
+        indices = np.stack([rng.integers(0, size, count) for size in shape], 1)
+    else:
+        indices = rng.integers(0, shape[1], count)
+    attrs = {"axis": 1} if op == "Gather" else {}
+    inner = {"as they are": "x", "a function in front": "f", "functions around": "f"}.get(around, "x")
+    nodes = [*([node("Neg", ["x"], ["f"])] if inner == "f" else []), node(op, [inner, "i"], ["p"], **attrs)]
+    size = (*shape[2:], count)[0] if op == "Gather" else count
+    constants = {"i": indices, "w": rng.integers(-2, 3, (size, 3)), "c": rng.integers(-3, 4, size)}
+    after = {
+        "a function after": node("Neg", ["p"], ["y"]), "functions around": node("Neg", ["p"], ["y"]),
+        "factors after": node("Mul", ["p", "c"], ["y"]), "a product after": node("MatMul", ["p", "w"], ["y"]),
+        "a sum after": node("Add", ["p", "x"], ["y"]),
+    }.get(around)  # fmt: skip
+    nodes += [after] if after is not None else []
+    used = {x for item in nodes for x in item.input}
+    constants = {k: v if k == "i" else v.astype(np.float32) for k, v in constants.items() if k in used}
+    if op == "GatherND" and after is not None:
+        constants["s"] = np.array([1, count])
+        nodes[-1:] = [node("Reshape", ["p", "s"], ["q"]), node("MatMul", ["q", "w"], ["y"])]
+    largest = 3 if "product" in around else 600
+    is_exact(model(nodes, {"x": shape}, [nodes[-1].output[0]], constants=constants), shape, largest)
+
+
 def refusal_of(item, shape, constants, opset=18):
     proto = model([item], {"x": shape}, constants=constants, opset=opset)
     with pytest.raises((UnsupportedModel, Unsupported)) as caught:
@@ -137,14 +182,6 @@ TOO_LARGE = {
     "resized by a ratio without a period": (
         node("Resize", ["x", "", "", "s"], ["y"], name="it", mode="linear"), (1, 1, 44_101),
         {"s": np.array([1, 1, 16_000])}, "Resize 'it': matrix of a resized axis must have at most",
-    ),
-    "scattered elements": (
-        node("Gather", ["x", "i"], ["y"], name="it", axis=1), (1, 44_100), {"i": places(22_050, 44_100)},
-        "Gather 'it': matrix of elements that are picked must have at most 4,194,304 numbers, not 22,050 x 44,100",
-    ),
-    "scattered elements of all": (
-        node("GatherElements", ["x", "i"], ["y"], name="it", axis=1), (1, 9000), {"i": places(9000, 9000)[None]},
-        "GatherElements 'it': matrix of elements that are picked",
     ),
     "a spectrum": (
         node("DFT", ["x"], ["y"], name="it", axis=1), (1, 20_000, 1), {},

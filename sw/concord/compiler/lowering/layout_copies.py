@@ -18,17 +18,18 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk, even
 from concord.compiler.lowering import legality
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.lowering.padding import MOST_CHAINS, padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
 from concord.graph.ops.linear import WeightedSumAttributes
+from concord.graph.ops.moving import PickAttributes
 from concord.program.allocator import CapacityError
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.utils.arrays import FloatArray, Ids
-from concord.utils.matrices import zeros
+from concord.utils.matrices import MatrixTooLarge, zeros
 
 #: Words of copies, in terms of those that the matrix memory has, that are refused before they are made.
 _FAR_TOO_MANY = 16
@@ -40,8 +41,14 @@ _STEPS = sorted(product(range(1, 9), repeat=2), key=prod)
 
 
 def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
-    """Copies of the operands of a node, and the node that reads them; ``None`` if they would be of no use."""
+    """Copies of the operands of a node, and the node that reads them; ``None`` if they would be of no use.
+
+    What has been picked in any order is picked by a product, if its matrix may be that large.
+    """
     graph = lowering.graph
+    for name in node.inputs if node.op != "Copy" else ():
+        if name and (products := _picked_by_a_product(lowering, node, name)) is not None:
+            return products
     operands = [name for name in node.inputs if name and not _is_copy(lowering, name)]
     if not operands or node.op == "Copy" or operator_of(node).recurrence or node.attrs.get("masked"):
         return None
@@ -64,6 +71,35 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
         return None
     inputs = tuple(copies[name].outputs[0] if name in copies else name for name in node.inputs)
     return [*copies.values(), node.replace(inputs=inputs)]
+
+
+def _picked_by_a_product(lowering: Lowering, node: Node, name: str) -> list[Node] | None:
+    """A node, with a product with zeros and ones in the place of the last Pick that an operand comes from."""
+    graph, later = lowering.graph, list[Node]()
+    while (producer := graph.producer(name)) is not None and producer.op != "Pick":
+        if not operator_of(producer).view or len(producer.inputs) != 1:
+            return None
+        later.append(producer)
+        name = producer.inputs[0]
+    if producer is None:
+        return None
+    attributes, shape = producer.attributes(PickAttributes), graph.shapes[producer.inputs[0]]
+    axis, last = attributes.axis, len(shape) - 1
+    try:
+        matrix = zeros("elements that are picked", len(attributes.indices), shape[axis])
+    except MatrixTooLarge:
+        return None
+    matrix[np.arange(len(matrix)), attributes.indices] = 1.0
+    build = NodeBuilder(lowering, node)
+    order = (*(k for k in range(last + 1) if k != axis), axis)
+    x = producer.inputs[0] if axis == last else build.add("Transpose", "picked from", producer.inputs[0], perm=order)
+    y = build.add("Dense", "picked", x, weight=matrix, bias=np.zeros(len(matrix)), fixed=True)
+    if axis != last:
+        y = build.add("Transpose", "picked back", y, perm=tuple(np.argsort(order).tolist()))
+    for view in reversed(later):
+        y = build.add(view.op, "of picked", y, **view.attrs)
+    whole = node.inputs[node.inputs.index(later[0].outputs[0] if later else producer.outputs[0])]
+    return [*build.nodes, node.replace(inputs=tuple(y if x == whole else x for x in node.inputs))]
 
 
 def output_copy(lowering: Lowering, tensor: str, output: str) -> Node:

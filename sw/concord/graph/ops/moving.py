@@ -93,6 +93,23 @@ def _slice_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     return y == x and all((indices.start, indices.step) == (0, 1) for indices in _ranges(node).values())
 
 
+def _pick_shape(node: Operation, inputs: Shapes) -> list[Shape]:
+    shape, attributes = present(inputs[0]), node.attributes(PickAttributes)
+    axis, indices = attributes.axis, attributes.indices
+    if axis >= len(shape) or not indices or max(indices) >= shape[axis]:
+        raise ValueError(f"indices of axis {axis} must be there and inside {list(shape)}")
+    return [(*shape[:axis], len(indices), *shape[axis + 1 :])]
+
+
+def _pick(node: Operation, inputs: Arrays) -> list[FloatArray]:
+    attributes = node.attributes(PickAttributes)
+    return [present(inputs[0]).take(attributes.indices, axis=attributes.axis + 1)]
+
+
+def _pick_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
+    return x == y and all(k == index for k, index in enumerate(node.attributes(PickAttributes).indices))
+
+
 def _pad_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     shape, attributes = present(inputs[0]), node.attributes(PadAttributes)
     pads = attributes.pads
@@ -147,6 +164,14 @@ class SliceAttributes(NoAttributes):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PickAttributes(NoAttributes):
+    """Attributes of a Pick, which takes elements in any order, as often as it says."""
+
+    axis: Annotated[int, Attribute("along which elements are taken", AXIS)]
+    indices: Annotated[tuple[int, ...], Attribute("of the elements, along the axis", SIZES)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReshapeAttributes(NoAttributes):
     """Attributes of a Reshape."""
 
@@ -195,6 +220,7 @@ MOVING_OPS = {
         identity=_slice_identity,
         never_negative=keeps_sign,
     ),
+    "Pick": _view(PickAttributes, _pick_shape, _pick, identity=_pick_identity, never_negative=keeps_sign),
     "Pad": _view(PadAttributes, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
     # What a Pad becomes where no view of its input will do: its elements are copied.
     "PadCopy": Operator(OperatorKind.MOVING, PadAttributes, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
