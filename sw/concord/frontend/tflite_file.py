@@ -58,7 +58,7 @@ class FlatTensor:
     @property
     def coded(self) -> bool:
         """True if the elements are codes."""
-        return self.kind in ("INT8", "UINT8", "INT16", "INT32") and self.scales.size > 0
+        return self.kind in ("INT8", "UINT8", "INT16", "INT32", "INT64") and self.scales.size > 0
 
     @property
     def real(self) -> Values | None:
@@ -81,6 +81,26 @@ class FlatOperator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Any
+
+
+class FlatOptions:
+    """Options of an operator, read as those of the schema are: ``options.Axis()``.
+
+    Parameters
+    ----------
+    base : options of the schema, optional
+        Of which all others are taken.
+    **values
+        By their names in the schema.
+    """
+
+    def __init__(self, base: Any = None, **values: Any) -> None:
+        self._base, self._values = base, values
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._values:
+            return lambda: self._values[name]
+        return getattr(self._base, name)
 
 
 @dataclass(frozen=True)

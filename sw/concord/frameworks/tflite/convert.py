@@ -6,7 +6,8 @@ from concord.frameworks.exported import finished
 from concord.frameworks.tflite.operators import OPERATORS, NotWritten
 from concord.frameworks.tflite.writer import LayoutWriter
 from concord.frontend import UnsupportedModel
-from concord.frontend.tflite_file import DAMAGED, read_flat
+from concord.frontend.tflite_file import DAMAGED
+from concord.frontend.tflite_rewrites import live_operators, read_network
 
 
 def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> bytes:
@@ -23,14 +24,14 @@ def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> byt
     ValueError
         If the file is damaged, or has something else that is not supported.
     """
-    flat = read_flat(data)
+    flat = read_network(data)
     writer = LayoutWriter(flat)
     inputs = [writer.fresh(flat.tensors[index].name) for index in flat.inputs]
     outputs = [writer.fresh(flat.tensors[index].name) for index in flat.outputs]
     for index, input_name in zip(flat.inputs, inputs, strict=True):
         writer.put(index, input_name)
     reasons = []
-    for operator in flat.operators:
+    for operator in live_operators(flat, flat.outputs):
         place = f"{operator.name} {flat.tensors[operator.outputs[0]].name!r}" if operator.outputs else operator.name
         if (write := OPERATORS.get(operator.name)) is None:
             reasons.append(f"{place}: operator is not supported; replace it, or compute it outside the model")

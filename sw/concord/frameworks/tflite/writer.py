@@ -101,7 +101,7 @@ class LayoutWriter:
         tensor = self.tensors[index]
         if tensor.data is None:
             return self.node("Transpose", [self.rows(index)], perm=list(order))
-        if not tensor.coded:
+        if not tensor.coded or tensor.kind == "INT64":  # DequantizeLinear has no integers of 64 bits
             return self.constant(np.transpose(np.asarray(tensor.real), order), tensor.name)
         codes = self.constant(np.transpose(tensor.data, order), f"{tensor.name} codes")
         operands, attributes = [codes, *self._scale(tensor)], {}

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.frontend.errors import Refusal
-from concord.frontend.tflite_file import DAMAGED, FlatModel, FlatOperator, read_flat
+from concord.frontend.tflite_file import DAMAGED, FlatModel
+from concord.frontend.tflite_rewrites import live_operators, read_network
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
+from concord.integer.tflite.lowering import LOWERED
+from concord.integer.tflite.moving import MOVEMENTS
 from concord.integer.tflite.operators import OPERATORS
 from concord.integer.tflite.reading import FlatReading, fresh_name
+
+_OPERATORS = {**OPERATORS, **MOVEMENTS, **LOWERED}
 
 
 def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = None) -> IntegerGraph:
@@ -31,7 +36,7 @@ def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = 
     ValueError
         If the file is damaged, or an output is no tensor of it.
     """
-    model = read_flat(data)
+    model = read_network(data)
     names: list[str] = []
     for tensor in model.tensors:
         names.append(fresh_name(tensor.name, names))
@@ -39,22 +44,24 @@ def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = 
     ctx = FlatReading(model, IntegerGraph(name), names)
     reasons = _read_inputs(ctx)
     unknown: set[int] = set()
-    for operator in _live(model, ends):
+    for operator in live_operators(model, ends):
         if unknown.intersection(operator.inputs):
             unknown.update(operator.outputs)
             continue
         place = f"{operator.name} {names[operator.outputs[0]]!r}"
         try:
-            if operator.name not in OPERATORS:
+            if operator.name not in _OPERATORS:
                 raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
-            OPERATORS[operator.name](ctx, operator)
+            _OPERATORS[operator.name](ctx, operator)
         except Refusal as refusal:
             reasons.append(f"{place}: {refusal}")
             unknown.update(operator.outputs)
         except DAMAGED as error:
             raise ValueError(f"{name} must be whole: {place} is damaged; copy or export it again") from error
     for index in ends:
-        if index in ctx.codes:
+        if ctx.codes.get(index) in ctx.constants:
+            reasons.append(f"output {names[index]!r}: must follow from an input; compute it outside the model")
+        elif index in ctx.codes:
             ctx.graph.outputs[names[index]] = ctx.codes[index]
         elif index not in unknown:
             reasons.append(f"output {names[index]!r}: must be codes; quantise the whole network to int8")
@@ -89,13 +96,3 @@ def _ends(model: FlatModel, names: Sequence[str], outputs: Sequence[str] | None)
     if unknown := sorted(set(outputs) - {names[index] for index in known}):
         raise ValueError(f"outputs must be tensors of the model, not {unknown}")
     return [names.index(name) for name in outputs]
-
-
-def _live(model: FlatModel, ends: Sequence[int]) -> list[FlatOperator]:
-    """The operators that the ends need, in their order."""
-    needed, live = set(ends), []
-    for operator in reversed(model.operators):
-        if needed.intersection(operator.outputs):
-            needed.update(operator.inputs)
-            live.append(operator)
-    return live[::-1]

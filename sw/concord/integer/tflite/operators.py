@@ -35,12 +35,12 @@ from concord.transfer import UniformAffine
 Operator = Callable[[FlatReading, FlatOperator], None]
 
 #: The largest shift of a multiplier of sums of 48 bits.
-_WIDE_SHIFT = 7
+WIDE_SHIFT = 7
 #: The number of INT32 in the schema.
 _INT32 = 2
 
 
-def _bias(ctx: FlatReading, operator: FlatOperator, channels: int, wide: bool) -> Integers:
+def bias_of(ctx: FlatReading, operator: FlatOperator, channels: int, wide: bool) -> Integers:
     """One integer for each channel, 0 without a bias."""
     if len(operator.inputs) < 3 or operator.inputs[2] < 0:
         return np.zeros(channels, dtype=np.int64)
@@ -51,12 +51,15 @@ def _bias(ctx: FlatReading, operator: FlatOperator, channels: int, wide: bool) -
     return values.astype(np.int64).reshape(channels)
 
 
-def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Integers, np.ndarray[Any, Any]]:
+def weight_codes(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Integers, np.ndarray[Any, Any]]:
     """Constant codes less their zero points, and their scales: one, or those of the elements of an axis."""
     index = operator.inputs[1]
     tensor, data = ctx.tensor(index), ctx.constant(index, "weight")
     source = ctx.tensor(operator.inputs[0]).kind
     kind = "UINT8" if source == "UINT8" else "INT8"
+    if not np.isfinite(tensor.scales).all():
+        reason = f"scales of the weight must be finite, not {tensor.scales.max():g}, as for inputs that are always 0"
+        raise Refusal(reason, "convert the network to int8")
     if tensor.kind != kind or not tensor.scales.size or not (tensor.scales > 0).all():
         raise Refusal(f"weight must be codes of {kind} with positive scales, not {tensor.kind}", "quantise it to int8")
     if tensor.scales.size > 1 and (tensor.axis != axis or kind == "UINT8"):
@@ -69,14 +72,30 @@ def _weight(ctx: FlatReading, operator: FlatOperator, axis: int) -> tuple[Intege
     return offsets_of(data, zero), tensor.scales.astype(np.float64)
 
 
-def _wide(ctx: FlatReading, operator: FlatOperator) -> bool:
+def has_wide_sums(ctx: FlatReading, operator: FlatOperator) -> bool:
     """True if accumulators have 64 bits: those of codes of 16 bits, unless the file says that the bias has 32."""
     if ctx.tensor(operator.inputs[0]).kind != "INT16":
         return False
     return operator.name == "DEPTHWISE_CONV_2D" or operator.options.QuantizedBiasType() != _INT32
 
 
-def _same_kinds(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None:
+def product_multiplier(
+    ctx: FlatReading, operator: FlatOperator, x: int, scales: np.ndarray[Any, Any], wide: bool
+) -> FixedPointMultiplier:
+    """The multiplier of sums of products of the codes of a tensor with weights of some scales."""
+    source, target = ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    products = float(source.scale) * scales
+    if source.low == 0:  # the kernel for codes of uint8 has a product of binary32
+        products = products.astype(np.float32).astype(np.float64)
+    scale = multiplier_of(products / float(target.scale))
+    if wide and scale.shift.max() > WIDE_SHIFT:
+        reason = f"multipliers of sums of 48 bits must be below {1 << WIDE_SHIFT}"
+        raise Refusal(f"{reason}, not {(products / float(target.scale)).max():.9g}", "quantise the network again")
+    return scale
+
+
+def check_kinds(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None:
+    """``Refusal`` unless some tensors and the result have elements of one type."""
     kinds = [ctx.tensor(index).kind for index in (*indices, operator.outputs[0])]
     if len(set(kinds)) > 1:
         raise Refusal(f"what it reads and makes must have one type, not {', '.join(kinds)}", "quantise it to int8")
@@ -85,12 +104,12 @@ def _same_kinds(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None
 def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     """CONV_2D and DEPTHWISE_CONV_2D."""
     depthwise = operator.name == "DEPTHWISE_CONV_2D"
-    x, axis, wide = operator.inputs[0], 3 if depthwise else 0, _wide(ctx, operator)
+    x, axis, wide = operator.inputs[0], 3 if depthwise else 0, has_wide_sums(ctx, operator)
     codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
-    _same_kinds(ctx, operator, x)
-    weight, scales = _weight(ctx, operator, axis)
+    check_kinds(ctx, operator, x)
+    weight, scales = weight_codes(ctx, operator, axis)
     options, image, kernel = operator.options, ctx.tensor(x).shape, ctx.tensor(operator.inputs[1]).shape
-    strides = _strides(operator)
+    strides = strides_of(operator)
     dilations = (options.DilationHFactor(), options.DilationWFactor())
     if min(dilations) < 1 or len(image) != 4 or len(kernel) != 4:
         raise Refusal(f"it must have images of 4 axes, and dilations of at least 1, not {list(dilations)}")
@@ -98,17 +117,11 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     inputs = 1 if depthwise else kernel[3]
     if groups * inputs != image[3] or not groups or kernel[axis] % groups or (depthwise and kernel[0] != 1):
         raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
-    products = float(source.scale) * scales
-    if source.low == 0:  # the kernel for codes of uint8 has a product of binary32
-        products = products.astype(np.float32).astype(np.float64)
-    scale = multiplier_of(products / float(target.scale))
-    if wide and scale.shift.max() > _WIDE_SHIFT:
-        reason = f"multipliers of sums of 48 bits must be below {1 << _WIDE_SHIFT}"
-        raise Refusal(f"{reason}, not {(products / float(target.scale)).max():.9g}", "quantise the network again")
+    scale = product_multiplier(ctx, operator, x, scales, wide)
     ctx.emit(
         operator, ChannelsLastConvolution, codes,
         weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
-        bias=_bias(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
+        bias=bias_of(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=FixedPointRequantisation(
             scale, target.zero, *ctx.limits(operator), wide=wide
         ),
@@ -117,7 +130,8 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     )  # fmt: skip
 
 
-def _strides(operator: FlatOperator) -> tuple[int, int]:
+def strides_of(operator: FlatOperator) -> tuple[int, int]:
+    """Strides of a window along both axes of an image; ``Refusal`` if one is below 1."""
     strides = operator.options.StrideH(), operator.options.StrideW()
     if min(strides) < 1:
         raise Refusal(f"its strides must be at least 1, not {list(strides)}")
@@ -125,10 +139,10 @@ def _strides(operator: FlatOperator) -> tuple[int, int]:
 
 
 def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
-    x, (y,), wide = operator.inputs[0], operator.outputs, _wide(ctx, operator)
+    x, (y,), wide = operator.inputs[0], operator.outputs, has_wide_sums(ctx, operator)
     codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(y)
-    _same_kinds(ctx, operator, x)
-    weight, scales = _weight(ctx, operator, 0)
+    check_kinds(ctx, operator, x)
+    weight, scales = weight_codes(ctx, operator, 0)
     ctx.check_samples(y)
     rows = (*ctx.tensor(y).shape[1:-1], weight.shape[-1])
     if weight.ndim != 2 or prod(rows) != prod(ctx.tensor(x).shape[1:]):
@@ -137,7 +151,7 @@ def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
         codes = ctx.move_between(f"{ctx.names[y]}/rows", ReshapeMove((0, *rows)), codes)
     ratio = float(source.scale) * scales / float(target.scale)
     ctx.emit(
-        operator, DenseRows, codes, weight=weight.T, bias=_bias(ctx, operator, len(weight), wide),
+        operator, DenseRows, codes, weight=weight.T, bias=bias_of(ctx, operator, len(weight), wide),
         zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=wide),
     )  # fmt: skip
@@ -147,8 +161,8 @@ def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
     """AVERAGE_POOL_2D and MAX_POOL_2D of codes whose scheme stays."""
     x, options = operator.inputs[0], operator.options
     codes, image = ctx.read(x), ctx.tensor(x).shape
-    _same_kinds(ctx, operator, x)
-    kernel, strides = (options.FilterHeight(), options.FilterWidth()), _strides(operator)
+    check_kinds(ctx, operator, x)
+    kernel, strides = (options.FilterHeight(), options.FilterWidth()), strides_of(operator)
     if ctx.scheme(x) != ctx.scheme(operator.outputs[0]):
         raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
     if min(kernel) < 1 or len(image) != 4:
@@ -162,7 +176,7 @@ def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
 def _operands(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:
     """Names and schemes of two operands, one of which may be constant."""
     rank = len(ctx.tensor(operator.outputs[0]).shape)
-    _same_kinds(ctx, operator, *operator.inputs)
+    check_kinds(ctx, operator, *operator.inputs)
     names = [ctx.operand(index, rank) for index in operator.inputs]
     return names, [ctx.scheme(index) for index in (*operator.inputs, operator.outputs[0])]
 
@@ -199,7 +213,7 @@ def _mean(ctx: FlatReading, operator: FlatOperator) -> None:
     """MEAN along constant axes."""
     x, shape = operator.inputs[0], ctx.tensor(operator.inputs[0]).shape
     codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
-    _same_kinds(ctx, operator, x)
+    check_kinds(ctx, operator, x)
     axes = tuple(sorted({int(axis) % len(shape) for axis in ctx.constant(operator.inputs[1], "axes").ravel()}))
     if 0 in axes or not axes:
         raise Refusal(f"axes must be some behind that of the samples, not {list(axes)}", "compute it outside")
@@ -350,7 +364,7 @@ def _pad(ctx: FlatReading, operator: FlatOperator) -> None:
     if widths.shape != (len(ctx.tensor(operator.inputs[0]).shape), 2) or widths[0].any() or (widths < 0).any():
         raise Refusal(f"paddings must be of all axes, and none of the samples, not {widths.tolist()}")
     if operator.name == "PADV2":
-        _same_kinds(ctx, operator, operator.inputs[2])
+        check_kinds(ctx, operator, operator.inputs[2])
         value = int(ctx.constant(operator.inputs[2], "value").ravel()[0])
     ctx.move(operator, PadMove(tuple((int(a), int(b)) for a, b in widths), value), codes)
 
@@ -359,7 +373,7 @@ def _concatenation(ctx: FlatReading, operator: FlatOperator) -> None:
     """CONCATENATION; only codes of uint8 may have several scales, and are rescaled first."""
     (y,) = operator.outputs
     target, axis = ctx.scheme(y), operator.options.Axis() % max(len(ctx.tensor(y).shape), 1)
-    _same_kinds(ctx, operator, *operator.inputs)
+    check_kinds(ctx, operator, *operator.inputs)
     if axis == 0:
         raise Refusal("axis must not be that of the samples", "compute it outside")
     if operator.options.FusedActivationFunction():
@@ -375,6 +389,8 @@ def _concatenation(ctx: FlatReading, operator: FlatOperator) -> None:
             table = point_wise.function_table(label, source, point_wise.concatenated(source, target), target)
             name = ctx.table_between(f"{ctx.names[y]}/{k}", table, name)
         parts.append(name)
+    if len({name in ctx.constants for name in parts}) > 1:
+        raise Refusal("it must put together what is computed alone, or constants alone", "compute it outside")
     ctx.move(operator, ConcatMove(axis), *parts)
 
 

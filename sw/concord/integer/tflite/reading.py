@@ -25,6 +25,8 @@ from concord.transfer import CodeRange, TransferTable, UniformAffine
 _CODES = {"INT8": (8, CodeRange.SIGNED), "UINT8": (8, CodeRange.UNSIGNED), "INT16": (16, CodeRange.SIGNED)}
 #: Advice where an operator reads floats.
 _QUANTISE = "quantise the whole network to int8"
+#: Scale of codes that are all 0 where the file has none.
+_LEAST_SCALE = 2.0**-126
 #: Numbers that activations limit to, by their number in the schema.
 _LIMITS: dict[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}
 
@@ -45,6 +47,8 @@ class FlatReading:
         Tensors of codes by the numbers of those of the file, also of those that DEQUANTIZE makes floats of.
     floats : dict of int to str
         Inputs that are floats.
+    constants : dict of str to array
+        Codes that are the same for all samples, by their names; the first axis has one element, if there is one.
     """
 
     model: FlatModel
@@ -52,6 +56,7 @@ class FlatReading:
     names: list[str]
     codes: dict[int, str] = field(default_factory=dict)
     floats: dict[int, str] = field(default_factory=dict)
+    constants: dict[str, Integers] = field(default_factory=dict)
 
     def tensor(self, index: int) -> FlatTensor:
         """A tensor of the file."""
@@ -69,6 +74,8 @@ class FlatReading:
             what = tensor.kind.lower() if tensor.kind in _CODES or tensor.kind.startswith("INT") else "floats"
             raise Refusal(f"{name!r} must be codes of int8, uint8 or int16 with a scale, not {what}", _QUANTISE)
         scale = float(tensor.scales[0])
+        if scale == 0 and tensor.data is not None and (tensor.data == tensor.zeros[0]).all():
+            scale = _LEAST_SCALE  # of a constant that is 0, whose products with multipliers are 0
         if tensor.scales.size != 1 or not 0 < scale < np.inf:
             raise Refusal(f"{name!r} must have one positive scale, not {tensor.scales.tolist()}", "correct the file")
         bits, codes = _CODES[tensor.kind]
@@ -85,7 +92,9 @@ class FlatReading:
         return data
 
     def read(self, index: int) -> str:
-        """The codes of a tensor that is computed or an input."""
+        """The codes of a tensor."""
+        if self.tensor(index).data is not None and self.tensor(index).kind in _CODES:
+            return self.operand(index, len(self.tensor(index).shape))
         if index not in self.codes or self.tensor(index).kind not in _CODES:
             self.scheme(index)
             raise Refusal(f"must read codes that are computed, not {self.names[index]!r}", "fold constants")
@@ -129,6 +138,19 @@ class FlatReading:
         scheme = self.scheme(operator.outputs[0])
         self.emit(operator, CodeMovement, *inputs, move=move, low=scheme.low, high=scheme.high)
 
+    def moves(self, operator: FlatOperator, moves: Sequence[Move], source: str) -> None:
+        """Add moves in a row, the last of which makes the result of an operator."""
+        name = self.names[operator.outputs[0]]
+        for k, move in enumerate(moves[:-1]):
+            source = self.move_between(f"{name}/{k}", move, source)
+        self.move(operator, moves[-1], source)
+
+    def moved_between(self, stem: str, moves: Sequence[Move], source: str) -> str:
+        """Moves in a row in front of an operator; the name of the result."""
+        for k, move in enumerate(moves):
+            source = self.move_between(f"{stem}/{k}", move, source)
+        return source
+
     def move_between(self, stem: str, move: Move, source: str) -> str:
         """Move codes in front of an operator; the name of the result."""
         output, scheme = self.unique(stem), self.graph.scheme(source)
@@ -143,6 +165,14 @@ class FlatReading:
         self._add(CodeTable(name=output, inputs=(source,), output=output, table=table), table.target)
         return output
 
+    def emit_between(
+        self, stem: str, kind: Callable[..., IntegerOperation], scheme: UniformAffine, *inputs: str, **settings: Any
+    ) -> str:
+        """Compute codes of a scheme in front of an operator; the name of the result."""
+        output = self.unique(stem)
+        self._add(kind(name=output, inputs=inputs, output=output, **settings), scheme)
+        return output
+
     def emit_table(self, operator: FlatOperator, function: CodeFunction) -> None:
         """Add a function of one code, from the scheme of the operand to that of the result."""
         source, target = self.read(operator.inputs[0]), self.scheme(operator.outputs[0])
@@ -150,6 +180,12 @@ class FlatReading:
         self.emit(operator, CodeTable, source, table=table)
 
     def _add(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
+        """Add an operation; one that reads constants alone is computed here."""
+        if operation.inputs and all(name in self.constants for name in operation.inputs):
+            value = operation.run(*(self.constants[name] for name in operation.inputs))
+            operation = CodeConstant(name=operation.name, inputs=(), output=operation.output, value=value)
+        if isinstance(operation, CodeConstant):
+            self.constants[operation.output] = operation.value
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
 
