@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from concord.integer.operators import OPERATORS, PASSED, Operator
 from concord.integer.quantised import in_pairs
 from concord.integer.reading import PAIR, Reading
 from concord.integer.uses import Uses
+from concord.transfer import CodeRange
 from concord.transfer.scheme import MAX_BITS
 
 
@@ -52,6 +54,9 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
         dtype = ctx.constant(node.input(2), "zero point").dtype.name
     elif node.attrs.get("output_dtype", 0):
         dtype = _type_name(node.attrs["output_dtype"])
+    if x in ctx.constants and ctx.constants[x].dtype == np.float32:
+        ctx.constants[output] = _codes_of_constant(ctx, node, dtype)
+        return
     output, scheme = limited_by_reader(ctx, output, ctx.scheme(node, 1, dtype))
     if x in ctx.floats:
         ctx.quantised_input(x, scheme, output)
@@ -61,6 +66,23 @@ def quantize(ctx: Reading, node: OnnxNode) -> None:
         ctx.quantised(x, scheme, output)
     else:
         ctx.convert(node, ctx.codes(x), scheme, output)
+
+
+def _codes_of_constant(ctx: Reading, node: OnnxNode, dtype: str) -> NDArray[Any]:
+    """The codes of a constant, with one scale or one for each index of an axis."""
+    numbers, scale = ctx.constants[node.input(0)], ctx.constant(node.input(1), "scale").astype(np.float32)
+    if scale.size > 1 and (scale.ndim > 1 or node.attrs.get("block_size", 0)):
+        raise Refusal("constants must have one scale, or one for each channel", "fold constants, as onnxsim does")
+    axis = int(node.attrs.get("axis", 1)) % max(numbers.ndim, 1)
+    shape = [-1 if k == axis else 1 for k in range(numbers.ndim)] if scale.size > 1 else []
+    kind = np.dtype(dtype) if not node.input(2) else ctx.constants[node.input(2)].dtype
+    match = re.fullmatch(r"(u?)int(\d+)", kind.name)
+    if match is None:
+        raise Refusal(f"codes must be integers, not {kind}", "quantise to int8")
+    codes = CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED
+    with np.errstate(over="ignore"):
+        steps = np.rint(numbers / scale.reshape(shape)).astype(np.float64)
+    return (steps + ctx.zero_point(node, 2, scale).reshape(shape)).clip(*codes.ends(int(match[2]))).astype(kind)
 
 
 def _type_name(number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
+from concord.integer.functions import FunctionStep
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import FloatRequantisation
+from concord.integer.requantise import FloatRequantisation, Requantisation
 from concord.integer.wide import Dequantisation
 from concord.transfer import UniformAffine
-from concord.transfer.operators import OperatorLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Unquantised:
     make: Maker
     limits: tuple[tuple[float, float], ...] = ()
     source: str | None = None
-    functions: tuple[OperatorLike, ...] = ()
+    functions: tuple[FunctionStep, ...] = ()
     widen: Widener | None = None
 
 
@@ -142,6 +142,71 @@ class Accumulators:
             return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]
 
         return Unquantised(make, widen=lambda name: [self.make(name, Dequantisation(factor, term))])
+
+
+@dataclass(frozen=True, eq=False)
+class ProductBias:
+    """Addends of the sums of a product.
+
+    Parameters
+    ----------
+    offsets : array of int64
+        In the scale of the sums, one for each channel.
+    term : array of float32
+        Numbers that are added to those of the sums in binary32, one or one for each channel.
+    wide_term : array of float32
+        The same where the result is wide, and ``offsets`` do not count.
+    """
+
+    offsets: Integers
+    term: NDArray[np.float32]
+    wide_term: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OpenProduct:
+    """A product with a constant weight that has no bias yet.
+
+    Parameters
+    ----------
+    kind : type
+        Of the operation.
+    name, source : str
+        Of the node, and of the tensor of codes that it reads.
+    scale : array of float32
+        Of the sums, one or one for each channel.
+    channels : int
+    settings : mapping
+        Further fields of the operation.
+    """
+
+    kind: Any
+    name: str
+    source: str
+    scale: NDArray[np.float32]
+    channels: int
+    settings: Mapping[str, Any]
+
+    def opened(self, bias: ProductBias) -> Unquantised:
+        """The result with a bias, in front of QuantizeLinear."""
+
+        def product(output: str, offsets: Integers, how: Any) -> list[IntegerOperation]:
+            fields = {**self.settings, "bias": offsets, "requantisation": how}
+            return [self.kind(name=self.name, inputs=(self.source,), output=output, **fields)]
+
+        def make(target: CodeTarget) -> list[IntegerOperation]:
+            ends = target.scheme.zero, target.low, target.high
+            if bias.term.any():
+                how = FloatRequantisation(self.scale, bias.term, target.scale, *ends)
+                return product(target.name, bias.offsets, how)
+            return product(target.name, bias.offsets, Requantisation(self.scale / target.scale, *ends))
+
+        def widen(name: str) -> list[IntegerOperation]:
+            if bias.wide_term is None:
+                return product(name, bias.offsets, Dequantisation(self.scale, bias.term))
+            return product(name, np.zeros_like(bias.offsets), Dequantisation(self.scale, bias.wide_term))
+
+        return Unquantised(make, widen=widen)
 
 
 @dataclass(frozen=True, eq=False)

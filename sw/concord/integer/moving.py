@@ -54,11 +54,27 @@ def _integers(ctx: Reading, node: OnnxNode, place: int, name: str) -> tuple[int,
 
 
 def _reshape(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    return [(ReshapeMove(_integers(ctx, node, 1, "shape") or (), kept=not node.attrs.get("allowzero", 0)),)]
+    sizes, kept = _integers(ctx, node, 1, "shape") or (), not node.attrs.get("allowzero", 0)
+    if sizes[:1] not in ((0,), (-1,), ()) and _has_one_sample(ctx):  # any number of samples has that shape, too
+        if -1 not in sizes:
+            sizes = (-1, *sizes[1:])
+        elif sizes[0] == 1 and kept and ctx.sizes_of(node.input(0))[:1] == (1,):
+            sizes = (0, *sizes[1:])
+    return [(ReshapeMove(sizes, kept=kept),)]
 
 
 def _flatten(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    return [(FlattenMove(int(node.attrs.get("axis", 1))),)]
+    axis = int(node.attrs.get("axis", 1))
+    if axis <= 0 and _has_one_sample(ctx):
+        sizes = ctx.sizes_of(node.input(0))
+        if sizes[:1] == (1,) and axis % len(sizes) == 0:
+            return [(ReshapeMove((0, -1)),)]
+    return [(FlattenMove(axis),)]
+
+
+def _has_one_sample(ctx: Reading) -> bool:
+    """True if all inputs of the model have one sample, and sizes that are fixed."""
+    return all(shape[:1] == (1,) and None not in shape for shape in ctx.graph.shapes.values())
 
 
 def _transpose(ctx: Reading, node: OnnxNode) -> list[Moves]:
@@ -127,6 +143,31 @@ def _gather(ctx: Reading, node: OnnxNode) -> list[Moves]:
     if indices.ndim == 1:
         return [moves]
     return [(*moves, ReshapeMove((0, *sizes[1:axis], *indices.shape, *sizes[axis + 1 :])))]
+
+
+def _tile(ctx: Reading, node: OnnxNode) -> list[Moves]:
+    sizes, repeats = ctx.sizes_of(node.input(0)), _integers(ctx, node, 1, "repeats") or ()
+    if len(repeats) != len(sizes):
+        raise Refusal(f"repeats must be one for each of {len(sizes)} axes, not {list(repeats)}")
+    moves: Moves = ()
+    for axis, (size, count) in enumerate(zip(sizes, repeats, strict=True)):
+        moves += _taken(axis, size, [*range(size)] * count)
+    return [moves]
+
+
+def _expand(ctx: Reading, node: OnnxNode) -> list[Moves]:
+    sizes, shape = ctx.sizes_of(node.input(0)), _integers(ctx, node, 1, "shape") or ()
+    if len(shape) > len(sizes):
+        raise Refusal(
+            f"shape must have at most {len(sizes)} axes, not be {list(shape)}", "put Unsqueeze in front of it"
+        )
+    moves: Moves = ()
+    for axis, count in enumerate(shape, len(sizes) - len(shape)):
+        if count not in (1, sizes[axis]):
+            if sizes[axis] != 1:
+                raise Refusal(f"shape must go with {list(sizes)}, not be {list(shape)}")
+            moves += _taken(axis, sizes[axis], [0] * count)
+    return [moves]
 
 
 def _depth_to_space(ctx: Reading, node: OnnxNode) -> list[Moves]:
@@ -225,9 +266,12 @@ _MOVES: dict[str, Callable[[Reading, OnnxNode], list[Moves]]] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Identity": _identity,
+    "Dropout": _identity,
     "Slice": _slice,
     "Split": _split,
     "Gather": _gather,
+    "Tile": _tile,
+    "Expand": _expand,
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
     "Pad": _pad,

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
+from concord.integer.functions import FunctionStep
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.model_values import (
     Accumulators,
     CodeTarget,
     ConstantCodes,
     MovedInput,
+    OpenProduct,
     Unquantised,
     Widener,
 )
@@ -31,7 +33,6 @@ from concord.integer.uses import Uses
 from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, integers_of, limit_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
-from concord.transfer.operators import OperatorLike
 
 #: Advice where an operator reads floats that nothing has quantised.
 PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
@@ -67,6 +68,8 @@ class Reading:
         Tensors of sums of products, as integers or as floats.
     wide : dict of str to str
         Float tensors that are computed as they are: the wide tensor.
+    products : dict of str to OpenProduct
+        Results of MatMul, to which an Add may add a bias.
     """
 
     graph: IntegerGraph
@@ -81,6 +84,7 @@ class Reading:
     open: dict[str, Unquantised] = field(default_factory=dict)
     sums: dict[str, Accumulators] = field(default_factory=dict)
     wide: dict[str, str] = field(default_factory=dict)
+    products: dict[str, OpenProduct] = field(default_factory=dict)
     _samples: dict[str, Integers] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
@@ -219,6 +223,13 @@ class Reading:
             low=scheme.low, high=scheme.high,
         )  # fmt: skip
 
+    def operand(self, name: str) -> tuple[str, tuple[FunctionStep, ...]]:
+        """The tensor of codes of a float tensor, or the one that it is a function of, and the steps of that."""
+        pending = self.open.get(name)
+        if pending is None or pending.source is None or name in self.wide:
+            return self.codes(name), ()
+        return pending.source, pending.functions
+
     def weight(self, name: str, what: str) -> ConstantCodes:
         """Constant codes that an operator reads."""
         if name not in self.weights:
@@ -311,31 +322,61 @@ class Reading:
             for move in moves:
                 value = move.apply(value)
             self.constants[output] = value
+        elif x in self.open and self.open[x].source is not None and x not in self.wide:
+            self._moved_function(node, moves, output)
         elif self.passes(x):
             self._moved_numbers(node, moves, output)
         else:
-            codes = self.codes(x)
-            scheme, last = self.scheme_of(codes), self.moved_name(x, output)
-            for k, move in enumerate(moves, 1):
-                result = last if k == len(moves) else self.unique(f"{output}/{k}")
-                self.move(node.name, codes, move, scheme, result)
-                codes = result
+            self._moved_codes(node, self.codes(x), moves, self.moved_name(x, output))
+
+    def _moved_codes(self, node: OnnxNode, codes: str, moves: Sequence[Move], last: str) -> None:
+        """Move codes; the last tensor has the name ``last``."""
+        scheme = self.scheme_of(codes)
+        for k, move in enumerate(moves, 1):
+            result = last if k == len(moves) else self.unique(f"{last}/{k}")
+            self.move(node.name, codes, move, scheme, result)
+            codes = result
+
+    def _moved_function(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
+        """Move the codes that a tensor is a function of: each element has its function by itself."""
+        pending = self.open[node.input(0)]
+        source, functions = pending.source, pending.functions
+        assert source is not None
+        codes = self.unique(f"{output}/source")
+        self._moved_codes(node, source, moves, codes)
+
+        def make(target: CodeTarget) -> list[IntegerOperation]:
+            return [self.table(node.name, codes, functions, target.scheme, target.name)]
+
+        def widen(name: str, before: Widener) -> list[IntegerOperation]:
+            first = self.unique(f"{name}/first")
+            self.graph.schemes[first] = WIDE
+            return [*before(first), *self._moves(node, first, moves, name, WIDE)]
+
+        wide = None if pending.widen is None else partial(widen, before=pending.widen)
+        self.open[output] = replace(pending, make=make, source=codes, widen=wide)
+
+    def _moves(
+        self, node: OnnxNode, first: str, moves: Sequence[Move], last: str, scheme: UniformAffine | WideNumbers
+    ) -> list[IntegerOperation]:
+        """Moves of the tensor ``first`` up to the tensor ``last``."""
+        steps: list[IntegerOperation] = []
+        for k, move in enumerate(moves, 1):
+            result = last if k == len(moves) else self.unique(f"{last}/{k}")
+            self.graph.schemes[result] = scheme
+            steps.append(
+                CodeMovement(
+                    name=node.name, inputs=(first,), output=result, move=move, low=scheme.low, high=scheme.high
+                )
+            )
+            first = result
+        return steps
 
     def _moved_numbers(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
         """Move what is computed in binary32."""
 
         def appended(first: str, last: str, scheme: UniformAffine | WideNumbers) -> list[IntegerOperation]:
-            steps: list[IntegerOperation] = []
-            for k, move in enumerate(moves, 1):
-                result = last if k == len(moves) else self.unique(f"{last}/{k}")
-                self.graph.schemes[result] = scheme
-                steps.append(
-                    CodeMovement(
-                        name=node.name, inputs=(first,), output=result, move=move, low=scheme.low, high=scheme.high
-                    )
-                )
-                first = result
-            return steps
+            return self._moves(node, first, moves, last, scheme)
 
         self.pass_numbers(node.input(0), output, appended)
 
@@ -353,7 +394,7 @@ class Reading:
         appended : callable
             ``appended(first, last, scheme)`` makes the tensor ``last`` of the tensor ``first``, and leaves its scheme.
         """
-        if x in self.wide or not self.uses.end_in_codes(x):
+        if x in self.wide or x in self.floats or not self.uses.end_in_codes(x):
             self.add_all(appended(self.numbers(x), output, WIDE), WIDE)
             self.wide[output] = output
             return
@@ -370,7 +411,7 @@ class Reading:
             return [*before(first), *appended(first, name, WIDE)]
 
         wide = None if pending.widen is None else partial(widen, before=pending.widen)
-        self.open[output] = replace(pending, make=make, widen=wide)
+        self.open[output] = replace(pending, make=make, source=None, functions=(), widen=wide)
 
     def moved_name(self, x: str, output: str) -> str:
         """The name of the codes of a result with the scheme of what it is made of."""
@@ -420,13 +461,13 @@ class Reading:
             self.emit(self.table(node.name, source, (), scheme, output), scheme)
 
     def table(
-        self, name: str, source: str, functions: tuple[OperatorLike, ...], scheme: UniformAffine, output: str
+        self, name: str, source: str, functions: tuple[FunctionStep, ...], scheme: UniformAffine, output: str
     ) -> CodeTable:
         """A function of codes."""
         try:
             table = code_table(self.scheme_of(source), functions, scheme)
         except ValueError as error:
-            raise Refusal(str(error), "give its input the least code as zero point") from error
+            raise Refusal(str(error), "give its input a zero point below which there are no codes") from error
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
 
 

@@ -13,21 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.functions.intervals import exact
+from concord.integer.functions import FloatFunction, FunctionStep
 from concord.transfer import TransferTable, UniformAffine
-from concord.transfer.operators import OperatorLike, PointwiseOperator
+from concord.transfer.operators import PointwiseOperator
 
 Float32s = NDArray[np.float32]
 
 
-def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], target: UniformAffine) -> TransferTable:
+def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], target: UniformAffine) -> TransferTable:
     """The table of functions from codes to codes, each step rounded to binary32.
 
     Raises
     ------
     ValueError
-        If a code is of a negative number, and a root is taken of it.
+        If a code is of a negative number, and a root or a power that is not whole is taken of it.
     """
-    operators = [PointwiseOperator.of(choice) for choice in functions]
+    operators = [choice if isinstance(choice, FloatFunction) else PointwiseOperator.of(choice) for choice in functions]
     step = np.float32(target.scale)
 
     def quotients(numbers: Float32s) -> Float32s:
@@ -49,16 +50,21 @@ def code_table(source: UniformAffine, functions: tuple[OperatorLike, ...], targe
     return TransferTable(source, (operator,), target, np.clip(steps, target.low, target.high).astype(np.int64))
 
 
-def rounded_to_binary32(operator: PointwiseOperator, numbers: Float32s) -> Float32s:
+def rounded_to_binary32(operator: PointwiseOperator | FloatFunction, numbers: Float32s) -> Float32s:
     """A function of numbers, rounded to binary32: from its bounds, and exactly where these are not near enough."""
     if operator.name == "sqrt" and numbers.min() < 0:
         raise ValueError(f"sqrt must be of numbers from 0 on, not of {numbers.min():g}")
-    bounds = operator.bounds()
-    assert bounds is not None
-    with np.errstate(all="ignore"):
-        values = bounds(exact(numbers.astype(np.float64)))
-        low, high = values.low.astype(np.float32), values.high.astype(np.float32)
-    result, curve = low.copy(), operator.curve()
-    for k in np.flatnonzero(low != high):
-        result[k] = float(curve(Fraction(float(numbers[k]))))
+    bounds, curve = operator.bounds(), operator.curve()
+    if bounds is None:
+        low = high = np.zeros_like(numbers)
+        unknown = np.arange(len(numbers))
+    else:
+        with np.errstate(all="ignore"):
+            values = bounds(exact(numbers.astype(np.float64)))
+            low, high = values.low.astype(np.float32), values.high.astype(np.float32)
+        unknown = np.flatnonzero(low != high)
+    result = low.copy()
+    with np.errstate(over="ignore"):
+        for k in unknown:
+            result[k] = float(curve(Fraction(float(numbers[k]))))
     return result

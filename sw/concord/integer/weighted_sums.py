@@ -99,6 +99,32 @@ class IntegerMatMul(WeightedRows, IntegerProduct):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class CodeMatMul(RequantisedSums):
+    """Matrices ``[..., rows, inputs]`` times matrices ``[..., inputs, columns]`` of codes; axes in front are broadcast.
+
+    Parameters
+    ----------
+    zeros : pair of int
+        Zero points of the operands.
+    largest : int
+        A bound on the magnitude of the sums.
+    """
+
+    requantisation: Requantisation | Dequantisation
+    zeros: tuple[int, int]
+    largest: int
+
+    @property
+    def largest_sum(self) -> int:
+        return self.largest
+
+    def run(self, *codes: Integers) -> Integers:
+        kind = exact_type(self.largest)
+        a, b = ((part - zero).astype(kind) for part, zero in zip(codes, self.zeros, strict=True))
+        return self.requantisation.apply(np.matmul(a, b).astype(np.int64), -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedWindows(WeightedSums):
     """A convolution in any number of dimensions, of codes ``[samples, channels, *sizes]``.
 

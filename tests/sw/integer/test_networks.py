@@ -127,7 +127,7 @@ DENSE = [node("DequantizeLinear", ["w", "t"], ["v"])]
             [node("Add", ["d", "d"], ["a"]), node("Sigmoid", ["a"], ["b"], name="gate"), *quantise("b")],
             "Sigmoid 'gate': must read codes, not what a product or a sum makes",
         ),
-        ([node("MatMul", ["d", "d"], ["a"], name="two"), *quantise("a")], "MatMul 'two': second operand must be const"),
+        ([node("MatMul", ["d", "d"], ["a"], name="two"), *quantise("a")], "MatMul 'two': operands must be matrices"),
         ([node("Relu", ["d"], ["a"]), *quantise("a", scale="many")], "activations must have one scale"),
         ([node("Relu", ["d"], ["a"]), *quantise("a", zero="wide")], "at most 16 bits, not int32"),
         ([node("DequantizeLinear", ["q", "t", "z"], ["y"])], "must be those of QuantizeLinear"),

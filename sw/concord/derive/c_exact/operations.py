@@ -31,7 +31,7 @@ from concord.derive.c_exact.pools import (
     write_softmax,
     write_window_sums,
 )
-from concord.derive.c_exact.products import write_convolution, write_matmul
+from concord.derive.c_exact.products import write_convolution, write_matmul, write_product_of_two
 from concord.integer.graph import IntegerGraph
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.operations import (
@@ -58,7 +58,7 @@ from concord.integer.tflite.operations import (
     FixedPointSum,
     InterpolatedSoftmax,
 )
-from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
 
 _Writer = Callable[[ExactFunction, Any], None]
@@ -84,6 +84,7 @@ _WRITERS: dict[type, _Writer] = {
     CodeDifference: write_difference,
     CodeMaximum: write_maximum,
     CodeMean: write_mean,
+    CodeMatMul: write_product_of_two,
     CodeMovement: write_movement,
     CodePairTable: write_pair_table,
     CodeProduct: write_product,

@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.places import minus, sum_text, times
+from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
 from concord.derive.c_exact.requantise import channel_codes
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.float32 import Integers
-from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import CodeMatMul, WeightedRows, WeightedSums, WeightedWindows
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
 ROWS = 4
@@ -120,6 +120,30 @@ def write_convolution(function: ExactFunction, operation: WeightedWindows) -> No
     shape = ProductShape(tuple(axes), inner, source.strides[1], result.strides[1]).simplified()
     rows = np.moveaxis(operation.weight, 1, -1).reshape(len(operation.weight), -1)
     _ProductWriter(function, operation, shape, operation.groups, rows).write()
+
+
+def write_product_of_two(function: ExactFunction, operation: CodeMatMul) -> None:
+    """Matrices of codes times others."""
+    lines, result = function.lines, function.result
+    rows, columns = (source.places for source in function.sources)
+    outer = CommonLoops.of(
+        [np.broadcast_to(places, result.shape) for places in (rows[..., :1], columns[..., :1, :], result.places)]
+    )
+    first_row, first_column = (places.reshape(-1, *places.shape[-2:])[0] for places in (rows, columns))
+    inner = CommonLoops.of([first_row[0] - first_row[0, 0], first_column[:, 0] - first_column[0, 0]])
+    codes = channel_codes(function, operation.requantisation, operation.largest)
+    with lines.loops(outer.variables, outer.sizes):
+        lines.add(f"{codes.range.kind}_t sum = 0;")
+        steps = [places.text(outer.variables) for places in outer.places]
+        with lines.loops(("k",) * len(inner.sizes), inner.sizes):
+            terms = [places.text(("k",) * len(inner.sizes)) for places in inner.places]
+            factors = [
+                f"({codes.range.kind}_t)({minus(f'x{k}[{sum_text([step, term])}]', zero)})"
+                for k, (step, term, zero) in enumerate(zip(steps, terms, operation.zeros, strict=False))
+            ]
+            lines.add(f"sum += {' * '.join(factors)};")
+        before, code = codes.of_sum("sum")
+        lines.add(*before, f"y[{steps[2]}] = {code};")
 
 
 class _ProductWriter:

@@ -130,6 +130,10 @@ class ArrayWriter(ABC):
         """Rows ``[..., inputs]`` of integers up to ``reach`` in magnitude times ``weight[inputs, channels]``."""
 
     @abstractmethod
+    def product_of_two(self, a: Array, b: Array, bound: int) -> Array:
+        """Matrices of integers ``[..., rows, inputs]`` times ``[..., inputs, columns]``, with sums up to ``bound``."""
+
+    @abstractmethod
     def convolution(self, a: Array, weight: Integers, window: WindowPlaces, groups: int, reach: int) -> Array:
         """Sums of products of windows with ``weight[channels, inputs of a group, *kernel]``; padding is 0."""
 
@@ -160,6 +164,10 @@ class ArrayWriter(ABC):
     @abstractmethod
     def reshape(self, a: Array, shape: Sequence[int]) -> Array:
         """Another shape ``[samples, *shape]``."""
+
+    @abstractmethod
+    def regroup(self, a: Array, shape: Sequence[int]) -> Array:
+        """Another shape ``[any, *shape]`` of the elements of all samples, in their order."""
 
     @abstractmethod
     def transpose(self, a: Array, axes: Sequence[int]) -> Array:

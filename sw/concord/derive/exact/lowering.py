@@ -34,7 +34,7 @@ from concord.integer.operations import (
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
-from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, IntegerProduct
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, IntegerProduct
 from concord.integer.wide import (
     CodesOfNumbers,
     Dequantisation,
@@ -85,6 +85,17 @@ class ArrayLowering(LoweringParts):
     @_lowered.register
     def _(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
         return self._product(operation, self.windows(operation, codes[0]), (-1, *[1] * (operation.weight.ndim - 2)))
+
+    @_lowered.register
+    def _(self, operation: CodeMatMul, codes: list[Array]) -> Array:
+        shapes = [self.shapes[name] for name in operation.inputs]
+        if any(len(shape) < 3 or shape[0] != 1 for shape in shapes) or len(shapes[0]) != len(shapes[1]):
+            raise ValueError(f"{operation.name} must multiply matrices of every sample by itself, not {shapes}")
+        a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
+        sums = self.writer.product_of_two(a, b, operation.largest)
+        if operation.largest > ACCUMULATOR[1]:
+            sums = self.writer.in_bits(sums)
+        return self._requantised(sums, operation.requantisation, ())
 
     def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
         """Codes of accumulators; ``channels`` is the shape of what each channel has."""
@@ -162,7 +173,9 @@ class ArrayLowering(LoweringParts):
         else:
             rows, size = self.transposed(codes[0], order), shape[axis]
         index = writer.subtract(rows, writer.greatest(rows))
-        own = writer.look_up(powers_of_softmax(operation.scale, size), index, -255, "powers")
+        own = writer.look_up(
+            _within_binary32(powers_of_softmax(operation.scale, size), operation.steps), index, -255, "powers"
+        )
         scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
         made = writer.to_codes(
             writer.divide(scaled, writer.added_up(own)), operation.zero_point, operation.low, operation.high
@@ -240,8 +253,8 @@ class ArrayLowering(LoweringParts):
     @_lowered.register
     def _(self, operation: CodeConstant, codes: list[Array]) -> Array:
         if self.graph.is_wide(operation.output):
-            return self.writer.numbers(numbers_of(operation.value), "numbers")
-        return self.writer.integers(operation.value, "codes")
+            return self.writer.numbers(np.atleast_1d(numbers_of(operation.value)), "numbers")
+        return self.writer.integers(np.atleast_1d(operation.value), "codes")
 
     @_lowered.register
     def _(self, operation: CodeTable, codes: list[Array]) -> Array:
@@ -273,27 +286,42 @@ class ArrayLowering(LoweringParts):
             return self._padded(move, codes[0], shapes[0], target)
         index = sample_index(operation, shapes)
         if np.array_equal(index.reshape(-1), np.arange(prod(shapes[0]))):
-            return codes[0] if shapes[0] == target else self.writer.reshape(codes[0], target[1:])
+            return codes[0] if shapes[0] == target else self._reshaped(codes[0], shapes[0], target)
         if isinstance(move, TransposeMove):
             return self.writer.transpose(codes[0], move.axes or range(len(target) - 1, -1, -1))
-        flat = self.writer.reshape(codes[0], (prod(shapes[0]),))
-        return self.writer.reshape(self.writer.take(flat, index.reshape(-1), "index"), target[1:])
+        flat = self._reshaped(codes[0], shapes[0], (1, prod(shapes[0])))
+        taken = self.writer.take(flat, index.reshape(-1), "index")
+        return self._reshaped(taken, (1, index.size), target)
+
+    def _reshaped(self, codes: Array, shape: tuple[int, ...], target: tuple[int, ...]) -> Array:
+        """Another shape, in which a sample may have another number of elements along the first axis."""
+        if shape[:1] == target[:1]:
+            return self.writer.reshape(codes, target[1:])
+        return self.writer.regroup(codes, target[1:])
 
     def _padded(self, move: PadMove, codes: Array, shape: tuple[int, ...], target: tuple[int, ...]) -> Array:
         """Codes by index, of which those of the padding are multiplied by 0; the code of it is added to them."""
         writer, places = self.writer, replace(move, value=-1).apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
-        flat = writer.reshape(codes, (prod(shape),))
+        flat = self._reshaped(codes, shape, (1, prod(shape)))
         values = np.where(places < 0, move.value, 0)
         if codes.real:
             inside, outside = writer.numbers(places >= 0, "inside"), writer.numbers(numbers_of(values), "outside")
         else:
             inside, outside = writer.integers(places >= 0, "inside"), writer.integers(values, "outside")
         kept = writer.multiply(writer.take(flat, np.maximum(places, 0), "index"), inside)
-        return writer.reshape(writer.add(kept, outside), target[1:])
+        return self._reshaped(writer.add(kept, outside), (1, prod(target)), target)
+
+
+def _within_binary32(powers: NDArray[np.float32], factor: np.float32) -> NDArray[np.float32]:
+    """Powers less a power of two, by which no quotient of theirs changes, if products with a factor were infinite."""
+    most = float(powers.max()) * float(factor)
+    while most > float(np.finfo(np.float32).max):
+        powers, most = powers / np.float32(2), most / 2
+    return powers
 
 
 def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Integers:
-    """Number of the element of its sample that each element of the result is.
+    """Number of the element of its sample that each element of the result is; both may have several rows of a sample.
 
     Raises
     ------
@@ -302,13 +330,14 @@ def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Inte
     """
     if len(shapes) != 1:
         raise ValueError(f"{operation.name} must move the codes of one tensor, or put tensors side by side")
-    size = prod(shapes[0])
+    (first, *rest), size = shapes[0], prod(shapes[0])
     alone = operation.move.apply(np.arange(size).reshape(shapes[0]))
-    two = operation.move.apply(np.arange(2 * size).reshape(2, *shapes[0][1:]))
-    if (
-        len(alone) != 1
-        or two.shape != (2, *alone.shape[1:])
-        or not np.array_equal(two, np.stack([alone[0], alone[0] + size]))
+    try:
+        two = operation.move.apply(np.arange(2 * size).reshape(2 * first, *rest))
+    except ValueError:  # a shape with a fixed number of samples
+        two = alone
+    if two.shape != (2 * len(alone), *alone.shape[1:]) or not np.array_equal(
+        two, np.concatenate([alone, alone + size])
     ):
         raise ValueError(f"{operation.name} must leave every sample by itself, and does not")
     return np.asarray(alone)

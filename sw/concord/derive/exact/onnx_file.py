@@ -80,7 +80,8 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
 
 
 def _port(name: str, kind: int, shape: tuple[int, ...]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, ["samples", *shape[1:]])
+    rows = "samples" if shape[0] == 1 else f"{shape[0]} samples"
+    return helper.make_tensor_value_info(name, kind, [rows, *shape[1:]])
 
 
 def write_onnx(network: IntegerNetwork, path: Path) -> None:

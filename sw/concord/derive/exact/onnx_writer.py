@@ -112,6 +112,12 @@ class OnnxWriter(ArrayWriter):
 
         return self._sums(a, weight, reach, 0, part)
 
+    def product_of_two(self, a: Array, b: Array, bound: int) -> Array:
+        if bound > EXACT_UP_TO[np.float32]:
+            return self._node("MatMul", a.text, b.text)
+        left, right = self.to_numbers(a), self.to_numbers(b)
+        return self.to_integers(self._node("MatMul", left.text, right.text))
+
     def convolution(self, a: Array, weight: Integers, window: WindowPlaces, groups: int, reach: int) -> Array:
         steps: dict[str, Any] = {"strides": window.strides, "dilations": window.dilations, "pads": window.pads}
 
@@ -189,6 +195,9 @@ class OnnxWriter(ArrayWriter):
 
     def reshape(self, a: Array, shape: Sequence[int]) -> Array:
         return self._node("Reshape", a.text, self.writer.ints([0, *shape]), real=a.real)
+
+    def regroup(self, a: Array, shape: Sequence[int]) -> Array:
+        return self._node("Reshape", a.text, self.writer.ints([-1, *shape]), real=a.real)
 
     def transpose(self, a: Array, axes: Sequence[int]) -> Array:
         return self._node("Transpose", a.text, perm=list(axes), real=a.real)

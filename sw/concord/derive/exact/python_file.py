@@ -138,6 +138,10 @@ class PythonWriter(ArrayWriter):
         weights = self._constant(weight.astype(exact_type(sum_bound(weight, 0, reach))), "weight")
         return self._line(f"matrix_product({a.text}, {weights})")
 
+    def product_of_two(self, a: Array, b: Array, bound: int) -> Array:
+        right = f"to_numbers({b.text})" if exact_type(bound) is np.float32 else b.text
+        return self._line(f"matrix_product({a.text}, {right})")
+
     def convolution(self, a: Array, weight: Integers, window: WindowPlaces, groups: int, reach: int) -> Array:
         bound = sum_bound(weight, tuple(range(1, weight.ndim)), reach)
         weights = self._constant(weight.astype(exact_type(bound)), "weight")
@@ -167,6 +171,9 @@ class PythonWriter(ArrayWriter):
 
     def reshape(self, a: Array, shape: Sequence[int]) -> Array:
         return self._line(f"reshape({', '.join([a.text, *map(str, shape)])})", a.real)
+
+    def regroup(self, a: Array, shape: Sequence[int]) -> Array:
+        return self._line(f"regroup({', '.join([a.text, *map(str, shape)])})", a.real)
 
     def transpose(self, a: Array, axes: Sequence[int]) -> Array:
         return self._line(f"transpose({', '.join([a.text, *map(str, axes)])})", a.real)

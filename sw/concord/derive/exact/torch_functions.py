@@ -159,6 +159,11 @@ def reshape(x, *shape):
     return x.reshape(len(x), *shape)
 
 
+def regroup(x, *shape):
+    """Another shape of the elements of all samples."""
+    return x.reshape(-1, *shape)
+
+
 def transpose(x, *axes):
     """Axes in another order."""
     return x.permute(axes)

@@ -1,0 +1,203 @@
+"""Products of ONNX on codes: Conv, Gemm and MatMul, their biases, and what an Add behind a MatMul adds.
+
+A bias has the scale of the sums, or is a number. ONNX Runtime rounds the numbers of a Conv, a Gemm and a MatMul with
+its Add to the scale of the sums where one QuantizeLinear alone reads the result; elsewhere they are added in binary32,
+and so are codes of another scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.integer.exact_sums import reach_of
+from concord.integer.graph import IntegerOperation
+from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
+from concord.integer.reading import Reading
+from concord.integer.requantise import ACCUMULATOR, Requantisation
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
+from concord.integer.wide import Dequantisation
+from concord.integer.windows import window_settings
+
+#: A bias may have another scale than the product of the others by what rounding makes of it.
+_BIAS_TOLERANCE = 1e-6
+_NOTHING = np.zeros(1, dtype=np.float32)
+
+
+def _without_bias(channels: int) -> ProductBias:
+    return ProductBias(np.zeros(channels, dtype=np.int64), _NOTHING)
+
+
+def bias_of(
+    ctx: Reading,
+    name: str,
+    product: OpenProduct,
+    output: str,
+    *,
+    factor: float = 1.0,
+    rounded: bool = True,
+    apart: bool = False,
+) -> ProductBias:
+    """The bias at a name: integers in the scale of the sums as they are, everything else by the rule of the module.
+
+    Parameters
+    ----------
+    output : str
+        The result of the model, whose readers decide.
+    factor : float
+        By which the bias is multiplied.
+    rounded : bool
+        Whether numbers may be rounded to the scale of the sums.
+    apart : bool
+        Whether an operation of its own adds the bias: in binary32, whatever scale it has.
+    """
+    channels = product.channels
+    if name in ctx.weights:
+        codes = ctx.weights[name]
+        _check_shape(codes.offsets.shape, channels)
+        if (
+            factor == 1
+            and not apart
+            and np.allclose(codes.scale, product.scale.reshape(-1), rtol=_BIAS_TOLERANCE, atol=0)
+        ):
+            return ProductBias(np.broadcast_to(codes.offsets.reshape(-1), channels), _NOTHING)
+        numbers, rounded = codes.numbers, False
+    elif name in ctx.constants and ctx.constants[name].dtype == np.float32:
+        numbers = ctx.constants[name]
+    else:
+        raise Refusal(f"bias must be constant integers or float32 numbers, not {name!r}", "fold constants")
+    _check_shape(numbers.shape, channels)
+    if not np.isfinite(numbers).all():
+        raise Refusal("bias must be of finite numbers")
+    term = np.asarray(numbers * np.float32(factor)).reshape(-1)
+    steps = np.rint(np.broadcast_to(term, channels) / product.scale.reshape(-1)).astype(np.float64)
+    if (
+        rounded
+        and factor == 1
+        and not apart
+        and ctx.uses.end_in_codes(output)
+        and np.abs(steps).max(initial=0) <= ACCUMULATOR[1]
+    ):
+        return ProductBias(steps.astype(np.int64), _NOTHING, term)
+    return ProductBias(np.zeros(channels, dtype=np.int64), term)
+
+
+def _check_shape(shape: tuple[int, ...], channels: int) -> None:
+    if shape not in ((), (1,), (channels,), (1, 1), (1, channels)):
+        raise Refusal(
+            f"bias must be one number for each of {channels} channels, not of shape {list(shape)}", "make it so"
+        )
+
+
+def _product(
+    ctx: Reading, node: OnnxNode, constant: ConstantCodes, axis: int, alpha: float, kind: Any, **settings: Any
+) -> OpenProduct:
+    """A product whose channels are along an axis of the weight."""
+    if constant.axis is not None and constant.axis % constant.offsets.ndim != axis:
+        raise Refusal(f"weight must have its scales along axis {axis}, not {constant.axis}", "quantise it per channel")
+    x = ctx.codes(node.input(0))
+    source = ctx.scheme_of(x)
+    scale = np.float32(alpha) * np.float32(source.scale) * constant.scale
+    fields = {"zero_point": source.zero, "reach": reach_of(source, source.zero), **settings}
+    return OpenProduct(kind, node.name, x, scale, constant.offsets.shape[axis], fields)
+
+
+def conv(ctx: Reading, node: OnnxNode) -> None:
+    """Conv in any number of dimensions, with groups."""
+    weight = ctx.weight(node.input(1), "weight")
+    windows = window_settings(ctx, node, weight.offsets.shape[2:])
+    groups = int(node.attrs.get("group", 1))
+    product = _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
+    _leave(ctx, node, product)
+
+
+def gemm(ctx: Reading, node: OnnxNode) -> None:
+    """Gemm with a constant weight."""
+    if node.attrs.get("transA", 0):
+        raise Refusal("transA must be 0", "transpose the constants")
+    weight = ctx.weight(node.input(1), "weight")
+    transposed = bool(node.attrs.get("transB", 0))
+    matrix = weight.offsets.T if transposed else weight.offsets
+    alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
+    product = _product(ctx, node, weight, 0 if transposed else 1, alpha, IntegerMatMul, weight=matrix)
+    _leave(ctx, node, product, factor=beta, rounded=alpha == 1)
+
+
+def _leave(ctx: Reading, node: OnnxNode, product: OpenProduct, **settings: Any) -> None:
+    """Leave a product with the bias of its node."""
+    name, output = node.input(2), node.outputs[0]
+    bias = bias_of(ctx, name, product, output, **settings) if name else _without_bias(product.channels)
+    ctx.open[output] = product.opened(bias)
+
+
+def matmul(ctx: Reading, node: OnnxNode) -> None:
+    """Read a MatMul with a constant matrix as its second operand, or of two tensors."""
+    if node.input(1) not in ctx.weights:
+        _of_two_tensors(ctx, node)
+        return
+    weight = ctx.weight(node.input(1), "second operand")
+    if weight.offsets.ndim != 2:
+        raise Refusal(f"second operand must be a matrix, not of shape {list(weight.offsets.shape)}", "make it one Gemm")
+    product = _product(ctx, node, weight, 1, 1.0, IntegerMatMul, weight=weight.offsets)
+    ctx.open[node.outputs[0]] = product.opened(_without_bias(product.channels))
+    ctx.products[node.outputs[0]] = product
+
+
+def add_to_product(ctx: Reading, node: OnnxNode) -> bool:
+    """Add of a MatMul that nothing else reads and of a constant, which is its bias; ``False`` if it is another one."""
+    output = node.outputs[0]
+    for x, constant in (node.inputs, node.inputs[::-1]):
+        if x not in ctx.products or ctx.uses.only_reader(x) is None or x in ctx.wide:
+            continue
+        product = ctx.products[x]
+        value = ctx.weights[constant].offsets if constant in ctx.weights else ctx.constants.get(constant)
+        if (
+            value is None
+            or value.shape not in ((product.channels,), (1, product.channels))
+            or value.dtype.kind not in "if"
+        ):
+            continue
+        bias = bias_of(ctx, constant, product, output, apart=not _is_gemm(ctx, product))
+        ctx.open[output] = product.opened(bias)
+        return True
+    return False
+
+
+def _is_gemm(ctx: Reading, product: OpenProduct) -> bool:
+    """True if ONNX Runtime makes one Gemm of a MatMul and its Add: of a matrix, or where all sizes are fixed."""
+    if all(shape and None not in shape for shape in ctx.graph.shapes.values()):
+        return True
+    try:
+        return len(ctx.sizes(product.source)) == 2
+    except Refusal:
+        return False
+
+
+def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
+    """Read a MatMul of two tensors of codes, with axes of batches in front."""
+    names = [ctx.codes(node.input(k)) for k in range(2)]
+    first, second = (ctx.scheme_of(name) for name in names)
+    shapes = [ctx.sizes(name) for name in names]
+    fixed = all(None not in shape for shape in ctx.graph.shapes.values())
+    if min(len(shape) for shape in shapes) < 3 - fixed or shapes[0][-1] != shapes[1][-2]:
+        reason = f"operands must be matrices of each sample, not of shapes {[list(shape) for shape in shapes]}"
+        raise Refusal(reason, "fold the second one if it is constant")
+    scale = np.asarray(np.float32(first.scale) * np.float32(second.scale)).reshape(1)
+    reaches = tuple(reach_of(scheme, scheme.zero) for scheme in (first, second))
+
+    def product(output: str, how: Any) -> list[IntegerOperation]:
+        return [
+            CodeMatMul(
+                name=node.name, inputs=tuple(names), output=output, zeros=(first.zero, second.zero),
+                largest=reaches[0] * reaches[1] * shapes[0][-1], requantisation=how,
+            )
+        ]  # fmt: skip
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        how = Requantisation(scale / target.scale, target.scheme.zero, target.low, target.high)
+        return product(target.name, how)
+
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=lambda name: product(name, Dequantisation(scale, _NOTHING)))
