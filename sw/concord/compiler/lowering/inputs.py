@@ -10,7 +10,7 @@ import numpy as np
 from concord.compiler.ir.layout import PAD, LayoutError, even
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.graph.ops.moving import PadAttributes
+from concord.graph.ops.moving import PadAttributes, PickAttributes, SliceAttributes
 from concord.utils.arrays import Ids
 
 
@@ -133,6 +133,9 @@ def _wish(graph: Graph, node: Node, ids: Ids) -> tuple[_Wish, Ids]:
         return _Wish.WINDOWS, as_map(ids)
     if node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
         return _Wish.MAP, as_map(ids.reshape(1, -1, *ids.shape[2:]))
+    taken = operator_of(node).record in (PickAttributes, SliceAttributes) and ids.ndim in (3, 4) and ids.shape[0] == 1
+    if taken and _becomes_map(graph, node.outputs[0]):
+        return _Wish.MAP, as_map(ids)
     if node.op == "Pad" and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0])):
         order = _unpadded_last(node, ids)
         exact = (

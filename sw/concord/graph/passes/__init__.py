@@ -25,6 +25,7 @@ from concord.graph.passes import (
     piecewise,
     reshapes,
     scales,
+    uneven_windows,
 )
 from concord.pipeline.manager import Pass, Pipeline
 
@@ -54,6 +55,7 @@ AFTER_IMPORT: tuple[Pass, ...] = (
     _rewrite("no-ops", noops),
     _rewrite("reshapes", reshapes),
     _rewrite("no-ops", noops),
+    _rewrite("uneven windows", uneven_windows),
     _rewrite("gelu", gelu),
     _rewrite("piecewise functions", piecewise),
     _rewrite("fold affine", fold_affine),
