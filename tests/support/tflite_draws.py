@@ -111,3 +111,77 @@ def tables_and_moves(seed, dtype):
         outputs.append(table("HARD_SWISH", x))
     codes = draw.rng.integers(draw.ends.min, draw.ends.max + 1, (3, 4, 5, 2)).astype(dtype)
     return net.bytes([x], outputs), codes
+
+
+def lowered_operators(seed, dtype):
+    """The file of a network of every operator that becomes several others, or is moved to places; codes for its input.
+
+    Kernels for uint8 are other ones, or there are none, for some of them; there are fewer for int16.
+    """
+    draw = Draw(seed, dtype)
+    net, shape = draw.net, (3, 4, 6, 4)
+    scheme = draw.scheme()
+
+    def alike(*sizes):
+        return net.tensor(sizes, dtype, **scheme)
+
+    def integers(*values):
+        return net.constant(np.int32(values))
+
+    x = alike(*shape)
+    wide = dtype == np.int16
+    outputs = []
+    for padding, strides, kernel, size in ((SAME, (2, 3), (3, 4), (8, 18)), (VALID, (1, 2), (2, 1), (5, 11))):
+        codes = draw.rng.integers(-127, 128, (3, *kernel, 4)).astype(np.uint8 if dtype == np.uint8 else np.int8)
+        scales = np.float32(draw.rng.uniform(0.003, 0.01, None if dtype == np.uint8 else 3))
+        w = net.constant(codes, scale=scales, zero=121 if dtype == np.uint8 else 0)
+        bias = draw.rng.integers(-4000, 4000, 3).astype(np.int64 if wide else np.int32)
+        b = net.constant(bias, scale=np.float32(scheme["scale"]) * scales)
+        made = draw.tensor(3, *size, 3, factor=4)
+        net.op("TRANSPOSE_CONV", [integers(3, *size, 3), w, x, b], made, "TransposeConvOptions", padding=padding,
+               strideH=strides[0], strideW=strides[1])  # fmt: skip
+        outputs.append(made)
+    sizes = [(False, True, (8, 12)), (True, False, (7, 9)), (False, False, (8, 3))]
+    if not wide:  # whose shares have 20 bits
+        sizes += [(False, True, (10, 13)), (True, False, (6, 7)), (False, False, (3, 11))]
+    for aligned, centred, size in sizes:
+        corners = {"alignCorners": aligned, "halfPixelCenters": centred}
+        if dtype != np.uint8:
+            outputs.append(net.op("RESIZE_BILINEAR", [x, integers(*size)], alike(3, *size, 4), "ResizeBilinearOptions",
+                                  **corners))  # fmt: skip
+        outputs.append(net.op("RESIZE_NEAREST_NEIGHBOR", [x, integers(*size)], alike(3, *size, 4),
+                              "ResizeNearestNeighborOptions", **corners))  # fmt: skip
+    reverse = net.op("REVERSE_V2", [x, integers(1)], alike(*shape))
+    outputs.append(net.op("MAXIMUM", [x, reverse], alike(*shape)))
+    outputs.append(net.op("MINIMUM", [x, reverse], alike(*shape)))
+    limit = net.constant(np.full((), draw.ends.min + 110, dtype), **scheme)
+    outputs.append(net.op("MINIMUM", [limit, x], alike(*shape)))
+    outputs.append(net.op("REDUCE_MAX", [x, integers(1, 2)], alike(3, 4), "ReducerOptions", keepDims=False))
+    outputs.append(net.op("REDUCE_MIN", [x, integers(-2)], alike(3, 4, 1, 4), "ReducerOptions", keepDims=True))
+    outputs.append(net.op("GATHER", [x, integers(3, 0, 3)], alike(3, 4, 3, 4), "GatherOptions", axis=2))
+    outputs.append(net.op("GATHER", [x, net.constant(np.int32(1))], alike(3, 4, 4), "GatherOptions", axis=2))
+    mirrored = [[0, 0], [1, 2], [0, 3], [0, 0]]
+    outputs.append(net.op("MIRROR_PAD", [x, integers(*mirrored)], alike(3, 7, 9, 4), "MirrorPadOptions", mode=seed % 2))
+    if not wide:
+        blocks = {"options": "DepthToSpaceOptions", "blockSize": 2}
+        outputs.append(net.op("DEPTH_TO_SPACE", [x], alike(3, 8, 12, 1), **blocks))
+        blocks["options"] = "SpaceToDepthOptions"
+        outputs.append(net.op("SPACE_TO_DEPTH", [x], alike(3, 2, 3, 16), **blocks))
+        slopes = draw.rng.integers(draw.ends.min, draw.ends.max + 1, (1, 1, 4)).astype(dtype)
+        slopes = net.constant(slopes, **draw.scheme(0.5))
+        outputs.append(net.op("PRELU", [x, slopes], draw.tensor(*shape)))
+    if dtype == np.int8:
+        other = net.constant(draw.rng.integers(-128, 128, 4).astype(dtype), **draw.scheme())
+        outputs.append(net.op("SQUARED_DIFFERENCE", [x, other], draw.tensor(*shape, factor=3)))
+        outputs.append(net.op("ABS", [x], draw.tensor(*shape)))
+        square = net.op("MUL", [x, x], net.tensor(shape, dtype, scale=0.1, zero=-128), "MulOptions")
+        outputs.append(net.op("RSQRT", [square], draw.tensor(*shape)))
+        outputs.append(net.op("EXP", [x], draw.tensor(*shape)))
+        outputs.append(net.op("LOG", [square], draw.tensor(*shape)))
+        outputs.append(net.op("GELU", [x], draw.tensor(*shape), "GeluOptions", approximate=bool(seed % 2)))
+        number = net.op("DEQUANTIZE", [x], net.tensor(shape))
+        for name in ("NEG", "SQUARE", "ABS", "SQRT", "SIN", "COS"):
+            number = net.op(name, [number], net.tensor(shape))
+        outputs.append(net.op("QUANTIZE", [number], draw.tensor(*shape)))
+    codes = draw.rng.integers(draw.ends.min, draw.ends.max + 1, shape).astype(dtype)
+    return net.bytes([x], outputs), codes

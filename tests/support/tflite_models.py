@@ -11,18 +11,20 @@ from concord import integer
 
 KINDS = {np.dtype(np.float32): "FLOAT32", np.dtype(np.int8): "INT8", np.dtype(np.int32): "INT32",
          np.dtype(np.float16): "FLOAT16", np.dtype(np.uint8): "UINT8", np.dtype(np.int16): "INT16",
-         np.dtype(np.int64): "INT64"}  # fmt: skip
+         np.dtype(np.int64): "INT64", np.dtype(np.bool_): "BOOL"}  # fmt: skip
 
 
 class Net:
-    """A network that grows operator by operator; tensors are numbers."""
+    """A network that grows operator by operator; tensors are numbers. With another one it is part of the same file."""
 
-    def __init__(self):
-        self.model = schema.ModelT()
-        self.model.version = 3
+    def __init__(self, first=None):
+        self.model = schema.ModelT() if first is None else first.model
         self.graph = schema.SubGraphT()
         self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
-        self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], [self.graph]
+        if first is None:
+            self.model.version = 3
+            self.model.buffers, self.model.operatorCodes, self.model.subgraphs = [schema.BufferT()], [], []
+        self.model.subgraphs.append(self.graph)
 
     def tensor(self, shape, dtype=np.float32, scale=None, zero=0, data=None, axis=0, name=None):
         """``scale`` and ``zero`` of codes; of each element of an axis if they are lists."""
@@ -64,8 +66,12 @@ class Net:
         self.graph.operators.append(operator)
         return output
 
-    def bytes(self, inputs, outputs):
+    def ends(self, inputs, outputs):
+        """What the network reads and makes."""
         self.graph.inputs, self.graph.outputs = list(inputs), list(outputs)
+
+    def bytes(self, inputs, outputs):
+        self.ends(inputs, outputs)
         builder = flatbuffers.Builder(1024)
         builder.Finish(self.model.Pack(builder), b"TFL3")
         return bytes(builder.Output())

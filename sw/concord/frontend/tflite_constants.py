@@ -29,21 +29,36 @@ def folded(model: FlatModel) -> FlatModel:
     ValueError
         If an operator does not fit its constants.
     """
-    tensors, operators = list(model.tensors), []
-    for operator in model.operators:
-        try:
-            _correct_shape(tensors, operator)
-            values = _constant_results(tensors, operator)
-        except DAMAGED as error:
-            place = f"{operator.name} {tensors[operator.outputs[0]].name!r}"
-            raise ValueError(f"the model must be whole: {place} does not fit its constants; export it again") from error
-        if values is None:
-            operators.append(operator)
-            continue
-        for index, value in zip(operator.outputs, values, strict=True):
-            data = np.asarray(value).astype(DTYPES[tensors[index].kind])
-            tensors[index] = replace(tensors[index], data=data, shape=data.shape)
-    return FlatModel(tuple(tensors), tuple(operators), model.inputs, model.outputs)
+    tensors = list(model.tensors)
+    operators = [operator for operator in model.operators if not fold_operator(tensors, operator)]
+    return replace(model, tensors=tuple(tensors), operators=tuple(operators))
+
+
+def fold_operator(tensors: list[FlatTensor], operator: FlatOperator) -> bool:
+    """Give the results of an operator their shapes and, if they are constant, their elements.
+
+    Parameters
+    ----------
+    tensors : list of FlatTensor
+        Of the network; those that the operator makes are replaced.
+
+    Returns
+    -------
+    bool
+        Whether the results are constant, so that the operator is not needed.
+    """
+    try:
+        _correct_shape(tensors, operator)
+        values = _constant_results(tensors, operator)
+    except DAMAGED as error:
+        place = f"{operator.name} {tensors[operator.outputs[0]].name!r}"
+        raise ValueError(f"the model must be whole: {place} does not fit its constants; export it again") from error
+    if values is None:
+        return False
+    for index, value in zip(operator.outputs, values, strict=True):
+        data = np.asarray(value).astype(DTYPES[tensors[index].kind])
+        tensors[index] = replace(tensors[index], data=data, shape=data.shape)
+    return True
 
 
 def _correct_shape(tensors: list[FlatTensor], operator: FlatOperator) -> None:
@@ -66,10 +81,17 @@ def _correct_shape(tensors: list[FlatTensor], operator: FlatOperator) -> None:
         shape = (*(inputs[0].shape[:-1] if kept else [rows]), inputs[1].shape[0])
     elif operator.name in _ALIKE:
         shape = np.broadcast_shapes(*(tensor.shape for tensor in inputs[: _ALIKE[operator.name]]))
+    elif operator.name == "SLICE" and inputs[1].data is not None and inputs[2].data is not None:
+        begin, size = inputs[1].data.ravel(), inputs[2].data.ravel()
+        shape = tuple(map(int, np.where(size < 0, inputs[0].shape - begin, size)))
+    elif operator.name == "CONCATENATION" and len({len(tensor.shape) for tensor in inputs}) == 1:
+        axis = operator.options.Axis() % len(inputs[0].shape)
+        whole = sum(tensor.shape[axis] for tensor in inputs)
+        shape = (*inputs[0].shape[:axis], whole, *inputs[0].shape[axis + 1 :])
     elif operator.name == "TRANSPOSE_CONV" and inputs[0].data is not None:
         shape = tuple(int(size) for size in inputs[0].data.ravel())
-    if min(shape, default=1) < 1 or prod(shape) > LARGEST_TENSOR:
-        raise ValueError(f"shape must have sizes from 1 on, not be {list(shape)}")
+    if min(shape, default=0) < 0 or prod(shape) > LARGEST_TENSOR:
+        raise ValueError(f"shape must have sizes from 0 on, not be {list(shape)}")
     tensors[output] = replace(tensors[output], shape=tuple(shape))
 
 
@@ -99,6 +121,8 @@ def _bit(mask: int, k: int) -> bool:
 
 def _constant_results(tensors: Sequence[FlatTensor], operator: FlatOperator) -> list[Any] | None:
     """The results of an operator; ``None`` if they are not constant, or computed with codes or floats."""
+    if operator.name == "SLICE" and 0 in tensors[operator.outputs[0]].shape:
+        return [np.zeros(tensors[operator.outputs[0]].shape)]
     if operator.name == "SHAPE":
         return [np.array(tensors[operator.inputs[0]].shape)]
     if operator.name not in _MOVES and operator.name not in _ARITHMETIC:
@@ -187,6 +211,7 @@ _ARITHMETIC: dict[str, Fold] = {
     "ADD": _of(np.add), "SUB": _of(np.subtract), "MUL": _of(np.multiply), "FLOOR_DIV": _of(np.floor_divide),
     "MAXIMUM": _of(np.maximum), "MINIMUM": _of(np.minimum), "CAST": _of(np.asarray), "RANGE": _range,
     "REDUCE_PROD": _reduced(np.prod), "SUM": _reduced(np.sum), "REDUCE_MAX": _reduced(np.max),
-    "LESS": _of(np.less), "GREATER": _of(np.greater), "EQUAL": _of(np.equal), "SELECT_V2": _of(np.where),
+    "LESS": _of(np.less), "GREATER": _of(np.greater), "EQUAL": _of(np.equal),
+    "LOGICAL_AND": _of(np.logical_and), "SELECT_V2": _of(np.where),
     "BROADCAST_ARGS": _of(lambda a, b: np.array(np.broadcast_shapes(tuple(a), tuple(b)))),
 }  # fmt: skip

@@ -105,12 +105,24 @@ class FlatOptions:
 
 @dataclass(frozen=True)
 class FlatModel:
-    """The only network of a file."""
+    """The network of a file.
+
+    Parameters
+    ----------
+    tensors : tuple of FlatTensor
+    operators : tuple of FlatOperator
+        Each after those whose results it reads.
+    inputs, outputs : tuple of int
+        Numbers of tensors.
+    others : tuple of FlatModel
+        All networks of the file in their order, which WHILE refers to; empty if there is only this one.
+    """
 
     tensors: tuple[FlatTensor, ...]
     operators: tuple[FlatOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    others: tuple[FlatModel, ...] = ()
 
 
 def read_flat(data: bytes) -> FlatModel:
@@ -123,22 +135,30 @@ def read_flat(data: bytes) -> FlatModel:
     """
     try:
         model = tflite.Model.GetRootAsModel(bytearray(data), 0)
-        count = model.SubgraphsLength()
-        graph = model.Subgraphs(0)
-        sizes = graph.OperatorsLength(), graph.TensorsLength()
-        if count == 1 and max(sizes) <= 8 * MOST_NODES:
-            tensors = tuple(_tensor(model, graph.Tensors(k)) for k in range(sizes[1]))
-            operators = tuple(_operator(model, graph.Operators(k)) for k in range(sizes[0]))
-            flat = FlatModel(tensors, operators, _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy()))
-            _check(flat)
-            return flat
+        graphs = [model.Subgraphs(k) for k in range(model.SubgraphsLength())]
+        sizes = [max(graph.OperatorsLength(), graph.TensorsLength()) for graph in graphs]
+        if sum(sizes) <= 8 * MOST_NODES:
+            networks = tuple(_network(model, graph) for graph in graphs)
+            loops = any(operator.name == "WHILE" for operator in networks[0].operators)
+            if len(networks) == 1 or loops:
+                return replace(networks[0], others=networks if loops else ())
     except _NotTaken as error:
         raise ValueError(str(error)) from error
     except DAMAGED as error:
         raise ValueError("the TensorFlow Lite model must be whole: it is damaged; copy or export it again") from error
-    if count != 1:
-        raise ValueError(f"a TensorFlow Lite model must have one network, not {count}; control flow is not supported")
-    raise ValueError(f"a TensorFlow Lite model must have at most {MOST_NODES:,} operators, not {max(sizes):,}")
+    if sum(sizes) <= 8 * MOST_NODES:
+        reason = f"a TensorFlow Lite model must have one network, not {len(sizes)}"
+        raise ValueError(f"{reason}, unless WHILE repeats the others; export one signature alone")
+    raise ValueError(f"a TensorFlow Lite model must have at most {MOST_NODES:,} operators, not {sum(sizes):,}")
+
+
+def _network(model: Any, graph: Any) -> FlatModel:
+    """One network of a file."""
+    tensors = tuple(_tensor(model, graph.Tensors(k)) for k in range(graph.TensorsLength()))
+    operators = tuple(_operator(model, graph.Operators(k)) for k in range(graph.OperatorsLength()))
+    flat = FlatModel(tensors, operators, _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy()))
+    _check(flat)
+    return flat
 
 
 class _NotTaken(Exception):

@@ -25,6 +25,7 @@ from concord.frontend.tflite_file import (
     read_flat,
     window_pads,
 )
+from concord.frontend.tflite_loops import unrolled
 
 #: The number of VALID in the schema.
 _VALID = 1
@@ -43,14 +44,15 @@ def read_network(data: bytes) -> FlatModel:
     Raises
     ------
     ValueError
-        As of :func:`~concord.frontend.tflite_file.read_flat`, or if an operator does not fit its constants.
+        As of :func:`~concord.frontend.tflite_file.read_flat`, if an operator does not fit its constants, or if a loop
+        cannot be written out.
     """
-    return rewritten(folded(read_flat(data)))
+    return rewritten(folded(unrolled(read_flat(data))))
 
 
 def rewritten(model: FlatModel) -> FlatModel:
     """The network after all rules."""
-    for rule in (_with_dilations, _with_steps, _with_upsampling, _with_parts, _with_samples):
+    for rule in (_with_dilations, _with_lists, _with_steps, _with_upsampling, _with_parts, _with_samples):
         graph = FlatRewriting(model)
         try:
             rule(graph)
@@ -259,6 +261,63 @@ def _framed(graph: FlatRewriting, source: int, around: Values) -> int:
     return graph.add("PAD", (source, graph.constant(widths, f"{graph.tensors[output].name}/widths")), output)
 
 
+# ---- Lists of tensors.
+
+
+def _with_lists(graph: FlatRewriting) -> None:
+    """CONCATENATION of parts of others along the first axis is PACK of the elements, however often they were moved."""
+    lists: dict[int, list[int]] = {}
+    for operator in graph.source.operators:
+        if operator.name == "SLICE":
+            _note_slice(graph, operator, lists)
+        if operator.name != "CONCATENATION" or operator.options.Axis() != 0 or not _joined(graph, operator, lists):
+            graph.operators.append(operator)
+
+
+def _elements(graph: FlatRewriting, index: int, lists: dict[int, list[int]]) -> list[int] | None:
+    """Tensors with one element along the first axis, of which a tensor consists; ``None`` if they are not known."""
+    tensor = graph.tensors[index]
+    if index not in lists and tensor.data is not None and tensor.scales.size < 2:
+        rows = [graph.like(index, (1, *tensor.shape[1:]), f"{k}") for k in range(tensor.shape[0])]
+        for k, row in enumerate(rows):
+            graph.tensors[row] = replace(graph.tensors[row], data=tensor.data[k : k + 1])
+        lists[index] = rows
+    return lists.get(index, [index] if tensor.shape[:1] == (1,) else None)
+
+
+def _note_slice(graph: FlatRewriting, operator: FlatOperator, lists: dict[int, list[int]]) -> None:
+    """Remember the elements that SLICE takes along the first axis."""
+    begin, size = (graph.integers(index) for index in operator.inputs[1:3])
+    if begin is None or size is None or not begin.size:
+        return
+    shape, made = (graph.tensors[index].shape for index in (operator.inputs[0], operator.outputs[0]))
+    rows = _elements(graph, operator.inputs[0], lists)
+    if rows is not None and shape[1:] == made[1:]:
+        first = int(begin.ravel()[0])
+        lists[operator.outputs[0]] = rows[first : first + made[0]]
+
+
+def _joined(graph: FlatRewriting, operator: FlatOperator, lists: dict[int, list[int]]) -> bool:
+    """Write PACK of the elements, if all are known."""
+    if not any(index in lists or graph.integers(index) is not None for index in operator.inputs):
+        return False
+    parts = [_elements(graph, index, lists) for index in operator.inputs]
+    if any(part is None for part in parts) or operator.options.FusedActivationFunction():
+        return False
+    rows = [row for part in parts for row in part or ()]
+    lists[operator.outputs[0]] = rows
+    items = []
+    for row in rows:
+        item = graph.like(row, graph.tensors[row].shape[1:], "element")
+        if (data := graph.integers(row)) is not None:
+            graph.tensors[item] = replace(graph.tensors[item], data=data[0])
+        else:
+            graph.reshape(row, item)
+        items.append(item)
+    graph.add("PACK", items, operator.outputs[0], FlatOptions(Axis=0, ValuesCount=len(items)))
+    return True
+
+
 # ---- Steps of a sequence.
 
 
@@ -271,11 +330,22 @@ def _with_steps(graph: FlatRewriting) -> None:
             graph.operators.append(operator)
 
 
+def _order(graph: FlatRewriting, operator: FlatOperator) -> list[int]:
+    """The order of axes that an operator makes, which puts another one first; empty for every other operator."""
+    if operator.name == "TRANSPOSE" and (order := graph.integers(operator.inputs[1])) is not None:
+        axes = [int(axis) for axis in order.ravel()]
+        return axes if axes[:1] != [0] else []
+    if operator.name == "RESHAPE":  # of one sample, which TRANSPOSE would make the same of
+        shape, made = (graph.tensors[k].shape for k in (operator.inputs[0], operator.outputs[0]))
+        turned = len(shape) > 2 and made == (shape[1], shape[0], *shape[2:])
+        if turned and shape[0] != shape[1] and 1 in shape[:2]:
+            return [1, 0, *range(2, len(shape))]
+    return []
+
+
 def _steps(graph: FlatRewriting, operator: FlatOperator, maker: FlatOperator) -> bool:
     """UNPACK of a transposed sequence, or of PACK."""
-    order = graph.integers(maker.inputs[1]) if maker.name == "TRANSPOSE" else None
-    if order is not None and order.ravel()[0] != 0:
-        axes = [int(axis) for axis in order.ravel()]
+    if axes := _order(graph, maker):
         axis = axes.pop(_axis(graph, operator))
         _unpack(graph, operator.outputs, range(len(operator.outputs)), maker.inputs[0], axis, axes)
         return True
@@ -287,18 +357,24 @@ def _steps(graph: FlatRewriting, operator: FlatOperator, maker: FlatOperator) ->
 
 
 def _step(graph: FlatRewriting, operator: FlatOperator, maker: FlatOperator) -> bool:
-    """STRIDED_SLICE of one element of the axis of a transposed sequence that is in front, or of PACK."""
-    begin, end, steps = (graph.integers(index) for index in operator.inputs[1:4])
-    if begin is None or end is None or steps is None or maker.name not in ("TRANSPOSE", "PACK"):
-        return False
+    """STRIDED_SLICE or GATHER of one element of the first axis of a transposed sequence, or of PACK."""
     shape = graph.tensors[operator.inputs[0]].shape
-    first, *others = slice_ranges(operator.options, shape, begin, end, steps)
+    if operator.name == "GATHER":
+        place = graph.integers(operator.inputs[1])
+        first, others = range(0), []
+        if place is not None and place.size == 1 and int(operator.options.Axis()) == 0:
+            first = range(int(place.item()), int(place.item()) + 1)
+            others = [range(size) for size in shape[1:]]
+    else:
+        begin, end, steps = (graph.integers(index) for index in operator.inputs[1:4])
+        if begin is None or end is None or steps is None:
+            return False
+        first, *others = slice_ranges(operator.options, shape, begin, end, steps)
     whole = [range(size) for size in shape[1:]]
     if len(first) != 1 or others != whole or graph.tensors[operator.outputs[0]].shape != shape[1:]:
         return False
-    order = graph.integers(maker.inputs[1]) if maker.name == "TRANSPOSE" else None
-    if order is not None and order.ravel()[0] != 0:
-        axis, *rest = (int(axis) for axis in order.ravel())
+    if axes := _order(graph, maker):
+        axis, *rest = axes
         _unpack(graph, operator.outputs, first, maker.inputs[0], axis, rest)
         return True
     if maker.name != "PACK" or _axis(graph, maker) != 0:
@@ -331,11 +407,11 @@ def _unpack(
 
 
 def _packed_otherwise(graph: FlatRewriting, operator: FlatOperator, maker: FlatOperator) -> bool:
-    """TRANSPOSE that only moves the axis of PACK."""
-    order = graph.integers(operator.inputs[1])
-    if maker.name != "PACK" or order is None:
+    """TRANSPOSE that only moves the axis of PACK, or RESHAPE that moves it beside an axis of one sample."""
+    axes = _order(graph, operator)
+    if maker.name != "PACK" or not axes:
         return False
-    axes, packed = [int(axis) for axis in order.ravel()], _axis(graph, maker)
+    packed = _axis(graph, maker)
     place = axes.index(packed)
     if axes[:place] + axes[place + 1 :] != [axis for axis in range(len(axes)) if axis != packed]:
         return False
@@ -344,7 +420,8 @@ def _packed_otherwise(graph: FlatRewriting, operator: FlatOperator, maker: FlatO
 
 
 _STEPS: dict[str, Callable[[FlatRewriting, FlatOperator, FlatOperator], bool]] = {
-    "UNPACK": _steps, "STRIDED_SLICE": _step, "TRANSPOSE": _packed_otherwise,
+    "UNPACK": _steps, "STRIDED_SLICE": _step, "GATHER": _step, "TRANSPOSE": _packed_otherwise,
+    "RESHAPE": _packed_otherwise,
 }  # fmt: skip
 
 
@@ -503,8 +580,11 @@ def _tiled(graph: FlatRewriting, operator: FlatOperator) -> bool:
 
 
 def _gathered(graph: FlatRewriting, operator: FlatOperator) -> bool:
-    """GATHER of elements at places that follow each other; others stay."""
+    """GATHER of elements at places that follow each other, or at computed ones, which may be negative."""
     places = graph.integers(operator.inputs[1])
+    if (signed := _signed_places(graph, operator)) is not None:
+        graph.operators.append(replace(operator, inputs=(operator.inputs[0], signed)))
+        return True
     shape = graph.tensors[operator.inputs[0]].shape
     if places is None or not shape or operator.options.BatchDims() or graph.integers(operator.inputs[0]) is not None:
         return False
@@ -517,6 +597,23 @@ def _gathered(graph: FlatRewriting, operator: FlatOperator) -> bool:
     ranges[axis] = row
     graph.take(operator.inputs[0], ranges, operator.outputs[0])
     return True
+
+
+def _signed_places(graph: FlatRewriting, operator: FlatOperator) -> int | None:
+    """The places ``x`` where GATHER reads ``x < 0 ? x + size : x``, which GATHER of ONNX does by itself."""
+    select = graph.makers.get(operator.inputs[1])
+    if select is None or select.name != "SELECT_V2":
+        return None
+    condition, moved, signed = select.inputs
+    less, sums = graph.makers.get(condition), graph.makers.get(moved)
+    size = graph.tensors[operator.inputs[0]].shape[operator.options.Axis()]
+    if less is None or sums is None or less.name != "LESS" or sums.name != "ADD":
+        return None
+    limits = graph.integers(less.inputs[1]), graph.integers(sums.inputs[1])
+    wanted = less.inputs[0] == sums.inputs[0] == signed and all(limit is not None for limit in limits)
+    if not wanted or [np.unique(limit).tolist() for limit in limits if limit is not None] != [[0], [size]]:
+        return None
+    return signed
 
 
 _PARTS: dict[str, Callable[[FlatRewriting, FlatOperator], bool]] = {
@@ -567,5 +664,15 @@ def _inside(graph: FlatRewriting, index: int, rows: set[int]) -> bool:
     maker, readers = graph.makers[index], graph.readers.get(index, ())
     computed = [k for k in maker.inputs if k >= 0 and graph.tensors[k].data is None]
     made = maker.name == "RESHAPE" or rows.issuperset(computed)
-    read = all(reader.name == "RESHAPE" or rows.issuperset(reader.outputs) for reader in readers)
+    read = all(
+        reader.name == "RESHAPE" or rows.issuperset(reader.outputs) or _broadcasts(graph, reader, index)
+        for reader in readers
+    )
     return made and read and index not in graph.source.outputs
+
+
+def _broadcasts(graph: FlatRewriting, operator: FlatOperator, index: int) -> bool:
+    """True if an operator combines a tensor with one that has an axis of one sample in front."""
+    shape = graph.tensors[operator.outputs[0]].shape
+    rank = len(graph.tensors[index].shape)
+    return operator.name in _POINT_WISE and len(shape) == rank + 1 and shape[0] == 1

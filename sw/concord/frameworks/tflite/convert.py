@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from concord.frameworks.exported import finished
-from concord.frameworks.tflite.operators import OPERATORS, NotWritten
-from concord.frameworks.tflite.writer import LayoutWriter
+from concord.frameworks.tflite.operators import OPERATORS
+from concord.frameworks.tflite.writer import LayoutWriter, NotWritten
 from concord.frontend import UnsupportedModel
 from concord.frontend.tflite_file import DAMAGED
 from concord.frontend.tflite_rewrites import live_operators, read_network
@@ -39,7 +39,7 @@ def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> byt
         try:
             write(writer, operator)
         except NotWritten as error:
-            reasons.append(f"{place}: {error}; export the model with it")
+            reasons.append(f"{place}: {error}")
         except DAMAGED as error:
             if not reasons:  # after an operator that is missing, tensors are missing, too
                 raise ValueError(f"{name} must be whole: {place} is damaged; copy or export it again") from error

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
+from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter, NotWritten
 from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, window_pads
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
-
-
-class NotWritten(Exception):
-    """Reason for which an operator cannot be written."""
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
@@ -182,6 +178,60 @@ def _gelu(writer: LayoutWriter, operator: FlatOperator) -> None:
     _elementwise(writer, operator, _op("Gelu", approximate="tanh" if operator.options.Approximate() else "none"))
 
 
+def _prelu(writer: LayoutWriter, operator: FlatOperator) -> None:
+    if writer.tensors[operator.inputs[1]].data is None:
+        raise NotWritten("its slopes must be constant, not computed")
+    _elementwise(writer, operator, _op("PRelu"))
+
+
+def _selected(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """SELECT_V2, which moves no codes: both branches may have other scales than the result."""
+    _elementwise(writer, operator, _op("Where"))
+
+
+def _compared(op: str) -> Write:
+    """A comparison, whose result has no codes."""
+
+    def write(writer: LayoutWriter, operator: FlatOperator) -> None:
+        writer.same(operator.outputs[0], writer.node(op, [writer.rows(k) for k in operator.inputs]))
+
+    return write
+
+
+def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """GATHER at constant places of a tensor, or at computed ones of a constant, as an embedding does it."""
+    if operator.options.BatchDims():
+        raise NotWritten("it must have no batch dimensions")
+    x, places = operator.inputs
+    if writer.tensors[places].data is None and writer.tensors[x].data is None:
+        raise NotWritten("its indices or its table must be constant, not computed")
+    if (values := writer.tensors[places].data) is None:
+        indices = writer.rows(places)
+    else:
+        indices = writer.constant(values.astype(np.int64), "indices")
+    axis = operator.options.Axis() % len(writer.tensors[x].shape)
+    _moved(writer, operator, writer.node("Gather", [writer.rows(x), indices], axis=axis))
+
+
+def _mirrored(writer: LayoutWriter, operator: FlatOperator) -> None:
+    x = operator.inputs[0]
+    if operator.options.Mode():
+        raise NotWritten("its mode must be REFLECT, not SYMMETRIC")
+    widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
+    if channels:
+        widths = widths[list(TO_CHANNELS)]
+    pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
+    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode="reflect")
+    _moved(writer, operator, result, channels)
+
+
+def _blocks(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """DEPTH_TO_SPACE and SPACE_TO_DEPTH."""
+    op = "DepthToSpace" if operator.name == "DEPTH_TO_SPACE" else "SpaceToDepth"
+    result = writer.node(op, [writer.channels(operator.inputs[0])], blocksize=operator.options.BlockSize())
+    _moved(writer, operator, result, channels=True)
+
+
 def _softmax(writer: LayoutWriter, operator: FlatOperator) -> None:
     name, beta = writer.rows(operator.inputs[0]), 1.0
     if operator.name == "SOFTMAX":
@@ -318,5 +368,8 @@ OPERATORS: dict[str, Write] = {
     "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
     "CONCATENATION": _concatenation, "PAD": _pad, "PADV2": _pad, "SLICE": _slice, "STRIDED_SLICE": _strided_slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
+    "GATHER": _gather, "MIRROR_PAD": _mirrored, "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks,
+    "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),
+    "GREATER_EQUAL": _compared("GreaterOrEqual"), "LESS_EQUAL": _compared("LessOrEqual"),
     "QUANTIZE": _converted, "DEQUANTIZE": _converted,
 }  # fmt: skip

@@ -19,6 +19,13 @@ TO_CHANNELS, TO_ROWS = (0, 3, 1, 2), (0, 2, 3, 1)
 CHANNELS_AXIS = (0, 2, 3, 1)
 
 
+class NotWritten(Exception):
+    """Reason for which an operator cannot be written, and the remedy."""
+
+    def __init__(self, reason: str, remedy: str = "export the model with it") -> None:
+        super().__init__(f"{reason}; {remedy}")
+
+
 class LayoutWriter:
     """Nodes and constants of an ONNX graph, and the names that tensors of a file have there.
 
@@ -103,6 +110,9 @@ class LayoutWriter:
             return self.node("Transpose", [self.rows(index)], perm=list(order))
         if not tensor.coded or tensor.kind == "INT64":  # DequantizeLinear has no integers of 64 bits
             return self.constant(np.transpose(np.asarray(tensor.real), order), tensor.name)
+        if not np.isfinite(tensor.scales).all():
+            reason = f"scales of {tensor.name!r} must be finite, not {tensor.scales.max():g}"
+            raise NotWritten(f"{reason}, as for inputs that are always 0", "convert the network to int8 or to floats")
         codes = self.constant(np.transpose(tensor.data, order), f"{tensor.name} codes")
         operands, attributes = [codes, *self._scale(tensor)], {}
         if tensor.scales.size > 1:
@@ -134,7 +144,10 @@ class LayoutWriter:
         """The ``ModelProto``."""
 
         def info(name: str, index: int) -> Any:
-            return helper.make_tensor_value_info(name, TensorProto.FLOAT, self.tensors[index].shape)
+            tensor = self.tensors[index]
+            whole = tensor.kind in ("INT32", "INT64") and not tensor.coded and index in model.inputs
+            kind = getattr(TensorProto, tensor.kind) if whole else TensorProto.FLOAT
+            return helper.make_tensor_value_info(name, kind, tensor.shape)
 
         graph = helper.make_graph(
             self.nodes, "network",

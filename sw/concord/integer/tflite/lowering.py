@@ -102,7 +102,9 @@ def _bilinear(ctx: FlatReading, operator: FlatOperator) -> None:
         ReshapeMove((0, 4, count, channels)), TransposeMove((0, 1, 3, 2)),
     ]  # fmt: skip
     codes = ctx.moved_between(f"{name}/corners", moves, ctx.read(x))
-    unit = 2.0 ** (-2 * _SHARE_BITS)
+    spare = int(np.bitwise_or.reduce(shares, axis=None))
+    spare = (spare & -spare).bit_length() - 1  # lower bits that are 0 in every share
+    unit, shares = 2.0 ** (spare - 2 * _SHARE_BITS), shares >> spare
     sums = ctx.emit_between(
         f"{name}/sums", ChannelsLastConvolution, scheme, codes, weight=shares.T.reshape(count, 1, 4, 1),
         bias=np.zeros(count, np.int64), zero_point=0, reach=reach_of(scheme, 0),

@@ -16,6 +16,7 @@ from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMov
 from concord.integer.operations import CodeTable
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
+from concord.integer.tflite.number_functions import NUMBER_FUNCTIONS, WITH_TABLES, number_function
 from concord.integer.tflite.operations import (
     LEAST_POWER,
     ChannelsLastAverage,
@@ -269,6 +270,33 @@ def _softmax_16(
     ctx.emit(operator, InterpolatedSoftmax, codes, scale=multiplier_of(scale))
 
 
+def _magnitude(ctx: FlatReading, operator: FlatOperator) -> None:
+    """ABS of codes, or of what DEQUANTIZE made of codes."""
+    x = operator.inputs[0]
+    if ctx.tensor(x).kind == "FLOAT32":
+        _number_function(ctx, operator)
+        return
+    ctx.read(x)
+    source, target = ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    scale = multiplier_of(float(source.scale) / float(target.scale))
+    ctx.emit_table(operator, lambda codes: scale.times(np.abs(codes - source.zero)) + target.zero)
+
+
+def _inverse_root(ctx: FlatReading, operator: FlatOperator) -> None:
+    """RSQRT of codes, or of what DEQUANTIZE made of codes; codes of negative numbers are taken for that of 0."""
+    x = operator.inputs[0]
+    if ctx.tensor(x).kind == "FLOAT32":
+        _number_function(ctx, operator)
+        return
+    ctx.read(x)
+    source, target = ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    if source.bits != 8:
+        raise Refusal("has a kernel for codes of int8 alone", "quantise it to int8")
+    root = np.float32(1.0 / (np.sqrt(np.float32(source.scale)) * np.float32(target.scale)))
+    scale = multiplier_of(float(root))
+    ctx.emit_table(operator, point_wise.inverse_root(source, target, scale))
+
+
 def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point_wise.CodeFunction]) -> Operator:
     """An operator that is a table."""
 
@@ -324,14 +352,30 @@ def _quantize(ctx: FlatReading, operator: FlatOperator) -> None:
         return
     if ctx.tensor(x).kind == "FLOAT32" and x in ctx.codes:
         source = ctx.graph.scheme(ctx.codes[x])
-        table = point_wise.function_table(
-            "DEQUANTIZE, QUANTIZE", source, point_wise.quantised_again(source, target), target
-        )
+        functions = [ctx.functions[x]] if x in ctx.functions else []
+        again = point_wise.quantised_again(source, target, *functions)
+        table = point_wise.function_table("DEQUANTIZE, QUANTIZE", source, again, target)
         ctx.emit(operator, CodeTable, ctx.codes[x], table=table)
         return
     ctx.read(x)
     scale = float(ctx.scheme(x).scale) / float(target.scale)
     ctx.emit_table(operator, point_wise.rescaled(ctx.scheme(x), target, scale))
+
+
+def _number_function(ctx: FlatReading, operator: FlatOperator) -> None:
+    """A function of codes, or of the numbers that DEQUANTIZE made of codes, up to QUANTIZE."""
+    (x,), (y,) = operator.inputs, operator.outputs
+    function = number_function(operator)
+    if ctx.tensor(x).kind == "FLOAT32" and x in ctx.codes:
+        before = ctx.functions.get(x)
+        ctx.codes[y] = ctx.codes[x]
+        ctx.functions[y] = function if before is None else lambda numbers: function(before(numbers))
+        return
+    ctx.read(x)
+    source, target = ctx.scheme(x), ctx.scheme(y)
+    if operator.name not in WITH_TABLES or source.bits != 8:
+        raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
+    ctx.emit_table(operator, point_wise.of_numbers(source, target, function))
 
 
 def _dequantize(ctx: FlatReading, operator: FlatOperator) -> None:
@@ -414,6 +458,8 @@ OPERATORS: dict[str, Operator] = {
     "HARD_SWISH": _function(lambda x, y, operator: point_wise.hard_swish(x, y)),
     "LOGISTIC": _of_numbers("LOGISTIC"),
     "TANH": _of_numbers("TANH"),
+    "ABS": _magnitude,
+    "RSQRT": _inverse_root,
     "QUANTIZE": _quantize,
     "DEQUANTIZE": _dequantize,
     "RESHAPE": _reshape,
@@ -423,4 +469,5 @@ OPERATORS: dict[str, Operator] = {
     "PAD": _pad,
     "PADV2": _pad,
     "CONCATENATION": _concatenation,
+    **dict.fromkeys(NUMBER_FUNCTIONS, _number_function),
 }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from concord.integer.float32 import Integers
 from concord.integer.requantise import nearest_integers
 from concord.integer.tables import rounded_to_binary32
-from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided
+from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided, inverse_roots
 from concord.spec.formats import Rounding
 from concord.transfer import TransferTable, UniformAffine
 from concord.transfer.operators import PointwiseOperator
@@ -23,6 +23,8 @@ from concord.transfer.operators import PointwiseOperator
 #: From codes to codes that may be beyond their ends, both in int64.
 CodeFunction = Callable[[Integers], Integers]
 Float32s = NDArray[np.float32]
+#: From numbers to numbers of binary32.
+NumberFunction = Callable[[Float32s], Float32s]
 _ONE = np.float32(1)
 #: Ends of an integer of 16 bits.
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
@@ -106,7 +108,21 @@ def _high_half(a: Integers, b: Integers) -> Integers:
     return np.asarray(a * b + (1 << 14) >> 15)
 
 
-def of_numbers(source: UniformAffine, target: UniformAffine, function: Callable[[Float32s], Float32s]) -> CodeFunction:
+def inverse_root(source: UniformAffine, target: UniformAffine, scale: FixedPointMultiplier) -> CodeFunction:
+    """RSQRT: the inverse root of each code less its zero point with 20 bits behind the point, times a multiplier."""
+    bits = 20
+    low = FixedPointMultiplier(scale.multiplier, scale.shift - bits)
+
+    def function(codes: Integers) -> Integers:
+        offsets = np.asarray(codes - source.zero)
+        roots, downs = inverse_roots(np.maximum(offsets, 1))
+        fine = FixedPointMultiplier(roots, bits - downs).times(np.ones_like(offsets))
+        return np.where(offsets > 0, low.times(fine) + target.zero, target.high)
+
+    return function
+
+
+def of_numbers(source: UniformAffine, target: UniformAffine, function: NumberFunction) -> CodeFunction:
     """A function of numbers of binary32."""
     x, y = scales_of(source, target)
 
@@ -117,10 +133,12 @@ def of_numbers(source: UniformAffine, target: UniformAffine, function: Callable[
     return codes_of
 
 
-def quantised_again(source: UniformAffine, target: UniformAffine) -> CodeFunction:
-    """Codes that QUANTIZE makes of the numbers of codes, with a quotient of binary32."""
+def quantised_again(
+    source: UniformAffine, target: UniformAffine, function: NumberFunction = lambda numbers: numbers
+) -> CodeFunction:
+    """Codes that QUANTIZE makes of a function of the numbers of codes, with a quotient of binary32."""
     x, y = scales_of(source, target)
-    return lambda codes: nearest((codes - source.zero).astype(np.float32) * x / y) + target.zero
+    return lambda codes: nearest(function((codes - source.zero).astype(np.float32) * x) / y) + target.zero
 
 
 def logistic(numbers: Float32s) -> Float32s:

@@ -17,7 +17,7 @@ from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
-from concord.integer.tflite.point_wise import CodeFunction, function_table, nearest
+from concord.integer.tflite.point_wise import CodeFunction, NumberFunction, function_table, nearest
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, TransferTable, UniformAffine
 
@@ -49,6 +49,8 @@ class FlatReading:
         Inputs that are floats.
     constants : dict of str to array
         Codes that are the same for all samples, by their names; the first axis has one element, if there is one.
+    functions : dict of int to callable
+        What has been computed, in binary32, of the numbers that DEQUANTIZE makes of codes.
     """
 
     model: FlatModel
@@ -57,6 +59,7 @@ class FlatReading:
     codes: dict[int, str] = field(default_factory=dict)
     floats: dict[int, str] = field(default_factory=dict)
     constants: dict[str, Integers] = field(default_factory=dict)
+    functions: dict[int, NumberFunction] = field(default_factory=dict)
 
     def tensor(self, index: int) -> FlatTensor:
         """A tensor of the file."""
