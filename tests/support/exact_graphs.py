@@ -10,7 +10,7 @@ from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove, Tr
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
-    CodeDifference,
+    CodeFloats,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -20,6 +20,7 @@ from concord.integer.operations import (
     CodeTable,
 )
 from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
 
@@ -61,7 +62,7 @@ class GraphDraw:
         """An operation, whose result is an output."""
         name = f"{kind.__name__.lower()}{len(self.graph.operations)}"
         scheme = scheme or self.scheme(bits)
-        settings = settings["of"](scheme) if "of" in settings else settings
+        settings |= settings.pop("of")(scheme) if "of" in settings else {}
         self.graph.operations.append(kind(name=name, inputs=inputs, output=name, **settings))
         self.graph.schemes[name] = scheme
         if output:
@@ -124,9 +125,9 @@ class GraphDraw:
         x = self.input(shape)
         return self.windows(CodeMaximum, shape, kernel, x=x, scheme=self.graph.schemes[x], **settings)
 
-    def mean(self, shape):
+    def mean(self, shape, order=""):
         x = self.input(shape)
-        return self.add(CodeMean, x, of=lambda scheme: self.scales(x, scheme))
+        return self.add(CodeMean, x, of=lambda scheme: self.scales(x, scheme), order=order)
 
     def scales(self, x, scheme):
         """Parameters of a mean."""
@@ -139,24 +140,24 @@ class GraphDraw:
         return self.windows(CodeAverage, shape, kernel, x=x, scheme=scheme, padding_counts=padding_counts,
                             **self.scales(x, scheme), **settings)  # fmt: skip
 
-    def sum(self, shape_a, shape_b, ratios=None):
+    def sum(self, shape_a, shape_b, ratios=None, shifts=(0, 0, 0)):
         a, b = self.input(shape_a), self.input(shape_b)
-        return self.add(CodeSum, a, b, of=lambda scheme: self.of_two(
+        return self.add(CodeSum, a, b, shifts=shifts, of=lambda scheme: self.of_two(
             a, b, scheme, ratios=ratios or tuple(self.ratio(x, scheme) for x in (a, b))))  # fmt: skip
 
     def ratio(self, x, scheme):
         source = self.graph.schemes[x]
         return self.scale((scheme.high - scheme.low) / (source.high - source.low) / 2)
 
-    def mul(self, shape_a, shape_b):
+    def mul(self, shape_a, shape_b, shift=0):
         a, b = self.input(shape_a), self.input(shape_b)
         step = 2.0 ** (1 - self.graph.schemes[b].bits)
-        return self.add(CodeProduct, a, b, of=lambda scheme: self.of_two(
+        return self.add(CodeProduct, a, b, shift=shift, of=lambda scheme: self.of_two(
             a, b, scheme, ratio=np.float32(self.ratio(a, scheme) * step)))  # fmt: skip
 
-    def difference(self, shape_a, shape_b):
+    def of_floats(self, shape_a, shape_b, operator="Sub"):
         a, b = self.input(shape_a), self.input(shape_b)
-        return self.add(CodeDifference, a, b, of=lambda scheme: self.of_two(
+        return self.add(CodeFloats, a, b, operator=operator, of=lambda scheme: self.of_two(
             a, b, scheme, scales=(self.ratio(a, scheme), self.ratio(b, scheme)), step=np.float32(1.5)))  # fmt: skip
 
     def of_two(self, a, b, scheme, **settings):
@@ -255,6 +256,13 @@ def pools(seed, widths):
     draw.average((2, 5, 7), (3, 3), pads=(1, 1, 1, 1))
     draw.average((2, 5, 7), (3, 2), pads=(1, 0, 2, 1), padding_counts=True)
     draw.average((3, 4, 4), (4, 4))
+    for size, order in zip((3, 4, 21, 30, 31, 140, 300), [*SUM_ORDERS, *SUM_ORDERS], strict=False):
+        draw.mean((2, size), order)
+        draw.mean((3, size, 3), order)
+    draw.average((2, 7, 6), (3, 5), order="pairs")
+    draw.average((2, 5, 7), (3, 2), pads=(1, 0, 2, 1), order="one by one")
+    draw.average((3, 4, 4), (4, 4), order="pairs")
+    draw.average((2, 5, 7), (3, 3), pads=(1, 1, 1, 1), shift=128)
     return draw
 
 
@@ -266,7 +274,13 @@ def pointwise(seed, widths):
     for shape_a, shape_b in shapes:
         draw.sum(shape_a, shape_b)
         draw.mul(shape_b, shape_a)
-        draw.difference(shape_a, shape_b)
+        draw.of_floats(shape_a, shape_b)
+    for shape_a, shape_b in shapes[1:3]:
+        for operator in ("Add", "Mul"):
+            draw.of_floats(shape_a, shape_b, operator)
+        draw.sum(shape_a, shape_b, shifts=(128, 128, 128))
+        draw.sum(shape_a, shape_b, shifts=(0, 128, 128))
+        draw.mul(shape_a, shape_b, shift=128)
     draw.sum((50,), (50,), ratios=(np.float32(2.0**-40), np.float32(1.5)))
     draw.sum((50,), (50,), ratios=(np.float32(0.5), np.float32(1.25)))
     draw.table((9, 7))

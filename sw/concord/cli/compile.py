@@ -9,7 +9,7 @@ import click
 
 from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, readable, show_rates, wide_console
 from concord.cli.json_output import flag_facts, json_option, npu_facts, rate_facts, write_json
-from concord.cli.options import compile_options
+from concord.cli.options import check_exact, compile_options, rounding_option
 from concord.cli.passes import Watch, passes_options
 from concord.cli.selection import SELECTED, selection_options
 from concord.cli.status import counted_status
@@ -38,6 +38,7 @@ FIRST = [name for name, known in OPTIONS.items() if known.spelling and name not 
     "functions in a file beside it; with --preset or --config also a program for an NPU that computes on codes. "
     "Beside these, only --output and the part of the model can be chosen.",
 )
+@rounding_option
 @json_option
 @passes_options
 @workers_options
@@ -47,6 +48,7 @@ def compile_model(
     model: Path,
     output: Path | None,
     exact: bool,
+    rounding: str | None,
     as_json: bool,
     selection: Selection,
     verbose: bool,
@@ -100,16 +102,18 @@ def compile_model(
         from concord.cli.exact import check_options, compile_codes_for, compile_exactly
 
         parts = () if tflite_contents(model) is not None else ("--shape", "--inputs", "--outputs", "--fix")
-        check_options(("--exact", "--output", "--board", "--preset", "--config", "--link", "--json", *parts))
+        taken = ("--exact", "--output", "--board", "--preset", "--config", "--link", "--rounding", "--json")
+        check_options((*taken, *parts))
         part, folder = model if selection == Selection() else selection.of(onnx_bytes(model)), output
         folder = folder or model.with_suffix("")
         if (options.preset, options.config) != (None, None):
-            compile_codes_for(part, folder, Target.of(options).configs[0], options.link, as_json)
+            compile_codes_for(part, folder, Target.of(options).configs[0], options.link, rounding, as_json)
         elif (options.board, options.link) != (None, None):
             raise ValueError("--exact must be given with --preset or --config for a --board and a --link")
         else:
-            compile_exactly(part, folder, as_json)
+            compile_exactly(part, folder, rounding, as_json)
         return
+    check_exact(rounding)
     if as_json and (verbose or check):
         raise ValueError("--json must be given without --verbose and --check, which write tables")
     calibrate, workers, cluster = options.calibrate, options.workers, options.cluster

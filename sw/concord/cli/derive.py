@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from concord.cli.common import FILE, THING, echo, readable
+from concord.cli.options import check_exact, rounding_option
 from concord.derive.backends.registry import HostBackend, target_for, target_names
 from concord.utils.numbers import number_of
 
@@ -48,6 +49,7 @@ from concord.utils.numbers import number_of
     help="IMAGE is the ONNX or TensorFlow Lite file of a quantised network, or its folder of compile --exact, and what "
     "is written executes it as it is, on its codes alone.",
 )
+@rounding_option
 @readable
 def derive(
     image: Path,
@@ -57,6 +59,7 @@ def derive(
     bytes_of: tuple[str, ...],
     npu_part: bool,
     exact: bool,
+    rounding: str | None,
 ) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
@@ -73,8 +76,9 @@ def derive(
         if bytes_of or npu_part:
             what = "--exact" if exact else "a network on codes"
             raise ValueError(f"{what} must be given without --bytes and --npu-part")
-        _derive_exactly(image, output, name, flags, scales=exact)
+        _derive_exactly(image, output, name, flags, rounding, scales=exact)
         return
+    check_exact(rounding)
     if is_integer_folder(image) and not is_codes_folder(image):
         raise ValueError(f"{image} is a quantised network that `compile --exact` has written: derive it with --exact")
     from concord.derive.facts import summary
@@ -98,7 +102,9 @@ def derive(
     echo(f"{output}: {summary(model)}")
 
 
-def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | None, scales: bool) -> None:
+def _derive_exactly(
+    model: Path, output: Path, name: str | None, flags: bool | None, rounding: str | None, scales: bool
+) -> None:
     """Software for a quantised network: with its scales, or with the factors of an NPU that it was compiled for."""
     from concord.cli.exact import network_at
     from concord.derive.exact.registry import exact_backend_for
@@ -109,7 +115,7 @@ def _derive_exactly(model: Path, output: Path, name: str | None, flags: bool | N
     if flags is not None and backend.write_plain is None:
         raise ValueError("--exact must be given without --flags and --no-flags, but for files in C")
     check_place(output)
-    network = network_at(model, scales=scales)
+    network = network_at(model, rounding, scales=scales)
     write = backend.write_plain if flags is False and backend.write_plain else backend.write
     note = write(network, output, _origin(model))
     echo(network.report())

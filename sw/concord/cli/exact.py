@@ -40,19 +40,21 @@ def check_options(allowed: Sequence[str]) -> None:
         raise ValueError(f"a network on codes must be given without {', '.join(refused)}")
 
 
-def network_at(path: Path, *, scales: bool = True) -> IntegerNetwork:
+def network_at(path: Path, rounding: str | None = None, *, scales: bool = True) -> IntegerNetwork:
     """The quantised network of a file or a folder, with its scales, or with the factors of an NPU in their place."""
     from concord.integer.npu.folder import load_codes
 
+    if path.is_dir() and rounding is not None:
+        raise ValueError(f"--rounding must be given to compile, which has written {path}")
     if not scales:
         return load_codes(path).arithmetic
-    return load_network(path) if path.is_dir() else load(path)
+    return load_network(path) if path.is_dir() else load(path, rounding=rounding)
 
 
-def compile_exactly(model: Path | bytes, folder: Path, as_json: bool) -> None:
+def compile_exactly(model: Path | bytes, folder: Path, rounding: str | None, as_json: bool) -> None:
     """Write the folder of a quantised network: its program, and its tables."""
     INTEGER_FOLDER.check_place(folder)
-    network = load(model)
+    network = load(model, rounding=rounding)
     save_network(network, folder)
     if as_json:
         write_json({"folder": folder, "network": asdict(facts_of(network))})
@@ -61,13 +63,15 @@ def compile_exactly(model: Path | bytes, folder: Path, as_json: bool) -> None:
     echo(f"{folder}: {PROGRAM}, {TABLES}")
 
 
-def compile_codes_for(model: Path | bytes, folder: Path, config: NpuConfig, link: str | None, as_json: bool) -> None:
+def compile_codes_for(
+    model: Path | bytes, folder: Path, config: NpuConfig, link: str | None, rounding: str | None, as_json: bool
+) -> None:
     """Writes the folder of a quantised network with a program for an NPU that makes codes of accumulators."""
     from concord.integer.npu import compile_codes
     from concord.integer.npu.folder import save_codes
 
     WITH_NPU.check_place(folder)
-    network = load(model, pairs=False)
+    network = load(model, pairs=False, rounding=rounding)
     codes = compile_codes(network, config)
     save_codes(codes, folder)
     assert codes.compiled is not None
@@ -113,9 +117,9 @@ def results_on_codes(network: IntegerNetwork, results: Mapping[str, Any]) -> dic
     return facts
 
 
-def run_exactly(network: Path, inputs: Path, output: Path, as_json: bool) -> None:
+def run_exactly(network: Path, inputs: Path, output: Path, rounding: str | None, as_json: bool) -> None:
     """Codes of the outputs of a quantised network, a model or a folder, and what they stand for."""
-    loaded = network_at(network)
+    loaded = network_at(network, rounding)
     arrays = inputs_from(inputs, [*loaded.graph.inputs])
     codes: dict[str, Any] = dict(loaded.run({name: arrays[name] for name in loaded.graph.inputs if name in arrays}))
     with replacing(output) as file:

@@ -10,8 +10,24 @@ import click
 from concord.cli.common import EXISTING
 from concord.spec.compile_options import DEFAULTS, OPTIONS, OptionHelp
 from concord.spec.name_choice import NameChoice
+from concord.spec.rounding_rules import ROUNDINGS
 
 C = TypeVar("C", bound=Callable[..., Any])
+
+
+rounding_option = click.option(
+    "--rounding",
+    type=click.Choice([name for names in ROUNDINGS.values() for name in names]),
+    help="With --exact: round results as ONNX Runtime does with its optimisations (the default for ONNX), as ONNX does "
+    "operator by operator, as TensorFlow Lite's reference kernels do (the default for its files), or as its default "
+    "kernels do, which round products in single precision. A folder has a rule of its own.",
+)
+
+
+def check_exact(rounding: str | None) -> None:
+    """``ValueError`` if there is a rule of rounding without a network on codes."""
+    if rounding is not None:
+        raise ValueError("--rounding must be given with --exact: it is a rule for networks on codes")
 
 
 def compile_options(*names: str, **parameters: str) -> Callable[[C], C]:

@@ -19,6 +19,7 @@ from concord.cli.common import (
     readable,
     wide_console,
 )
+from concord.cli.options import check_exact, rounding_option
 from concord.display.tables import text_table
 from concord.prove.facts import Proof
 from concord.utils.files import write_text
@@ -64,6 +65,7 @@ STATUS = 1
     help="NET is the ONNX or TensorFlow Lite file of a quantised network, or its folder; C of it is compared with the "
     "network on codes.",
 )
+@rounding_option
 @readable
 def prove(
     net: Path,
@@ -74,6 +76,7 @@ def prove(
     rtl_samples: int,
     output: Path | None,
     exact: bool,
+    rounding: str | None,
 ) -> None:
     """Compare NET, a compiled network or an image, on all implementations with the emulator, value by value.
 
@@ -86,8 +89,9 @@ def prove(
         if only != "c" or output is not None:
             what = "--exact" if exact else "a network on codes"
             raise ValueError(f"{what} must be given with --with c, and without --output")
-        _prove_exactly(net, inputs, samples, seed, scales=exact)
+        _prove_exactly(net, inputs, samples, seed, rounding, scales=exact)
         return
+    check_exact(rounding)
     from concord.prove import IMPLEMENTATIONS
     from concord.prove import prove as compare
     from concord.prove.page import render
@@ -110,12 +114,12 @@ def prove(
         raise click.exceptions.Exit(STATUS)
 
 
-def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int, scales: bool) -> None:
+def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int, rounding: str | None, scales: bool) -> None:
     """Compare C of a quantised network with the network on codes, with its scales or with the factors of an NPU."""
     from concord.cli.exact import network_at
     from concord.prove.exact import prove_exact
 
-    network = network_at(net, scales=scales)
+    network = network_at(net, rounding, scales=scales)
     arrays = None if inputs is None else inputs_from(inputs, [*network.graph.inputs])
     proof = prove_exact(network, arrays, samples=samples, seed=seed)
     for name, count in proof.different.items():

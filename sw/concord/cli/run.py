@@ -24,7 +24,7 @@ from concord.cli.common import (
 )
 from concord.cli.exact import check_options, results_on_codes, run_exactly
 from concord.cli.json_output import array_facts, comparison_facts, flag_facts, json_option, write_json
-from concord.cli.options import compile_options
+from concord.cli.options import check_exact, compile_options, rounding_option
 from concord.cli.workers import several, workers_options
 from concord.host import Device, LinkedDevice, connect
 from concord.host.measured import LinkComparison, compared_run
@@ -55,6 +55,7 @@ STRICT_STATUS = 3
 @click.option(
     "--exact", is_flag=True, help="Run a quantised network, of ONNX or TensorFlow Lite, as it is: on its codes alone."
 )
+@rounding_option
 @json_option
 @workers_options
 @readable
@@ -66,6 +67,7 @@ def run(
     link: str | None,
     strict: bool,
     exact: bool,
+    rounding: str | None,
     as_json: bool,
     workers: int | None,
     cluster: str | None,
@@ -79,7 +81,7 @@ def run(
     overflowed, and what helps.
 
     With --exact, NETWORK is the ONNX file of a quantised network, or its TensorFlow Lite file. No NPU is run: results
-    are codes: those of ONNX Runtime's integer kernels where it has some, or of TensorFlow Lite's reference kernels.
+    are codes, rounded by the rule of --rounding.
     A folder that `concord compile --exact` has written runs the same way; one with a program for an NPU runs there,
     and without an NPU if --exact is given.
     """
@@ -90,9 +92,10 @@ def run(
         _run_codes(network, inputs, output, on, link, as_json)
         return
     if exact or is_integer_folder(network):
-        check_options(("--exact", "--input", "--output", "--json"))
-        run_exactly(network, inputs, output, as_json)
+        check_options(("--exact", "--input", "--output", "--rounding", "--json"))
+        run_exactly(network, inputs, output, rounding, as_json)
         return
+    check_exact(rounding)
     loaded, package = load(network)
     by_input = inputs_from(
         inputs, [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]

@@ -6,11 +6,14 @@ their 24 bits here: they round to the same integer, or saturate to the same code
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from concord.integer.sum_orders import Step
 
 Integers = NDArray[np.int64]
 
@@ -86,6 +89,14 @@ class Binary32:
         for k in range(1, self.mantissa.shape[-1]):
             total = total + self[..., k]
         return total
+
+    def summed_in(self, steps: Sequence[Step]) -> Binary32:
+        """Sums along the last axis in an order of :mod:`concord.integer.sum_orders`."""
+        values = self
+        for step in steps:
+            sums = [values[..., list(group)].summed() for group in step]
+            values = Binary32(*(np.stack(parts, axis=-1) for parts in zip(*map(astuple, sums), strict=True)))
+        return values[..., 0]
 
     def plus_product(self, factor: Integers, other: Binary32) -> Binary32:
         """``self + factor * other`` with one rounding, as FMA does it; ``factor`` is below 2**17."""

@@ -16,6 +16,7 @@ from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_orde
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
 from concord.integer.code_limits import limited_by_reader
+from concord.integer.fusion import Fusion
 from concord.integer.graph import IntegerGraph, live
 from concord.integer.model_values import ConstantCodes, MovedInput
 from concord.integer.operators import OPERATORS, PASSED, Operator
@@ -161,7 +162,9 @@ def _operator(node: OnnxNode) -> Operator:
     raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
 
 
-def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str] | None = None) -> IntegerGraph:
+def import_integer_graph(
+    model: str | Path | bytes | Any, outputs: Sequence[str] | None = None, optimised: bool = True
+) -> IntegerGraph:
     """Read a quantised network.
 
     Parameters
@@ -170,6 +173,9 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
         ONNX in QDQ form, or with operators that read and make codes.
     outputs : sequence of str, optional
         Tensors of the model at which the network ends; those of the model if it is left out.
+    optimised : bool
+        Whether operators between pairs are rounded as ONNX Runtime does it with its optimisations on x86, or one after
+        the other in binary32, as ``onnx.reference`` does it.
 
     Raises
     ------
@@ -195,7 +201,9 @@ def import_integer_graph(model: str | Path | bytes | Any, outputs: Sequence[str]
     graph.shapes.update({name: tuple(dim.dim_value if is_fixed(dim) else None for dim in dims[name]) for name in dims})
     names = {*constants, *values, *(name for node in nodes for name in node.outputs)}
     uses = Uses(nodes, [item.name for item in proto.graph.output], constants, PASSED)
-    ctx = Reading(graph, opset(proto), constants, floats, types, names, uses)
+    kinds = {name: _type_name(kind) for name, kind in types.items()}
+    fusion = Fusion(nodes, uses, constants, kinds, optimised)
+    ctx = Reading(graph, opset(proto), constants, floats, types, names, uses, fusion)
     reasons: list[str] = []
     unknown: set[str] = set()
     for node in nodes:

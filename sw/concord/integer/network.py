@@ -20,6 +20,7 @@ from concord.integer.requantise import codes_of_floats
 from concord.integer.weighted_sums import RequantisedSums, WeightedSums
 from concord.integer.wide import integers_of, numbers_of
 from concord.integer.wide_numbers import WideNumbers
+from concord.spec.rounding_rules import ROUNDINGS
 from concord.transfer import TransferSet, UniformAffine
 from concord.utils.foreign import require_tflite, tflite_contents
 
@@ -142,15 +143,20 @@ class IntegerNetwork:
         return "\n".join(lines)
 
 
-def _tflite_graph(model: Any, outputs: Sequence[str] | None) -> IntegerGraph | None:
-    """The graph of a TensorFlow Lite file; ``None`` of everything else."""
-    if (data := tflite_contents(model)) is None:
-        return None
+def _graph_of(model: Any, outputs: Sequence[str] | None, rounding: str | None) -> IntegerGraph:
+    """The graph of a TensorFlow Lite file, or of a model in ONNX."""
+    data = tflite_contents(model)
+    known = ROUNDINGS["onnx" if data is None else "tflite"]
+    if rounding is not None and rounding not in known:
+        kind = "an ONNX model" if data is None else "a TensorFlow Lite file"
+        raise ValueError(f"rounding of {kind} must be {' or '.join(known)}, not {rounding!r}")
+    if data is None:
+        return import_integer_graph(model, outputs, rounding != "onnx")
     name = Path(model).name if isinstance(model, str | Path) else "model"
     require_tflite(name)
     from concord.integer.tflite.importer import import_tflite_graph
 
-    return import_tflite_graph(data, name, outputs)
+    return import_tflite_graph(data, name, outputs, single=rounding == "tflite-single")
 
 
 def load(
@@ -159,6 +165,7 @@ def load(
     *,
     compose: bool = True,
     pairs: bool = True,
+    rounding: str | None = None,
 ) -> IntegerNetwork:
     """Load a quantised network.
 
@@ -174,15 +181,19 @@ def load(
     pairs : bool
         With ``compose``, make tables of operations of two tensors of few bits, too. An NPU has no tables with two
         indices.
+    rounding : str, optional
+        Rule by which results are rounded, one of those for the kind of file in
+        :data:`concord.spec.rounding_rules.ROUNDINGS`; the first one if it is left out.
 
     Raises
     ------
     UnquantisedModel
         If the model is not on codes alone: every reason.
     ValueError
-        If it is no valid model, an output is no tensor of it, or the extra ``tflite`` is needed and not installed.
+        If it is no valid model, an output is no tensor of it, the rule is none for the kind of file, or the extra
+        ``tflite`` is needed and not installed.
     """
-    graph = _tflite_graph(model, outputs) or import_integer_graph(model, outputs)
+    graph = _graph_of(model, outputs, rounding)
     if compose:
         graph = composed(graph)
     if compose and pairs:

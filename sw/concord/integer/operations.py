@@ -14,6 +14,7 @@ from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import Requantisation, codes_of_steps
+from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import windows_of
 from concord.transfer import TransferTable
 
@@ -50,6 +51,10 @@ class CodeMean(IntegerOperation):
         Of the codes read, and of those made.
     target_zero_point, low, high : int
         Of the codes made.
+    order : str
+        Where there is no integer kernel, that in which the numbers of the codes are added up in binary32, one of
+        :data:`concord.integer.sum_orders.SUM_ORDERS`; then the sum is divided by their count and by the scale of the
+        codes made, and rounded.
     """
 
     zero_point: int
@@ -58,6 +63,7 @@ class CodeMean(IntegerOperation):
     target_zero_point: int
     low: int
     high: int
+    order: str = ""
 
     def requantisation(self, count: int) -> Requantisation:
         """Requantisation of the sum of ``count`` elements to the code of their mean."""
@@ -66,8 +72,20 @@ class CodeMean(IntegerOperation):
 
     def run(self, *codes: Integers) -> Integers:
         axes = tuple(range(2, codes[0].ndim))
-        sums = (codes[0] - self.zero_point).sum(axis=axes, keepdims=True)
-        return self.requantisation(prod(codes[0].shape[2:])).apply(sums, 1)
+        offsets = codes[0] - self.zero_point
+        if self.order:
+            rows = offsets.reshape(*offsets.shape[:2], -1)
+            made = self.codes_of_rows(rows, np.asarray(rows.shape[-1]), 0)
+            return made.reshape(*offsets.shape[:2], *(1 for _ in axes))
+        return self.requantisation(prod(codes[0].shape[2:])).apply(offsets.sum(axis=axes, keepdims=True), 1)
+
+    def codes_of_rows(self, rows: Integers, counts: Integers, in_front: int) -> Integers:
+        """Codes of the means of ``rows`` along the last axis; ``in_front`` is added before the last rounding."""
+        numbers = Binary32.of_integers(rows) * Binary32.of(self.scale)
+        total = numbers.summed_in(SUM_ORDERS[self.order or "one by one"](rows.shape[-1]))
+        steps = total / Binary32.of_integers(counts) / Binary32.of(self.target_scale)
+        made = (steps + _zero(in_front)).integers() + self.target_zero_point - in_front
+        return np.clip(made, self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +93,7 @@ class CodeAverage(CodeMean):
     """Mean of windows, as AveragePool; that of the whole image is a :class:`CodeMean`.
 
     The numbers of the codes are added up in binary32, row by row; the sum is divided by their count and by the scale of
-    the result, whose zero point is added, and rounded. Each step is rounded to binary32.
+    the result, and rounded, each step to binary32. An integer kernel adds the zero point in front of the last rounding.
 
     Parameters
     ----------
@@ -83,6 +101,8 @@ class CodeAverage(CodeMean):
         As of :class:`CodeMaximum`.
     padding_counts : bool
         Whether elements of the padding count.
+    shift : int
+        Added to the codes made as long as a kernel makes them.
     """
 
     kernel: tuple[int, ...]
@@ -90,10 +110,16 @@ class CodeAverage(CodeMean):
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
     padding_counts: bool
+    shift: int = 0
+
+    @property
+    def in_front(self) -> int:
+        """The integer that is added in front of the last rounding; what it is not of the zero point comes after it."""
+        return 0 if self.order else self.target_zero_point + self.shift
 
     def is_mean(self, shape: tuple[int, ...]) -> bool:
-        """True if the only window is all of a tensor ``[samples, channels, *sizes]``."""
-        return shape[2:] == self.kernel and not any(self.pads)
+        """True if a kernel takes the only window, all of a tensor ``[samples, channels, *sizes]``, for a mean."""
+        return not self.order and shape[2:] == self.kernel and not any(self.pads)
 
     def counts(self, shape: tuple[int, ...]) -> Integers:
         """Number of elements of each window ``[1, 1, *places]``."""
@@ -107,11 +133,8 @@ class CodeAverage(CodeMean):
         offsets = codes[0] - self.zero_point
         shape = self.kernel, self.strides, self.dilations, self.pads
         windows = windows_of(offsets, *shape, 0)
-        places = windows.shape[: offsets.ndim]
-        numbers = Binary32.of_integers(windows.reshape(*places, -1)) * Binary32.of(self.scale)
-        count = Binary32.of_integers(self.counts(offsets.shape))
-        steps = numbers.summed() / count / Binary32.of(self.target_scale)
-        return np.clip((steps + _zero(self.target_zero_point)).integers(), self.low, self.high)
+        rows = windows.reshape(*windows.shape[: offsets.ndim], -1)
+        return self.codes_of_rows(rows, self.counts(offsets.shape), self.in_front)
 
 
 def _zero(zero_point: int) -> Binary32:
@@ -169,7 +192,9 @@ def powers_of_softmax(scale: np.float32, count: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeProduct(IntegerOperation):
-    """Mul of two tensors: ``clamp(rne(f32(f32(f32(a * b) * ratio) + zero_point)))``, of codes less their zero points.
+    """Mul of two tensors by an integer kernel.
+
+    ``clamp(rne(f32(f32(f32(a * b) * ratio) + f32(zero_point + shift))) - shift)``, of codes less their zero points.
 
     Parameters
     ----------
@@ -179,6 +204,8 @@ class CodeProduct(IntegerOperation):
         The product of their scales over that of the result.
     zero_point, low, high : int
         Of the codes made.
+    shift : int
+        Added to the codes made as long as the kernel makes them.
     """
 
     zeros: tuple[int, int]
@@ -186,16 +213,18 @@ class CodeProduct(IntegerOperation):
     zero_point: int
     low: int
     high: int
+    shift: int = 0
 
     def run(self, *codes: Integers) -> Integers:
         a, b = (part - zero for part, zero in zip(codes, self.zeros, strict=True))
         product = Binary32.of_integers(a * b) * Binary32.of(self.ratio)
-        return np.clip((product + _zero(self.zero_point)).integers(), self.low, self.high)
+        steps = (product + _zero(self.zero_point + self.shift)).integers()
+        return np.clip(steps - self.shift, self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeSum(IntegerOperation):
-    """Add of two tensors, which may be broadcast.
+    """Add of two tensors, which may be broadcast, by an integer kernel.
 
     ``code = clamp(rne(fma(a, ratio_a, fma(b, ratio_b, offset))))`` in binary32, with the ratios of the scales and
     ``offset = zero_point - fma(ratio_a, zero_a, f32(ratio_b * zero_b))``: what ONNX Runtime computes on processors with
@@ -209,6 +238,8 @@ class CodeSum(IntegerOperation):
         Zero points of the operands.
     zero_point, low, high : int
         Of the codes made.
+    shifts : tuple of int
+        Added to all codes of ``a`` and ``b`` and their zero points, and to the codes made, for the kernel.
     """
 
     ratios: tuple[np.float32, np.float32]
@@ -216,12 +247,15 @@ class CodeSum(IntegerOperation):
     zero_point: int
     low: int
     high: int
+    shifts: tuple[int, int, int] = (0, 0, 0)
 
     def offset(self, swapped: bool) -> Binary32:
         """``zero_point - fma(ratio_a, zero_a, f32(ratio_b * zero_b))``; ``swapped`` if operands change places."""
-        operands = [(Binary32.of(ratio), np.asarray(zero)) for ratio, zero in zip(self.ratios, self.zeros, strict=True)]
+        zeros = [np.asarray(zero + shift) for zero, shift in zip(self.zeros, self.shifts, strict=False)]
+        operands = [(Binary32.of(ratio), zero) for ratio, zero in zip(self.ratios, zeros, strict=True)]
         (ratio_a, zero_a), (ratio_b, zero_b) = reversed(operands) if swapped else operands
-        return _zero(self.zero_point) + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
+        made = _zero(self.zero_point + self.shifts[2])
+        return made + -(ratio_b * Binary32.of_integers(zero_b)).plus_product(zero_a, ratio_a)
 
     def on_grid(self, swapped: bool) -> GridSum | None:
         """This sum in integers; ``None`` if ratios and offset are so far apart that they do not fit."""
@@ -235,14 +269,15 @@ class CodeSum(IntegerOperation):
 
     def run(self, *codes: Integers) -> Integers:
         swapped = first_is_single(codes[0].shape, codes[1].shape)
-        a, b = reversed(codes) if swapped else codes
+        operands = [part + shift for part, shift in zip(codes, self.shifts, strict=False)]
+        a, b = reversed(operands) if swapped else operands
         if grid := self.on_grid(swapped):
             inner = (b * grid.b + grid.c).astype(np.float32).astype(np.int64)
             steps = np.rint((a * grid.a + inner).astype(np.float32) * grid.unit)
-            return codes_of_steps(steps, 0, self.low, self.high)
+            return codes_of_steps(steps, -self.shifts[2], self.low, self.high)
         ratio_a, ratio_b = map(Binary32.of, reversed(self.ratios) if swapped else self.ratios)
         total = self.offset(swapped).plus_product(b, ratio_b).plus_product(a, ratio_a)
-        return np.clip(total.integers(), self.low, self.high)
+        return np.clip(total.integers() - self.shifts[2], self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -269,14 +304,16 @@ def _without_zeros(mantissa: int, exponent: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeDifference(IntegerOperation):
-    """Sub of two tensors, for which ONNX Runtime has no integer kernel: it subtracts the numbers of the codes.
+class CodeFloats(IntegerOperation):
+    """Sub, Add or Mul of the numbers of two tensors in binary32, where there is no integer kernel.
 
     ``code = clamp(rne(f32(f32(f32(scale_a * a) - f32(scale_b * b)) / step)) + zero_point)``, of codes less their zero
-    points.
+    points, and with ``+`` or ``*`` for ``-``.
 
     Parameters
     ----------
+    operator : str
+        Of ONNX.
     scales : pair of float32
         Of the operands.
     zeros : pair of int
@@ -293,13 +330,15 @@ class CodeDifference(IntegerOperation):
     zero_point: int
     low: int
     high: int
+    operator: str = "Sub"
 
     def run(self, *codes: Integers) -> Integers:
         a, b = (
             Binary32.of_integers(part - zero) * Binary32.of(scale)
             for part, zero, scale in zip(codes, self.zeros, self.scales, strict=True)
         )
-        steps = (a + -b) / Binary32.of(self.step)
+        result = a * b if self.operator == "Mul" else a + b if self.operator == "Add" else a + -b
+        steps = result / Binary32.of(self.step)
         return np.clip(steps.integers() + self.zero_point, self.low, self.high)
 
 

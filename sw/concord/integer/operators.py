@@ -22,7 +22,7 @@ from concord.integer.moves import (
 from concord.integer.moving import MOVEMENTS, node_axes
 from concord.integer.operations import (
     CodeAverage,
-    CodeDifference,
+    CodeFloats,
     CodeMean,
     CodeMovement,
     CodeProduct,
@@ -46,7 +46,7 @@ def add(ctx: Reading, node: OnnxNode) -> None:
         return
     if add_to_product(ctx, node):
         return
-    _of_two(ctx, node, CodeSum, WideSum, lambda a, b, y: {"ratios": (a / y, b / y)})
+    _of_two(ctx, node, WideSum)
 
 
 def mul(ctx: Reading, node: OnnxNode) -> None:
@@ -59,25 +59,16 @@ def mul(ctx: Reading, node: OnnxNode) -> None:
         sums, constant = operands
         leave(ctx, node, replace(sums, factor=sums.numbers(constant, "factor")))
         return
-    _of_two(ctx, node, CodeProduct, WideProduct, lambda a, b, y: {"ratio": a * b / y})
+    _of_two(ctx, node, WideProduct)
 
 
 def sub(ctx: Reading, node: OnnxNode) -> None:
     """Sub of two tensors."""
-    _of_two(ctx, node, CodeDifference, WideDifference, lambda a, b, y: {"scales": (a, b), "step": y})
+    _of_two(ctx, node, WideDifference)
 
 
-def _of_two(
-    ctx: Reading,
-    node: OnnxNode,
-    kind: Any,
-    wide_kind: type[WidePair],
-    settings: Callable[[np.float32, np.float32, np.float32], dict[str, Any]],
-) -> None:
-    """An operation of two tensors: of codes if both have some and the result becomes codes, else of wide numbers.
-
-    ``settings`` makes the parameters of the one of codes, of the scales of both and of the result.
-    """
+def _of_two(ctx: Reading, node: OnnxNode, wide_kind: type[WidePair]) -> None:
+    """An operation of two tensors: of codes if both have some and the result becomes codes, else of wide numbers."""
 
     def widen(name: str) -> list[IntegerOperation]:
         operands = tuple(ctx.numbers(node.input(k)) for k in range(2))
@@ -90,16 +81,23 @@ def _of_two(
         ctx.add_all(widen(output), WIDE)
         ctx.wide[output] = output
         return
-    names = [ctx.codes(node.input(k)) for k in range(2)]
-    first, second = (ctx.scheme_of(name) for name in names)
+    names, kernel = [ctx.codes(node.input(k)) for k in range(2)], ctx.fusion.kernel(node)
+    schemes = [ctx.scheme_of(name) for name in names]
+    a, b = (np.float32(scheme.scale) for scheme in schemes)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        operation = kind(
-            name=node.name, inputs=tuple(names), output=target.name, zeros=(first.zero, second.zero),
-            zero_point=target.scheme.zero, low=target.low, high=target.high,
-            **settings(np.float32(first.scale), np.float32(second.scale), target.scale),
-        )  # fmt: skip
-        return [operation]
+        step = target.scale
+        common: dict[str, Any] = {
+            "name": node.name, "inputs": tuple(names), "output": target.name,
+            "zeros": tuple(scheme.zero for scheme in schemes), "zero_point": target.scheme.zero,
+            "low": target.low, "high": target.high,
+        }  # fmt: skip
+        if kernel is None or node.op == "Sub":
+            return [CodeFloats(scales=(a, b), step=step, operator=node.op, **common)]
+        if node.op == "Add":
+            first, second, last = kernel.shifts
+            return [CodeSum(ratios=(a / step, b / step), shifts=(first, second, last), **common)]
+        return [CodeProduct(ratio=a * b / step, shift=kernel.shifts[-1], **common)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
@@ -112,16 +110,19 @@ def mean(ctx: Reading, node: OnnxNode) -> None:
         kernel = tuple(node.attrs["kernel_shape"])
         counts = bool(node.attrs.get("count_include_pad", 0))
         windows = {"kernel": kernel, "padding_counts": counts, **window_settings(ctx, node, kernel)}
+        kernels = ctx.fusion.kernel(node)
+        windows["shift"] = 0 if kernels is None else kernels.shifts[-1]
+    order = ctx.fusion.order(node, not any(windows.get("pads", ())))
+    ctx.open[node.outputs[0]] = Unquantised(lambda target: [_mean_of(ctx, node, x, order, target, **windows)])
 
-    ctx.open[node.outputs[0]] = Unquantised(lambda target: [_mean_of(ctx, node, x, target, **windows)])
 
-
-def _mean_of(ctx: Reading, node: OnnxNode, x: str, target: CodeTarget, **windows: Any) -> CodeMean:
+def _mean_of(ctx: Reading, node: OnnxNode, x: str, order: str, target: CodeTarget, **windows: Any) -> CodeMean:
     """The mean of a channel, or of windows."""
     source, kind = ctx.scheme_of(x), CodeAverage if windows else CodeMean
     return kind(
         name=node.name, inputs=(x,), output=target.name, zero_point=source.zero, scale=np.float32(source.scale),
-        target_scale=target.scale, target_zero_point=target.scheme.zero, low=target.low, high=target.high, **windows,
+        target_scale=target.scale, target_zero_point=target.scheme.zero, low=target.low, high=target.high, order=order,
+        **windows,
     )  # fmt: skip
 
 
@@ -138,6 +139,7 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
         first = ctx.unique(f"{x}/channels in front")
         ctx.move(node.name, x, TransposeMove((*kept, *reduced)), ctx.scheme_of(x), first)
         x = first
+    order = ctx.fusion.order(node, kept[1] == 1)
     keeps = bool(node.attrs.get("keepdims", 1))
     sizes = tuple(0 if axis == 0 else -1 if axis == kept[1] else 1 for axis in range(rank)) if keeps else (0, -1)
 
@@ -148,7 +150,7 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
         shaped = CodeMovement(
             name=node.name, inputs=(result,), output=target.name, move=ReshapeMove(sizes), low=ends[0], high=ends[1]
         )
-        return [_mean_of(ctx, node, x, replace(target, name=result)), shaped]
+        return [_mean_of(ctx, node, x, order, replace(target, name=result)), shaped]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 

@@ -15,6 +15,7 @@ from concord.frontend.context import OnnxNode, unused_name
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.functions import FunctionStep
+from concord.integer.fusion import Fusion
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.model_values import (
     Accumulators,
@@ -58,6 +59,8 @@ class Reading:
         Names that are in use in the model or in the graph.
     uses : Uses
         What reads the tensors of the model.
+    fusion : Fusion
+        Integer kernels in the place of its operators.
     decoded : dict of str to str
         Float tensors that DequantizeLinear makes: the tensor of codes.
     weights : dict of str to ConstantCodes
@@ -79,6 +82,7 @@ class Reading:
     types: dict[str, int]
     taken: set[str]
     uses: Uses
+    fusion: Fusion
     decoded: dict[str, str] = field(default_factory=dict)
     weights: dict[str, ConstantCodes] = field(default_factory=dict)
     open: dict[str, Unquantised] = field(default_factory=dict)

@@ -20,6 +20,8 @@ from concord.transfer.records import Record, target_of, target_record
 
 #: Classes of records are of this package.
 _PACKAGE = "concord.integer"
+#: Kinds that folders of an earlier release have by another name.
+_RENAMED = {"operations.CodeDifference": "operations.CodeFloats"}
 #: Types of arrays in a file; they are int64 or float32 in an operation.
 _NARROW = [np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8")]
 
@@ -113,7 +115,7 @@ class RecordReader:
         return self._object(record["kind"], record["fields"])
 
     def _object(self, kind: str, items: Mapping[str, Record]) -> Any:
-        module, _, name = kind.rpartition(".")
+        module, _, name = _RENAMED.get(kind, kind).rpartition(".")
         try:
             named = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)
         except (ImportError, AttributeError) as error:

@@ -38,13 +38,33 @@ class Uses:
             for name in dict.fromkeys(node.inputs):
                 self._readers.setdefault(name, []).append(node)
 
+    def readers(self, name: str) -> list[OnnxNode]:
+        """Nodes that read a tensor, each once; of QuantizeLinear that make the same codes the first one."""
+        return list({self.key(node): node for node in reversed(self._readers.get(name, []))}.values())
+
+    def like(self, quantiser: OnnxNode) -> list[OnnxNode]:
+        """Nodes that make the same codes as a QuantizeLinear, itself among them."""
+        return [node for node in self._readers[quantiser.input(0)] if self.key(node) == self.key(quantiser)]
+
+    def numbers_read(self, codes: str) -> int | None:
+        """Count of the readers of the numbers of codes, outputs too; ``None`` if something else reads the codes."""
+        if codes in self._outputs or any(node.op != "DequantizeLinear" for node in self._readers.get(codes, [])):
+            return None
+        numbers = [node.outputs[0] for node in self._readers.get(codes, [])]
+        read = [node.inputs.count(name) for name in numbers for node in self._readers.get(name, [])]
+        return sum(read) + sum(name in self._outputs for name in numbers)
+
+    def is_output(self, name: str) -> bool:
+        """True if the model ends with a tensor."""
+        return name in self._outputs
+
     def end_in_codes(self, name: str) -> bool:
         """True if nothing but one QuantizeLinear reads a tensor, be it after operators that codes pass, too.
 
         That is where ONNX Runtime has an integer kernel in the place of an operator and its QuantizeLinear.
         """
         readers = self._readers.get(name, [])
-        if name in self._outputs or len({self._key(node) for node in readers}) > 1:
+        if name in self._outputs or len({self.key(node) for node in readers}) > 1:
             return False
         if not readers or readers[0].op == "QuantizeLinear":
             return True
@@ -56,7 +76,7 @@ class Uses:
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self._outputs else None
 
-    def _key(self, node: OnnxNode) -> Any:
+    def key(self, node: OnnxNode) -> Any:
         """Key that is equal for nodes that make the same codes."""
         if node.op != "QuantizeLinear":
             return node.name, *node.outputs

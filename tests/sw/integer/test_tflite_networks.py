@@ -3,21 +3,17 @@
 The default interpreter has the kernels of XNNPACK for products, which round them in binary32.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from concord import integer
-from concord.integer.requantise import Requantisation, codes_of_floats
-from concord.integer.weighted_sums import WeightedSums
+from concord.integer.requantise import codes_of_floats
 from support.frameworks import missing, needs
 from support.trained import DATA, needs_data
 
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
-from concord.frontend.tflite_file import read_flat
 from support.tflite_models import compared_codes
 
 pytestmark = [needs("tflite"), needs_data, pytest.mark.slow]
@@ -65,24 +61,6 @@ def outputs(network, x):
     return np.concatenate([codes for part in parts for codes in part.values()])
 
 
-def with_products_of_binary32(data):
-    """The network with products that are rounded as those of XNNPACK, and of ONNX Runtime."""
-    flat, network = read_flat(data), integer.load(data)
-    scales = {}
-    for operator in flat.operators:
-        if len(operator.inputs) == 3:
-            x, w, y = (flat.tensors[k] for k in (*operator.inputs[:2], *operator.outputs))
-            scales[y.name] = x.scales * w.scales / y.scales
-    operations = []
-    for operation in network.graph.operations:
-        if isinstance(operation, WeightedSums):
-            old = operation.requantisation
-            new = Requantisation(scales[operation.name], old.zero_point, old.low, old.high)
-            operation = replace(operation, requantisation=new)
-        operations.append(operation)
-    return replace(network, graph=replace(network.graph, operations=operations))
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_all_codes_are_those_of_the_reference_kernels(name):
     x, _ = samples(name, NETWORKS[name][1])
@@ -98,7 +76,7 @@ def test_outputs_of_the_default_kernels(name):
     """What they have recorded differs by products that are rounded in binary32, and by nothing else."""
     x, recorded = samples(name, NETWORKS[name][2])
     own, explained = (
-        outputs(network, x) for network in (integer.load(contents(name)), with_products_of_binary32(contents(name)))
+        outputs(integer.load(contents(name), rounding=rounding), x) for rounding in ("tflite", "tflite-single")
     )
     different, unexplained = int(np.sum(own != recorded)), int(np.sum(explained != recorded))
     print(

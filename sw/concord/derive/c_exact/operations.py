@@ -8,9 +8,9 @@ from typing import Any
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.pointwise import (
     write_codes,
-    write_difference,
     write_fixed_point_product,
     write_fixed_point_sum,
+    write_floats,
     write_movement,
     write_numbers,
     write_pair_table,
@@ -37,7 +37,7 @@ from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
-    CodeDifference,
+    CodeFloats,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -81,7 +81,7 @@ _WRITERS: dict[type, _Writer] = {
     ChannelsLastConvolution: _of_channels_last(write_convolution),
     ChannelsLastMaximum: _of_channels_last(write_maximum),
     CodeAverage: write_average,
-    CodeDifference: write_difference,
+    CodeFloats: write_floats,
     CodeMaximum: write_maximum,
     CodeMean: write_mean,
     CodeMatMul: write_product_of_two,

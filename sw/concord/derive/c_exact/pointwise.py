@@ -20,7 +20,7 @@ from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32
 from concord.integer.npu.operations import WeightedPair
 from concord.integer.operations import (
-    CodeDifference,
+    CodeFloats,
     CodeMovement,
     CodePairTable,
     CodeProduct,
@@ -57,8 +57,9 @@ def write_sum(function: ExactFunction, operation: CodeSum) -> None:
     swapped = first_is_single(sources[0].shape, sources[1].shape)
     order = (1, 0) if swapped else (0, 1)
     loops = CommonLoops.through(sources, function.result)
-    codes = [loops.element(k, f"x{k}") for k in order]
-    rounding = function.rounding(0, operation.low, operation.high)  # the offset has the zero point
+    shifted = loops.offsets([-shift for shift in operation.shifts[:2]])
+    codes = [shifted[k] if operation.shifts[k] else loops.element(k, f"x{k}") for k in order]
+    rounding = function.rounding(-operation.shifts[2], operation.low, operation.high)  # the offset has the zero point
     grid = operation.on_grid(swapped)
     with function.lines.loops(loops.variables, loops.sizes):
         if grid is None:
@@ -77,20 +78,20 @@ def write_sum(function: ExactFunction, operation: CodeSum) -> None:
             )
 
 
-def write_difference(function: ExactFunction, operation: CodeDifference) -> None:
-    """Sub."""
+def write_floats(function: ExactFunction, operation: CodeFloats) -> None:
+    """Sub, Add or Mul in binary32."""
     loops = CommonLoops.through(function.sources, function.result)
     rounding = function.rounding(operation.zero_point, operation.low, operation.high)
     with function.lines.loops(loops.variables, loops.sizes):
-        for name, sign, code, scale in zip(
-            "ab", (1, -1), loops.offsets(operation.zeros), operation.scales, strict=True
-        ):
+        signs = (1, -1 if operation.operator == "Sub" else 1)
+        for name, sign, code, scale in zip("ab", signs, loops.offsets(operation.zeros), operation.scales, strict=True):
             number = Binary32.of(scale)
             product = f"INT64_C({sign * int(number.mantissa)}) * {code}"
             function.lines.add(f"const binary32 {name} = binary32_rounded({product}, {int(number.exponent)});")
         step = binary32_literal(Binary32.of(operation.step))
+        result = "binary32_product(a, b)" if operation.operator == "Mul" else "binary32_sum(a, b)"
         function.lines.add(
-            f"const binary32 steps = binary32_quotient(binary32_sum(a, b), {step});",
+            f"const binary32 steps = binary32_quotient({result}, {step});",
             f"{loops.element(2, 'y')} = {rounding.of_binary32('steps')};",
         )
 
@@ -99,8 +100,9 @@ def write_product(function: ExactFunction, operation: CodeProduct) -> None:
     """Mul."""
     loops = CommonLoops.through(function.sources, function.result)
     factors = loops.offsets(operation.zeros)
-    rounding = function.rounding(0, operation.low, operation.high)  # the number has the zero point
-    ratio, zero = Binary32.of(operation.ratio), Binary32.of_integers(np.asarray(operation.zero_point))
+    rounding = function.rounding(-operation.shift, operation.low, operation.high)  # the number has the zero point
+    ratio = Binary32.of(operation.ratio)
+    zero = Binary32.of_integers(np.asarray(operation.zero_point + operation.shift))
     with function.lines.loops(loops.variables, loops.sizes):
         function.lines.add(
             f"const binary32 product = binary32_rounded((int64_t){factors[0]} * {factors[1]}, 0);",

@@ -19,6 +19,7 @@ from concord.integer.float32 import Binary32, Integers
 from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
 from concord.integer.requantise import Requantiser
+from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.tflite.operations import (
     LEAST_16,
     MOST_16,
@@ -97,6 +98,9 @@ def write_mean(function: ExactFunction, operation: CodeMean) -> None:
     """The mean of all elements of a channel."""
     (source,), result, lines = function.sources, function.result, function.lines
     count = prod(source.shape[2:])
+    if operation.order:
+        _write_ordered_mean(function, operation, count)
+        return
     bound = count * reach_of(source.scheme, operation.zero_point)
     codes = channel_codes(function, operation.requantisation(count), bound)
     loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
@@ -112,6 +116,83 @@ def write_mean(function: ExactFunction, operation: CodeMean) -> None:
         before, code = codes.of_sum("sum")
         to = sum_text([times("s", result.strides[0]), times("c", result.strides[1])])
         lines.add(*before, f"y[{to}] = {code};")
+
+
+def _write_ordered_mean(function: ExactFunction, operation: CodeMean, count: int) -> None:
+    """The mean of all elements of a channel, whose numbers are added up in binary32."""
+    (source,), result, lines = function.sources, function.result, function.lines
+    loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
+    sums = _OrderedSum(function, operation, count)
+    with lines.loop("s", source.shape[0]), lines.loop("c", source.shape[1]):
+        lines.add(*sums.begin())
+        with lines.loops(loops.variables, loops.sizes):
+            steps = [
+                times("s", source.strides[0]),
+                times("c", source.strides[1]),
+                loops.places[0].text(loops.variables),
+            ]
+            lines.add(*sums.take(f"x0[{sum_text(steps)}]"))
+        lines.add(*sums.end(sum_text([times("s", result.strides[0]), times("c", result.strides[1])]), 0))
+
+
+class _OrderedSum:
+    """A sum of the numbers of codes in binary32, each step rounded, and the code of their mean.
+
+    All numbers are multiples of the last bit of their scale, so they are integers with one exponent.
+
+    Parameters
+    ----------
+    count : int
+        Most elements of a mean.
+    """
+
+    def __init__(self, function: ExactFunction, operation: CodeMean, count: int):
+        self._function, self._operation, self._count = function, operation, count
+        steps = SUM_ORDERS[operation.order or "one by one"](count)
+        self._one_by_one = len(steps) == 1
+        #: Groups of the steps, each its size and then its places, and how many there are.
+        self._steps = [] if self._one_by_one else [
+            (function.table([n for group in step for n in (len(group), *group)], "int32", "order"), len(step))
+            for step in steps
+        ]  # fmt: skip
+
+    def begin(self) -> list[str]:
+        """Lines in front of the elements."""
+        return ["int64_t sum = 0;" if self._one_by_one else f"int64_t sums[{self._count}];", "int32_t count = 0;"]
+
+    def take(self, code: str) -> list[str]:
+        """Lines that take an element."""
+        step = int(Binary32.of(self._operation.scale).mantissa)
+        number = f"with_24_bits(INT64_C({step}) * ({minus(code, self._operation.zero_point)}))"
+        if self._one_by_one:
+            return [f"sum = with_24_bits(sum + {number});", "++count;"]
+        return [f"sums[count++] = {number};"]
+
+    def end(self, place: str, in_front: int) -> list[str]:
+        """Lines that write the code, with an integer that is added in front of the last rounding."""
+        operation, lines = self._operation, []
+        for table, size in self._steps:  # no group reads what one in front has written
+            lines += [
+                f"for (int32_t g = 0, at = 0; g < {size}; ++g) {{",
+                f"    int32_t left = {table}[at++];",
+                f"    int64_t sum = sums[{table}[at++]];",
+                "    while (--left > 0) {",
+                f"        sum = with_24_bits(sum + sums[{table}[at++]]);",
+                "    }",
+                "    sums[g] = sum;",
+                "}",
+            ]
+        rounding = self._function.rounding(operation.target_zero_point - in_front, operation.low, operation.high)
+        zero, target = Binary32.of_integers(np.asarray(in_front)), Binary32.of(operation.target_scale)
+        exponent = int(Binary32.of(operation.scale).exponent)
+        return [
+            *lines,
+            f"const binary32 numbers = binary32_rounded({'sum' if self._one_by_one else 'sums[0]'}, {exponent});",
+            "const binary32 mean = binary32_quotient(numbers, (binary32){count, 0});",
+            f"const binary32 steps = binary32_quotient(mean, {binary32_literal(target)});",
+            f"const binary32 number = binary32_sum(steps, {binary32_literal(zero)});",
+            f"y[{place}] = {rounding.of_binary32('number')};",
+        ]
 
 
 def write_fixed_point_mean(function: ExactFunction, operation: FixedPointMean) -> None:
@@ -195,29 +276,17 @@ def write_average(function: ExactFunction, operation: CodeAverage) -> None:
     if operation.is_mean(source.shape):
         write_mean(function, operation)
         return
-    axes = _axes(function, operation)
-    rounding = function.rounding(0, operation.low, operation.high)  # the number has the zero point
-    step, target = Binary32.of(operation.scale), Binary32.of(operation.target_scale)
-    zero = Binary32.of_integers(np.asarray(operation.target_zero_point))
+    axes, sums = _axes(function, operation), _OrderedSum(function, operation, prod(operation.kernel))
     with ExitStack() as stack:
         place = _places(function, axes, lines, stack)
         with lines.loop("c", source.shape[1]):
-            lines.add("int64_t sum = 0;", "int32_t count = 0;")
+            lines.add(*sums.begin())
             with ExitStack() as inner:
                 _taps(function, axes, lines, inner)
-                code = minus(f"from[{times('c', source.strides[1]) or '0'}]", operation.zero_point)
-                lines.add(
-                    f"sum = with_24_bits(sum + with_24_bits(INT64_C({int(step.mantissa)}) * ({code})));", "++count;"
-                )
+                lines.add(*sums.take(f"from[{times('c', source.strides[1]) or '0'}]"))
             if operation.padding_counts:
                 lines.add(f"count = {prod(operation.kernel)};")
-            lines.add(
-                f"const binary32 numbers = binary32_rounded(sum, {int(step.exponent)});",
-                "const binary32 mean = binary32_quotient(numbers, (binary32){count, 0});",
-                f"const binary32 steps = binary32_quotient(mean, {binary32_literal(target)});",
-                f"const binary32 number = binary32_sum(steps, {binary32_literal(zero)});",
-                f"y[{sum_text([place, times('c', result.strides[1])])}] = {rounding.of_binary32('number')};",
-            )
+            lines.add(*sums.end(sum_text([place, times("c", result.strides[1])]), operation.in_front))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
 from concord.integer.operations import (
     CodeConstant,
-    CodeDifference,
+    CodeFloats,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -35,7 +35,7 @@ from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
 POINTWISE = (
-    CodeTable, CodePairTable, CodeSum, CodeDifference, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
+    CodeTable, CodePairTable, CodeSum, CodeFloats, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
     CodesOfNumbers, WideSum, WideDifference, WideProduct,
 )  # fmt: skip
 #: Operations that read all channels at a place together.

@@ -20,7 +20,7 @@ from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
-    CodeDifference,
+    CodeFloats,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -34,6 +34,7 @@ from concord.integer.operations import (
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, IntegerProduct
 from concord.integer.wide import (
     CodesOfNumbers,
@@ -141,6 +142,9 @@ class ArrayLowering(LoweringParts):
 
     def _mean(self, operation: CodeMean, codes: list[Array]) -> Array:
         shape = self.shapes[operation.inputs[0]]
+        if operation.order:
+            rows = self.writer.reshape(self.offset(codes[0], operation.zero_point), (shape[1], prod(shape[2:])))
+            return self._mean_of_rows(operation, rows, (shape[1], prod(shape[2:])), np.asarray(prod(shape[2:])), 0)
         sums = self.writer.total(self.offset(codes[0], operation.zero_point), range(2, len(shape)))
         bound = prod(shape[2:]) * self.reach(operation.inputs[0], operation.zero_point)
         if bound > ACCUMULATOR[1]:
@@ -155,12 +159,41 @@ class ArrayLowering(LoweringParts):
         writer = self.writer
         window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
         windows = writer.windows(self.offset(codes[0], operation.zero_point), window, shape[2:])
-        numbers = writer.multiply(writer.to_numbers(windows), writer.numbers(operation.scale, "scale"))
-        total = writer.reshape(writer.added_up(numbers), self.shapes[operation.output][1:])
-        steps = writer.divide(total, writer.numbers(operation.counts(shape), "count"))
+        rows = prod(self.shapes[operation.output][1:]), prod(operation.kernel)
+        counts = np.broadcast_to(operation.counts(shape), (1, *self.shapes[operation.output][1:]))
+        return self._mean_of_rows(operation, windows, rows, counts, operation.in_front)
+
+    def _mean_of_rows(
+        self, operation: CodeMean, offsets: Array, rows: tuple[int, int], counts: Integers, in_front: int
+    ) -> Array:
+        """Codes of means in binary32, of integers of so many rows with so many elements each."""
+        writer = self.writer
+        numbers = writer.multiply(writer.to_numbers(offsets), writer.numbers(operation.scale, "scale"))
+        total = writer.reshape(self._summed(operation, numbers, rows), self.shapes[operation.output][1:])
+        steps = writer.divide(total, writer.numbers(counts, "count"))
         steps = writer.divide(steps, writer.numbers(operation.target_scale, "target_scale"))
-        steps = self._plus_zero(steps, operation.target_zero_point)
-        return writer.to_codes(steps, 0, operation.low, operation.high)
+        rest = operation.target_zero_point - in_front
+        return writer.to_codes(self._plus_zero(steps, in_front), rest, operation.low, operation.high)
+
+    def _summed(self, operation: CodeMean, numbers: Array, rows: tuple[int, int]) -> Array:
+        """Sums of rows in the order of an operation."""
+        writer, (count, size), (first, *rest) = self.writer, rows, SUM_ORDERS[operation.order or "one by one"](rows[1])
+        if not rest and len(first) == 1:
+            return writer.added_up(numbers)
+        places = np.arange(size)
+        for step in (first, *rest):
+            parts, made = [], []
+            for length in sorted({len(group) for group in step}):
+                alike = [k for k, group in enumerate(step) if len(group) == length]
+                within = places[np.array([step[k] for k in alike])]
+                index = np.arange(count)[:, None, None] * size + within
+                flat = writer.take(writer.reshape(numbers, (count * size,)), index.reshape(-1), "order")
+                part = writer.reshape(flat, (count, len(alike), length))
+                parts.append(writer.reshape(writer.added_up(part), (count, len(alike))))
+                made += alike
+            numbers = parts[0] if len(parts) == 1 else writer.concatenate(parts, 2)
+            places, size = np.argsort(made), len(made)
+        return numbers
 
     @_lowered.register
     def _(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
@@ -187,7 +220,8 @@ class ArrayLowering(LoweringParts):
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
         product = self.writer.to_numbers(self.writer.multiply(a, b))
         scaled = self.writer.multiply(product, self.writer.numbers(operation.ratio, "ratio"))
-        return self.writer.to_codes(self._plus_zero(scaled, operation.zero_point), 0, operation.low, operation.high)
+        steps = self._plus_zero(scaled, operation.zero_point + operation.shift)
+        return self.writer.to_codes(steps, -operation.shift, operation.low, operation.high)
 
     @_lowered.register
     def _(self, operation: CodeSum, codes: list[Array]) -> Array:
@@ -209,23 +243,27 @@ class ArrayLowering(LoweringParts):
 
     def _sum(self, operation: CodeSum, codes: list[Array], swapped: bool) -> Array:
         """``fma(a, ratio_a, fma(b, ratio_b, offset))`` on a common grid, where products and sums are exact integers."""
-        writer, (a, b), grid = self.writer, reversed(codes) if swapped else codes, operation.on_grid(swapped)
+        writer, grid = self.writer, operation.on_grid(swapped)
+        operands = [self.offset(part, -shift) for part, shift in zip(codes, operation.shifts, strict=False)]
+        a, b = reversed(operands) if swapped else operands
         if grid is None:
             raise ValueError(f"{operation.name} must have operands whose scales are less than about 2**20 apart")
         inner = writer.add(writer.multiply(b, writer.integers(grid.b, "ratio")), writer.integers(grid.c, "offset"))
         rounded = writer.to_integers(writer.to_numbers(inner))
         outer = writer.add(writer.multiply(a, writer.integers(grid.a, "ratio")), rounded)
         unit = writer.numbers(grid.unit, "unit")
-        return writer.to_codes(writer.multiply(writer.to_numbers(outer), unit), 0, operation.low, operation.high)
+        steps = writer.multiply(writer.to_numbers(outer), unit)
+        return writer.to_codes(steps, -operation.shifts[2], operation.low, operation.high)
 
     @_lowered.register
-    def _(self, operation: CodeDifference, codes: list[Array]) -> Array:
+    def _(self, operation: CodeFloats, codes: list[Array]) -> Array:
         writer = self.writer
         a, b = (
             writer.multiply(writer.to_numbers(self.offset(part, zero)), writer.numbers(scale, "scale"))
             for part, zero, scale in zip(codes, operation.zeros, operation.scales, strict=True)
         )
-        steps = writer.divide(writer.subtract(a, b), writer.numbers(operation.step, "step"))
+        combine = {"Add": writer.add, "Sub": writer.subtract, "Mul": writer.multiply}[operation.operator]
+        steps = writer.divide(combine(a, b), writer.numbers(operation.step, "step"))
         return writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
 
     @_lowered.register

@@ -19,6 +19,7 @@ from concord.integer.npu.factors import FactorRequantisation, ScaleError
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.operations import (
     CodeAverage,
+    CodeFloats,
     CodeMaximum,
     CodeMean,
     CodeMovement,
@@ -237,6 +238,13 @@ class _Rewriter:
         ratios = [Fraction(float(ratio)) for ratio in operation.ratios]
         return self._pair(operation, ratios, operation.zeros, (operation.zero_point, operation.low, operation.high))
 
+    def sum_of_floats(self, operation: CodeFloats) -> IntegerOperation:
+        """Add of ONNX in binary32; the NPU has factors of its own."""
+        if operation.operator != "Add":
+            raise NotOnNpu(f"{operation.operator} of two tensors is not computed on codes by the NPU")
+        ratios = [Fraction(float(scale)) / Fraction(float(operation.step)) for scale in operation.scales]
+        return self._pair(operation, ratios, operation.zeros, (operation.zero_point, operation.low, operation.high))
+
     def fixed_point_sum(self, operation: FixedPointSum) -> IntegerOperation:
         """Add and Sub of TensorFlow Lite."""
         (output,), _, _ = real_scales(operation.requantisation, np.zeros(1, np.int64))
@@ -281,6 +289,7 @@ _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation]] = {
     CodeMean: _Rewriter.mean,
     FixedPointMean: _Rewriter.mean_of_axes,
     CodeSum: _Rewriter.sum_of_codes,
+    CodeFloats: _Rewriter.sum_of_floats,
     FixedPointSum: _Rewriter.fixed_point_sum,
 }
 

@@ -19,7 +19,7 @@ from concord.derive.exact.onnx_writer import _digits, _fits
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
-from concord.integer.operations import CodeDifference, CodeMovement, CodePairTable
+from concord.integer.operations import CodeFloats, CodeMovement, CodePairTable
 from concord.integer.requantise import FloatRequantisation
 from concord.integer.tflite.operations import DenseRows
 from concord.integer.weighted_sums import IntegerMatMul
@@ -158,7 +158,7 @@ def test_steps_of_binary32(library, seed, tmp_path):
     """Accumulators and differences that become numbers on the way to codes."""
     rng = np.random.default_rng(seed)
     near = [np.float32(quarter / 4 + 2.0**-24 * rng.integers(-9, 10)) for quarter in (1, 2, 3)]
-    difference = CodeDifference(name="less", inputs=("a", "b"), output="y", scales=tuple(near[:2]), zeros=(100, 140),
+    difference = CodeFloats(name="less", inputs=("a", "b"), output="y", scales=tuple(near[:2]), zeros=(100, 140),
                                 step=near[2], zero_point=90, low=0, high=255)  # fmt: skip
     a, b = rng.integers(0, 256, (2, 50, 400))
     assert different(by_hand(difference, (400,), (400,)), library, tmp_path, {"a": a, "b": b}) == 0
