@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import DAMAGED, FlatModel
 from concord.frontend.tflite_rewrites import live_operators, read_network
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
-from concord.integer.tflite.lowering import LOWERED
-from concord.integer.tflite.moving import MOVEMENTS
-from concord.integer.tflite.operators import OPERATORS
+from concord.integer.requantise import Requantisation
+from concord.integer.tflite.registry import OPERATORS
 from concord.integer.tflite.reading import FlatReading, fresh_name
+from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.weighted_sums import WeightedSums
 
-_OPERATORS = {**OPERATORS, **MOVEMENTS, **LOWERED}
-
-
-def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = None) -> IntegerGraph:
+#: Operators that are sums of products with weights.
+_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+def import_tflite_graph(
+    data: bytes, name: str, outputs: Sequence[str] | None = None, single: bool = False
+) -> IntegerGraph:
     """Read a quantised network.
 
     Parameters
@@ -28,6 +31,8 @@ def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = 
         Of the network.
     outputs : sequence of str, optional
         Tensors of the file at which the network ends; its outputs if it is left out.
+    single : bool
+        Round products of codes of 8 bits in binary32, as the default kernels do.
 
     Raises
     ------
@@ -50,9 +55,9 @@ def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = 
             continue
         place = f"{operator.name} {names[operator.outputs[0]]!r}"
         try:
-            if operator.name not in _OPERATORS:
+            if operator.name not in OPERATORS:
                 raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
-            _OPERATORS[operator.name](ctx, operator)
+            OPERATORS[operator.name](ctx, operator)
         except Refusal as refusal:
             reasons.append(f"{place}: {refusal}")
             unknown.update(operator.outputs)
@@ -67,7 +72,26 @@ def import_tflite_graph(data: bytes, name: str, outputs: Sequence[str] | None = 
             reasons.append(f"output {names[index]!r}: must be codes; quantise the whole network to int8")
     if reasons:
         raise UnquantisedModel(name, reasons)
-    return ctx.graph
+    return _in_binary32(ctx) if single else ctx.graph
+
+
+def _in_binary32(ctx: FlatReading) -> IntegerGraph:
+    """The graph with products that are rounded as XNNPACK rounds them, by a product of binary32."""
+    scales = {}
+    for operator in ctx.model.operators:
+        if operator.name in _PRODUCTS:
+            x, w, y = (ctx.tensor(index) for index in (*operator.inputs[:2], *operator.outputs))
+            if x.kind != "INT16":
+                scales[ctx.names[operator.outputs[0]]] = x.scales * w.scales / y.scales
+    operations = []
+    for operation in ctx.graph.operations:
+        if isinstance(operation, WeightedSums) and operation.output in scales:
+            old = operation.requantisation
+            assert isinstance(old, FixedPointRequantisation | Binary64Requantisation)
+            made = Requantisation(scales[operation.output], old.zero_point, old.low, old.high)
+            operation = replace(operation, requantisation=made)
+        operations.append(operation)
+    return ctx.graph.with_operations(operations)
 
 
 def _read_inputs(ctx: FlatReading) -> list[str]:
