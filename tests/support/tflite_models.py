@@ -106,11 +106,14 @@ def reference_codes(data, names, *inputs):
     return {name: np.concatenate([np.atleast_1d(part[name]) for part in made]) for name in made[0]}
 
 
-def compared_codes(data, *inputs):
-    """How many codes of all tensors that a network computes, and how many are not those of the reference kernels."""
+def compared_codes(data, *inputs, every=True):
+    """How many codes a network has, and how many are not those of the reference kernels.
+
+    With ``every`` they are those of all tensors, else of the outputs: rows of samples may have an axis more.
+    """
     network = integer.load(data, compose=False)
     own = network.run(dict(zip(network.graph.inputs, inputs, strict=True)), every=True)
-    made = [operation.output for operation in network.graph.operations if operation.inputs]
+    made = [operation.output for operation in network.graph.operations if operation.inputs and every]
     want = reference_codes(data, {*made, *network.graph.outputs}, *inputs)
     count = different = 0
     for name in want:
