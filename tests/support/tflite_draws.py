@@ -162,6 +162,14 @@ def lowered_operators(seed, dtype):
     outputs.append(net.op("GATHER", [x, net.constant(np.int32(1))], alike(3, 4, 4), "GatherOptions", axis=2))
     mirrored = [[0, 0], [1, 2], [0, 3], [0, 0]]
     outputs.append(net.op("MIRROR_PAD", [x, integers(*mirrored)], alike(3, 7, 9, 4), "MirrorPadOptions", mode=seed % 2))
+    if dtype != np.uint8:
+        turned = net.op(
+            "BATCH_MATMUL", [x, reverse], draw.tensor(3, 4, 6, 6, factor=20), "BatchMatMulOptions", adjY=True
+        )
+        outputs += [
+            turned,
+            net.op("BATCH_MATMUL", [turned, x], draw.tensor(3, 4, 6, 4, factor=200), "BatchMatMulOptions"),
+        ]
     if not wide:
         blocks = {"options": "DepthToSpaceOptions", "blockSize": 2}
         outputs.append(net.op("DEPTH_TO_SPACE", [x], alike(3, 8, 12, 1), **blocks))

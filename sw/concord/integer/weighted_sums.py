@@ -110,7 +110,6 @@ class CodeMatMul(RequantisedSums):
         A bound on the magnitude of the sums.
     """
 
-    requantisation: Requantisation | Dequantisation
     zeros: tuple[int, int]
     largest: int
 

@@ -121,6 +121,16 @@ CASES = {
                              (indices(12, 14),), halfPixelCenters=True)),
     "bilinear": ([IMAGE], one("RESIZE_BILINEAR", (1, 9, 11, 3), "ResizeBilinearOptions", (indices(9, 11),),
                               alignCorners=True)),
+    "prelu": ([IMAGE], one("PRELU", IMAGE, None, (floats(1, 1, 3),))),
+    "prelu of a convolution": ([IMAGE], lambda net, x: net.op("PRELU", [
+        conv((3, 3, 3, 3), IMAGE, padding=SAME)(net, x), net.constant(floats(1, 1, 3))], net.tensor(IMAGE))),
+    "gather": ([(1, 5, 4)], one("GATHER", (1, 3, 4), "GatherOptions", (indices(3, 0, 3),), axis=1)),
+    "mirror": ([IMAGE], one("MIRROR_PAD", (1, 8, 8, 3), "MirrorPadOptions",
+                            (np.array([[0, 0], [1, 1], [0, 1], [0, 0]], np.int32),))),
+    "depth to space": ([(1, 3, 2, 8)], one("DEPTH_TO_SPACE", (1, 6, 4, 2), "DepthToSpaceOptions", blockSize=2)),
+    "space to depth": ([(1, 4, 6, 3)], one("SPACE_TO_DEPTH", (1, 2, 3, 12), "SpaceToDepthOptions", blockSize=2)),
+    "selection": ([(1, 5), (1, 5)], lambda net, x, y: net.op("SELECT_V2", [
+        net.op("GREATER", [x, y], net.tensor((1, 5), np.bool_)), x, net.constant(floats(5))], net.tensor((1, 5)))),
     "matrices": ([(1, 2, 3), (1, 4, 3)], one("BATCH_MATMUL", (1, 2, 4), "BatchMatMulOptions", adjY=True)),
 }  # fmt: skip
 for _name in ("RELU", "RELU6", "RELU_N1_TO_1", "ELU", "LOGISTIC", "TANH", "EXP", "ABS", "NEG", "SQUARE", "SIN", "COS"):
@@ -285,6 +295,56 @@ def test_the_command_and_python_take_a_file(tmp_path):
     assert network.model == loaded.model and network.image.program == loaded.image.program
     (want,) = interpreted(data, image)
     assert np.abs(network(image) - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_an_embedding_takes_whole_numbers():
+    """Negative ones are made positive in the file, as Keras writes it."""
+    net = Net()
+    x, table = net.tensor((1, 4), np.int32, name="x"), net.constant(floats(6, 3))
+    below = net.op("LESS", [x, net.constant(np.int32(0))], net.tensor((1, 4), np.bool_), "LessOptions")
+    above = net.op("ADD", [x, net.constant(np.int32(6))], net.tensor((1, 4), np.int32), "AddOptions")
+    places = net.op("SELECT_V2", [below, above, x], net.tensor((1, 4), np.int32))
+    y = net.op("GATHER", [table, places], net.tensor((1, 4, 3)), "GatherOptions")
+    data, words = net.bytes([x], [y]), np.int32([[3, -1, 0, 5]])
+    (got,), (want,) = results(data, words), interpreted(data, words)
+    assert got.shape == want.shape and np.array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "write, reason",
+    [
+        (one("MIRROR_PAD", (1, 8, 7, 3), "MirrorPadOptions", (np.int32([[0, 0], [1, 1], [0, 0], [0, 0]]),), mode=1),
+         "its mode must be REFLECT, not SYMMETRIC"),
+        (lambda net, x: net.op("PRELU", [x, x], net.tensor(IMAGE)), "its slopes must be constant, not computed"),
+        (one("GATHER", IMAGE, "GatherOptions", (indices(0, 1),), batchDims=1), "must have no batch dimensions"),
+    ],
+)  # fmt: skip
+def test_options_that_cannot_be_written(write, reason):
+    with pytest.raises(UnsupportedModel, match=reason):
+        exported_tflite(of_floats([IMAGE], write))
+
+
+def test_weights_of_an_input_that_is_always_zero():
+    """Converters divide by its scale, 0."""
+    net = Net()
+    x, w = net.tensor((1, 4), np.int16, 0.01), net.constant(np.zeros((2, 4), np.int8), scale=[np.inf, 0.1])
+    y = net.op("FULLY_CONNECTED", [x, w], net.tensor((1, 2), np.int16, 0.01), "FullyConnectedOptions")
+    with pytest.raises(UnsupportedModel, match="scales of 'tensor1' must be finite, not inf, as for inputs that are"):
+        exported_tflite(net.bytes([x], [y]))
+
+
+def test_codes_of_16_bits_compile():
+    """A bias of 64 bits is what its integers mean; the NPU computes in its own formats."""
+    net = Net()
+    x = coded(net, (1, 8), 1e-4, 0, np.int16)
+    scales = RNG.uniform(0.005, 0.01, 4)
+    w = net.constant(RNG.integers(-127, 128, (4, 8)).astype(np.int8), scale=scales)
+    bias = net.constant(RNG.integers(-(10**6), 10**6, 4), scale=1e-4 * scales)
+    y = net.op("FULLY_CONNECTED", [x, w, bias], coded(net, (1, 4), 2e-4, 0, np.int16), "FullyConnectedOptions")
+    data, codes = net.bytes([x], [y]), RNG.integers(-32767, 32768, (1, 8)).astype(np.int16)
+    want = meaning(interpreted(data, codes)[0], 2e-4, 0)
+    got = concord.compile(data, preset="ecp5-85f")(meaning(codes, 1e-4, 0))
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
 
 
 def test_operators_that_are_not_there_are_named():

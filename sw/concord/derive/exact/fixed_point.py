@@ -76,7 +76,9 @@ def _times(writer: ArrayWriter, a: Array, scale: FixedPointMultiplier, bound: in
     return _divided(writer, product, np.maximum(-scale.shift, 0))
 
 
-def _requantised(writer: ArrayWriter, sums: Array, how: Requantiser, bound: int, channels: tuple[int, ...]) -> Array:
+def codes_in_fixed_point(
+    writer: ArrayWriter, sums: Array, how: Requantiser, bound: int, channels: tuple[int, ...]
+) -> Array:
     """Codes of accumulators up to ``bound`` in magnitude; ``channels`` is the shape of what each channel has."""
     if bound > how.largest_sum:
         if how.largest_sum > ACCUMULATOR[1]:
@@ -105,7 +107,7 @@ def _codes_of_sums(writer: ArrayWriter, sums: Array, operation: WeightedSums, ch
     """Codes of the sums of a product, with its scales or with factors of an NPU."""
     if isinstance(operation.requantisation, FactorRequantisation):
         return codes_by_factors(writer, sums, operation)
-    return _requantised(writer, sums, operation.requantisation, operation.largest_sum, channels)
+    return codes_in_fixed_point(writer, sums, operation.requantisation, operation.largest_sum, channels)
 
 
 def _channels_first(lowering: LoweringParts, codes: Array, rank: int) -> Array:
@@ -161,7 +163,7 @@ def _mean(lowering: LoweringParts, operation: FixedPointMean, codes: list[Array]
     shape, output = lowering.shapes[operation.inputs[0]], lowering.shapes[operation.output]
     sums = lowering.writer.total(lowering.offset(codes[0], operation.zero_point), operation.axes)
     bound = prod(shape[axis] for axis in operation.axes) * lowering.reach(operation.inputs[0], operation.zero_point)
-    made = _requantised(lowering.writer, sums, operation.requantisation, bound, ())
+    made = codes_in_fixed_point(lowering.writer, sums, operation.requantisation, bound, ())
     return made if operation.kept else lowering.writer.reshape(made, output[1:])
 
 
@@ -173,13 +175,13 @@ def _sum(lowering: LoweringParts, operation: FixedPointSum, codes: list[Array]) 
         parts.append(_times(writer, moved, scale, reach))
         bound += abs(int(scale.times(np.asarray(reach))))
     made = writer.subtract(*parts) if operation.difference else writer.add(*parts)
-    return _requantised(writer, made, operation.requantisation, bound + 1, ())
+    return codes_in_fixed_point(writer, made, operation.requantisation, bound + 1, ())
 
 
 def _product(lowering: LoweringParts, operation: FixedPointProduct, codes: list[Array]) -> Array:
     a, b = (lowering.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
     bound = prod(lowering.reach(name, zero) for name, zero in zip(operation.inputs, operation.zeros, strict=True))
-    return _requantised(lowering.writer, lowering.writer.multiply(a, b), operation.requantisation, bound, ())
+    return codes_in_fixed_point(lowering.writer, lowering.writer.multiply(a, b), operation.requantisation, bound, ())
 
 
 def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[Array]) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.exact.arrays import Array, WindowPlaces
-from concord.derive.exact.fixed_point import FIXED_POINT_RULES
+from concord.derive.exact.fixed_point import FIXED_POINT_RULES, codes_in_fixed_point
 from concord.derive.exact.npu_codes import NPU_RULES, codes_by_factors
 from concord.derive.exact.parts import LoweringParts
 from concord.integer.float32 import Integers
@@ -35,6 +35,7 @@ from concord.integer.operations import (
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.sum_orders import SUM_ORDERS
+from concord.integer.tflite.requantise import FixedPointRequantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, IntegerProduct
 from concord.integer.wide import (
     CodesOfNumbers,
@@ -94,9 +95,13 @@ class ArrayLowering(LoweringParts):
             raise ValueError(f"{operation.name} must multiply matrices of every sample by itself, not {shapes}")
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
         sums = self.writer.product_of_two(a, b, operation.largest)
+        how = operation.requantisation
+        if isinstance(how, FixedPointRequantisation):
+            return codes_in_fixed_point(self.writer, sums, how, operation.largest, ())
+        assert isinstance(how, Requantisation | Dequantisation)
         if operation.largest > ACCUMULATOR[1]:
             sums = self.writer.in_bits(sums)
-        return self._requantised(sums, operation.requantisation, ())
+        return self._requantised(sums, how, ())
 
     def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
         """Codes of accumulators; ``channels`` is the shape of what each channel has."""

@@ -11,13 +11,15 @@ from concord.frontend.tflite_rewrites import live_operators, read_network
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
 from concord.integer.requantise import Requantisation
-from concord.integer.tflite.registry import OPERATORS
 from concord.integer.tflite.reading import FlatReading, fresh_name
+from concord.integer.tflite.registry import OPERATORS
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import WeightedSums
 
 #: Operators that are sums of products with weights.
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+
+
 def import_tflite_graph(
     data: bytes, name: str, outputs: Sequence[str] | None = None, single: bool = False
 ) -> IntegerGraph:

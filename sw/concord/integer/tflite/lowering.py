@@ -30,6 +30,7 @@ from concord.integer.tflite.operators import (
 )
 from concord.integer.tflite.reading import FlatReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.weighted_sums import CodeMatMul
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 
@@ -223,6 +224,31 @@ def _squared_difference(ctx: FlatReading, operator: FlatOperator) -> None:
     )  # fmt: skip
 
 
+def _product_of_two(ctx: FlatReading, operator: FlatOperator) -> None:
+    """BATCH_MATMUL of two tensors that are computed, or of one and a constant."""
+    check_kinds(ctx, operator, *operator.inputs)
+    name, rank = ctx.names[operator.outputs[0]], len(ctx.tensor(operator.outputs[0]).shape)
+    shapes = [ctx.tensor(index).shape for index in operator.inputs]
+    if rank < 3 or any(len(shape) != rank for shape in shapes):
+        raise Refusal("operands must be matrices of each sample, with the axes of the result", "reshape them")
+    codes = [ctx.operand(index, rank) for index in operator.inputs]
+    turned = bool(operator.options.AdjX()), bool(operator.options.AdjY())
+    order = TransposeMove((*range(rank - 2), rank - 1, rank - 2))
+    for k, turn in enumerate(turned):
+        codes[k] = ctx.move_between(f"{name}/{k}", order, codes[k]) if turn else codes[k]
+    first, second, target = (ctx.scheme(index) for index in (*operator.inputs, operator.outputs[0]))
+    a, b = point_wise.scales_of(first, second)
+    inner = shapes[0][-2 if turned[0] else -1]
+    wide = first.bits == 16
+    ctx.emit(
+        operator, CodeMatMul, *codes, zeros=(first.zero, second.zero),
+        largest=reach_of(first, first.zero) * reach_of(second, second.zero) * inner,
+        requantisation=FixedPointRequantisation(
+            multiplier_of(float(a * b) / float(target.scale)), target.zero, target.low, target.high, wide=wide
+        ),
+    )  # fmt: skip
+
+
 #: By the name of the operator in the schema.
 LOWERED: dict[str, Operator] = {
     "TRANSPOSE_CONV": _transposed_convolution,
@@ -233,4 +259,5 @@ LOWERED: dict[str, Operator] = {
     "MINIMUM": _extremes,
     "PRELU": _prelu,
     "SQUARED_DIFFERENCE": _squared_difference,
+    "BATCH_MATMUL": _product_of_two,
 }

@@ -11,7 +11,7 @@ from support.trained import DATA, needs_data
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
-from support.tflite_draws import every_operation
+from support.tflite_draws import every_operation, lowered_operators
 
 pytestmark = needs("tflite")
 
@@ -30,6 +30,14 @@ def test_every_operation(seed, dtype, library, tmp_path):
     assert different(network, library, tmp_path, {name: codes}) == 0
     less, mean, flat, dense, *_ = network.run({name: codes}).values()
     assert min(len(np.unique(values)) for values in (less, mean, flat, dense)) > 8  # not all of them are saturated
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_operators_that_become_several(dtype, library, tmp_path):
+    data, codes = lowered_operators(1, dtype)
+    network = integer.load(data)
+    (name,) = network.graph.inputs
+    assert different(network, library, tmp_path, {name: codes}) == 0
 
 
 @needs_data
