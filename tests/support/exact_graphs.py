@@ -6,7 +6,7 @@ import numpy as np
 
 from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
-from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove, TransposeMove
+from concord.integer.moves import ConcatMove, FlattenMove, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -20,8 +20,10 @@ from concord.integer.operations import (
     CodeTable,
 )
 from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
+from concord.integer.wide import WIDE, CodesOfNumbers, TabledNumbers
 from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
 
 
@@ -169,6 +171,30 @@ class GraphDraw:
         return self.add(CodeSoftmax, x, scheme=scheme, axis=axis, flattened=flattened,
                         scale=np.float32(self.graph.schemes[x].scale), steps=np.float32(self.rng.integers(100, 300)),
                         zero_point=scheme.zero, low=scheme.low, high=scheme.high)  # fmt: skip
+
+    def number_softmax(self, shape, axis, flattened=False):
+        x, scheme = self.input(shape), self.scheme()
+        source = self.graph.schemes[x]
+        return self.add(NumberSoftmax, x, scheme=scheme, axis=axis, flattened=flattened, count=source.count,
+                        scale=np.float32(6 / source.count), step=np.float32(1 / scheme.count), zero_point=scheme.zero,
+                        low=scheme.low, high=scheme.high)  # fmt: skip
+
+    def product_of_two(self, shape_a, shape_b, floats=False):
+        """Matrices of codes times others; ``floats`` if sums become numbers on the way."""
+        a, b = self.input(shape_a), self.input(shape_b)
+        schemes = self.graph.schemes[a], self.graph.schemes[b]
+        reaches = [reach_of(scheme, scheme.zero) for scheme in schemes]
+        largest = reaches[0] * reaches[1] * shape_a[-1]
+
+        def of(scheme):
+            factor = self.scale((scheme.high - scheme.low) * 2 / largest).reshape(1)
+            how = Requantisation(factor, scheme.zero, **self.limits(scheme))
+            if floats or largest >= 1 << 31:
+                how = FloatRequantisation(factor * 3, np.zeros(1, np.float32), np.float32(3), scheme.zero,
+                                          **self.limits(scheme), sum_bits=62)  # fmt: skip
+            return {"zeros": tuple(scheme.zero for scheme in schemes), "largest": largest, "requantisation": how}
+
+        return self.add(CodeMatMul, a, b, of=of)
 
     def table(self, shape, x=None, **settings):
         x = x or self.input(shape)
@@ -328,6 +354,32 @@ def moves(seed, widths):
     return draw
 
 
+def tensors(seed, widths):
+    """Products of two tensors, softmaxes and functions in binary32, and several rows of a sample."""
+    draw = GraphDraw(seed, widths)
+    draw.product_of_two((3, 7), (7, 4))
+    draw.product_of_two((2, 5, 3), (2, 3, 6))
+    draw.product_of_two((1, 4, 9), (3, 9, 1))
+    draw.product_of_two((4, 1), (1, 3), floats=True)
+    draw.product_of_two((2, 300), (300, 2), floats=True)
+    draw.number_softmax((6,), -1)
+    draw.number_softmax((3, 4), 1)
+    draw.number_softmax((2, 2, 3), 2, flattened=True)
+    x = draw.input((4, 3))
+    source = draw.graph.schemes[x]
+    numbers = (draw.rng.normal(size=source.count) * 3).astype(np.float32)
+    wide = draw.add(TabledNumbers, x, scheme=WIDE, output=False, numbers=numbers, least=source.low)
+    draw.add(CodesOfNumbers, wide, of=lambda scheme: {
+        "step": np.float32(6 / scheme.count), "zero_point": scheme.zero, **draw.limits(scheme)})  # fmt: skip
+    rows = draw.move(FlattenMove(2), draw.input((4, 2, 3)))
+    made = draw.product(IntegerMatMul, rows, (6, 5), 1)
+    draw.table((), made)
+    draw.move(TakeMove(1, (2, 0, 2)), rows)
+    draw.move(PadMove(((0, 0), (1, 2)), draw.graph.schemes[rows].low), rows)
+    draw.move(ReshapeMove((-1, 2, 10)), made)
+    return draw
+
+
 GRAPHS = {make.__name__: make for make in (
-    products, convolutions, depthwise, pools, pointwise, softmaxes, moves
+    products, convolutions, depthwise, pools, pointwise, softmaxes, moves, tensors
 )}  # fmt: skip

@@ -57,6 +57,8 @@ def load(model: str | Path | bytes | Any) -> Any:
         If it is no file, no bytes and no ``ModelProto``.
     ValueError
         If it is no valid ONNX, or older than opset 7.
+    UnsupportedModel
+        If operators of QONNX have no standard form.
     """
     import onnx
     from google.protobuf.message import DecodeError  # onnx brings it

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode, unused_name
+from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.utils.arrays import FloatArray
 
 #: Domains in which the operators have been.
@@ -32,8 +33,11 @@ _ROUNDINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-class _Unknown(Exception):
+class _Unknown(Refusal):
     """Reason for which a node has no standard form."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason, "export it in the QDQ form")
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def in_standard_form(proto: Any) -> None:
 
     Raises
     ------
-    ValueError
+    UnsupportedModel
         If one has no standard form: each with what is in the way.
     """
     from onnx import numpy_helper
@@ -98,7 +102,7 @@ def in_standard_form(proto: Any) -> None:
         except _Unknown as reason:
             reasons.append(f"{known.op} {known.name!r}: {reason}")
     if reasons:
-        raise ValueError("model must have codes as QuantizeLinear makes them:" + "".join(f"\n  {x}" for x in reasons))
+        raise UnsupportedModel(proto.graph.name or "model", reasons)
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
 

@@ -19,7 +19,7 @@ from concord.frontend.context import OnnxNode
 from concord.integer.uses import Uses
 
 #: Operators for which there are such kernels, and of which the place of a rounding is another one with them.
-FUSED = ("Add", "Mul", "AveragePool", "GlobalAveragePool")
+FUSED = ("Add", "Mul", "AveragePool", "GlobalAveragePool", "Softmax")
 #: What makes codes of int8 codes of uint8.
 SHIFT = 128
 
@@ -63,7 +63,7 @@ class Fusion:
         types: Mapping[str, str],
         optimised: bool,
     ):
-        self._uses, self._constants, self._types, self._optimised = uses, constants, types, optimised
+        self._uses, self._constants, self._types, self.optimised = uses, constants, types, optimised
         self._makers = {name: node for node in nodes for name in node.outputs}
 
     def order(self, node: OnnxNode, last: bool) -> str:
@@ -80,7 +80,7 @@ class Fusion:
             return ""
         if not last:
             return "one by one"
-        if not self._optimised:
+        if not self.optimised:
             return "pairs"
         return {"GlobalAveragePool": "four lanes", "ReduceMean": "two packets"}.get(node.op, "one by one")
 
@@ -90,7 +90,7 @@ class Fusion:
         if self._makers.get(result) is not node:  # an operator on codes, which is a kernel itself
             return Kernel((0,) * (len(node.inputs) + 1))
         quantiser = self._quantiser(result)
-        if not self._optimised or node.op not in FUSED or quantiser is None:
+        if not self.optimised or node.op not in FUSED or quantiser is None:
             return None
         codes = [*map(self._codes, node.inputs), quantiser.outputs[0]]
         kinds = [self._type(name) for name in codes]
@@ -137,6 +137,8 @@ class Fusion:
         if codes in self._constants:
             return self._constants[codes].dtype.name, 0
         maker = self._makers.get(codes)
+        if maker is not None and maker.op == "Clip":  # codes of fewer bits, which stay those of int8
+            return self._type(maker.input(0))[0], 0
         if maker is None or maker.op != "QuantizeLinear":
             return "" if maker is not None else self._types.get(codes, ""), 0
         zero = self._zero_point(maker)

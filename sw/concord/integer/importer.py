@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode
-from concord.frontend.errors import Refusal
+from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
@@ -186,7 +186,10 @@ def import_integer_graph(
     """
     from onnx import numpy_helper
 
-    proto = load_proto(model)
+    try:
+        proto = load_proto(model)
+    except UnsupportedModel as error:
+        raise UnquantisedModel(Path(model).name if isinstance(model, str | Path) else "model", error.reasons) from error
     if outputs is not None:
         _end_at(proto, outputs)
     nodes = [OnnxNode(proto.graph.node[k]) for k in live_order(proto.graph)]

@@ -81,11 +81,14 @@ class ExpandMove(Move):
 
 @dataclass(frozen=True)
 class ConcatMove(Move):
-    """Arrays along an axis."""
+    """Arrays along an axis; those of one sample go with every sample of the others."""
 
     axis: int
 
     def apply(self, *codes: Integers) -> Integers:
+        if self.axis % codes[0].ndim and len({len(part) for part in codes}) > 1:
+            samples = max(map(len, codes))
+            codes = tuple(np.broadcast_to(part, (samples, *part.shape[1:])) for part in codes)
         return np.concatenate(codes, axis=self.axis)
 
 

@@ -32,10 +32,14 @@ from concord.integer.operations import (
 from concord.integer.point_wise import POINT_WISE, beside_number, divide, function
 from concord.integer.products import add_to_product, conv, gemm, matmul
 from concord.integer.reading import Reading
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.wide import WIDE, WideDifference, WidePair, WideProduct, WideSum
 from concord.integer.windows import window_settings
 
 Operator = Callable[[Reading, OnnxNode], None]
+
+#: Most bits of codes of which there is a kernel for Softmax.
+_KERNEL_BITS = 8
 
 
 def add(ctx: Reading, node: OnnxNode) -> None:
@@ -74,7 +78,7 @@ def _of_two(ctx: Reading, node: OnnxNode, wide_kind: type[WidePair]) -> None:
         operands = tuple(ctx.numbers(node.input(k)) for k in range(2))
         return [wide_kind(name=node.name, inputs=operands, output=name)]
 
-    if beside_number(ctx, node, widen):
+    if beside_number(ctx, node):
         return
     if not all(ctx.are_codes(name) for name in node.inputs):
         output = node.outputs[0]
@@ -156,22 +160,21 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
 
 
 def softmax(ctx: Reading, node: OnnxNode) -> None:
-    """Softmax of codes of at most 8 bits."""
+    """Softmax of codes: as the kernel on codes computes it where there is one, else in binary32."""
     x = ctx.codes(node.input(0))
     source = ctx.scheme_of(x)
     old = int(node.attrs.get("opset", ctx.opset)) < 13
     axis = int(node.attrs.get("axis", 1 if old else -1))
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        shares = CodeSoftmax(
-            name=node.name, inputs=(x,), output=target.name, axis=axis, flattened=old, scale=np.float32(source.scale),
-            steps=np.floor(np.float32(1) / target.scale), zero_point=target.scheme.zero, low=target.low,
-            high=target.high,
-        )  # fmt: skip
-        return [shares]
+        common: dict[str, Any] = {
+            "name": node.name, "inputs": (x,), "output": target.name, "axis": axis, "flattened": old,
+            "scale": np.float32(source.scale), "zero_point": target.scheme.zero, "low": target.low, "high": target.high,
+        }  # fmt: skip
+        if ctx.fusion.kernel(node) is None or max(source.bits, target.scheme.bits) > _KERNEL_BITS:
+            return [NumberSoftmax(count=source.count, step=target.scale, **common)]
+        return [CodeSoftmax(steps=np.floor(np.float32(1) / target.scale), **common)]
 
-    if source.bits > 8:
-        raise Refusal(f"must read codes of at most 8 bits, not {source.bits}", "quantise its input to int8")
     ctx.open[node.outputs[0]] = Unquantised(make)
 
 

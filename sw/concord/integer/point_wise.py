@@ -58,7 +58,7 @@ def limited_by(ctx: Reading, node: OnnxNode, x: str, limits: tuple[float, float]
     _leave(ctx, node, [step], x, widen if widens else None)
 
 
-def beside_number(ctx: Reading, node: OnnxNode, widen: Widener) -> bool:
+def beside_number(ctx: Reading, node: OnnxNode) -> bool:
     """An operator that reads codes and one number as a function of the codes; ``False`` if it is another one."""
     for k, x in enumerate(node.inputs):
         other = node.input(1 - k)
@@ -69,18 +69,14 @@ def beside_number(ctx: Reading, node: OnnxNode, widen: Widener) -> bool:
         if not math.isfinite(number):
             raise Refusal(f"operand must be a finite number, not {number}")
         steps = beside_constant(node.op, number, first=k == 1)
-        _leave(ctx, node, steps, x, widen if ctx.are_codes(x) and node.op != "Div" else None)
+        _leave(ctx, node, steps, x)
         return True
     return False
 
 
 def divide(ctx: Reading, node: OnnxNode) -> None:
     """Div of codes and one number."""
-
-    def widen(name: str) -> list[IntegerOperation]:
-        raise Refusal("must be read by QuantizeLinear alone", PAIR)
-
-    if not beside_number(ctx, node, widen):
+    if not beside_number(ctx, node):
         raise Refusal("must be of codes and one constant number", "end the network in front of it, with outputs=[...]")
 
 
@@ -101,14 +97,17 @@ def _leave(
 
 
 def function_of(
-    ctx: Reading, name: str, source: str, functions: tuple[FunctionStep, ...], widen: Widener | None = None
+    ctx: Reading, node_name: str, source: str, functions: tuple[FunctionStep, ...], widen: Widener | None = None
 ) -> Unquantised:
     """A function of codes in front of QuantizeLinear."""
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        return [ctx.table(name, source, functions, target.scheme, target.name)]
+        return [ctx.table(node_name, source, functions, target.scheme, target.name)]
 
-    return Unquantised(make, source=source, functions=functions, widen=widen)
+    def tabled(name: str) -> list[IntegerOperation]:
+        return [ctx.number_table(node_name, source, functions, name)]
+
+    return Unquantised(make, source=source, functions=functions, widen=widen or tabled)
 
 
 def _is_limited_later(ctx: Reading, x: str) -> bool:

@@ -17,13 +17,21 @@ from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
 from concord.integer.reading import Reading
-from concord.integer.requantise import ACCUMULATOR, Requantisation
+from concord.integer.requantise import (
+    ACCUMULATOR,
+    ACCUMULATOR_BITS,
+    LONG_BITS,
+    FloatRequantisation,
+    Requantisation,
+)
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import Dequantisation
 from concord.integer.windows import window_settings
 
 #: A bias may have another scale than the product of the others by what rounding makes of it.
 _BIAS_TOLERANCE = 1e-6
+#: Bits of codes for which ONNX Runtime has a kernel for two tensors; it computes those of more in binary32.
+_KERNEL_BITS = 8
 _NOTHING = np.zeros(1, dtype=np.float32)
 
 
@@ -73,6 +81,7 @@ def bias_of(
     if not np.isfinite(numbers).all():
         raise Refusal("bias must be of finite numbers")
     term = np.asarray(numbers * np.float32(factor)).reshape(-1)
+    rounded = rounded and factor == 1 and not apart and ctx.fusion.optimised and ctx.uses.end_in_codes(output)
     steps = np.rint(np.broadcast_to(term, channels) / product.scale.reshape(-1)).astype(np.float64)
     if (
         rounded
@@ -168,6 +177,8 @@ def add_to_product(ctx: Reading, node: OnnxNode) -> bool:
 
 def _is_gemm(ctx: Reading, product: OpenProduct) -> bool:
     """True if ONNX Runtime makes one Gemm of a MatMul and its Add: of a matrix, or where all sizes are fixed."""
+    if not ctx.fusion.optimised:
+        return False
     if all(shape and None not in shape for shape in ctx.graph.shapes.values()):
         return True
     try:
@@ -188,16 +199,24 @@ def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
     scale = np.asarray(np.float32(first.scale) * np.float32(second.scale)).reshape(1)
     reaches = tuple(reach_of(scheme, scheme.zero) for scheme in (first, second))
 
+    largest = reaches[0] * reaches[1] * shapes[0][-1]
+    bits = ACCUMULATOR_BITS if largest <= ACCUMULATOR[1] else LONG_BITS
+
     def product(output: str, how: Any) -> list[IntegerOperation]:
+        zeros = first.zero, second.zero
         return [
             CodeMatMul(
-                name=node.name, inputs=tuple(names), output=output, zeros=(first.zero, second.zero),
-                largest=reaches[0] * reaches[1] * shapes[0][-1], requantisation=how,
+                name=node.name, inputs=tuple(names), output=output, zeros=zeros, largest=largest, requantisation=how
             )
         ]  # fmt: skip
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        how = Requantisation(scale / target.scale, target.scheme.zero, target.low, target.high)
-        return product(target.name, how)
+        ends = target.scheme.zero, target.low, target.high
+        if max(first.bits, second.bits) > _KERNEL_BITS:
+            return product(target.name, FloatRequantisation(scale, _NOTHING, target.scale, *ends, sum_bits=bits))
+        return product(target.name, Requantisation(scale / target.scale, *ends))
 
-    ctx.open[node.outputs[0]] = Unquantised(make, widen=lambda name: product(name, Dequantisation(scale, _NOTHING)))
+    def widen(name: str) -> list[IntegerOperation]:
+        return product(name, Dequantisation(scale, _NOTHING, sum_bits=bits))
+
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)

@@ -29,9 +29,9 @@ from concord.integer.model_values import (
 from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.requantise import codes_of_floats
-from concord.integer.tables import code_table
+from concord.integer.tables import code_table, number_table
 from concord.integer.uses import Uses
-from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, integers_of, limit_of
+from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNumbers, integers_of, limit_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
 
@@ -471,8 +471,23 @@ class Reading:
         try:
             table = code_table(self.scheme_of(source), functions, scheme)
         except ValueError as error:
-            raise Refusal(str(error), "give its input a zero point below which there are no codes") from error
+            raise _refused_table(error) from error
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
+
+    def number_table(self, name: str, source: str, functions: tuple[FunctionStep, ...], output: str) -> TabledNumbers:
+        """A function of codes whose result is wide."""
+        scheme = self.scheme_of(source)
+        try:
+            numbers = number_table(scheme, functions)
+        except ValueError as error:
+            raise _refused_table(error) from error
+        if not np.isfinite(numbers).all():
+            raise Refusal("must be finite for all codes, or be read by QuantizeLinear alone", PAIR)
+        return TabledNumbers(name=name, inputs=(source,), output=output, numbers=numbers, least=scheme.low)
+
+
+def _refused_table(error: ValueError) -> Refusal:
+    return Refusal(str(error), "give its input a zero point below which there are no codes")
 
 
 def _compute(operations: Sequence[IntegerOperation], tensors: dict[str, Integers]) -> None:

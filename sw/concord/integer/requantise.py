@@ -25,6 +25,8 @@ def limits_of(bits: int) -> tuple[int, int]:
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
+#: Bits of sums of products of two tensors of 16 bits.
+LONG_BITS = 62
 #: Bits of the accumulator, sign included, and its ends.
 ACCUMULATOR_BITS = 32
 ACCUMULATOR = limits_of(ACCUMULATOR_BITS)
@@ -93,6 +95,8 @@ class FloatRequantisation(Requantiser):
         Of the codes made; positive.
     zero_point, low, high : int
         As of :class:`Requantisation`.
+    sum_bits : int
+        Bits of an accumulator, sign included; more than 32 for products of codes of 16 bits.
     """
 
     factor: NDArray[np.float32]
@@ -101,9 +105,14 @@ class FloatRequantisation(Requantiser):
     zero_point: int
     low: int
     high: int
+    sum_bits: int = ACCUMULATOR_BITS
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return limits_of(self.sum_bits)
 
     def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums)
+        check_sums(sums, self.sum_bits)
         factor, term = (Binary32.of(along(axis, numbers, sums.ndim)) for numbers in (self.factor, self.term))
         steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
         return np.clip(steps.integers() + self.zero_point, self.low, self.high)

@@ -28,7 +28,7 @@ def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], targe
     ValueError
         If a code is of a negative number, and a root or a power that is not whole is taken of it.
     """
-    operators = [choice if isinstance(choice, FloatFunction) else PointwiseOperator.of(choice) for choice in functions]
+    operators = [step_of(choice) for choice in functions]
     step = np.float32(target.scale)
 
     def quotients(numbers: Float32s) -> Float32s:
@@ -48,6 +48,19 @@ def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], targe
     name = " ".join(["binary32:", *(operator.name for operator in operators)])
     operator = PointwiseOperator(name, custom=True, custom_function=one_number)
     return TransferTable(source, (operator,), target, np.clip(steps, target.low, target.high).astype(np.int64))
+
+
+def number_table(source: UniformAffine, functions: tuple[FunctionStep, ...]) -> Float32s:
+    """The numbers of functions of all codes, each step rounded to binary32; ``ValueError`` as of :func:`code_table`."""
+    numbers = (np.arange(source.low, source.high + 1) - source.zero).astype(np.float32) * np.float32(source.scale)
+    for choice in functions:
+        numbers = rounded_to_binary32(step_of(choice), numbers)
+    return numbers
+
+
+def step_of(choice: FunctionStep) -> PointwiseOperator | FloatFunction:
+    """One step of a function."""
+    return choice if isinstance(choice, FloatFunction) else PointwiseOperator.of(choice)
 
 
 def rounded_to_binary32(operator: PointwiseOperator | FloatFunction, numbers: Float32s) -> Float32s:

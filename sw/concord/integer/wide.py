@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
-from concord.integer.requantise import Requantiser, along, check_sums, codes_of_steps
+from concord.integer.requantise import ACCUMULATOR_BITS, Requantiser, along, check_sums, codes_of_steps, limits_of
 from concord.integer.wide_numbers import WideNumbers
 
 Numbers = NDArray[np.float32]
@@ -65,13 +65,20 @@ class Dequantisation(Requantiser):
     ----------
     factor, term : array of float32
         One number, or one for each channel.
+    sum_bits : int
+        Bits of an accumulator, sign included.
     """
 
     factor: NDArray[np.float32]
     term: NDArray[np.float32]
+    sum_bits: int = ACCUMULATOR_BITS
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return limits_of(self.sum_bits)
 
     def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums)
+        check_sums(sums, self.sum_bits)
         factor, term = (along(axis, numbers, sums.ndim) for numbers in (self.factor, self.term))
         with np.errstate(over="ignore"):
             return integers_of(sums.astype(np.float32) * factor + term)
@@ -93,6 +100,25 @@ class NumbersOfCodes(IntegerOperation):
     def run(self, *codes: Integers) -> Integers:
         with np.errstate(over="ignore"):
             return integers_of((codes[0] - self.zero_point).astype(np.float32) * self.scale)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TabledNumbers(IntegerOperation):
+    """A function of codes to a wide tensor, as a table.
+
+    Parameters
+    ----------
+    numbers : array of float32
+        By code.
+    least : int
+        The code of the first one.
+    """
+
+    numbers: Numbers
+    least: int
+
+    def run(self, *codes: Integers) -> Integers:
+        return integers_of(self.numbers)[codes[0] - self.least]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

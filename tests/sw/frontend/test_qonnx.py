@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from concord import integer
-from concord.frontend import import_model
+from concord.frontend import UnsupportedModel, import_model
 from concord.frontend.load import load
 from concord.graph.execute import run
 
@@ -206,7 +206,8 @@ def changed(**more):
 def test_what_has_no_standard_form(make, reason):
     maker = Maker()
     proto = maker.model(make(maker))
-    with pytest.raises(
-        ValueError, match=rf"model must have codes as QuantizeLinear makes them:\n  Quant 'Q.*: {reason}"
-    ):
+    wanted = rf":\n  Quant 'Q[^']*': {reason}.*; export it in the QDQ form$"
+    with pytest.raises(UnsupportedModel, match=f"net cannot be compiled{wanted}"):
         import_model(proto)
+    with pytest.raises(integer.UnquantisedModel, match=f"cannot be executed in integers{wanted}"):
+        integer.load(proto)

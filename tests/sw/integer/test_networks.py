@@ -121,7 +121,7 @@ DENSE = [node("DequantizeLinear", ["w", "t"], ["v"])]
     "nodes, reason",
     [
         ([node("LRN", ["d"], ["a"], size=1, name="last"), *quantise("a")], "LRN 'last': is not an operator on codes"),
-        ([node("Sigmoid", ["d"], ["y"])], "output 'y': must be codes"),
+        ([node("Softmax", ["d"], ["y"])], "output 'y': must be codes"),
         (
             [node("Add", ["d", "d"], ["a"]), node("Sigmoid", ["a"], ["b"], name="gate"), *quantise("b")],
             "Sigmoid 'gate': must read codes, not what a product or a sum makes",

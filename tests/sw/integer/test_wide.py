@@ -236,7 +236,7 @@ REFUSED = [
      "Softmax 'shares': must read codes, not the floats 'b'; put QuantizeLinear and DequantizeLinear in front of it"),
     ([node("Add", ["a", "endless"], ["y"], name="far")], "Add 'far': constant 'endless' must be of finite numbers"),
     ([node("Add", ["a", "double"], ["y"], name="fine")], "Add 'fine': must read codes, not the floats 'double'"),
-    ([node("Tanh", ["d"], ["t"]), node("Add", ["t", "a"], ["y"], name="sum")],
+    ([node("Softmax", ["d"], ["t"]), node("Add", ["t", "a"], ["y"], name="sum")],
      "Add 'sum': must read codes, not the floats 't'"),
     ([node("ReduceMean", ["a"], ["y"], name="mean", axes=[1])],
      "ReduceMean 'mean': must read codes, not the floats 'a'"),

@@ -17,6 +17,7 @@ from concord.derive.c_exact.pointwise import (
     write_product,
     write_sum,
     write_table,
+    write_tabled_numbers,
     write_weighted_pair,
     write_wide_pair,
 )
@@ -47,6 +48,7 @@ from concord.integer.operations import (
     CodeSum,
     CodeTable,
 )
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.tflite.operations import (
     ChannelsLastAverage,
     ChannelsLastConvolution,
@@ -59,7 +61,7 @@ from concord.integer.tflite.operations import (
     InterpolatedSoftmax,
 )
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
-from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
+from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, WideDifference, WideProduct, WideSum
 
 _Writer = Callable[[ExactFunction, Any], None]
 
@@ -99,8 +101,10 @@ _WRITERS: dict[type, _Writer] = {
     IntegerConvolution: write_convolution,
     IntegerMatMul: write_matmul,
     InterpolatedSoftmax: write_interpolated_softmax,
+    NumberSoftmax: write_softmax,
     NumbersOfCodes: write_numbers,
     CodesOfNumbers: write_codes,
+    TabledNumbers: write_tabled_numbers,
     WeightedPair: write_weighted_pair,
     WideDifference: write_wide_pair,
     WideProduct: write_wide_pair,

@@ -29,7 +29,15 @@ from concord.integer.operations import (
     first_is_single,
 )
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
-from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WidePair, WideProduct
+from concord.integer.wide import (
+    CodesOfNumbers,
+    NumbersOfCodes,
+    TabledNumbers,
+    WideDifference,
+    WidePair,
+    WideProduct,
+    integers_of,
+)
 
 
 def write_table(function: ExactFunction, operation: CodeTable) -> None:
@@ -162,6 +170,14 @@ def write_numbers(function: ExactFunction, operation: NumbersOfCodes) -> None:
         code = minus(loops.element(0, "x0"), operation.zero_point)
         product = f"(int64_t)({code}) * {int(scale.mantissa)}"
         function.lines.add(f"{loops.element(1, 'y')} = wide_rounded({product}, {int(scale.exponent)}, &raised);")
+
+
+def write_tabled_numbers(function: ExactFunction, operation: TabledNumbers) -> None:
+    """A look-up of wide numbers."""
+    name = function.table(integers_of(operation.numbers), "int32", "numbers")
+    loops = CommonLoops.through(function.sources, function.result)
+    with function.lines.loops(loops.variables, loops.sizes):
+        function.lines.add(f"{loops.element(1, 'y')} = {name}[{minus(loops.element(0, 'x0'), operation.least)}];")
 
 
 def write_codes(function: ExactFunction, operation: CodesOfNumbers) -> None:

@@ -19,6 +19,7 @@ from concord.integer.float32 import Binary32, Integers
 from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
 from concord.integer.requantise import Requantiser
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.tflite.operations import (
     LEAST_16,
@@ -312,7 +313,7 @@ def _softmax_rows(function: ExactFunction, tensors: list[Integers]) -> Iterator[
         yield count, f"from[{code}]", f"to[{made}]"
 
 
-def write_softmax(function: ExactFunction, operation: CodeSoftmax) -> None:
+def write_softmax(function: ExactFunction, operation: CodeSoftmax | NumberSoftmax) -> None:
     """Softmax: powers from a table, over their sum."""
     (source,), result, lines = function.sources, function.result, function.lines
     axis = operation.axis % len(source.shape)
@@ -321,18 +322,23 @@ def write_softmax(function: ExactFunction, operation: CodeSoftmax) -> None:
         tensors = [places.reshape(*source.shape[:axis], -1) for places in tensors]
     else:
         tensors = [np.moveaxis(places, axis, -1) for places in tensors]
-    numbers = powers_of_softmax(operation.scale, tensors[0].shape[-1])
+    if isinstance(operation, NumberSoftmax):
+        numbers, factor = operation.powers, binary32_literal(Binary32.of(operation.step))
+        steps = f"binary32_quotient(binary32_quotient({{power}}, sum), {factor})"
+    else:
+        numbers = powers_of_softmax(operation.scale, tensors[0].shape[-1])
+        factor = binary32_literal(Binary32.of(operation.steps))
+        steps = f"binary32_quotient(binary32_product({{power}}, {factor}), sum)"
     powers = function.table(numbers.view(np.uint32), "uint32", "powers")
     rounding = function.rounding(operation.zero_point, operation.low, operation.high)
     with _softmax_rows(function, tensors) as (count, code, made):
-        power = f"binary32_of_bits({powers}[{code} - greatest + 255])"
+        power = f"binary32_of_bits({powers}[{code} - greatest + {len(numbers) - 1}])"
         lines.add("binary32 sum = {0, 0};")
         with lines.loop("k", count):
             lines.add(f"sum = binary32_sum(sum, {power});")
         with lines.loop("k", count):
-            steps = binary32_literal(Binary32.of(operation.steps))
             lines.add(
-                f"const binary32 share = binary32_quotient(binary32_product({power}, {steps}), sum);",
+                f"const binary32 share = {steps.replace('{power}', power)};",
                 f"{made} = {rounding.of_binary32('share')};",
             )
 

@@ -27,16 +27,17 @@ from concord.integer.operations import (
     CodeTable,
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.integer.weighted_sums import IntegerConvolution
-from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, WideDifference, WideProduct, WideSum
+from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, WideDifference, WideProduct, WideSum
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
 POINTWISE = (
     CodeTable, CodePairTable, CodeSum, CodeFloats, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
-    CodesOfNumbers, WideSum, WideDifference, WideProduct,
+    CodesOfNumbers, TabledNumbers, WideSum, WideDifference, WideProduct,
 )  # fmt: skip
 #: Operations that read all channels at a place together.
 _WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
@@ -240,7 +241,9 @@ def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> s
             break
         last = more
     for operation in graph.operations:
-        if isinstance(operation, CodeSoftmax) and operation.flattened:  # axes as one follow each other in memory
+        if (
+            isinstance(operation, CodeSoftmax | NumberSoftmax) and operation.flattened
+        ):  # axes as one follow each other in memory
             last -= {*operation.inputs, operation.output}
     return last
 

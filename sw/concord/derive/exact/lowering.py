@@ -34,6 +34,7 @@ from concord.integer.operations import (
 )
 from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
+from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.tflite.requantise import FixedPointRequantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, IntegerProduct
@@ -41,6 +42,7 @@ from concord.integer.wide import (
     CodesOfNumbers,
     Dequantisation,
     NumbersOfCodes,
+    TabledNumbers,
     WideDifference,
     WideProduct,
     WideSum,
@@ -98,8 +100,8 @@ class ArrayLowering(LoweringParts):
         how = operation.requantisation
         if isinstance(how, FixedPointRequantisation):
             return codes_in_fixed_point(self.writer, sums, how, operation.largest, ())
-        assert isinstance(how, Requantisation | Dequantisation)
-        if operation.largest > ACCUMULATOR[1]:
+        assert isinstance(how, Requantisation | FloatRequantisation | Dequantisation)
+        if operation.largest > how.largest_sum:
             sums = self.writer.in_bits(sums)
         return self._requantised(sums, how, ())
 
@@ -202,23 +204,39 @@ class ArrayLowering(LoweringParts):
 
     @_lowered.register
     def _(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
+        writer, (rows, size) = self.writer, self._softmax_rows(operation, codes[0])
+        powers = _within_binary32(powers_of_softmax(operation.scale, size), operation.steps)
+        own = writer.look_up(powers, rows, 1 - len(powers), "powers")
+        scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
+        return self._softmax_codes(operation, writer.divide(scaled, writer.added_up(own)))
+
+    @_lowered.register
+    def _(self, operation: NumberSoftmax, codes: list[Array]) -> Array:
+        writer, (rows, _) = self.writer, self._softmax_rows(operation, codes[0])
+        own = writer.look_up(operation.powers, rows, 1 - operation.count, "powers")
+        shares = writer.divide(own, writer.added_up(own))
+        return self._softmax_codes(operation, writer.divide(shares, writer.numbers(operation.step, "step")))
+
+    def _softmax_rows(self, operation: CodeSoftmax | NumberSoftmax, codes: Array) -> tuple[Array, int]:
+        """Codes less the greatest one of each row, in the last axis, and the length of a row."""
         writer, shape = self.writer, self.shapes[operation.inputs[0]]
         axis = operation.axis % len(shape)
-        order = [*(k for k in range(len(shape)) if k != axis), axis]
-        back = [order.index(k) for k in range(len(shape))]
         if operation.flattened:
-            rows, size = writer.reshape(codes[0], (*shape[1:axis], prod(shape[axis:]))), prod(shape[axis:])
+            rows, size = writer.reshape(codes, (*shape[1:axis], prod(shape[axis:]))), prod(shape[axis:])
         else:
-            rows, size = self.transposed(codes[0], order), shape[axis]
-        index = writer.subtract(rows, writer.greatest(rows))
-        own = writer.look_up(
-            _within_binary32(powers_of_softmax(operation.scale, size), operation.steps), index, -255, "powers"
-        )
-        scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
-        made = writer.to_codes(
-            writer.divide(scaled, writer.added_up(own)), operation.zero_point, operation.low, operation.high
-        )
-        return writer.reshape(made, shape[1:]) if operation.flattened else self.transposed(made, back)
+            order = [*(k for k in range(len(shape)) if k != axis), axis]
+            rows, size = self.transposed(codes, order), shape[axis]
+        return writer.subtract(rows, writer.greatest(rows)), size
+
+    def _softmax_codes(self, operation: CodeSoftmax | NumberSoftmax, steps: Array) -> Array:
+        """Codes of rows, in the shape of the result."""
+        made = self.writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
+        shape = self.shapes[operation.inputs[0]]
+        if operation.flattened:
+            return self.writer.reshape(made, shape[1:])
+        axis = operation.axis % len(shape)
+        order = [*(k for k in range(len(shape)) if k != axis), axis]
+        return self.transposed(made, [order.index(k) for k in range(len(shape))])
 
     @_lowered.register
     def _(self, operation: CodeProduct, codes: list[Array]) -> Array:
@@ -275,6 +293,10 @@ class ArrayLowering(LoweringParts):
     def _(self, operation: NumbersOfCodes, codes: list[Array]) -> Array:
         numbers = self.writer.to_numbers(self.offset(codes[0], operation.zero_point))
         return self.writer.finite(self.writer.multiply(numbers, self.writer.numbers(operation.scale, "scale")))
+
+    @_lowered.register
+    def _(self, operation: TabledNumbers, codes: list[Array]) -> Array:
+        return self.writer.look_up(operation.numbers, codes[0], operation.least, "numbers")
 
     @_lowered.register
     def _(self, operation: CodesOfNumbers, codes: list[Array]) -> Array:

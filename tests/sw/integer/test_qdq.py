@@ -1,0 +1,351 @@
+"""Networks in the QDQ form as tools write them: float biases, products of tensors, functions, maxima and moves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from concord import integer
+from concord.integer.operations import CodeMovement, CodeTable
+from concord.integer.weighted_sums import IntegerMatMul
+from support.fuzz import qdq
+from support.onnx_models import ints, model, node
+
+#: Types of codes with zero points.
+KINDS = {"uint8": 120, "int8": -7, "int16": 300}
+X, W = np.float32(0.031), np.float32(0.0123)
+
+
+def pair(x, y, kind, scale="ys", zero="yz"):
+    return [node("QuantizeLinear", [x, scale, zero], [f"{y}q"]), node("DequantizeLinear", [f"{y}q", scale, zero], [y])]
+
+
+def biased(op, kind="uint8", form="float", between=(), sizes=(6,), batch="N", several=False, **attrs):
+    """A product with a bias of a form, and what stands between it and its codes; the model, and samples."""
+    rng = np.random.default_rng(4)
+    channels, zero = 5, np.array(KINDS[kind], kind)
+    scale = W * rng.uniform(0.5, 1.5, channels).astype(np.float32) if several else W
+    weight, bias = (
+        rng.integers(-127, 128, (sizes[-1] if op != "Conv" else sizes[0], channels)),
+        rng.normal(size=channels),
+    )
+    constants = {
+        "xs": X, "xz": zero, "w": weight.astype(np.int8), "ws": scale, "wz": np.zeros_like(scale, np.int8),
+        "ys": np.float32(0.023 if kind != "int16" else 0.001), "yz": zero, "b": bias.astype(np.float32),
+    }  # fmt: skip
+    if op == "Conv":
+        constants["w"] = np.ascontiguousarray(constants["w"].T).reshape(channels, -1, *[1] * (len(sizes) - 1))
+    axis = {"axis": 0 if op == "Conv" else 1} if several else {}
+    nodes = [*pair("x", "d", kind, "xs", "xz"), node("DequantizeLinear", ["w", "ws", "wz"], ["v"], **axis)]
+    if form != "float":
+        step, dtype, offset = {"right": (X * scale, np.int32, 0), "other": (np.float32(0.0007), np.int32, 0),
+                               "bytes": (np.float32(0.03), np.int8, 7)}[form]  # fmt: skip
+        codes = (np.rint(bias / step) + offset).astype(dtype)
+        constants |= {"b": codes, "bs": step, "bz": np.full_like(step, offset, dtype)}
+        nodes.append(node("DequantizeLinear", ["b", "bs", "bz"], ["c"], **({"axis": 0} if np.ndim(step) else {})))
+    term = "b" if form == "float" else "c"
+    if op == "MatMul":
+        nodes += [node("MatMul", ["d", "v"], ["m"]), node("Add", [term, "m"], ["a"])]
+    else:
+        nodes.append(node(op, ["d", "v", term], ["a"], **attrs))
+    names = ["a", *(f"a{k}" for k in range(len(between)))]
+    nodes += [node(name, [x], [y]) for name, x, y in zip(between, names, names[1:], strict=False)]
+    nodes += pair(names[-1], "y", kind)
+    count = 200 if batch == "N" else batch
+    x = rng.normal(size=(count, *sizes)).astype(np.float32)
+    return model(nodes, {"x": [batch, *sizes]}, constants=constants, opset=21), x
+
+
+def differences(proto, x):
+    """Codes that differ from ONNX Runtime's with its optimisations and without, of which none is further than one."""
+    networks = {True: integer.load(proto), False: integer.load(proto, rounding="onnx")}
+    made = [qdq.compared(network, proto, x, optimised) for optimised, network in networks.items()]
+    assert made[0].count >= 8 and max(each.furthest for each in made) <= 1
+    return [each.different for each in made]
+
+
+ROUNDED = [("Gemm", {}), ("Conv", {"sizes": (4, 3, 2)}), ("MatMul", {}), ("Gemm", {"between": ["Relu"]}),
+           ("Gemm", {"between": ["Transpose"]}), ("Gemm", {"several": True}), ("Gemm", {"kind": "int8"}),
+           ("Conv", {"kind": "int8", "sizes": (4, 9)}), ("Conv", {"sizes": (4, 3, 2), "several": True}),
+           ("MatMul", {"kind": "int16"}), ("MatMul", {"sizes": (90, 6), "batch": 1})]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, settings", ROUNDED)
+def test_biases_that_are_rounded(op, settings):
+    """Where ONNX Runtime makes one product of it, numbers are rounded to the scale of the sums; ONNX never does it."""
+    proto, x = biased(op, **settings)
+    optimised, plain = differences(proto, x)
+    assert optimised == 0 and plain <= (0 if settings.get("kind") != "int16" else 5)
+
+
+def test_rounded_biases_are_others_without_optimisations():
+    proto, x = biased("Gemm", "int8")
+    assert qdq.compared(integer.load(proto), proto, x, optimised=False).different > 0
+
+
+@pytest.mark.parametrize("op, settings", [
+    ("Gemm", {"between": ["Flatten"]}), ("Conv", {"sizes": (4, 3, 2), "between": ["Flatten"]}),
+    ("MatMul", {"sizes": (7, 6)}), ("MatMul", {"sizes": (7, 6), "form": "right"}), ("Gemm", {"form": "bytes"}),
+    ("Conv", {"sizes": (4, 9), "form": "other"}), ("Conv", {"sizes": (4, 9), "form": "bytes", "kind": "int8"}),
+    ("MatMul", {"form": "bytes"}), ("Gemm", {"beta": 0.5}),
+])  # fmt: skip
+def test_biases_that_are_added_in_binary32(op, settings):
+    """Elsewhere, and of codes of another scale, numbers are added to those of the sums, in any order."""
+    assert max(differences(*biased(op, **settings))) <= 1
+
+
+@pytest.mark.parametrize("op", ["Gemm", "Conv", "MatMul"])
+def test_biases_of_the_scale_of_the_sums(op):
+    sizes = (4, 3, 2) if op == "Conv" else (6,)
+    assert differences(*biased(op, form="right", sizes=sizes, several=op != "MatMul")) == [0, 0]
+
+
+def test_another_bias_is_seen():
+    proto, x = biased("Gemm")
+    network = integer.load(proto)
+    (dense,) = network.graph.operations
+    assert isinstance(dense, IntegerMatMul)
+    other = network.graph.with_operations([replace(dense, bias=dense.bias + 20)])
+    assert qdq.compared(integer.IntegerNetwork(other), proto, x, optimised=True).different > 5
+
+
+@pytest.mark.parametrize("form, reason", [
+    ("shape", r"Gemm 'a': bias must be one number for each of 5 channels, not of shape \[2\]"),
+    ("infinite", "Gemm 'a': bias must be of finite numbers"),
+    ("computed", "Gemm 'a': bias must be constant integers or float32 numbers, not 'd'"),
+])  # fmt: skip
+def test_biases_that_are_refused(form, reason):
+    proto, _ = biased("Gemm")
+    if form == "computed":
+        proto.graph.node[3].input[2] = "d"
+    else:
+        (bias,) = (item for item in proto.graph.initializer if item.name == "b")
+        value = np.float32([1, 2] if form == "shape" else [np.inf] * 5)
+        bias.raw_data, bias.dims[0] = value.tobytes(), len(value)
+    with pytest.raises(integer.UnquantisedModel, match=reason):
+        integer.load(proto)
+
+
+def two_products(kind, first, second, ys):
+    """MatMul of two inputs in shapes of matrices; the model, and samples."""
+    size, zero = int(np.prod(first)), np.array(KINDS[kind], kind)
+    constants = {
+        "xs": X, "xz": zero, "zs": np.float32(0.044), "zz": np.array(KINDS[kind] // 2, kind), "ys": np.float32(ys),
+        "yz": zero, "one": ints(0, *first), "two": ints(0, *second),
+    }  # fmt: skip
+    shaped = [node("Reshape", ["d", "one"], ["f"]), node("Reshape", ["e", "two"], ["g"])]
+    pairs = [*pair("x", "d", kind, "xs", "xz"), *pair("z", "e", kind, "zs", "zz")]
+    nodes = [*pairs, *shaped, node("MatMul", ["f", "g"], ["m"]), *pair("m", "y", kind)]
+    rows = {"x": ["N", size], "z": ["N", int(np.prod(second))]}
+    return model(nodes, rows, constants=constants, opset=21 if kind == "int16" else 19), {
+        name: np.random.default_rng(k).normal(size=(30, sizes[1])).astype(np.float32)
+        for k, (name, sizes) in enumerate(rows.items())
+    }
+
+
+def both(proto, inputs, optimised):
+    """How many codes differ from ONNX Runtime's, and by how much at most."""
+    (own,) = integer.load(proto).run(inputs).values()
+    (theirs,) = qdq.results(proto, inputs, optimised)
+    scheme = integer.load(proto).scheme("y")
+    distance = np.abs(own.astype(int) - np.rint(theirs / np.float32(scheme.scale)).astype(int) - scheme.zero)
+    return int((distance > 0).sum()), int(distance.max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first, second", [
+    ((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 3)), ((2, 3, 4), (1, 4, 2)), ((1, 5), (5, 1)), ((2, 1), (1, 3)),
+])  # fmt: skip
+def test_products_of_two_tensors(kind, first, second):
+    proto, inputs = two_products(kind, first, second, ys=0.2 if kind != "int16" else 0.002)
+    different, furthest = both(proto, inputs, optimised=True)
+    assert different == 0 if kind != "int16" else furthest <= 1 and different <= 5
+
+
+def test_sums_of_products_beyond_32_bits():
+    """Two tensors of 16 bits have more."""
+    proto, inputs = two_products("int16", (2, 40), (40, 2), ys=0.05)
+    (product,) = (part for part in integer.load(proto).graph.operations if hasattr(part, "largest"))
+    assert product.largest_sum > 1 << 32 and not integer.load(proto).with_wide_sums
+    inputs = {name: 30 * np.sign(x) for name, x in inputs.items()}
+    assert both(proto, inputs, optimised=False)[1] <= 1
+
+
+def test_products_of_samples_are_refused():
+    proto, _ = two_products("uint8", (3, 4), (4, 3), 0.2)
+    for item in proto.graph.initializer:
+        if item.name in ("one", "two"):
+            item.CopyFrom(type(item)(name=item.name, dims=[2], data_type=7, int64_data=[0, 12]))
+    with pytest.raises(integer.UnquantisedModel, match="MatMul 'm': operands must be matrices of each sample"):
+        integer.load(proto)
+
+
+def between(op, operands=(), kind="int8", sizes=(128,), scale=0.05, result=0.03, first=1, after=(), opset=21, **attrs):
+    """An operator between two pairs, for all codes of 8 bits in two samples."""
+    names = [f"o{k}" for k in range(len(operands))]
+    inputs = ["d", *names] if first else [*names, "d"]
+    constants = {"xs": np.float32(scale), "xz": np.array(KINDS[kind], kind), "ys": np.float32(result),
+                 "yz": np.array(KINDS[kind], kind), **dict(zip(names, operands, strict=True))}  # fmt: skip
+    nodes = [*pair("x", "d", kind, "xs", "xz"), node(op, inputs, ["a0"], name="last", **attrs)]
+    for k, (name, more) in enumerate(after):
+        nodes.append(node(name, [f"a{k}"], [f"a{k + 1}"], **more))
+    nodes += pair(f"a{len(after)}", "y", kind)
+    low = np.iinfo(kind).min
+    x = (np.arange(low, low + 256) - KINDS[kind]).reshape(2, *sizes) * np.float32(scale)
+    return model(nodes, {"x": ["N", *sizes]}, constants=constants, opset=opset), x.astype(np.float32)
+
+
+FUNCTIONS = [
+    *((op, [np.float32(value) for value in operands], attrs) for op, attrs, operands in qdq.UNARY),
+    ("Selu", [], {"alpha": 1.2, "gamma": 0.9}), ("Shrink", [], {"lambd": 0.7, "bias": 0.2}),
+    ("PRelu", [np.float32(0.3)], {}), ("Pow", [np.float32(0)], {}), ("Pow", [np.float32(-1)], {}),
+    ("Div", [np.float32(3)], {}), ("Mul", [np.float32(0.7)], {}), ("Add", [np.float32(0.21)], {}),
+    ("Sub", [np.float32(0.21)], {}), ("Sub", [np.float32(0.21)], {"first": 0}),
+    ("Div", [np.float32(0.21)], {"first": 0}), ("Max", [np.float32(-0.3)], {}), ("Min", [np.float32(0.4)], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, operands, attrs", FUNCTIONS)
+def test_functions_of_one_code(op, operands, attrs):
+    """One table; a code may be the next one where ONNX Runtime approximates, or where a number is in the middle."""
+    proto, x = between(op, operands, **attrs)
+    (table,) = integer.load(proto).graph.operations
+    assert isinstance(table, CodeTable)
+    assert max(differences(proto, x)) <= 1
+
+
+def test_powers_that_are_not_whole():
+    proto, x = between("Pow", [np.float32(1.5)], kind="uint8", scale=0.05)
+    with pytest.raises(integer.UnquantisedModel, match=r"a power of 1.5 must be of numbers from 0 on, not of -6"):
+        integer.load(proto)
+    for item in proto.graph.initializer:
+        if item.name == "xz":
+            item.CopyFrom(type(item)(name="xz", data_type=2, int32_data=[0]))
+    assert max(differences(proto, np.abs(x))) <= 1
+
+
+@pytest.mark.parametrize("op, operands, reason", [
+    ("Div", [np.float32(0)], "second operand must not be 0"), ("Mul", [np.float32(np.inf)], "finite number, not inf"),
+    ("Pow", [np.float32([1] * 128)], r"exponent must be one number, not of shape \[128\]"),
+    ("Div", [np.float32([1] * 128)], "must be of codes and one constant number"),
+])  # fmt: skip
+def test_operands_that_are_refused(op, operands, reason):
+    with pytest.raises(integer.UnquantisedModel, match=f"{op} 'last': .*{reason}"):
+        integer.load(between(op, operands)[0])
+
+
+MOVED = [("Tanh", [("Flatten", {"axis": 1})]), ("Sigmoid", [("Reshape", {}), ("Relu", {})]), ("Elu", [("Flatten", {}),
+         ("Neg", {}), ("Abs", {})]), ("Floor", [("MaxPool", {"kernel_shape": [2, 2]})]),
+         ("Tanh", [("Transpose", {"perm": [0, 3, 1, 2]}), ("Softsign", {})])]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, after", MOVED)
+def test_functions_in_front_of_moves(op, after):
+    """Codes are moved in front of the function, which goes on behind."""
+    proto, x = between(op, sizes=(2, 8, 8), after=after)
+    for part in proto.graph.node:
+        if part.op_type == "Reshape":
+            part.input.append("sizes")
+            proto.graph.initializer.add(name="sizes", dims=[3], data_type=7, int64_data=[0, 64, 2])
+    assert max(differences(proto, x)) <= 1
+
+
+def test_functions_that_are_needed_as_numbers():
+    """An output, or one operand of a sum beside codes."""
+    proto, x = between("Tanh")
+    proto.graph.output[0].name = "a0"
+    (numbers,) = integer.load(proto).run({"x": x}).values()
+    assert np.allclose(numbers, *qdq.results(proto, {"x": x}, False), rtol=1e-6)
+    proto, x = between("Exp", scale=0.5, after=[("Neg", {})])
+    proto.graph.node[3].op_type = "Add"
+    proto.graph.node[3].input.append("d")
+    assert max(differences(proto, x)) <= 1
+    proto, x = between("Exp", scale=5)
+    proto.graph.output[0].name = "a0"
+    with pytest.raises(integer.UnquantisedModel, match="output 'a0': must be codes"):
+        integer.load(proto)
+
+
+@pytest.mark.parametrize("op, operands, sizes, attrs", [
+    ("Tile", [ints(1, 2, 1, 3)], (4, 8, 4), {}), ("Expand", [ints(1, 4, 1, 2)], (4, 32, 1), {}),
+    ("Expand", [ints(3, 1)], (4, 1, 32), {}), ("GlobalMaxPool", [], (4, 8, 4), {}),
+    ("Flatten", [], (4, 8, 4), {"axis": 2}), ("Flatten", [], (4, 8, 4), {"axis": -1}),
+    ("Flatten", [], (4, 8, 4), {"axis": 4}), ("Dropout", [], (128,), {}),
+])  # fmt: skip
+@pytest.mark.parametrize("result", [0.05, 0.03])
+def test_moves(op, operands, sizes, attrs, result):
+    assert differences(*between(op, operands, sizes=sizes, result=result, **attrs)) == [0, 0]
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.043])
+@pytest.mark.parametrize("shape", [(8, 16), (1, 16), (8, 1)])
+def test_maxima_of_two_tensors(scale, shape):
+    """Of a table of the codes, and of constants that are broadcast."""
+    proto, x = between("Max", ["other"], sizes=(8, 16), result=0.05)
+    codes = np.random.default_rng(1).integers(-128, 128, (1, *shape)).astype(np.int8)
+    proto.graph.initializer[-1].CopyFrom(qdq.tensor("codes", codes))
+    proto.graph.initializer.append(qdq.tensor("scale", np.float32(scale)))
+    proto.graph.node.insert(2, node("DequantizeLinear", ["codes", "scale", "xz"], ["o0"]))
+    assert differences(proto, x) == [0, 0]
+    assert any(isinstance(part, CodeMovement) for part in integer.load(proto).graph.operations)
+
+
+def test_maxima_with_a_pool_of_an_input():
+    """What no pair stands in front of is computed in binary32 up to the first codes."""
+    nodes = [node("MaxPool", ["x"], ["a"], kernel_shape=[2, 2]), node("Relu", ["a"], ["b"]), *pair("b", "y", "uint8")]
+    constants = {"ys": np.float32(0.02), "yz": np.uint8(3)}
+    proto = model(nodes, {"x": ["N", 2, 5, 4]}, constants=constants)
+    x = np.random.default_rng(3).normal(size=(4, 2, 5, 4)).astype(np.float32)
+    assert differences(proto, x) == [0, 0]
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_a_softmax_of_16_bits(axis):
+    """Of numbers in binary32: ONNX Runtime has no kernel on such codes."""
+    proto, _ = between("Softmax", kind="int16", scale=0.001, result=0.00002, sizes=(8, 16), axis=axis)
+    x = np.random.default_rng(5).normal(size=(3, 8, 16)).astype(np.float32) * 3
+    made = [qdq.compared(integer.load(proto), proto, x, optimised) for optimised in (True, False)]
+    assert max(each.furthest for each in made) <= 1 and max(each.different for each in made) < made[0].count // 50
+
+
+@pytest.mark.parametrize("result", [1 / 256, 1 / 300, 0.002])
+def test_a_softmax_that_is_read_twice(result):
+    """ONNX Runtime has a kernel on codes for it, but not where codes of int8 are read twice."""
+    proto, x = between("Softmax", sizes=(8, 16), result=result, axis=-1, opset=17)
+    assert max(differences(proto, x)) <= 1
+    proto.graph.node.append(node("Mul", ["y", "y"], ["twice"]))
+    proto.graph.node.extend(pair("twice", "z", "int8"))
+    proto.graph.output[0].name = "z"
+    assert max(differences(proto, x)) <= 2
+
+
+def summary(seeds):
+    """Numbers of random networks, of those that load, and have ONNX Runtime's codes; of codes, and of others."""
+    drawn = loaded = equal = codes = different = 0
+    for seed in seeds:
+        proto, x, _ = qdq.network(seed)
+        drawn += 1
+        try:
+            network = integer.load(proto)
+        except integer.UnquantisedModel as refusal:
+            assert refusal.reasons
+            continue
+        loaded += 1
+        made = qdq.compared(network, proto, x, optimised=True)
+        equal += made.different == 0
+        codes += made.count
+        different += made.different
+    return drawn, loaded, equal, codes, different
+
+
+@pytest.mark.slow
+def test_a_sample_of_random_networks():
+    drawn, loaded, equal, codes, different = summary(range(60))
+    assert loaded >= drawn * 0.9 and equal >= loaded * 0.95 and codes > 2000 and different <= codes * 0.01
+
+
+@pytest.mark.deep
+def test_random_networks():
+    drawn, loaded, equal, codes, different = summary(range(1000, 2500))
+    print(f"{loaded} of {drawn} networks load, {equal} equal; {different} of {codes} codes differ")
+    assert loaded >= drawn * 0.9 and equal >= loaded * 0.95 and different <= codes * 0.01
