@@ -236,3 +236,12 @@ def window_pads(
             for size, step, window in zip(sizes, strides, reach, strict=True)
         ]
     return [*(total // 2 for total in totals), *(total - total // 2 for total in totals)]
+
+
+def operator_pads(
+    options: Any, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """The same of an operator with options, which may have elements before an image and after it as ``Pads``."""
+    if hasattr(options, "Pads"):
+        return list(options.Pads())
+    return window_pads(options.Padding(), sizes, kernel, strides, dilations)

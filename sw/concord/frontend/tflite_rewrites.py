@@ -52,7 +52,7 @@ def read_network(data: bytes) -> FlatModel:
 
 def rewritten(model: FlatModel) -> FlatModel:
     """The network after all rules."""
-    for rule in (_with_dilations, _with_lists, _with_steps, _with_upsampling, _with_parts, _with_samples):
+    for rule in (_with_dilations, _with_pads, _with_lists, _with_steps, _with_upsampling, _with_parts, _with_samples):
         graph = FlatRewriting(model)
         try:
             rule(graph)
@@ -133,6 +133,11 @@ class FlatRewriting:
         masks = dict.fromkeys(("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask"), 0)
         self.add("STRIDED_SLICE", (source, *constants), made, FlatOptions(**masks))
         return made if made == output else self.reshape(made, output)
+
+    def codes(self, index: int) -> tuple[Any, ...]:
+        """What the codes of a tensor mean."""
+        tensor = self.tensors[index]
+        return tensor.kind, tensor.scales.tolist(), tensor.zeros.tolist()
 
     def integers(self, index: int) -> Values | None:
         """The elements of a constant; ``None`` if it is none."""
@@ -259,6 +264,45 @@ def _framed(graph: FlatRewriting, source: int, around: Values) -> int:
     shape = tuple(int(size + sum(pair)) for size, pair in zip((batch, *sizes, channels), widths, strict=True))
     output = graph.like(source, shape, "padded")
     return graph.add("PAD", (source, graph.constant(widths, f"{graph.tensors[output].name}/widths")), output)
+
+
+# ---- Padding.
+
+
+def _with_pads(graph: FlatRewriting) -> None:
+    """PAD in front of a convolution without padding is padding of the convolution."""
+    for operator in graph.source.operators:
+        padded = _padded(graph, operator) if operator.name in ("CONV_2D", "DEPTHWISE_CONV_2D") else None
+        if padded is None:
+            graph.operators.append(operator)
+            continue
+        source, widths = padded
+        x, *others = operator.inputs
+        sizes = [int(size - sum(pair)) for size, pair in zip(graph.tensors[x].shape, widths, strict=True)]
+        if tuple(sizes) != graph.tensors[source].shape:
+            source = graph.reshape(source, graph.like(x, sizes, "image"))
+        options = FlatOptions(operator.options, Pads=widths[1:3].T.ravel().tolist())
+        graph.operators.append(replace(operator, inputs=(source, *others), options=options))
+
+
+def _padded(graph: FlatRewriting, operator: FlatOperator) -> tuple[int, Values] | None:
+    """What PAD reads in front of a convolution, and its widths by axis of the image."""
+    if operator.options.Padding() != _VALID:
+        return None
+    pad = graph.makers.get(operator.inputs[0])
+    unit = 0
+    if pad is not None and pad.name in ("EXPAND_DIMS", "RESHAPE"):
+        shape, image = (graph.tensors[k].shape for k in (pad.inputs[0], operator.inputs[0]))
+        unit = next((axis for axis in (1, 2) if image == (*shape[:axis], 1, *shape[axis:])), 0)
+        pad = graph.makers.get(pad.inputs[0]) if unit else None
+    widths = graph.integers(pad.inputs[1]) if pad is not None and pad.name == "PAD" else None
+    if pad is None or widths is None or graph.codes(pad.inputs[0]) != graph.codes(pad.outputs[0]):
+        return None
+    if unit:
+        widths = np.insert(widths, unit, 0, axis=0)
+    if len(widths) != 4 or widths[0].any() or widths[3].any() or (widths < 0).any():
+        return None
+    return pad.inputs[0], widths
 
 
 # ---- Lists of tensors.

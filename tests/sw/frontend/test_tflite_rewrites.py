@@ -249,7 +249,7 @@ def test_what_the_forms_become():
     at = Written(coded=False)
     assert names(at.net.bytes(*([index] for index in FORMS["dilated"](at)))) == ["CONV_2D", "ADD"]
     at = Written(coded=False)
-    assert names(at.net.bytes(*([index] for index in FORMS["dilated, causal"](at)))) == ["PAD", "CONV_2D", "ADD"]
+    assert names(at.net.bytes(*([index] for index in FORMS["dilated, causal"](at)))) == ["CONV_2D", "ADD"]
 
 
 def test_blocks_that_are_no_dilation_are_refused():

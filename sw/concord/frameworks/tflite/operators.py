@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter, NotWritten
-from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, window_pads
+from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, operator_pads, window_pads
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
 
@@ -67,7 +67,7 @@ def _convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
     result = writer.node(
         "Conv", [writer.channels(x), writer.weights(w, order), *_bias(writer, operator, 2)],
         kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=max(group, 1),
-        pads=window_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations),
+        pads=operator_pads(options, image[1:3], kernel[1:3], strides, dilations),
     )  # fmt: skip
     writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.errors import Refusal
-from concord.frontend.tflite_file import FlatOperator, window_pads
+from concord.frontend.tflite_file import FlatOperator, operator_pads, window_pads
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
@@ -127,7 +127,7 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
             scale, target.zero, *ctx.limits(operator), wide=wide
         ),
         strides=strides, dilations=dilations, groups=groups,
-        pads=tuple(window_pads(options.Padding(), image[1:3], kernel[1:3], strides, dilations)),
+        pads=tuple(operator_pads(options, image[1:3], kernel[1:3], strides, dilations)),
     )  # fmt: skip
 
 
