@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.graph.channels import ZERO, Channels
+from concord.graph.channels import FIXED, ZERO, Channels
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.linear import ConvAttributes, ungrouped
@@ -35,8 +35,12 @@ class ProductLoss:
         ``[rows, D]`` and ``[outputs, D]``: floor of log2 of magnitudes.
     x_squares, w_squares : arrays ``[D]``
         Mean square of the elements, sum of squares of the weights.
-    share : float
+    share : tuple of float
         Weight of the square of an error of one unit, for activations and for weights.
+    least : tuple of int
+        log2 of the numbers below which blocks of both are rounded as finely as there, and no finer.
+    results : array of int ``[outputs]``
+        Channels of what the rows of weights compute.
     """
 
     channel: Ids
@@ -46,13 +50,23 @@ class ProductLoss:
     x_squares: FloatArray
     w_squares: FloatArray
     share: tuple[float, float]
+    least: tuple[int, int]
+    results: Ids
 
-    def cost(self, block: Ids, powers: Ids) -> float:
-        """Expected square of the error of one block, ``powers`` by element of it."""
+    def cost(self, block: Ids, powers: Ids, of_results: Ids) -> float:
+        """Expected square of the error of one block, ``powers`` by element of it, and by row of the weights."""
         grown = np.exp2(2.0 * powers)
-        activations = np.exp2(2.0 * (self.x[:, block] - powers).max(axis=1)).mean() * (self.w_squares[block] @ grown)
-        weights = np.exp2(2.0 * (self.w[:, block] + powers).max(axis=1)).sum() * (self.x_squares[block] @ (1 / grown))
+        x = _units(self.x[:, block] - powers, self.least[0])
+        w = _units(self.w[:, block] + powers, self.least[1] + of_results)
+        activations = x.mean() * (self.w_squares[block] @ grown)
+        weights = w.sum() * (self.x_squares[block] @ (1 / grown))
         return float(self.share[0] * activations + self.share[1] * weights)
+
+
+def _units(exponents: Ids, least: int | Ids) -> FloatArray:
+    """Square of the largest number of blocks ``[blocks, elements]``, at least that of the least; zero without any."""
+    largest = exponents.max(axis=1)
+    return np.where(largest > NOTHING // 2, np.exp2(2.0 * np.maximum(largest, least)), 0.0)
 
 
 def columns_of(node: Node, weight: FloatArray) -> FloatArray:
@@ -102,6 +116,15 @@ def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
     return blocks
 
 
+def _results(graph: Graph, channel_map: Channels, node: Node, rows: int) -> Ids:
+    """Channels of what the rows of the weights of a product compute."""
+    affine = operator_of(node).affine
+    if affine is None:
+        return np.full(1, FIXED)
+    ids = channel_map.of[node.outputs[0]]
+    return np.moveaxis(ids, affine.channel(ids.ndim), 0).reshape(rows, -1)[:, 0]
+
+
 def product_losses(
     graph: Graph,
     channel_map: Channels,
@@ -144,7 +167,9 @@ def product_losses(
         bits = mantissas.get(node.name, config.wgt_mant)
         share = 4.0 ** (2 - config.act_mant) / 12 / power, 4.0 ** (2 - bits) / 12 / power
         x_squares, w_squares = np.square(rows).mean(axis=0), np.square(columns).sum(axis=0) * (rows != 0).mean(axis=0)
-        readers.append(
-            ProductLoss(channel, blocks, exponents_of(rows), exponents_of(columns), x_squares, w_squares, share)
-        )
+        least = config.act_exp_min + config.act_mant - 2, config.wgt_exp_min + bits - 2
+        exponents = exponents_of(rows), exponents_of(columns)
+        of_rows = _results(graph, channel_map, node, len(weight))
+        results = np.repeat(of_rows, len(columns) // len(of_rows))
+        readers.append(ProductLoss(channel, blocks, *exponents, x_squares, w_squares, share, least, results))
     return readers

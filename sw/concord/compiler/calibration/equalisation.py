@@ -342,7 +342,7 @@ class _Problem:
         self.blocks = [(reader, block) for reader in readers for block in reader.blocks]
         self._of: list[list[int]] = [[] for _ in range(count)]
         for index, (reader, block) in enumerate(self.blocks):
-            for channel in np.unique(reader.channel[block]):
+            for channel in np.unique(np.concatenate([reader.channel[block], reader.results])):
                 if channel > FIXED:
                     self._of[channel].append(index)
 
@@ -353,7 +353,7 @@ class _Problem:
     def _cost(self, index: int, powers: Ids) -> float:
         reader, block = self.blocks[index]
         channel = reader.channel[block]
-        return reader.cost(block, np.where(channel == ZERO, 0, powers[channel]))
+        return reader.cost(block, np.where(channel == ZERO, 0, powers[channel]), powers[reader.results])
 
     def solved(self, tensors: Sequence[Ids]) -> Ids:
         """The best powers: the best start, then one step of one channel after the other as long as that helps.
@@ -361,7 +361,7 @@ class _Problem:
         Tensors whose channels gain little by it stay as they are.
         """
         none = self._clipped(np.zeros(self.count, np.int64))
-        starts = [none, *(self._clipped(start) for start in self._starts())]
+        starts = [none, self._by_tensor(none, tensors), *(self._clipped(start) for start in self._starts())]
         totals = [self.total(start) for start in starts]
         best = starts[int(np.argmin(totals))].copy()
         if min(totals) > 0.9 * totals[0]:
@@ -380,6 +380,28 @@ class _Problem:
 
     def _clipped(self, powers: Ids) -> Ids:
         return np.clip(powers, np.minimum(self.low, self.high), np.maximum(self.low, self.high))
+
+    def _by_tensor(self, powers: Ids, tensors: Sequence[Ids]) -> Ids:
+        """Powers with one step for all channels of a tensor after the other, as long as that helps."""
+        made = powers.copy()
+        for ids in tensors:
+            own = np.unique(ids[ids > FIXED])
+            least = self._cost_of(own, made)
+            for step in (1, -1):
+                while True:
+                    other = made.copy()
+                    other[own] += step
+                    other = self._clipped(other)
+                    cost = self._cost_of(own, other)
+                    if not cost < least * (1 - 1e-6):
+                        break
+                    made, least = other, cost
+        return made
+
+    def _cost_of(self, channels: Ids, powers: Ids) -> float:
+        """Expected square of the error of all blocks that depend on some channels."""
+        blocks = {index for channel in channels.tolist() for index in self._of[channel]}
+        return sum(self._cost(index, powers) for index in sorted(blocks))
 
     def _starts(self) -> list[Ids]:
         """All activations of one size; all weights; half of each."""
@@ -419,7 +441,7 @@ class _Problem:
         return bool(powers[channel] != now)
 
     def _centred(self, powers: Ids) -> Ids:
-        """Powers with the median 0, as far as limits allow, of channels that meet; no error changes."""
+        """Powers with the median 0, as far as limits and the least exponents allow, of channels that meet."""
         group = np.arange(self.count)
         while True:
             before = group.copy()
@@ -434,5 +456,9 @@ class _Problem:
             members = group == number
             least, most = (powers - self.high)[members].max(), (powers - self.low)[members].min()
             if least <= most:
-                made[members] -= int(np.clip(np.rint(np.median(powers[members])), least, most))
+                moved = made.copy()
+                moved[members] -= int(np.clip(np.rint(np.median(powers[members])), least, most))
+                own = np.flatnonzero(members)
+                if self._cost_of(own, moved) <= self._cost_of(own, made) * (1 + 1e-6):
+                    made = moved
         return made

@@ -17,8 +17,9 @@ from concord.utils.arrays import FloatArray
 
 #: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
 WEIGHTS = (2.0**-10, 120.0)
-#: log2 of what the largest magnitude of scaled weights is below.
-_SCALED = -5
+#: log2 of what the largest magnitude of scaled weights is below: of small ones, and of large ones, beside which there
+#: may be small ones that keep their bits.
+_SMALL, _LARGE = -5, 6
 #: Largest bias that is scaled with the weights: there is room for what it is added to.
 _BIAS = BINARY16_MAX / 4
 
@@ -56,7 +57,7 @@ def _weights(graph: Graph, node: Node, weights: OperatorWeights) -> list[Node]:
     largest = float(np.abs(weight).max(initial=0.0))
     if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:
         return []
-    back = _power(math.frexp(largest)[1] - _SCALED)
+    back = _power(math.frexp(largest)[1] - (_SMALL if largest < WEIGHTS[0] else _LARGE))
     if largest * 2.0**-back >= WEIGHTS[1]:  # refused later, with the numbers of the model
         return []
     within = bool((np.abs(bias * 2.0**-back) < _BIAS).all())

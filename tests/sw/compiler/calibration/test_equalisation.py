@@ -5,13 +5,16 @@ import pytest
 
 from concord.api.compiling import CompileRequest, compile_network
 from concord.compiler.calibration import equalisation
+from concord.compiler.calibration.block_losses import product_losses
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.equalisation import AS_THEY_ARE, for_samples, for_weights
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
+from concord.graph.channels import channels
 from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
+from concord.graph.passes import scales
 from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.layer_errors import measured_errors
 from concord.overflow.compiled import analyse_machine
@@ -109,6 +112,79 @@ def test_channels_between_products():
     for samples in (rows(np.ones(8), 60, seed=2), None):
         found, compiled = compiled_error(graph, x, samples)
         assert found < 0.02 and set(compiled.package.formats.channel_scales) == {"h"}
+
+
+def layer(op, name, x, inputs, outputs, size):
+    """A product, its weights and those that read it of one size each."""
+    rng = np.random.default_rng(len(name) + ord(name[-1]))
+    shape, extra = (outputs, inputs), {}
+    if op == "Conv":
+        shape = (*shape, 3, 3)
+        extra = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1}
+    weight = rng.normal(size=shape) * np.asarray(size).reshape(1, -1, *[1] * (len(shape) - 2)) / 3
+    return Node(op, name, (x,), (name,), {"weight": weight, "bias": np.zeros(outputs), **extra})
+
+
+def branches(op, widths, ratio, residual=False):
+    """Branches whose numbers differ by a ratio side by side, and a product that reads all of them alike.
+
+    The width 0 is the input itself; ``residual`` adds the result of another product to the last branch.
+    """
+    shape = (1, 12) if op == "Dense" else (1, 3, 8, 8)
+    sizes = [ratio ** -(k / (len(widths) - 1)) for k in range(len(widths))]
+    nodes, parts = [], []
+    for k, (width, size) in enumerate(zip(widths, sizes, strict=True)):
+        if width:
+            nodes += [layer(op, f"a{k}", "x", shape[1], width, size), Node("Relu", f"b{k}", (f"a{k}",), (f"b{k}",), {})]
+        parts.append(f"b{k}" if width else "x")
+        if residual and k == len(widths) - 1:
+            nodes += [layer(op, "r", "b0", widths[0], width, size), Node("Add", "s", ("r", parts[-1]), ("s",), {})]
+            parts[-1] = "s"
+    each = np.repeat(1 / np.array(sizes), [width or shape[1] for width in widths])
+    joined = Node("Concat", "e", tuple(parts), ("e",), {"axis": 1})
+    graph = graph_of([*nodes, joined, layer(op, "y", "e", len(each), 5, each)], x=shape)
+    scales.run(graph)
+    return graph, {"x": np.random.default_rng(9).normal(size=(40, *shape[1:]))}
+
+
+BRANCHES = {
+    "products": ("Dense", (8, 8)),
+    "aligned": ("Dense", (16, 16)),
+    "three": ("Dense", (7, 9, 16)),
+    "of other widths": ("Dense", (5, 40)),
+    "an input": ("Dense", (0, 10)),
+    "convolutions": ("Conv", (5, 7)),
+    "a residual": ("Dense", (8, 8), True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1, 256, 1024, 4096])
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_of_different_sizes_side_by_side(name, ratio):
+    """Small numbers beside large ones keep their bits: those of the branch, and those of the weights that read it."""
+    op, widths, *residual = BRANCHES[name]
+    graph, x = branches(op, widths, ratio, *residual)
+    assert compiled_error(graph, x, x)[0] < 0.02
+    assert compiled_error(graph, x)[0] < (0.02 if ratio <= 256 else 0.04)
+
+
+@pytest.mark.parametrize(("size", "gains"), [(2.0**-12, True), (1.0, False)])
+def test_rows_of_small_weights_gain_by_being_multiplied(size, gains):
+    """Weights of 2**-12 have the unit of the least exponent, 2**-15; they grow as their result is multiplied."""
+    graph = graph_of([layer("Dense", "a", "x", 12, 5, size), layer("Dense", "y", "a", 5, 5, 1.0)], x=(1, 12))
+    values = execute.run(graph, {"x": np.random.default_rng(9).normal(size=(40, 12))}, keep="all")
+    first, _ = product_losses(graph, channels(graph), ECP5_85F, values, {})
+    plain, divided = (first.cost(first.blocks[0], np.zeros(12, int), np.full(5, power)) for power in (0, -3))
+    assert divided == pytest.approx(plain, rel=1e-9) if not gains else divided < plain / 10
+
+
+def test_a_branch_of_small_numbers_is_found_without_a_measurement():
+    """Weights of 2**-10 and less lose bits in any block, also one of their own; so the branch is multiplied."""
+    graph, x = branches("Dense", (16, 32), 4096)
+    (name,) = (name for name in for_samples(graph, ECP5_85F, x) if name != "x")
+    chosen = for_samples(graph, ECP5_85F, x)[name]
+    assert name.startswith("a1") and max(chosen.exponents) < 0
 
 
 def test_nothing_is_done_where_nothing_is_gained():
