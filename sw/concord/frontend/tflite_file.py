@@ -219,6 +219,8 @@ def _check(model: FlatModel) -> None:
     for operator in model.operators:
         if not known.issuperset(operator.inputs) or not all(0 <= k < len(model.tensors) for k in operator.outputs):
             raise ValueError("operators must read what is there")
+        if known.intersection(operator.outputs):
+            raise ValueError("tensors must be made once")
         known.update(operator.outputs)
     if not known.issuperset(model.outputs) or not all(0 <= k < len(model.tensors) for k in model.inputs):
         raise ValueError("outputs must be there")
@@ -241,7 +243,7 @@ def window_pads(
 def operator_pads(
     options: Any, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """The same of an operator with options, which may have elements before an image and after it as ``Pads``."""
+    """Elements before an image and after it, by the option ``Pads`` of an operator if it has one, else by its padding."""
     if hasattr(options, "Pads"):
         return list(options.Pads())
     return window_pads(options.Padding(), sizes, kernel, strides, dilations)

@@ -37,6 +37,8 @@ class _Unrolling:
         self.tensors: list[FlatTensor] = list(model.tensors)
         self.operators: list[FlatOperator] = []
         self.ends = frozenset(model.outputs)
+        #: Constants of bodies, which all turns share, and the tensors of the last turn.
+        self.constants: dict[tuple[int, int], int] = {}
         #: What stands for the results of loops.
         self.made: dict[int, int] = {}
 
@@ -45,12 +47,13 @@ class _Unrolling:
         inputs = (numbers.get(k, k) for k in operator.inputs)
         outputs = tuple(numbers.get(k, k) for k in operator.outputs)
         operator = replace(operator, inputs=tuple(self.made.get(k, k) for k in inputs), outputs=outputs)
+        if operator.name == "WHILE" and numbers:
+            place = f"WHILE {self.tensors[outputs[0]].name!r}"
+            raise ValueError(f"{place} must not be inside of another one; export the model with one loop at a time")
         if operator.name == "WHILE":
             self._repeat(operator)
         elif not fold_operator(self.tensors, operator):
             self.operators.append(operator)
-            if len(self.operators) > 8 * MOST_NODES:
-                raise ValueError(f"loops must make at most {8 * MOST_NODES:,} operators when they are written out")
 
     def _repeat(self, loop: FlatOperator) -> None:
         condition, body = (
@@ -88,9 +91,17 @@ class _Unrolling:
 
     def _turn(self, body: FlatModel, values: Sequence[int], name: str) -> list[int]:
         """Write the body out once; the numbers of what it makes."""
-        first = len(self.tensors)
-        numbers = {k: first + k for k in range(len(body.tensors))} | dict(zip(body.inputs, values, strict=True))
-        self.tensors += [replace(tensor, name=f"{tensor.name}/{name}") for tensor in body.tensors]
+        if len(self.tensors) + len(body.tensors) > 8 * MOST_NODES:
+            raise ValueError(f"loops must make at most {8 * MOST_NODES:,} tensors when they are written out")
+        numbers = dict(zip(body.inputs, values, strict=True))
+        for k, tensor in enumerate(body.tensors):
+            shared = (id(body), k)
+            if k in numbers:
+                continue
+            if tensor.data is None or shared not in self.constants:
+                self.tensors.append(replace(tensor, name=f"{tensor.name}/{name}"))
+                self.constants[shared] = len(self.tensors) - 1
+            numbers[k] = self.constants[shared]
         for operator in body.operators:
             self.add(operator, numbers)
         return [self.made.get(numbers[k], numbers[k]) for k in body.outputs]

@@ -11,7 +11,8 @@ if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from concord.frameworks.tflite import exported_tflite
-from concord.frontend.tflite_rewrites import live_operators, read_network
+from concord.frontend.tflite_rewrites import read_network
+from concord.frontend.tflite_rewriting import live_operators
 from support.tflite_models import Net, compared_codes, interpreted
 
 pytestmark = needs("tflite")

@@ -7,7 +7,8 @@ from concord.frameworks.tflite.operators import OPERATORS
 from concord.frameworks.tflite.writer import LayoutWriter, NotWritten
 from concord.frontend import UnsupportedModel
 from concord.frontend.tflite_file import DAMAGED
-from concord.frontend.tflite_rewrites import live_operators, read_network
+from concord.frontend.tflite_rewrites import read_network
+from concord.frontend.tflite_rewriting import live_operators
 
 
 def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> bytes:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import DAMAGED, FlatModel
-from concord.frontend.tflite_rewrites import live_operators, read_network
+from concord.frontend.tflite_rewrites import read_network
+from concord.frontend.tflite_rewriting import live_operators
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
 from concord.integer.requantise import Requantisation
