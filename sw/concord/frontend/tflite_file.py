@@ -243,7 +243,7 @@ def window_pads(
 def operator_pads(
     options: Any, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """Elements before an image and after it, by the option ``Pads`` of an operator if it has one, else by its padding."""
+    """Elements before an image and after it: the option ``Pads`` of an operator, or what its padding makes."""
     if hasattr(options, "Pads"):
         return list(options.Pads())
     return window_pads(options.Padding(), sizes, kernel, strides, dilations)
