@@ -15,7 +15,7 @@ if missing("tflite"):
 from concord.frontend.tflite_rewrites import read_network
 from support.tflite_models import compared_codes
 
-#: ``NAME.tflite``, and ``NAME.npz`` with inputs ``x``, the outputs ``y`` of the file and other inputs ``cal``, as floats.
+#: ``NAME.tflite``, and ``NAME.npz`` with inputs ``x``, outputs ``y`` and other inputs ``cal``, all as floats.
 FILES = sorted(Path(os.environ.get("CONCORD_TFLITE", "no such folder")).glob("*.tflite"))
 pytestmark = [
     needs("tflite"),
