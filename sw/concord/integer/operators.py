@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from concord.integer.maxima import global_max_pool, max_pool, maximum
 from concord.integer.model_values import CodeTarget, Unquantised
 from concord.integer.moves import (
     ConcatMove,
+    Move,
     ReshapeMove,
     TransposeMove,
 )
@@ -131,21 +133,28 @@ def _mean_of(ctx: Reading, node: OnnxNode, x: str, order: str, target: CodeTarge
 
 
 def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
-    """ReduceMean over all axes but that of the samples and one other: the mean of GlobalAveragePool."""
+    """ReduceMean over any axes but that of the samples: the mean of GlobalAveragePool over channels that are kept."""
     axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
-    rank = len(ctx.sizes(x))
+    shape = ctx.sizes(x)
+    rank = len(shape)
     reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
     kept = [axis for axis in range(rank) if axis not in reduced]
-    if len(kept) != 2 or kept[0] != 0 or not reduced:
-        reason = f"axes must be all but those of samples and channels, not {axes} of {rank}"
-        raise Refusal(reason, "put Reshape in front of it")
-    if kept[1] != 1:
-        first = ctx.unique(f"{x}/channels in front")
-        ctx.move(node.name, x, TransposeMove((*kept, *reduced)), ctx.scheme_of(x), first)
-        x = first
-    order = ctx.fusion.order(node, kept[1] == 1)
+    if 0 in reduced or not reduced:
+        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
+    in_order = kept == [*range(len(kept))]
+    channels = prod(shape[axis] for axis in kept[1:])
+    moves: list[Move] = [] if in_order else [TransposeMove((*kept, *reduced))]
+    if len(kept) != 2:
+        moves.append(ReshapeMove((0, channels, prod(shape[axis] for axis in reduced))))
+    for move in moves:
+        moved = ctx.unique(f"{x}/channels in front")
+        ctx.move(node.name, x, move, ctx.scheme_of(x), moved)
+        x = moved
+    order = ctx.fusion.order(node, in_order)
     keeps = bool(node.attrs.get("keepdims", 1))
-    sizes = tuple(0 if axis == 0 else -1 if axis == kept[1] else 1 for axis in range(rank)) if keeps else (0, -1)
+    sizes = tuple(
+        0 if axis == 0 else shape[axis] if axis in kept else 1 for axis in range(rank) if keeps or axis in kept
+    )
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         result = ctx.unique(f"{target.name}/mean")

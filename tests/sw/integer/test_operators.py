@@ -225,22 +225,27 @@ def means_of(nodes, sizes, x, dtype):
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("sizes, axes, order", [((5, 7, 6), (2, 3), None), ((5, 7, 6), (-1, -2), None),
                                                 ((7, 6, 5), (1, 2), (0, 3, 1, 2)), ((7, 5), (1,), (0, 2, 1)),
-                                                ((5, 8), (-1,), None), ((5, 4, 7), (2, 3), None)])  # fmt: skip
+                                                ((5, 8), (-1,), None), ((5, 4, 7), (2, 3), None),
+                                                ((12,), (1,), None), ((5, 3, 8), (3,), None),
+                                                ((3, 4, 5), (1, 2, 3), None), ((3, 4, 5), (1, 3), (0, 2, 1, 3)),
+                                                ((3, 4, 5), (2,), (0, 1, 3, 2))])  # fmt: skip
 def test_means_over_axes(sizes, axes, order, keepdims, dtype):
     """They are those of ONNX Runtime where a row of every sample begins as that of the first one, else neighbours."""
     x = np.random.default_rng(2).normal(0, 1.5, (40, *sizes)).astype(np.float32)
-    shape = [1 if k in axes or k - len(sizes) - 1 in axes else 5 for k in range(1, len(sizes) + 1)] if keepdims else [5]
+    reduced = [k in axes or k - len(sizes) - 1 in axes for k in range(1, len(sizes) + 1)]
+    shape = [1 if gone else size for size, gone in zip(sizes, reduced, strict=True) if keepdims or not gone]
+    count = int(np.prod([size for size, gone in zip(sizes, reduced, strict=True) if gone]))
     floats, codes = means_of([node("ReduceMean", ["a", "axes"], ["m"], keepdims=keepdims)], (sizes, axes, shape), x,
                              dtype)  # fmt: skip
-    assert codes.shape == floats.shape and len(np.unique(codes)) > 20
+    assert codes.shape == floats.shape and len(np.unique(codes)) > 15
     different = np.abs(codes.astype(int) - floats)
-    if order is None and np.prod(sizes[1:]) % 4 == 0:
+    if order is None and count % 4 == 0:
         assert not different.any()
     assert different.max() <= 1 and np.mean(different > 0) < 0.03
 
 
-@pytest.mark.parametrize("axes", [[0, 2], [1, 2, 3], [3], []])
-def test_means_over_other_axes_are_refused(axes):
+@pytest.mark.parametrize("axes", [[0, 2], []])
+def test_means_over_samples_are_refused(axes):
     constants = {"s": np.float32(0.1), "z": np.uint8(90), "axes": ints(*axes)}
     nodes = [
         *quantised_pair("x", "a"),
@@ -248,7 +253,7 @@ def test_means_over_other_axes_are_refused(axes):
         *quantised_pair("m", "y"),
     ]
     with pytest.raises(
-        integer.UnquantisedModel, match="ReduceMean 'mean': axes must be all but those of samples and ch"
+        integer.UnquantisedModel, match="ReduceMean 'mean': axes must be some of 4, without that of the samples"
     ):
         integer.load(model(nodes, {"x": ["N", 2, 3, 4]}, ("y",), constants, opset=18))
 
