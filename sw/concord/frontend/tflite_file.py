@@ -193,6 +193,8 @@ def _tensor(model: Any, tensor: Any) -> FlatTensor:
         zeros = np.zeros(scales.size, np.int64)
     if scales.size > 1 and (axis >= len(shape) or shape[axis] != scales.size):
         raise ValueError("scales must be as many as elements of their axis")
+    if data is None and tensor.IsVariable():  # a state, which is 0 at first
+        data = np.full(shape, zeros[0] if zeros.size else 0, DTYPES[kind])
     return FlatTensor(name, shape, kind, scales, zeros, axis, data)
 
 

@@ -75,6 +75,25 @@ def indices(*values):
     return np.array(values, np.int32)
 
 
+def lstm(time_major=False, peephole=False):
+    """A layer as converters write it, with states that the interpreter keeps."""
+
+    def write(net, x):
+        units, (features, *_) = 4, reversed(net.graph.tensors[x].shape)
+        weights = [net.constant(floats(units, n)) for n in (features, units) for _ in range(4)]
+        biases = [net.constant(floats(units)) for _ in range(4)]
+        states = [net.tensor((1, units)) for _ in range(2)]
+        for state in states:
+            net.graph.tensors[state].isVariable = True
+        beside = [net.constant(floats(units)) if peephole else -1] * 3
+        operands = [x, *weights, *beside, *biases, -1, -1, *states, -1, -1, -1, -1]
+        shape = (*net.graph.tensors[x].shape[:2], units)
+        return net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, net.tensor(shape), "UnidirectionalSequenceLSTMOptions",
+                      fusedActivationFunction=TANH, cellClip=10.0, timeMajor=time_major)  # fmt: skip
+
+    return write
+
+
 IMAGE = (1, 6, 7, 3)
 CASES = {
     "conv": ([IMAGE], conv((5, 3, 3, 3), (1, 6, 7, 5), padding=SAME)),
@@ -129,6 +148,8 @@ CASES = {
                             (np.array([[0, 0], [1, 1], [0, 1], [0, 0]], np.int32),))),
     "depth to space": ([(1, 3, 2, 8)], one("DEPTH_TO_SPACE", (1, 6, 4, 2), "DepthToSpaceOptions", blockSize=2)),
     "space to depth": ([(1, 4, 6, 3)], one("SPACE_TO_DEPTH", (1, 2, 3, 12), "SpaceToDepthOptions", blockSize=2)),
+    "lstm": ([(1, 5, 3)], lstm()),
+    "lstm of steps": ([(5, 1, 3)], lstm(time_major=True)),
     "selection": ([(1, 5), (1, 5)], lambda net, x, y: net.op("SELECT_V2", [
         net.op("GREATER", [x, y], net.tensor((1, 5), np.bool_)), x, net.constant(floats(5))], net.tensor((1, 5)))),
     "matrices": ([(1, 2, 3), (1, 4, 3)], one("BATCH_MATMUL", (1, 2, 4), "BatchMatMulOptions", adjY=True)),
@@ -315,6 +336,7 @@ def test_an_embedding_takes_whole_numbers():
     [
         (one("MIRROR_PAD", (1, 8, 7, 3), "MirrorPadOptions", (np.int32([[0, 0], [1, 1], [0, 0], [0, 0]]),), mode=1),
          "its mode must be REFLECT, not SYMMETRIC"),
+        (lambda net, x: lstm(peephole=True)(net, net.op("RESHAPE", [x], net.tensor((1, 42, 3)))), "without peepholes"),
         (lambda net, x: net.op("PRELU", [x, x], net.tensor(IMAGE)), "its slopes must be constant, not computed"),
         (one("GATHER", IMAGE, "GatherOptions", (indices(0, 1),), batchDims=1), "must have no batch dimensions"),
     ],

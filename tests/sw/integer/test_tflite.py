@@ -310,3 +310,15 @@ def test_the_command_compiles_it(tmp_path, floats):
     (tmp_path / "net.tflite").write_bytes(small_network())
     code, output = run("compile", tmp_path / "net.tflite", "--exact", "--outputs", "y")
     assert code == 1 and "must be given without --outputs" in output
+
+
+def test_codes_of_16_bits_are_too_many_for_an_npu(tmp_path):
+    """They run on the host; block floating point takes them."""
+    net = Net()
+    x, y = net.tensor([1, 4], np.int16, scale=0.01), net.tensor([1, 3], np.int16, scale=0.01, name="y")
+    net.op("FULLY_CONNECTED", [x, net.constant(**weights(3, 4))], y, "FullyConnectedOptions")
+    (tmp_path / "net.tflite").write_bytes(net.bytes([x], [y]))
+    code, output = run("compile", tmp_path / "net.tflite", "--exact", "--preset", "ecp5-85f-int8")
+    assert code == 1 and "y: codes of tensor0 reach 32768 from their zero point; mantissas hold 255" in output
+    assert "block floating point takes more: compile without --exact" in output
+    assert run("compile", tmp_path / "net.tflite", "--preset", "ecp5-85f-int8", "-o", tmp_path / "net")[0] == 0

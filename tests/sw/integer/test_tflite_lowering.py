@@ -67,6 +67,14 @@ def test_what_has_other_kernels_is_refused(name, constants, made, options, reaso
     assert reason in refusal.value.reasons[0]
 
 
+def test_a_layer_that_has_another_form():
+    net = Net()
+    x = net.tensor((1, 5, 3), np.int8, **SCHEME)
+    y = net.op("UNIDIRECTIONAL_SEQUENCE_LSTM", [x], net.tensor((1, 5, 4), np.int8, **SCHEME))
+    with pytest.raises(integer.UnquantisedModel, match="is not an operator on codes; convert the layer with unroll=T"):
+        integer.load(net.bytes([x], [y]))
+
+
 def test_weights_of_an_input_that_is_always_zero():
     """Converters divide by its scale, 0."""
     net = Net()

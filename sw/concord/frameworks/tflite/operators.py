@@ -11,6 +11,8 @@ from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutW
 from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, operator_pads, window_pads
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
+#: The number of TANH among activations in the schema.
+_TANH = 4
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
@@ -176,6 +178,24 @@ def _leaky(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 def _gelu(writer: LayoutWriter, operator: FlatOperator) -> None:
     _elementwise(writer, operator, _op("Gelu", approximate="tanh" if operator.options.Approximate() else "none"))
+
+
+def _lstm(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM from a state of zeros; weights are what their codes mean."""
+    x, (y,), options = operator.inputs[0], operator.outputs, operator.options
+    # Gates of the file are input, forget, cell and output; those of ONNX are input, output, forget and cell.
+    gates = [[operator.inputs[first + k] for k in (0, 3, 1, 2)] for first in (1, 5, 12)]
+    beside = [*operator.inputs[9:12], *operator.inputs[16:18], *operator.inputs[20:]]
+    if max(beside, default=-1) >= 0 or min(map(min, gates)) < 0 or options.FusedActivationFunction() != _TANH:
+        raise NotWritten("it must have four gates with biases and TANH, without peepholes, projection or normalisation")
+    steps = writer.rows(x) if options.TimeMajor() else writer.node("Transpose", [writer.rows(x)], perm=[1, 0, 2])
+    inner, outer, bias = (np.concatenate([np.asarray(_constant(writer, k, "weights")) for k in part]) for part in gates)
+    constants = [inner[None], outer[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
+    names = [writer.constant(values.astype(np.float32), "weights") for values in constants]
+    units, shape = outer.shape[1], writer.tensors[y].shape
+    turned = shape if options.TimeMajor() else (shape[1], shape[0], shape[2])
+    made = writer.reshaped(writer.node("LSTM", [steps, *names], hidden_size=units), turned)
+    writer.put(y, made if options.TimeMajor() else writer.node("Transpose", [made], perm=[1, 0, 2]))
 
 
 def _prelu(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -354,6 +374,7 @@ def _converted(writer: LayoutWriter, operator: FlatOperator) -> None:
 OPERATORS: dict[str, Write] = {
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
     "ADD": _of(_op("Add")), "SUB": _of(_op("Sub")), "MUL": _of(_op("Mul")), "DIV": _of(_op("Div")),
     "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")), "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),

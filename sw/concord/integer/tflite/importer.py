@@ -17,6 +17,8 @@ from concord.integer.tflite.registry import OPERATORS
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import WeightedSums
 
+#: Advice for operators that have another form.
+_REMEDIES = {"UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True"}
 #: Operators that are sums of products with weights.
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
@@ -59,7 +61,8 @@ def import_tflite_graph(
         place = f"{operator.name} {names[operator.outputs[0]]!r}"
         try:
             if operator.name not in OPERATORS:
-                raise Refusal("is not an operator on codes", "end the network in front of it, with outputs=[...]")
+                remedy = _REMEDIES.get(operator.name, "end the network in front of it, with outputs=[...]")
+                raise Refusal("is not an operator on codes", remedy)
             OPERATORS[operator.name](ctx, operator)
         except Refusal as refusal:
             reasons.append(f"{place}: {refusal}")
