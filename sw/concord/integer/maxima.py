@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from concord.integer.moves import ConcatMove, ExpandMove, Move, SqueezeMove, Tak
 from concord.integer.operations import CodeMaximum, CodeMovement
 from concord.integer.point_wise import is_number, limited_by, number_at
 from concord.integer.reading import Reading
+from concord.integer.wide import WIDE
 from concord.integer.wide_numbers import WideNumbers
 from concord.integer.windows import window_settings
 from concord.transfer import UniformAffine
@@ -69,56 +69,75 @@ def maximum(ctx: Reading, node: OnnxNode) -> None:
         (place,) = numbers
         limited_by(ctx, node, node.input(1 - place), (number_at(ctx, node, place, "operand"), math.inf))
         return
+    beside = TensorsBeside(ctx, node)
+
+    def widen(name: str) -> list[IntegerOperation]:
+        return beside.greatest([ctx.numbers(part) for part in node.inputs], name, WIDE, WIDE.low, WIDE.high)
+
+    if not all(ctx.are_codes(name) or (name in ctx.open and ctx.open[name].source is not None) for name in node.inputs):
+        output = node.outputs[0]
+        ctx.add_all(widen(output), WIDE)
+        ctx.wide[output] = output
+        return
     operands = [ctx.operand(name) for name in node.inputs]
-    shapes = [ctx.sizes(codes) for codes, _ in operands]
-    shape = np.broadcast_shapes(*shapes)
-    if len(shape) < 2 or any(len(own) != len(shape) for own in shapes):
-        raise Refusal(
-            f"operands must have one rank, not shapes {[list(own) for own in shapes]}", "put Reshape in front"
-        )
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         steps: list[IntegerOperation] = []
         parts = []
-        for k, ((codes, functions), own) in enumerate(zip(operands, shapes, strict=True)):
-            part = codes
-            if functions or ctx.scheme_of(codes) != target.scheme:
-                part = ctx.unique(f"{target.name}/{k}")
-                steps.append(ctx.table(f"{node.name}/{k}", codes, functions, target.scheme, part))
-                ctx.graph.schemes[part] = target.scheme
+        for k, (part, functions) in enumerate(operands):
+            if functions or ctx.scheme_of(part) != target.scheme:
+                made = ctx.unique(f"{target.name}/{k}")
+                steps.append(ctx.table(f"{node.name}/{k}", part, functions, target.scheme, made))
+                ctx.graph.schemes[made] = target.scheme
+                part = made
+            parts.append(part)
+        return [*steps, *beside.greatest(parts, target.name, target.scheme, target.low, target.high)]
+
+    ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
+
+
+class TensorsBeside:
+    """Tensors of a node side by side in a new axis, over which there are windows.
+
+    Raises
+    ------
+    Refusal
+        If they do not have one rank.
+    """
+
+    def __init__(self, ctx: Reading, node: OnnxNode):
+        self.ctx, self.node = ctx, node
+        self.shapes = [ctx.sizes_of(name) for name in node.inputs]
+        self.shape = np.broadcast_shapes(*self.shapes)
+        if len(self.shape) < 2 or any(len(own) != len(self.shape) for own in self.shapes):
+            reason = f"operands must have one rank, not shapes {[list(own) for own in self.shapes]}"
+            raise Refusal(reason, "put Reshape in front of it")
+
+    def greatest(self, parts: list[str], output: str, scheme: Scheme, low: int, high: int) -> list[IntegerOperation]:
+        """Operations whose last one makes the greatest elements, from ``low`` to ``high``."""
+        rank, steps = len(self.shape), list[IntegerOperation]()
+
+        def made(operation: IntegerOperation) -> str:
+            steps.append(operation)
+            self.ctx.graph.schemes[operation.output] = scheme
+            return operation.output
+
+        def moved(tensors: list[str], move: Move, name: str, low: int, high: int) -> str:
+            ends = {"low": low, "high": high}
+            return made(CodeMovement(name=self.node.name, inputs=tuple(tensors), output=name, move=move, **ends))
+
+        wide = []
+        for part, own in zip(parts, self.shapes, strict=True):
             moves: list[Move] = [
-                TakeMove(axis, (0,) * size) for axis, size in enumerate(shape) if axis and own[axis] != size
+                TakeMove(axis, (0,) * size) for axis, size in enumerate(self.shape) if axis and own[axis] != size
             ]
-            parts.append(_after(ctx, node, part, [*moves, ExpandMove((len(shape),))], target, steps))
-        beside, greatest = (ctx.unique(f"{target.name}/{word}") for word in ("beside", "greatest"))
-        ends = {"low": target.scheme.low, "high": target.scheme.high}
-        steps.append(
-            CodeMovement(name=node.name, inputs=tuple(parts), output=beside, move=ConcatMove(len(shape)), **ends)
-        )
-        window = (*[1] * (len(shape) - 2), len(parts))
+            for move in (*moves, ExpandMove((rank,))):
+                part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme.low, scheme.high)
+            wide.append(part)
+        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme.low, scheme.high)
+        window = (*[1] * (rank - 2), len(parts))
         ones = (1,) * len(window)
         windows = CodesOfWindows(window, strides=ones, dilations=ones, pads=(0,) * 2 * len(window))
-        steps.append(windows.made(node.name, beside, greatest))
-        ctx.graph.schemes.update(dict.fromkeys((beside, greatest), target.scheme))
-        last = CodeMovement(
-            name=node.name, inputs=(greatest,), output=target.name, move=SqueezeMove((len(shape),)), low=target.low,
-            high=target.high,
-        )  # fmt: skip
-        return [*steps, last]
-
-    ctx.open[node.outputs[0]] = Unquantised(make)
-
-
-def _after(
-    ctx: Reading, node: OnnxNode, source: str, moves: list[Move], target: CodeTarget, steps: list[IntegerOperation]
-) -> str:
-    """Append moves of codes; the last tensor."""
-
-    def moved(tensor: str, move: Move) -> str:
-        output = ctx.unique(f"{target.name}/moved")
-        low, high = target.scheme.low, target.scheme.high
-        steps.append(CodeMovement(name=node.name, inputs=(tensor,), output=output, move=move, low=low, high=high))
-        ctx.graph.schemes[output] = target.scheme
-        return output
-
-    return reduce(moved, moves, source)
+        greatest = made(windows.made(self.node.name, beside, self.ctx.unique(f"{output}/greatest")))
+        moved([greatest], SqueezeMove((rank,)), output, low, high)
+        return steps

@@ -161,8 +161,13 @@ class Reading:
 
     def passes(self, name: str) -> bool:
         """True if moves of a tensor are put after the operations that are computed in binary32."""
-        later = name in self.open and self.uses.end_in_codes(name)
-        return (later or self.are_numbers(name)) and not self.are_codes(name)
+        return (self._later(name) or self.are_numbers(name)) and not self.are_codes(name)
+
+    def _later(self, name: str) -> bool:
+        """True if moves of a tensor are put after the operations that make its codes; means have nothing but codes."""
+        if name not in self.open or name in self.wide:
+            return False
+        return self.open[name].widen is None or self.uses.end_in_codes(name)
 
     def numbers(self, name: str) -> str:
         """The wide tensor of the numbers of a float tensor; it is made with the first call."""
@@ -398,7 +403,7 @@ class Reading:
         appended : callable
             ``appended(first, last, scheme)`` makes the tensor ``last`` of the tensor ``first``, and leaves its scheme.
         """
-        if x in self.wide or x in self.floats or not self.uses.end_in_codes(x):
+        if not self._later(x):
             self.add_all(appended(self.numbers(x), output, WIDE), WIDE)
             self.wide[output] = output
             return

@@ -7,17 +7,20 @@ code may be in the middle between two codes here, and beside it in exact arithme
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.functions import Number
 from concord.functions.intervals import exact
 from concord.integer.functions import FloatFunction, FunctionStep
 from concord.transfer import TransferTable, UniformAffine
 from concord.transfer.operators import PointwiseOperator
 
 Float32s = NDArray[np.float32]
+_LARGEST = np.finfo(np.float32).max
 
 
 def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], target: UniformAffine) -> TransferTable:
@@ -68,6 +71,7 @@ def rounded_to_binary32(operator: PointwiseOperator | FloatFunction, numbers: Fl
     if operator.name == "sqrt" and numbers.min() < 0:
         raise ValueError(f"sqrt must be of numbers from 0 on, not of {numbers.min():g}")
     bounds, curve = operator.bounds(), operator.curve()
+    numbers = np.clip(numbers, -_LARGEST, _LARGEST)  # beyond them codes saturate, and a function has its limit
     if bounds is None:
         low = high = np.zeros_like(numbers)
         unknown = np.arange(len(numbers))
@@ -79,5 +83,13 @@ def rounded_to_binary32(operator: PointwiseOperator | FloatFunction, numbers: Fl
     result = low.copy()
     with np.errstate(over="ignore"):
         for k in unknown:
-            result[k] = float(curve(Fraction(float(numbers[k]))))
+            result[k] = _as_float(curve(Fraction(float(numbers[k]))))
     return result
+
+
+def _as_float(number: Number) -> float:
+    """The nearest number of binary64, an infinity beyond all of them."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf

@@ -118,3 +118,20 @@ def test_limits_that_vary_are_refused():
     proto.graph.input.append(onnx.helper.make_tensor_value_info("low", onnx.TensorProto.INT8, []))
     with pytest.raises(integer.UnquantisedModel, match="min must be a constant, not 'low'"):
         integer.load(proto)
+
+
+def test_sums_of_few_bits_in_the_middle():
+    """Integer kernels of ONNX Runtime are those of the type, wherever Clip stands."""
+    scheme = {"s": np.float32(0.1), "z": np.uint8(5), "t": np.float32(0.2), "low": np.uint8(0), "high": np.uint8(15)}
+    nodes = []
+    for x, y, scale in (("x", "a", "s"), ("v", "b", "s"), ("sum", "y", "t")):
+        if x == "sum":
+            nodes.append(node("Add", ["a", "b"], ["sum"]))
+        nodes += [node("QuantizeLinear", [x, scale, "z"], [f"{y}q"]), node("Clip", [f"{y}q", "low", "high"], [f"{y}c"]),
+                  node("DequantizeLinear", [f"{y}c", scale, "z"], [y])]  # fmt: skip
+    proto = model(nodes, {"x": ["N", 16], "v": ["N", 16]}, constants=scheme)
+    codes = np.arange(-5, 11)
+    inputs = {"x": np.tile(codes, (16, 1)), "v": np.tile(codes[:, None], 16)}
+    inputs = {name: (part * np.float32(0.1)).astype(np.float32) for name, part in inputs.items()}
+    count, different = compared(proto, inputs, "UINT8")
+    assert count > 16 * 16 and different == 0

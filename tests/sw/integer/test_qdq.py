@@ -220,8 +220,8 @@ def test_powers_that_are_not_whole():
         integer.load(proto)
     for item in proto.graph.initializer:
         if item.name == "xz":
-            item.CopyFrom(type(item)(name="xz", data_type=2, int32_data=[0]))
-    assert max(differences(proto, np.abs(x))) <= 1
+            item.CopyFrom(qdq.tensor("xz", np.uint8(0)))
+    assert qdq.compared(integer.load(proto), proto, np.abs(x), optimised=False).different == 0
 
 
 @pytest.mark.parametrize("op, operands, reason", [
@@ -248,6 +248,22 @@ def test_functions_in_front_of_moves(op, after):
             part.input.append("sizes")
             proto.graph.initializer.add(name="sizes", dims=[3], data_type=7, int64_data=[0, 64, 2])
     assert max(differences(proto, x)) <= 1
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_pools_in_front_of_flatten(op):
+    """Nothing but codes is made of a mean, so Flatten moves them."""
+    assert max(differences(*between(op, sizes=(16, 2, 4), after=[("Flatten", {})]))) == 0
+
+
+def test_functions_of_infinities():
+    """Logarithms and reciprocals of 0 in front of other functions."""
+    for op, then in (("Log", "Sigmoid"), ("Reciprocal", "Tanh"), ("Reciprocal", "Mish")):
+        proto, x = between(op, after=[(then, {})], result=0.01)
+        for item in proto.graph.initializer:
+            if item.name == "xz":
+                item.CopyFrom(qdq.tensor("xz", np.int8(-128)))
+        assert max(differences(proto, np.abs(x))) <= 1
 
 
 def test_functions_that_are_needed_as_numbers():
