@@ -49,7 +49,7 @@ EXAMPLES = {
     "Round": ({"limited": False}, [(1, 6)], 1),
     "Sign": ({}, [(1, 6)], 1),
     "Function": ({"functions": (("sigmoid", {}),)}, [(1, 6)], 1),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min"), ({}, [(1, 6), (1, 6)], 1)),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min", "Compare"), ({}, [(1, 6), (1, 6)], 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), ({"axis": 1}, [(1, 6)], 1)),
     "Normalise": ({"axes": (1,), "centred": True, "epsilon": 0.1, "scale": _random(6)}, [(1, 6)], 1),
     "BatchNorm": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy.typing as npt
@@ -66,6 +66,8 @@ class Compiled:
         What was taken for granted of inputs and tables, because no samples say it.
     flag_diagnostics : tuple of FlagDiagnostic
         Flags that the samples raised for which formats were chosen.
+    comparisons : tuple of str
+        What compares inputs that the NPU has rounded, a line each.
     strategies : tuple of Considered
         The ways to compile it, in the order in which they were tried, with what has become of each.
     """
@@ -84,6 +86,7 @@ class Compiled:
     assumptions: tuple[Assumed, ...] = ()
     flag_diagnostics: tuple[FlagDiagnostic, ...] = ()
     strategies: tuple[Considered, ...] = ()
+    comparisons: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -92,7 +95,7 @@ class Compiled:
         codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
         texts = (entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)
         expected = [] if self.package.expected_error is None else self.package.expected_error.warnings
-        return [*codes, *texts, *self.package.unseen, *self.package.jumps, *expected]
+        return [*codes, *self.comparisons, *texts, *self.package.unseen, *self.package.jumps, *expected]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:
@@ -202,7 +205,14 @@ def with_front(compiled: Compiled, parts: Parts, graph: Graph) -> Compiled:
         texts=graph.texts,
         float_types=graph.float_types,
     )
-    return replace(compiled, package=package)
+    return replace(compiled, package=package, comparisons=tuple(_rounded(parts)))
+
+
+def _rounded(parts: Parts) -> Iterator[str]:
+    """A line for every comparison of inputs that the NPU has rounded."""
+    remedy = "; --partition ends lets the host compare them" if parts.rest.partition == "none" else ""
+    what = "compares inputs that the NPU rounds to binary16: neighbouring numbers may count as equal, and 1e-8 as 0"
+    yield from (f"{name}: {what}{remedy}" for name in parts.rounded_comparisons)
 
 
 def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:

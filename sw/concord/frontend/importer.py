@@ -52,6 +52,7 @@ from concord.frontend.load import (
     opset,
     texts_of_model,
 )
+from concord.frontend.logic import BYTE_TYPES
 from concord.frontend.ml import DOMAIN as ML_DOMAIN
 from concord.frontend.ml import ML_HANDLERS
 from concord.frontend.ngrams import NGRAM_HANDLERS
@@ -83,8 +84,6 @@ HANDLERS: dict[str, Handler] = {
 #: Operators whose attributes may be infinite.
 _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
-#: Types of inputs whose range is known well enough for tables.
-_SMALL = ("bool", "int8", "uint8")
 #: Operators whose results follow from the shape of their operand.
 _OF_SHAPES: dict[str, Callable[[OnnxNode, Shape], Array]] = {
     "Shape": lambda node, shape: np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64),
@@ -254,9 +253,9 @@ def _nodes(proto: Any, source: OnnxSource) -> Graph:
         for value in proto.graph.output
         if value.name not in types and value.name not in texts
     }
-    graph.whole = frozenset({*importer.ctx.whole, *(x for x in graph.inputs if types.get(x, "bool") not in _SMALL)})
+    graph.whole = frozenset({*importer.ctx.whole, *(x for x in graph.inputs if types.get(x, "bool") not in BYTE_TYPES)})
     graph.known_ranges = {
-        name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in _SMALL
+        name: (*ends(types[name]), f"of {types[name]}") for name in graph.inputs if types.get(name) in BYTE_TYPES
     }
     masks.limit(graph)
     return graph
@@ -424,7 +423,7 @@ class _Importer:
         the way.
         """
         kinds = {self.ctx.element_types.get(name) for name in node.inputs} | {*results.values()}
-        held: set[str | None] = {None, "bool", *(_SMALL if node.op in MOVING_OPERATORS else ())}
+        held: set[str | None] = {None, "bool", *(BYTE_TYPES if node.op in MOVING_OPERATORS else ())}
         if kinds <= held or node.op == "DequantizeLinear":
             return
         made = {name for item in self.ctx.graph.nodes[start:] for name in item.outputs}

@@ -1,10 +1,12 @@
 """Whole numbers, signs, comparisons and truth values: truth is 1 and its opposite 0, in the floats of the NPU.
 
 A difference of two binary16 numbers is zero only where they are equal, and its sign is right, so comparisons are exact.
+Inputs are no such numbers before the NPU reads them: a Compare compares them, which the host computes if it may.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +18,12 @@ from concord.frontend.errors import Refusal
 from concord.frontend.load import FLOAT_TYPES
 from concord.frontend.moving import broadcast_to
 from concord.frontend.pointwise import opposite
+from concord.graph.ops import OperatorKind, operator_of
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
+
+#: Types of which binary16 holds all numbers, and of which the range is known well enough for tables.
+BYTE_TYPES = ("bool", "int8", "uint8")
 
 #: ``BOOL`` of ``onnx.TensorProto``.
 _BOOL = 9
@@ -31,7 +38,7 @@ def rounded(ctx: Context, node: OnnxNode) -> str:
 
 def sign(ctx: Context, node: OnnxNode) -> str:
     """-1, 0 or 1."""
-    return ctx.emit(node, "Sign", [ctx.tensor(node.input(0))])
+    return _sign(ctx, node, ctx.tensor(node.input(0)))
 
 
 def whole_below(ctx: Context, node: OnnxNode, x: str) -> str:
@@ -82,15 +89,53 @@ def _is_positive(ctx: Context, node: OnnxNode, x: str) -> str:
     return ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [x])])
 
 
+def _is_rounded_first(ctx: Context, names: Sequence[str], values: FloatArray) -> bool:
+    """True if the NPU would round operands that nothing has computed but the host: elements of inputs, or of tables."""
+    producers = {name: node for node in ctx.graph.nodes for name in node.outputs}
+    waiting, seen = [*names], set[str]()
+    held = bool((values == np.clip(values, -BINARY16_MAX, BINARY16_MAX).astype(np.float16)).all())
+    while waiting:
+        name = waiting.pop()
+        node = producers.get(name)
+        if node is None:
+            held &= ctx.element_types.get(name) in BYTE_TYPES
+        elif not operator_of(node).view:
+            held = False
+            if operator_of(node).kind is not OperatorKind.HOST and ctx.whole.isdisjoint(node.outputs):
+                return False
+        if node is not None and name not in seen:
+            waiting += [operand for operand in node.inputs if operand]
+        seen.add(name)
+    return not held
+
+
+def sign_beside(ctx: Context, node: OnnxNode, x: str, values: FloatArray, *, first: bool = False) -> str:
+    """The sign of the difference of a tensor and a constant; with ``first`` the constant is the first operand."""
+    reversed_ = {"reversed": True} if first else {}
+    if _is_rounded_first(ctx, [x], values):
+        return ctx.emit(node, "Compare", [x], constant=values, **reversed_)
+    kept = np.clip(values, -BINARY16_MAX, BINARY16_MAX)  # what is beyond binary16 is beyond all of its numbers
+    return ctx.emit(node, "Sign", [ctx.emit(node, "Sub", [x], constant=kept, **reversed_)])
+
+
+def _sign(ctx: Context, node: OnnxNode, x: str) -> str:
+    zero = np.zeros(())
+    if _is_rounded_first(ctx, [x], zero):
+        return ctx.emit(node, "Compare", [x], constant=zero)
+    return ctx.emit(node, "Sign", [x])
+
+
 def _difference(ctx: Context, node: OnnxNode, a: str, b: str) -> str:
-    """The sign of a - b; constants beyond binary16 are its ends."""
+    """The sign of a - b."""
     if ctx.is_constant(a) or ctx.is_constant(b):
         name, constant = (b, a) if ctx.is_constant(a) else (a, b)
-        values = np.clip(ctx.constant(constant, "operand").astype(np.float64), -BINARY16_MAX, BINARY16_MAX)
+        values = ctx.constant(constant, "operand").astype(np.float64)
         if np.isnan(values).any():
             raise Refusal(f"operand '{constant}' must be numbers, it has NaN")
-        reversed_ = {"reversed": True} if constant == a else {}
-        return ctx.emit(node, "Sign", [ctx.emit(node, "Sub", [ctx.tensor(name)], constant=values, **reversed_)])
+        return sign_beside(ctx, node, ctx.tensor(name), values, first=constant == a)
+    x, y = ctx.tensor(a), ctx.tensor(b)
+    if _is_rounded_first(ctx, [x, y], np.zeros(())):
+        return ctx.emit(node, "Compare", [x, y])
     return ctx.emit(node, "Sign", [two("Sub", ctx, node, a, b)])
 
 
@@ -122,7 +167,7 @@ def cast(ctx: Context, node: OnnxNode) -> str:
     """Nothing, between types of floats and from truth to floats; whether numbers are not zero."""
     x, kind = node.input(0), node.attrs["to"]
     if kind == _BOOL and x not in ctx.truths:
-        nonzero = ctx.emit(node, "Sign", [ctx.tensor(x)])
+        nonzero = _sign(ctx, node, ctx.tensor(x))
         return ctx.emit(node, "Mul", [nonzero, nonzero])
     if kind not in (*FLOAT_TYPES, _BOOL):
         raise Refusal("makes integers of computed values", "cast behind the model")

@@ -14,7 +14,7 @@ from concord.graph.ops.elementwise import constant_of
 from concord.spec.formats import MASKED
 
 #: Operators whose results are whole numbers, whatever their operands are.
-_WHOLE = ("Sign", "Round", "Truncate", "Less", "Equal", "Not", "Wrap", "ArgMax")
+_WHOLE = ("Sign", "Compare", "Round", "Truncate", "Less", "Equal", "Not", "Wrap", "ArgMax")
 #: Reader of a mask that is added in front of a softmax.
 _ADDED = "Add in front of Softmax"
 

@@ -11,6 +11,7 @@ import numpy as np
 from concord.frontend.context import Context, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.host import HostHandler, TypedTensor, looked_up_texts
+from concord.frontend.logic import sign_beside
 from concord.frontend.pointwise import absolute_of, apply, opposite, times
 from concord.graph.element_types import texts_of
 from concord.graph.ops.host import tree_depth
@@ -121,8 +122,8 @@ def normalizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
 def binarizer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """1 above a threshold, else 0."""
     x, _ = _rows(ctx, node)
-    above = ctx.emit(node, "Sub", [x], constant=np.asarray(float(node.attrs.get("threshold", 0.0))))
-    return [TypedTensor(ctx.emit(node, "Relu", [ctx.emit(node, "Sign", [above])]))]
+    above = sign_beside(ctx, node, x, np.asarray(float(node.attrs.get("threshold", 0.0))))
+    return [TypedTensor(ctx.emit(node, "Relu", [above]))]
 
 
 def imputer(ctx: Context, node: OnnxNode) -> list[TypedTensor]:

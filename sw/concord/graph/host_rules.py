@@ -341,6 +341,11 @@ def _sign(make: OperationBuilder, x: str) -> str:
     return make.arithmetic(Action.SUB, positive, make.arithmetic(Action.LESS, x, np.array(0.0)))
 
 
+def _compared(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    a, b = _operands(node, inputs)
+    return make.arithmetic(Action.SUB, make.arithmetic(Action.LESS, b, a), make.arithmetic(Action.LESS, a, b))
+
+
 def _modulo(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     operands = _operands(node, inputs)
     whole = make.unary(Action.FLOOR, make.arithmetic(Action.DIV, *operands))
@@ -500,6 +505,7 @@ _RULES: dict[str, _Rule] = {
     "Pick": _picked,
     "Add": _binary(Action.ADD),
     "Sub": _binary(Action.SUB),
+    "Compare": _compared,
     "Mul": _binary(Action.MUL),
     "Max": _binary(Action.MAX),
     "Min": _binary(Action.MIN),

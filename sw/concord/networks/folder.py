@@ -104,6 +104,7 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     nodes = header.get("npu_nodes")  # of a network of which the NPU computes what it holds
     stay = tuple(header.get("stay", ())) if quantised is None else quantised.stay
     graph = _graph(data[MODEL], stay, header["partition"], None if nodes is None else frozenset(nodes))
+    graph = replace(graph, states=arrangement.state_results)
     image, parts = Image.load(folder / IMAGE, data=data[IMAGE]), without_front(graph)
     arrangement = replace(arrangement, beside=frozenset(parts.rest.inputs) - {*arrangement.inputs, *arrangement.states})
     if not arrangement.fits(image):
@@ -112,7 +113,6 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     if not set(records) <= set(arrangement.inputs):
         raise LookupError("input records")
     expected = header.get("expected_error")  # of a network whose errors were measured
-    parts = replace(parts, rest=replace(parts.rest, states=arrangement.state_results))
     return Package(
         image,
         arrangement,

@@ -1,4 +1,7 @@
-"""Random networks of whole numbers and truth values beside a product, with numbers where types and formats end."""
+"""Random networks of whole numbers and truth values beside a product, with numbers where types and formats end.
+
+Some come from floats, which are cast and compared: none that the network computes, as the NPU rounds those.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,13 @@ from support.onnx_models import info, node, onnxruntime_results
 
 #: Types of inputs, those that embeddings and masks have most often.
 KINDS = ("int64", "int64", "int64", "int32", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
+#: Types of inputs that are cast and compared.
+FLOATS = ("float32", "float32", "float32", "float64", "float16")
+#: Floats where binary16, a type or the subnormal numbers end, and some between.
+_FLOAT_CORNERS = [
+    0, 1e-45, 1e-38, 1e-9, 2**-26, 2**-25, 5.97e-8, 6e-8, 2**-14, 0.1, 1 / 3, 1, 254.5, 2047.5, 2049, 32767.5, 65504,
+    65519, 65520, 1e6, 1 << 24, 1 << 31, 3e38,
+]  # fmt: skip
 #: Beside these numbers binary16, a type or double precision ends.
 _CORNERS = [0, *(1 << bits for bits in (0, 7, 8, 11, 12, 15, 16, 24, 31, 32, 52))]
 #: Of indices.
@@ -16,9 +26,14 @@ _TABLE = 4100
 
 
 def numbers(rng, kind, shape):
-    """Whole numbers of a type that double precision holds, of which many are beside an end."""
+    """Numbers of a type that double precision holds, of which many are beside an end."""
     if kind == "bool":
         return rng.random(shape) < 0.5
+    if kind.startswith("float"):
+        most = float(np.finfo(kind).max)
+        near = np.clip(rng.choice(_FLOAT_CORNERS, shape) * rng.choice([1, 1, -1], shape), -most, most).astype(kind)
+        other = np.where(rng.random(shape) < 0.5, near, rng.choice([-most, most], shape)).astype(kind)
+        return np.nextafter(near, other)
     limits = np.iinfo(kind)
     low, high = max(limits.min, -(1 << 53)), min(limits.max, 1 << 53)
     near = rng.choice([*_CORNERS, low, high], shape) * rng.choice([1, 1, -1], shape) + rng.integers(-2, 3, shape)
@@ -27,14 +42,27 @@ def numbers(rng, kind, shape):
 
 
 class Network:
-    """Appends random operators that onnxruntime takes; knows what every tensor is for one sample."""
+    """Appends random operators that onnxruntime takes; knows what every tensor is for one sample.
 
-    def __init__(self, rng):
+    With ``floats`` there are inputs of floats, too, and more operators; what has them is no output.
+    """
+
+    def __init__(self, rng, floats=False):
         self.rng, self.nodes, self.constants, self.inputs, self.values = rng, [], {}, {}, {}
+        self.floats, self.steps = set(), _FLOAT_STEPS if floats else _STEPS
         for k in range(int(rng.integers(1, 3))):
             shape = (1, *rng.integers(1, 5, int(rng.integers(0, 3))).tolist())
             self.values[f"z{k}"] = numbers(rng, str(rng.choice(KINDS)), shape)
             self.inputs[f"z{k}"] = self.values[f"z{k}"]
+        for k in range(int(rng.integers(1, 3)) if floats else 0):
+            shape = (1, *rng.integers(1, 5, int(rng.integers(0, 3))).tolist())
+            self.inputs[f"f{k}"] = self.values[f"f{k}"] = numbers(rng, str(rng.choice(FLOATS)), shape)
+            self.floats.add(f"f{k}")
+        if floats:  # the product, too, and what it reads, whole numbers that all formats hold
+            self.floats.add("x")
+            self.constants["weight"] = rng.integers(-2, 3, (4, 4)).astype(np.float32)
+            self.values["x"] = rng.integers(-3, 4, (1, 4)).astype(np.float32)
+            self.values["m"] = self.values["x"] @ self.constants["weight"]
 
     def some(self, choices):
         """Any of them."""
@@ -59,6 +87,18 @@ class Network:
         """Another tensor of the type, or a constant."""
         names = [name for name, value in self.values.items() if value.dtype == self.values[x].dtype]
         return self.like(x) if self.rng.random() < 0.6 else self.some(names)
+
+    def ends(self, f):
+        """Least and greatest number of a tensor."""
+        return float(self.values[f].min()), float(self.values[f].max())
+
+    def pair_with(self, f):
+        """Floats and others of their type, in any order: an input, or a constant that has some of their numbers."""
+        names = [name for name in sorted(self.floats) if self.kind(name) == self.kind(f)]
+        values = self.values[f]
+        own = np.where(self.rng.random(values.shape) < 0.5, values, numbers(self.rng, self.kind(f), values.shape))
+        other = self.some([self.some(names), self.constant(own.astype(values.dtype)), self.like(f)])
+        return self.some([[f, other], [other, f]])
 
     def add(self, op, inputs, outputs=1, **attrs):
         """Append an operator, unless onnxruntime refuses it."""
@@ -89,16 +129,24 @@ class Network:
         """An operator on what comes last, mostly, so that chains grow."""
         names = [name for name, value in self.values.items() if value.dtype.kind != "f" and value.ndim]
         x = names[-1] if self.rng.random() < 0.7 else self.some(names)
-        self.some(_STEPS)(self, x, self.values[x].shape)
+        self.some(self.steps)(self, x, self.values[x].shape)
 
     def network(self):
         """The model with a product beside, and its inputs."""
         made = [name for item in self.nodes for name in item.output]
         read = {name for item in self.nodes for name in item.input}
         outputs = [name for name in made if name not in read or self.rng.random() < 0.2]
+        outputs = [name for name in outputs if name not in self.floats]
+        read = {*outputs}
+        for item in self.nodes[::-1]:
+            if read.isdisjoint(item.output):
+                self.nodes.remove(item)
+            else:
+                read.update(item.input)
         inputs = {name: value for name, value in self.inputs.items() if name in read}
-        self.constants["weight"] = self.rng.integers(-2, 3, (4, 4)).astype(np.float32)
-        self.values |= {"x": np.ones((1, 4), np.float32), "m": np.ones((1, 4), np.float32)}
+        if not self.floats:
+            self.constants["weight"] = self.rng.integers(-2, 3, (4, 4)).astype(np.float32)
+            self.values |= {"x": np.ones((1, 4), np.float32), "m": np.ones((1, 4), np.float32)}
         product = node("MatMul", ["x", "weight"], ["m"], name="product")
         inputs["x"] = self.values["x"]
         return self.proto([product, *self.nodes], inputs, ["m", *outputs]), inputs
@@ -148,9 +196,67 @@ def _where(net, x, shape):
 def _reduce(net, x, shape):
     axes = net.constant(np.array([net.some(range(len(shape)))], np.int64))
     op = net.some(["ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceMean"])
-    if op == "ReduceSum" and np.abs(net.values[x].astype(float)).sum() >= 1 << 31 and net.kind(x) == "int32":
-        return  # where a sum leaves the type, onnxruntime 1.32 gives its end, and ONNX's own evaluator wraps around
+    if _may_leave_the_type(op, net.values[x]):
+        return  # there onnxruntime 1.32 gives the end of the type, and ONNX's own evaluator wraps around
     net.add(op, [x, axes], keepdims=net.some([0, 1]))
+
+
+def _may_leave_the_type(op, x):
+    """Whether a sum or product of numbers of 32 bits may be none of their type."""
+    sizes = np.abs(x.astype(float))
+    terms = {"ReduceProd": np.maximum(sizes, 1), "ReduceSumSquare": sizes**2}.get(op, sizes)
+    largest = terms.prod() if op == "ReduceProd" else terms.sum()
+    whole = op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare")
+    return whole and x.dtype == np.int32 and largest >= 1 << 31
+
+
+def _also_reduced(net, x, shape):
+    axes = net.rng.choice(len(shape), net.rng.integers(1, len(shape) + 1), replace=False)
+    op = net.some(["ReduceProd", "ReduceMean", "ReduceL1", "ReduceSumSquare"])
+    if not _may_leave_the_type(op, net.values[x]):
+        net.add(op, [x, net.constant(axes.astype(np.int64))], keepdims=net.some([0, 1]))
+
+
+def _cumulated_before(net, x, shape):
+    axis = net.constant(np.array(net.some(range(len(shape))), np.int64))
+    net.add("CumSum", [x, axis], exclusive=1, reverse=net.some([0, 1]))
+
+
+def _from_floats(net, x, shape):
+    """A number or a truth value of floats, which may have been moved before."""
+    f = net.some(sorted(net.floats))
+    values = net.values[f]
+    match net.some(["compare", "compare", "compare", "cast", "truth", "truth", "sign", "number", "move"]):
+        case "compare":
+            net.add(net.some(["Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual"]), net.pair_with(f))
+        case "truth":
+            net.add("Cast", [f], to=TensorProto.BOOL)
+        case "sign":
+            net.add("Sign", [f])
+        case "number":
+            net.add(net.some(["IsNaN", "IsInf"]), [f])
+        case "cast":
+            kind, (low, high) = net.some(["int64", "int64", "int32", "int16", "uint8", "int8"]), net.ends(f)
+            if np.iinfo(kind).min <= low and high < min(np.iinfo(kind).max, 1 << 53):
+                net.add("Cast", [f], to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+        case "move" if values.ndim:
+            known = set(net.values)
+            _moved(net, f, values.shape)
+            net.floats |= net.values.keys() - known
+
+
+def _from_the_product(net, x, shape):
+    """A number or a truth value of what the network computes."""
+    match net.some(["place", "number", "truth", "compare", "compare"]):
+        case "place":
+            net.add(net.some(["ArgMax", "ArgMin"]), ["m"], axis=1, keepdims=net.some([0, 1]))
+        case "number":
+            net.add("Cast", ["m"], to=net.some([TensorProto.INT64, TensorProto.INT32, TensorProto.INT16]))
+        case "truth":
+            net.add("Cast", ["m"], to=TensorProto.BOOL)
+        case "compare":
+            half = net.constant((net.rng.integers(-9, 10, 4) / 2).astype(np.float32))
+            net.add(net.some(["Less", "Greater", "Equal", "LessOrEqual"]), ["m", net.some([half, "x"])])
 
 
 def _cumulated(net, x, shape):
@@ -204,12 +310,15 @@ _STEPS = (
     _unary, _unary, _binary, _binary, _binary, _binary, _compared, _logic, _cast, _cast, _clip, _where, _reduce,
     _reduce, _cumulated, _moved, _moved, _moved, _looked_up, _placed, _hot,
 )  # fmt: skip
+_FLOAT_STEPS = (
+    *_STEPS, *[_from_floats] * 10, *[_from_the_product] * 3, _also_reduced, _also_reduced, _cumulated_before,
+)  # fmt: skip
 
 
-def network(rng):
-    """A random model, and one sample of its inputs."""
+def network(rng, floats=False):
+    """A random model, and one sample of its inputs; ``floats`` as for :class:`Network`."""
     while True:
-        net = Network(rng)
+        net = Network(rng, floats)
         for _ in range(40):
             net.step()
             if len(net.nodes) >= int(rng.integers(2, 7)):

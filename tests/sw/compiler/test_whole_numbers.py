@@ -15,9 +15,9 @@ from support.onnx_models import info, node, onnxruntime_results
 PRESET = "ecp5-85f"
 
 
-def ended(seed, **options):
+def ended(seed, floats=False, **options):
     """A random network and a sample; outputs beside those of onnxruntime, ``None`` where it is refused."""
-    proto, inputs = whole.network(np.random.default_rng(seed))
+    proto, inputs = whole.network(np.random.default_rng(seed), floats)
     try:
         net = concord.compile(proto.SerializeToString(), preset=PRESET, **options)
         found = net.run(inputs)
@@ -37,12 +37,12 @@ def wrong(results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 120, 20))
-def test_random_networks(first, tmp_path):
+@pytest.mark.parametrize(("first", "floats"), [*((k, False) for k in range(0, 120, 20)), (0, True), (20, True)])
+def test_random_networks(first, floats, tmp_path):
     """On the emulator, and as derived software."""
     right = 0
     for seed in range(first, first + 20):
-        net, inputs, results = ended(seed)
+        net, inputs, results = ended(seed, floats)
         assert wrong(results) == [], seed
         if net is not None and seed % 4 == 0:
             emulated = {name: found for name, (found, _) in results.items()}
@@ -63,10 +63,10 @@ def test_padded_bytes_are_moved_whole(seed):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("first", range(1000, 3000, 100))
-def test_more_random_networks(first):
+@pytest.mark.parametrize(("first", "floats"), [(first, first >= 2000) for first in range(1000, 3000, 100)])
+def test_more_random_networks(first, floats):
     for seed in range(first, first + 100):
-        *_, results = ended(seed, partition=["ends", "any"][seed % 2])
+        *_, results = ended(seed, floats, partition=["ends", "any"][seed % 2])
         assert wrong(results) == [], seed
 
 

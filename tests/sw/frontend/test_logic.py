@@ -151,7 +151,7 @@ def test_casts_to_truth():
         node("Cast", ["c"], ["y"], to=FLOAT),
     ]
     graph = agrees(model(nodes, {"x": (1, 3, 7)}), numbers("x"))
-    assert [item.op for item in graph.nodes] == ["Sign", "Mul"]  # of which the host need compute nothing
+    assert [item.op for item in graph.nodes] == ["Compare", "Mul"]  # of which the host need compute nothing
 
 
 def test_truth_as_a_result_is_0_or_1():
@@ -214,7 +214,20 @@ def test_limits_that_no_number_keeps_are_refused(names, what):
 @pytest.mark.parametrize("op", ["Less", "Greater", "Equal"])
 @pytest.mark.parametrize("constant", [1e9, -1e9])
 def test_constants_beyond_binary16_are_its_ends(op, constant):
-    nodes = [node(op, ["x", "c"], ["t"]), node("Cast", ["t"], ["y"], to=TensorProto.FLOAT)]
+    nodes = [
+        node("Relu", ["x"], ["r"]), node(op, ["r", "c"], ["t"]), node("Cast", ["t"], ["y"], to=TensorProto.FLOAT)
+    ]  # fmt: skip
     graph = agrees(model(nodes, {"x": (1, 4)}, constants={"c": np.float32(constant)}))
     sizes = [float(np.abs(item.attrs["constant"]).max()) for item in graph.nodes if item.op == "Sub"]
     assert sizes[:1] == [65504.0] and max(sizes) == 65504.0
+
+
+@pytest.mark.parametrize("constant", [1e9, -1e9])
+def test_inputs_are_compared_with_constants_as_they_are(constant):
+    """The NPU takes the end of binary16, the host the constant."""
+    nodes = [node("Greater", ["x", "c"], ["t"]), node("Cast", ["t"], ["y"], to=TensorProto.FLOAT)]
+    graph = agrees(model(nodes, {"x": (1, 4)}, constants={"c": np.float32(constant)}))
+    assert [item.attrs["constant"] for item in graph.nodes if item.op == "Compare"] == [np.float32(constant)]
+    x = np.array([[0.0, 65472.0, -65472.0, 1.0]])
+    compiled = compile_graph(graph, ECP5_85F)
+    assert (emulate(compiled, {"x": x})["y"] == (constant < 0)).all()

@@ -257,7 +257,7 @@ _RULES: dict[str, Rule] = {
     "Conv": _linear,
     "Dense": _linear,
     "MatMul": _product,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min"), _binary),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min", "Compare"), _binary),
     **dict.fromkeys(("Clip", "Function"), _unary),
     "Softmax": _softmax,
     "LogSoftmax": _log_softmax,

@@ -6,20 +6,24 @@ for. A softmax at the end is for the host, too.
 
 A graph can also say which nodes are for the NPU (``Graph.npu_nodes``). Then the host computes what depends on them
 after it, and all others in front; what it has at hand does not travel.
+
+The NPU could compare inputs, but would round them before: the host compares them in front, if it may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy.typing as npt
 
+from concord.compiler.lowering.input_assumptions import SIGNS
 from concord.compiler.lowering.lowered import Unsupported
 from concord.graph.cost import node_macs
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
-from concord.graph.ir import Graph, Node, fresh
+from concord.graph.ir import Graph, Node, Shape, fresh
 from concord.graph.ops import OperatorKind, operator_of
 
 #: Multiply-accumulates of a node that the host computes, in seconds: it takes some 20 ns for one.
@@ -41,6 +45,15 @@ class Parts:
     front: Graph | None
     rest: Graph
 
+    @property
+    def rounded_comparisons(self) -> list[str]:
+        """Names of the nodes that compare inputs which the NPU has rounded."""
+        return [node.name for node in self.rest.nodes if node.op == "Compare" and not self._of_states(node)]
+
+    def _of_states(self, node: Node) -> bool:
+        """True if a node reads elements of states alone, which are such numbers."""
+        return all(name in self.rest.states for name in _sources(self.rest, node))
+
     def inputs(self, samples: Mapping[str, npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
         """Inputs of the rest, ``[samples, *shape of a sample]``, from those of the network."""
         if self.front is None:
@@ -57,12 +70,31 @@ def without_front(graph: Graph) -> Parts:
     Unsupported
         With every node for the host that ``graph.partition`` does not let it compute, and why.
     """
-    host = [node for node in graph.nodes if not _for_npu(graph, node)]
+    if graph.partition == "none":
+        if host := [node for node in graph.nodes if not _for_npu(graph, node)]:
+            remedy = "--partition ends lets the host compute it"
+            raise Unsupported(graph.name, [f"{_title(node)}: no instruction computes it; {remedy}" for node in host])
+        return Parts(None, graph)
+    compared, names = _with_comparisons(graph)
+    if names:
+        with suppress(Unsupported):  # if nothing else is left, the NPU compares
+            return _parted(compared, names)
+    return _parted(graph, frozenset())
+
+
+def _parted(graph: Graph, compared: frozenset[str]) -> Parts:
+    """The parts of a graph, of which the nodes with these names are for the host, too.
+
+    Raises
+    ------
+    Unsupported
+        As for :func:`without_front`.
+    """
+    if graph.npu_nodes is not None:
+        graph = replace(graph, npu_nodes=graph.npu_nodes - compared)
+    host = [node for node in graph.nodes if node.name in compared or not _for_npu(graph, node)]
     if not host:
         return Parts(None, graph)
-    if graph.partition == "none":
-        remedy = "--partition ends lets the host compute it"
-        raise Unsupported(graph.name, [f"{_title(node)}: no instruction computes it; {remedy}" for node in host])
     front, back = _chosen(graph, host) if graph.npu_nodes is None else _around(graph, graph.npu_nodes)
     reasons = [*_not_for_the_host(graph, front | back)]
     if not reasons and not any(_computes(node) for node in graph.nodes if node.name not in front | back):
@@ -141,10 +173,13 @@ def _computes(node: Node) -> bool:
 def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     """Names of the nodes in front of the NPU, and of those after it.
 
-    Of the nodes for the host, in the order of execution, the first ones are in front and the others after it: where the
-    NPU keeps most multiply-accumulates, of several such places where it keeps most nodes, of these the last.
+    Of the nodes for the host, those in front that read what is moved or made by the host alone, and then in the order
+    of execution, the first ones are in front and the others after it: where the NPU keeps most multiply-accumulates, of
+    several such places where it keeps most nodes, of these the last.
     """
     above, below = _closures(graph, graph.nodes, down=False), _closures(graph, graph.nodes[::-1], down=True)
+    moves = {node.name for node in graph.nodes if operator_of(node).view} | {node.name for node in host}
+    host = sorted(host, key=lambda node: not above[node.name] <= moves)  # the NPU loses nothing by the first ones
     macs = {node.name: node_macs(graph, node) for node in graph.nodes}
     work = {node.name: (macs[node.name], int(_computes(node))) for node in graph.nodes}
 
@@ -200,6 +235,76 @@ def _not_for_the_host(graph: Graph, names: Collection[str]) -> Iterator[str]:
             yield f"{_title(node)}: must have {text}"
 
 
+def _sources(graph: Graph, node: Node) -> set[str]:
+    """Inputs that a node depends on."""
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    waiting, seen = [*node.inputs], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += producers[name].inputs if name in producers else ()
+    return seen.intersection(graph.inputs)
+
+
+def _with_comparisons(graph: Graph) -> tuple[Graph, frozenset[str]]:
+    """The graph in which comparisons of inputs share no moves with other nodes, and names of those for the host."""
+    hosted = {node.name for node in graph.nodes if not _for_npu(graph, node)}
+    known = {name for name in graph.inputs if name not in graph.states}
+    names, moves = set[str](), set[str]()
+    for node in graph.nodes:
+        if not known.issuperset(node.inputs) or not has_operations(node):
+            continue
+        if node.op == "Compare":
+            names.add(node.name)
+        elif node.name in hosted or operator_of(node).view:
+            known.update(node.outputs)
+            moves |= {node.name} - hosted
+    if not names:
+        return graph, frozenset()
+    made, copies = graph.copy(), _Copies(graph, moves)
+    made.nodes = []
+    for node in graph.nodes:
+        compares = node.name in names
+        inputs = tuple(map(copies.of, node.inputs)) if compares else node.inputs
+        made.nodes += [*copies.taken(), node.replace(inputs=inputs)]
+    made.shapes |= copies.shapes
+    read, kept = {*graph.outputs}, list[Node]()
+    for node in reversed(made.nodes):  # without moves that comparisons alone had read
+        if node.name not in moves or not read.isdisjoint(node.outputs):
+            kept.append(node)
+            read.update(node.inputs)
+    made.nodes = kept[::-1]
+    return made, frozenset(names)
+
+
+class _Copies:
+    """Makes copies of nodes that move elements, so that the host has results of its own."""
+
+    def __init__(self, graph: Graph, moves: Collection[str]):
+        self.graph, self.shapes, self.names = graph, dict[str, Shape](), dict[str, str]()
+        self.made: list[Node] = []
+        self.producers = {name: node for node in graph.nodes if node.name in moves for name in node.outputs}
+
+    def of(self, name: str) -> str:
+        """The tensor that has what another one has; that itself if nothing moves elements to it."""
+        if name not in self.names and name in self.producers:
+            node = self.producers[name]
+            self.add(name, node.replace(inputs=tuple(map(self.of, node.inputs))))
+        return self.names.get(name, name)
+
+    def add(self, name: str, node: Node) -> None:
+        """Make a copy of a node that makes the tensor."""
+        self.names[name] = copy = fresh(self.graph, f"{name}/given", [*self.shapes])
+        self.shapes[copy] = self.graph.shapes[name]
+        self.made.append(node.replace(name=copy, outputs=(copy,)))
+
+    def taken(self) -> list[Node]:
+        """The nodes that were made since they were taken last."""
+        made, self.made = self.made, []
+        return made
+
+
 def _cut(graph: Graph, front: set[str]) -> Parts:
     nodes = [node for node in graph.nodes if node.name in front]
     rest = [node for node in graph.nodes if node.name not in front]
@@ -212,7 +317,7 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
         f"{graph.name} in front of the NPU", nodes, [name for name in graph.inputs if name in by_front], crossing,
         graph.shapes, batched,
     )  # fmt: skip
-    ranges = graph.known_ranges | dict(_table_ranges(nodes, crossing))
+    ranges = graph.known_ranges | dict(_ranges_of(nodes, crossing))
     there = {*inputs, *crossing}.union(*(node.outputs for node in rest))
     own = {node.name for node in rest}
     whole = replace(
@@ -220,43 +325,53 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
         quantization={name: codes for name, codes in graph.quantization.items() if name in there},
         weight_quantization={name: codes for name, codes in graph.weight_quantization.items() if name in own},
     )  # fmt: skip
-    if graph.npu_nodes is not None:
-        whole = replace(whole, from_host=frozenset([*crossing, *(name for name in inputs if name in by_front)]))
-    return Parts(first, whole)
+    at_hand = crossing if graph.npu_nodes is None else [*crossing, *(name for name in inputs if name in by_front)]
+    return Parts(first, replace(whole, from_host=frozenset(at_hand)))
 
 
 def _without_passing(graph: Graph, front: set[str], back: set[str]) -> tuple[Graph, set[str]]:
-    """The graph in which neither results in front nor whole numbers pass the NPU, and the names of the nodes in front.
+    """The graph in which what is computed in front, whole numbers and inputs do not pass the NPU to the host.
 
-    A result that is computed in front gets its name after the NPU, and inputs that later nodes read get one in front.
+    A result that is computed in front gets its name after the NPU, and inputs that later nodes read, of which binary16
+    does not hold all numbers, get one in front; with the names of the nodes in front.
     """
     late = back | {node.name for node in graph.nodes if node.name not in front and not _for_npu(graph, node)}
     results = {x for node in graph.nodes if node.name in front for x in node.outputs if x in graph.outputs}
-    read = {x for node in graph.nodes if node.name in late for x in node.inputs if x in graph.inputs}
-    if not results and not read & graph.whole:
+    rounded = {x for x in graph.inputs if x in graph.whole or x not in graph.element_types} - {*graph.states}
+    moves, known = set[str](), {*rounded}
+    for node in graph.nodes:
+        if node.name not in front | late and operator_of(node).view and known.issuperset(node.inputs):
+            moves.add(node.name)
+            known.update(node.outputs)
+    read = {x for node in graph.nodes if node.name in late for x in node.inputs if x in known}
+    if graph.npu_nodes is not None:  # of these inputs the host has all that it reads in front
+        read -= {x for node in graph.nodes if node.name in front for x in node.inputs if x not in graph.whole}
+    if not results and not read:
         return graph, front
-    made, names = graph.copy(), dict[str, str]()
-
-    def copy(name: str, stem: str) -> Node:
-        names[name] = fresh(made, f"{name}/{stem}")
-        made.shapes[names[name]] = shape = made.shapes[name]
-        return Node("Reshape", names[name], (name,), (names[name],), {"shape": shape})
-
-    copies = [copy(name, "given") for name in graph.inputs if name in read & graph.whole]
-    computed = [copy(name, "computed") for name in sorted(results)]
-    ends = [node.replace(inputs=node.outputs, outputs=node.inputs) for node in computed]
+    made, copies = graph.copy(), _Copies(graph, moves)
+    for name in sorted(read & rounded):
+        copies.add(name, Node("Reshape", name, (name,), (name,), {"shape": graph.shapes[name]}))
+    copied = {name: copies.of(name) for name in sorted(read)}
+    first = copies.taken()
+    made.shapes |= copies.shapes
+    computed = dict[str, str]()
+    for name in sorted(results):
+        computed[name] = fresh(made, f"{name}/computed")
+        made.shapes[computed[name]] = made.shapes[name]
+    ends = [Node("Reshape", inner, (inner,), (name,), {"shape": made.shapes[name]}) for name, inner in computed.items()]
 
     def renamed(node: Node) -> Node:
-        here = {name for name in names if name not in graph.inputs or node.name in late}
-        inputs, outputs = (tuple(names[x] if x in here else x for x in group) for group in (node.inputs, node.outputs))
-        return node.replace(inputs=inputs, outputs=outputs)
+        names = computed | copied if node.name in late else computed
+        inputs = tuple(names.get(name, name) for name in node.inputs)
+        return node.replace(inputs=inputs, outputs=tuple(computed.get(name, name) for name in node.outputs))
 
-    made.nodes = [*copies, *map(renamed, made.nodes), *ends]
-    return replace(made, whole=graph.whole | results | {*names.values()}), front | {node.name for node in copies}
+    made.nodes = [*first, *map(renamed, made.nodes), *ends]
+    whole = graph.whole | results | {*computed.values(), *copies.shapes}
+    return replace(made, whole=whole), front | {node.name for node in first}
 
 
-def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:
-    """Ranges of what is looked up in tables, and moved at most."""
+def _ranges_of(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tuple[float, float, str]]]:
+    """Ranges of comparisons, and of what is looked up in tables, and moved at most."""
     known: dict[str, tuple[float, float]] = {}
     for node in nodes:
         if node.op == "Lookup":
@@ -268,3 +383,6 @@ def _table_ranges(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str,
     for name in crossing:
         if name in known and known[name][0] < known[name][1]:
             yield name, (*known[name], "entries of its table")
+    for node in nodes:
+        if node.op == "Compare" and node.outputs[0] in crossing:
+            yield node.outputs[0], (-1.0, 1.0, SIGNS)

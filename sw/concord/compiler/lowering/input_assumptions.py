@@ -14,6 +14,8 @@ from concord.graph.ir import Graph
 from concord.graph.ops.elementwise import codes_of
 from concord.utils.arrays import FloatArray
 
+#: Reason for the range of an input: the host compares, so it is -1, 0 or 1.
+SIGNS = "signs that the host computes"
 #: An input of floats of which nothing is known is standard normal, with this many deviations on either side.
 DEVIATIONS = 8.0
 #: Synthetic samples, fewer of large networks: this many multiply-accumulates in all.
@@ -63,7 +65,8 @@ def assumed(graph: Graph, ranges: Mapping[str, Domain] | None = None) -> dict[st
     assumptions = {}
     for name in graph.inputs:
         if name in ranges:
-            reason = "of synthetic inputs" if name in graph.from_host else "given"
+            synthetic = graph.npu_nodes is not None and name in graph.from_host
+            reason = "of synthetic inputs" if synthetic else "given"
             assumptions[name] = Assumption(float(ranges[name][0]), float(ranges[name][1]), False, reason)
         elif name in graph.known_ranges:
             low, high, reason = graph.known_ranges[name]
@@ -119,7 +122,7 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
             samples[name] = assumption.low + (assumption.high - assumption.low) * share
         if name in graph.whole - graph.element_types.keys():  # for the host alone, such as an index
             samples[name] = np.zeros_like(white)
-        elif name in graph.element_types:
+        elif name in graph.element_types or assumption.reason == SIGNS:
             samples[name] = np.rint(samples[name])
     return samples
 
@@ -149,7 +152,8 @@ def other_samples(
     """
     rng = np.random.default_rng(_SEED)
     count = int(np.clip(_WORK // max(macs(graph), 1), 1, most))
-    floats = [name for name in inputs if name not in graph.element_types and name not in graph.whole]
+    others = graph.whole | graph.element_types.keys()
+    floats = [name for name, assumption in inputs.items() if name not in others and assumption.reason != SIGNS]
     samples = synthetic_samples(graph, inputs, 3)
     samples = {name: np.repeat(values[:1], count, axis=0) for name, values in samples.items()}
     for name in floats:

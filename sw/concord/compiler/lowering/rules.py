@@ -29,6 +29,7 @@ from concord.spec.config import NpuConfig
 #: The nodes that compute together what a node does, by its operator.
 EXPANSIONS: dict[str, Expansion] = {
     "AveragePool": pool,
+    "Compare": steps.compare,
     "Dense": product_along_positions,
     "Function": pointwise.in_segments,
     "LogSoftmax": contractions.softmax,

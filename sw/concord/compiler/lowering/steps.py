@@ -13,8 +13,8 @@ from concord.compiler.ir.layers import MfuStep
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
-from concord.graph.ops.elementwise import RoundAttributes
-from concord.spec.formats import BINARY16_PRECISION
+from concord.graph.ops.elementwise import RoundAttributes, SubAttributes
+from concord.spec.formats import BINARY16_MAX, BINARY16_PRECISION
 from concord.spec.isa import Op
 
 #: Beside it binary16 has no fractions, for whole numbers to a third of it on either side.
@@ -55,3 +55,17 @@ def sign(lowering: Lowering, node: Node) -> list[Node] | None:
     for k, factor in enumerate(_FACTORS):
         value = build.add("Mul", f"grown {k}", value, constant=np.asarray(factor))
     return build.ending("Clip", value, min=-1.0, max=1.0)
+
+
+def compare(lowering: Lowering, node: Node) -> list[Node] | None:
+    """The sign of the difference; a constant beyond binary16 is its end."""
+    build, attributes = NodeBuilder(lowering, node), node.attributes(SubAttributes)
+    constant, attrs = attributes.constant, dict(node.attrs)
+    if len({*node.inputs}) < len(node.inputs):
+        return build.ending("Mul", node.inputs[0], constant=np.zeros(()))
+    if constant is not None:
+        same = lowering.graph.shapes[node.inputs[0]] == lowering.graph.shapes[node.outputs[0]]
+        if same and not (constant.any() or attributes.constant_first):
+            return build.ending("Sign", node.inputs[0])
+        attrs["constant"] = np.clip(constant, -BINARY16_MAX, BINARY16_MAX)
+    return build.ending("Sign", build.add("Sub", "difference", *node.inputs, **attrs))

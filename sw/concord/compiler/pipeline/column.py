@@ -206,7 +206,7 @@ def _arranged(state: Emitted) -> Arranged:
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
     scales = {name: scale for name, scale in formats.channel_scales.items() if name in npu.inputs}
     arrangement = arranged(lowered, shapes, state.batch, state.grids, offsets, scales)
-    beside = frozenset(state.graph.inputs) - frozenset(npu.inputs)
+    beside = frozenset(state.graph.inputs) - {*arrangement.inputs, *arrangement.states}
     return advance(state, Arranged, arrangement=replace(arrangement, beside=beside))
 
 

@@ -439,6 +439,11 @@ def _product_macs(node: Operation, inputs: Shapes, outputs: Shapes) -> int:
     return prod(present(inputs[0])) if node.attributes(SumAttributes).product else 0
 
 
+def _compared(a: FloatArray, b: FloatArray) -> FloatArray:
+    """The sign of the difference; 0 where one is NaN."""
+    return np.subtract(a > b, a < b, dtype=np.float64)
+
+
 #: Operators that compute every element of their result from the elements at its place.
 _each = partial(Operator, batchable=True, layout_sensitive=False)
 #: Products with ones, or with a matrix of zeros and ones.
@@ -499,6 +504,8 @@ ELEMENTWISE_OPS = {
     ),
     "Add": _of_two(np.add, _sum_sign),
     "Sub": _of_two(np.subtract, record=SubAttributes),
+    # Of operands that no instruction has computed: numbers as they are where the host does it, else of binary16.
+    "Compare": _of_two(_compared, record=SubAttributes),
     "Mul": _of_two(np.multiply, _sign_with_constant(all)),
     "Max": _of_two(np.maximum, _sign_with_constant(any)),
     "Min": _of_two(np.minimum, _sign_with_constant(all)),
