@@ -56,6 +56,16 @@ class TableSegment:
         return self.high - self.low + 1
 
     @property
+    def step(self) -> float:
+        """Distance of the inputs of neighbouring entries."""
+        return float(np.ldexp(1.0, -self.scale))
+
+    @property
+    def undivided(self) -> bool:
+        """True if no other segment continues it, as of the tables of a normalisation."""
+        return self.start is None and self.stop is None
+
+    @property
     def least(self) -> int | None:
         """Index of the entry that is the least number, if there is one."""
         if self.falling:

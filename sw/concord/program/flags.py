@@ -45,6 +45,8 @@ _TEXTS = {
 }
 
 
+#: End of the name of a table that normalisations look up.
+OF_NORMALISATION = " of a normalisation"
 #: Name of the flag of the host for numbers that a function which it computes is not defined for.
 DOMAIN = "DOMAIN"
 #: Name of the flag of the host for inputs that are unlike what the network was compiled for.
@@ -158,6 +160,9 @@ def _tables_of(image: Image, address: int) -> list[str]:
     for slot in _tables(image.program, address):
         fields = layout.unpack(words[slot])
         name = str(names.get(slot, f"table {slot}")).rpartition(".")[2]
+        if name.endswith(OF_NORMALISATION):
+            texts.append("a normalisation met vectors far quieter, or far louder, than those that it was made for")
+            continue
         low, high = (ldexp(fields[end], -fields["scale"]) for end in ("low", "high"))
         ends = {(0, 0): "goes on on both sides", (0, 1): "goes on below", (1, 0): "goes on above"}
         open_end = ends.get((fields["settled_low"], fields["settled_high"]))

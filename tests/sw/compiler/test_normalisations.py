@@ -11,7 +11,9 @@ from concord.frontend import import_model
 from concord.graph import passes
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.host import connect
 from concord.networks.calibrated import calibration_of, emulate
+from concord.spec.formats import Flag
 from concord.spec.presets import ECP5_85F
 from support.compiled_nets import ROOMY, graph_of
 from support.onnx_models import model, node
@@ -110,6 +112,52 @@ def test_samples_of_different_sizes():
         for own in np.split(x[1::2], 4):
             assert error(compiled, graph, own) < 0.005
     assert lengths == sorted(set(lengths))
+
+
+def observed(compiled, x):
+    """Results, and whether a flag was raised."""
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        results = compiled.run(device, {"x": x})["y"]
+        raised = set(device.flags().values())
+    assert raised <= {(Flag.TABLE_CLAMPED,)}
+    return results, bool(raised)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("octaves", [0.2, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_quiet_vectors_among_those_of_the_samples_are_told(case, octaves):
+    """By one look-up, and by two: what errs by more than 15 % raises a flag, what is like the samples does not."""
+    kind, shape, axes = CASES[case]
+    graph = fused(kind, shape, axes)
+    size = np.exp2(np.linspace(0, octaves, 32)).reshape(-1, *[1] * (len(shape) - 1))
+    x = samples(6, 32, 1, 0, shape) * size
+    compiled = calibration_of(graph, {"x": x}).measure("with samples", WIDE, Formats()).compiled
+    others = samples(7, 32, 1, 0, shape) * size
+    assert not observed(compiled, others)[1]
+    told = []
+    for quiet in np.exp2(-np.arange(1.0, 13.0)):
+        mixed = others.copy()
+        mixed[:8] *= quiet
+        got, raised = observed(compiled, mixed)
+        wrong = relative_error(got[:8], run(graph, {"x": mixed})["y"][:8])
+        assert raised or wrong < 0.15
+        told.append(raised)
+    assert told == sorted(told) and told[-1] and not told[0]
+
+
+def test_constant_vectors_are_told_where_samples_have_none():
+    """They come out right, but the NPU cannot know them from quiet ones."""
+    graph = fused(*CASES["layer"])
+    x = samples(8, 8, 1, 0, CASES["layer"][1])
+    compiled = calibration_of(graph, {"x": x}).measure("with samples", WIDE, Formats()).compiled
+    silent = np.concatenate([x[:4], np.zeros_like(x[:1])])
+    got, raised = observed(compiled, silent)
+    assert raised and relative_error(got, run(graph, {"x": silent})["y"]) < 0.01
+    compiled = calibration_of(graph, {"x": silent}).measure("with samples", WIDE, Formats()).compiled
+    got, raised = observed(compiled, silent)
+    assert not raised and relative_error(got, run(graph, {"x": silent})["y"]) < 0.01
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-3, 1.0])

@@ -168,3 +168,7 @@ def test_vectors_that_a_normalisation_was_not_made_for():
     net.run(x, strict=True)
     with pytest.raises(concord.FlagError, match=r"input x: INPUT_RANGE, about .* times as small as the samples"):
         net.run(x / 30, strict=True)
+    x[::2] /= 300  # among others, which the rule for inputs takes for a mixture
+    with pytest.raises(concord.FlagError, match=r"TABLE_CLAMPED, .* a normalisation met vectors far quieter") as caught:
+        net.run(x, strict=True)
+    assert {flag.flag for flag in caught.value.flags} == {"TABLE_CLAMPED"}

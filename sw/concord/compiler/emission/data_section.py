@@ -16,8 +16,10 @@ from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
 from concord.functions import Table
+from concord.functions.segmented import TableSegment
 from concord.image.packing import matrix_words
 from concord.program.allocator import Allocator
+from concord.program.flags import OF_NORMALISATION
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
@@ -56,6 +58,7 @@ class DataSection:
         stored: dict[Table, int] = {}
         for spec in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in spec[0])
+            name += OF_NORMALISATION if isinstance(spec[1], TableSegment) and spec[1].undivided else ""
             table = activation_table(spec, self.config, share)
             unnamed = replace(table, name="")
             if unnamed not in stored:  # of codes whose scales hardly differ

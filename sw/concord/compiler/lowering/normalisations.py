@@ -3,6 +3,9 @@
 Squares in binary16 overflow or vanish where the tensor is far from 1, a narrow mean of them has a least step, and a
 table of the root has the same step everywhere. So what is squared is scaled before, in one of two ways, and the root
 is found by one table for all normalisations, which is looked up once for a coarse scale and once more for the rest.
+
+A normalisation that is made for the variances of samples has no entries for far smaller ones: the last look-up raises
+``TABLE_CLAMPED`` for these.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ _SMALLEST = 2.0**-12
 _TOP = {"rsqrt": 2.25, "reciprocal": 1.5}
 #: A code of the table of the root from which on it is exact to 0.5 % at worst, 0.2 % as a rule.
 _FINE = 48
+#: The least code of the table of the root where samples tell the variances: it errs there by up to 13 %, at 1 by 29 %.
+_LEAST_CODE = 2
 #: Variances of samples are covered as much further: upwards, where the table ends, and downwards.
 _ABOVE, _BELOW = 1.5, 1.25
 #: log2 of the greatest number that is brought to 1, and of how much less others may be.
@@ -106,6 +111,8 @@ class _Nodes(NodeBuilder):
     def __init__(self, lowering: Lowering, node: Node, layout: GroupLayout | None):
         super().__init__(lowering, node)
         self.fineness = fineness(lowering.config)
+        known = f"{node.name}/variance" in lowering.formats.ranges
+        self.least = {"rsqrt": _LEAST_CODE if known else 1, "reciprocal": 1}
         self.layout = layout
         axes = node.attributes(NormaliseAttributes).axes if layout is None else layout.positions
         self.axes = {"axes": axes, "keepdims": True}
@@ -126,10 +133,14 @@ class _Nodes(NodeBuilder):
             return x
         return self.add("Mul", what, x, constant=np.asarray(float(factor)), **({} if alone else {"beyond": 0.0}))
 
-    def looked_up(self, function: str, what: str, x: str) -> str:
-        """The function of the larger of x and the least number that the table has."""
-        limited = self.add("Clip", f"{what} limited", x, min=2.0**-self.fineness, max=math.inf)
-        table = TableSegment(1, int(_TOP[function] * (1 << self.fineness)), self.fineness)
+    def looked_up(self, function: str, what: str, x: str, flagged: bool = False) -> str:
+        """The function of the larger of x and the least number of the table; an x that is less may be ``flagged``."""
+        least = self.least[function]
+        if flagged:  # not where there are no elements
+            limited = self.add("Max", f"{what} limited", x, constant=np.asarray(0.0), beyond=1.0)
+        else:
+            limited = self.add("Clip", f"{what} limited", x, min=least * 2.0**-self.fineness, max=math.inf)
+        table = TableSegment(least, int(_TOP[function] * (1 << self.fineness)), self.fineness)
         return self.add("Function", what, limited, functions=((function, {}),), segment=table)
 
     def largest_is_one(self, x: str, least: float) -> tuple[str, str]:
@@ -152,13 +163,14 @@ class _Nodes(NodeBuilder):
             factor = self.add("Mul", "factor", self.looked_up("reciprocal", "reciprocal", size), factor)
         return self.add("Mul", "scaled", x, factor), factor
 
-    def root(self, variance: str, lookups: int, first: int) -> str:
-        """One over the root, of a variance of less than about ``2 * 4**first``."""
+    def root(self, variance: str, lookups: int, first: int, *, flagged: bool) -> str:
+        """One over the root, of a variance of less than about ``2 * 4**first``; too small a one may be ``flagged``."""
+        flags = [*[False] * (lookups - 1), flagged]
         factor = self.times("variance in range", variance, 4.0**-first)
-        factor = self.times("coarse", self.looked_up("rsqrt", "root", factor), 2.0**-first)
-        for _ in range(lookups - 1):
+        factor = self.times("coarse", self.looked_up("rsqrt", "root", factor, flags[0]), 2.0**-first)
+        for flag in flags[1:]:
             rest = self.add("Mul", "rest", self.add("Mul", "part", factor, variance), factor)
-            factor = self.add("Mul", "finer", self.looked_up("rsqrt", "root", rest), factor)
+            factor = self.add("Mul", "finer", self.looked_up("rsqrt", "root", rest, flag), factor)
         return factor
 
 
@@ -223,12 +235,12 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
         mean = build.mean("variance", build.add("Mul", "square", x, x))
         # A mean of squares is at most so many times the square of the mean of the largest.
         first = math.ceil(math.log(1 if layout is None or layout.single else layout.count, 4))
-        root, back = build.root(build.add("Add", "shifted", mean, small), 2, first), 0
+        root, back = build.root(build.add("Add", "shifted", mean, small), 2, first, flagged=False), 0
     else:
         square = build.add("Mul", "square", build.times("scaled", x, 2.0**-scale.shift), x)
         mean = build.mean("variance", square)
         shifted = build.add("Add", "shifted", mean, constant=np.asarray(epsilon * 2.0**-scale.shift))
-        root, back = build.root(shifted, scale.lookups, scale.first), scale.shift
+        root, back = build.root(shifted, scale.lookups, scale.first, flagged=True), scale.shift
     gain = attributes.scale * 2.0 ** (-back / 2)
     if layout is not None:
         x = build.add("Mul", "normalised", x, root)
