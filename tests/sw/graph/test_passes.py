@@ -172,6 +172,14 @@ def test_functions_that_follow_each_other_are_one():
     assert rewritten(functions, chain((2, 3), *gate)) == ["Function"]
 
 
+def test_one_over_a_root_is_a_function_by_itself():
+    """That one has several tables, and no entry at zero."""
+    root, one_over = (("Function", {"functions": ((name, {}),)}) for name in ("sqrt", "reciprocal"))
+    graph = chain((2, 3), root, one_over)
+    assert rewritten(functions, graph) == ["Function"]
+    assert graph.nodes[0].attrs["functions"] == (("rsqrt", {}),)
+
+
 def test_padding_joins_a_convolution():
     pad = {"pads": (0, 0, 1, 2, 0, 0, 0, 1), "mode": "constant", "value": 0.0}
     graph = chain((1, 3, 5, 6), ("Pad", pad), conv())

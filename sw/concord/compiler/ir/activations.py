@@ -9,11 +9,12 @@ from itertools import combinations
 import numpy as np
 
 from concord.compiler.ir.table_specs import Domain, Functions, InputSpan, Proven, TableSpec, WholeEntries
-from concord.functions import function
+from concord.functions import evaluate, function
 from concord.functions.segmented import LEAST, TableSegment
 from concord.functions.tables import Table, round_to_binary16, standard_range
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
 from concord.transfer import Binary16, TableIndex, transfer_table
 
 #: Part of the range of the calibration data that is added at both ends.
@@ -38,9 +39,18 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
     if values is None or not depends(functions):
         return None
     margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
-    low = values[0] - margin
+    low, high = values[0] - margin, values[1] + margin
     positive = values[0] >= 0 or (function(functions[0][0]).constant_below_zero and values[1] > 0)
-    return (max(low, 0.0) if positive else low), values[1] + margin
+    if positive:  # at a pole there is no entry: half a step from it, the function is far from what it has there
+        low = max(low, 2.0**-BINARY16_FRAC * high if has_pole(functions) else 0.0)
+    return low, high
+
+
+def has_pole(functions: Functions) -> bool:
+    """True if the functions have a number at 0 that is beyond binary16."""
+    with np.errstate(all="ignore"):
+        (at_zero,) = evaluate([(name, dict(parameters)) for name, parameters in functions], np.zeros(1))
+    return bool(abs(at_zero) >= BINARY16_MAX)
 
 
 def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
+from concord.compiler.ir.activations import codes_of, fixed_entries, has_pole, others_share, shared
 from concord.compiler.ir.layers import AnyLayer
 from concord.compiler.ir.table_specs import RELU, Functions, TableSpec
 from concord.functions import evaluate
@@ -33,19 +33,23 @@ def sample(values: FloatArray) -> FloatArray:
     return np.asarray(every[np.linspace(0, every.size - 1, min(every.size, _SAMPLE)).astype(int)])
 
 
-def _values(functions: Functions, x: FloatArray) -> FloatArray:
+def function_values(functions: Functions, x: FloatArray) -> FloatArray:
+    """Values of functions that are applied one after the other, limited to the numbers of binary16."""
     with np.errstate(all="ignore"):
         y = evaluate([(name, dict(parameters)) for name, parameters in functions], x)
     return np.asarray(np.clip(y, -BINARY16_MAX, BINARY16_MAX))
 
 
+def nearest_inputs(segments: Sequence[TableSegment], x: FloatArray) -> FloatArray:
+    """The inputs whose function values tables, each for a segment of the inputs, have for ``x``, in its shape."""
+    stops = [segment.stop for segment in segments if segment.stop is not None]
+    return np.asarray(np.choose(np.searchsorted(stops, x), [segment.nearest(x) for segment in segments]))
+
+
 def table_error(functions: Functions, segments: Sequence[TableSegment], x: FloatArray) -> float:
     """Root mean square of the relative errors of tables for inputs ``x``, of which none counts more than 100 %."""
-    stops = [segment.stop for segment in segments if segment.stop is not None]
-    which = np.searchsorted(stops, x)
-    nearest = np.choose(which, [segment.nearest(x) for segment in segments])
-    want = _values(functions, x)
-    error = np.abs(_values(functions, nearest) - want)
+    want = function_values(functions, x)
+    error = np.abs(function_values(functions, nearest_inputs(segments, x)) - want)
     relative = np.divide(error, np.abs(want), out=np.ones_like(want), where=np.abs(want) > error)
     return float(np.sqrt(np.mean(np.where(error > 0, relative, 0.0) ** 2)))
 
@@ -53,7 +57,7 @@ def table_error(functions: Functions, segments: Sequence[TableSegment], x: Float
 def _direction(functions: Functions, greatest: float) -> int:
     """1 if the function rises from 0 to ``greatest``, -1 if it falls, 0 if it does neither or both."""
     x = np.concatenate([[0.0], greatest * np.exp2(np.linspace(-40, 0, 2048)), np.linspace(0, greatest, 2048)])
-    change = np.diff(_values(functions, np.sort(x)))
+    change = np.diff(function_values(functions, np.sort(x)))
     if not change.any():
         return 0
     return int((change >= 0).all()) - int((change <= 0).all())
@@ -108,12 +112,21 @@ def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tu
     for first in range(last + count - 1, _FINEST + 1):
         scales = np.rint(np.linspace(first, last, count)).astype(int).tolist()
         segments = _laid_out(scales, room, greatest, direction < 0)
-        if segments is not None and np.abs(_values(functions, np.zeros(1))[0]) == BINARY16_MAX:
-            # A pole, which is far from what the least numbers have.
+        if segments is not None and has_pole(functions):  # it is far from what the least numbers have
             segments = replace(segments[0], low=1), *segments[1:]
         if segments is not None:
             choices.append((table_error(functions, segments, x), first, segments))
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
+
+
+def stored_codes(layers: Sequence[AnyLayer], config: NpuConfig) -> dict[TableSpec, tuple[int, int, int]]:
+    """Least code, greatest code and scale of the tables in which the functions of layers are looked up."""
+    specs = list(dict.fromkeys(spec for layer in layers for spec in layer.table_specs if spec != RELU))
+    fixed = [spec for spec in specs if fixed_entries(spec)]
+    others = [spec for spec in specs if spec not in fixed]
+    share = others_share(others, fixed, config)
+    held = shared(others, config.table_slots - len(fixed)) | {spec: spec for spec in fixed}
+    return {spec: codes_of(held[spec], config, share) for spec in specs}
 
 
 def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:

@@ -9,6 +9,9 @@ from concord.graph.ops.elementwise import FunctionAttributes
 #: Functions, one after the other, that the compiler makes one table of, although each is decomposed otherwise: the gate
 #: of a Mish.
 GATE = ("softplus", "tanh")
+#: Functions, one after the other, that are another function, which has several tables where it is read over many powers
+#: of two.
+_KNOWN: dict[tuple[str, ...], str] = {("sqrt", "reciprocal"): "rsqrt"}
 
 
 def run(graph: Graph) -> None:
@@ -29,6 +32,8 @@ def run(graph: Graph) -> None:
         names = (*first.names, *second.names)
         if (names != GATE and any(function(name).decomposed for name in names)) or function(names[0]).pole:
             continue
-        joined = node.replace(inputs=before.inputs).with_attrs(functions=(*first.functions, *second.functions))
+        known = _KNOWN.get(names)
+        functions = (*first.functions, *second.functions) if known is None else ((known, {}),)
+        joined = node.replace(inputs=before.inputs).with_attrs(functions=functions)
         graph.nodes = [joined if n.name == node.name else n for n in graph.nodes if n.name != before.name]
         del graph.shapes[between]

@@ -12,7 +12,9 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.host import connect
 from concord.networks.calibrated import choose_formats, emulate
+from concord.spec.formats import Flag
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of, residual
 
@@ -119,9 +121,25 @@ def test_a_table_without_calibration_data_has_both_sides_of_zero():
 def test_ranges_of_tables():
     exp, sigmoid, log = (("exp", ()),), (("sigmoid", ()),), (("log", ()),)
     assert domain_of(exp, (-8, 8)) == (-10, 10)
-    assert domain_of(log, (1, 5)) == (0.5, 5.5) and domain_of(log, (0.25, 8.25)) == (0, 9.25)
+    assert domain_of(log, (1, 5)) == (0.5, 5.5) and domain_of((("sqrt", ()),), (0.25, 8.25)) == (0, 9.25)
     assert domain_of(exp, (3, 3)) == (3 - 2**-10, 3 + 2**-10)
     assert domain_of(sigmoid, (-90, 90)) is None and domain_of(log, None) is None
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "rsqrt", "log"])
+@pytest.mark.parametrize("least", [0.25, 2.0**-20, 0.0])
+def test_no_table_has_the_number_at_a_pole(name, least):
+    """Inputs next to zero would have 65,504 in the place of their own number, which may be 2; a flag tells of them."""
+    graph = function(name)
+    low, _ = domain_of(graph.nodes[0].attrs["functions"], (least, 8.25))
+    compiled = compile_graph(graph, TINY, Formats(ranges={"x": (least, 8.25)}))
+    assert 0 < low < 1e-6
+    with connect("emulator", TINY) as device:
+        device.load(compiled.image)
+        y = compiled.run(device, {"x": np.array([[0.01, *np.linspace(0.5, 8, 7)]])})["y"]
+        assert np.abs(y).max() < 40 and set(device.flags().values()) == {(Flag.TABLE_CLAMPED,)}
+        compiled.run(device, {"x": np.linspace(0.5, 8, 8)[None]})
+        assert device.flags() == {}
 
 
 def test_inputs_are_checked():
