@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
-from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError
+from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, percent
+from concord.compiler.lowering.input_assumptions import nearly_equal
 from concord.compiler.model import Compiled
 from concord.golden import binary16
 from concord.golden.blocks import quantize, to_binary16
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.networks.coarse_tables import coarse_tables
 from concord.networks.layer_errors import MeasuredErrors, largest_error, measured_errors, output_errors, reference
 from concord.networks.layer_results import parts
 from concord.networks.samples import finite_samples, other_samples_to_measure, samples_to_measure
@@ -36,6 +38,12 @@ _CANCELLED = 8.0
 _SCALES = 16.0
 #: Share of an error that a cause must have alone to be told.
 _SHARE = 0.5
+_WIDER = "wider mantissas (--mantissa M)"
+#: What helps a table that is coarse, without samples and with some.
+_FINER = (
+    "samples (--calibrate), an --input-range no wider than needed, or an NPU with more tables (--preset)",
+    "samples without the rare large numbers that make the step, or an NPU with more tables (--preset)",
+)
 
 
 def with_expected_error(
@@ -80,7 +88,28 @@ def with_expected_error(
         shaped = {name: values.reshape(len(values), *graph.shapes[name]) for name, values in exact.items()}
         looked_for = _Causes(compiled, graph, shaped, samples is not None)
         expected = replace(expected, causes=looked_for.worst(layers, measured.relative))
+    doubts = [f"{table.text}; what helps: {_FINER[samples is not None]}" for table in coarse_tables(compiled, want)]
+    if samples is not None and not expected.too_large:
+        doubts += _nearly_equal(graph, compiled, measured_on[0][0])
+    expected = replace(expected, doubts=tuple(doubts))
     return replace(compiled, package=replace(compiled.package, expected_error=expected))
+
+
+def _nearly_equal(graph: Graph, compiled: Compiled, samples: Mapping[str, FloatArray]) -> list[str]:
+    """A line if the error is large for inputs that are alike, as samples do not have to be."""
+    others = graph.whole | graph.element_types.keys() | graph.from_host
+    floats = [name for name in samples if name not in others]
+    near = nearly_equal(graph, samples, dict.fromkeys(floats))
+    inputs, _, want = _worst(compiled, [(near, "")] if near else [], True)
+    if not inputs:
+        return []
+    error = largest_error(output_errors(compiled, inputs, want).values())
+    if error is not None and error <= TOO_LARGE:
+        return []
+    shapes = {graph.sample_shape(name) for name in floats if near[name] is not samples[name]}
+    names = ", ".join(name for name in floats if graph.sample_shape(name) in shapes)
+    what = f"expected error of the result: {percent(error)} if they differ by a 32nd of what they do in the samples"
+    return [f"inputs {names} that are nearly equal: {what}; what helps: samples of such inputs, or {_WIDER}"]
 
 
 def _worst(

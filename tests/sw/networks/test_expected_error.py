@@ -229,6 +229,40 @@ def test_inputs_that_are_nearly_equal_are_tried():
     assert "difference of nearly equal numbers" in " ".join(found.warnings)
 
 
+def far_apart(rng, count=16):
+    return {"a": rng.normal(0, 1, (count, 16)), "b": rng.normal(0, 1, (count, 16))}
+
+
+def test_inputs_that_are_nearly_equal_are_tried_beside_samples():
+    """The error on the samples is small, so that a line about other inputs is all there is."""
+    graph, x = pair_of_inputs(RNG.normal(0, 0.3, (8, 16))), far_apart(RNG)
+    found = expected(graph, x)
+    factor = Node("Mul", "scale", ("square", "f"), ("y",), {})
+    nodes = [*graph.nodes[:-1], graph.nodes[-1].replace(outputs=("square",)), factor]
+    scaled = graph_of(nodes, f=(1, 8), a=(1, 16), b=(1, 16))
+    assert expected(scaled, {**x, "f": RNG.uniform(1, 2, (16, 8))}).doubts[0].startswith("inputs a, b that are")
+    (line,) = found.doubts
+    assert not found.too_large and found.warnings == [line]
+    assert line.startswith("inputs a, b that are nearly equal: expected error of the result: ") and "--mantissa" in line
+    near = {"a": x["a"], "b": x["a"] + (x["b"] - x["a"]) / 32}
+    compiled = compile_graph(graph, ECP5_85F)
+    assert measured_errors(compiled, near).relative > TOO_LARGE
+    assert ExpectedError.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_inputs_whose_difference_does_not_count_are_no_doubt():
+    """A sum; and a difference of inputs of two shapes."""
+    weight = RNG.normal(0, 0.3, (8, 16))
+    nodes = [
+        dense("p", "a", "c", weight), dense("q", "b", "d", weight), Node("Add", "sum", ("c", "d"), ("y",), {}),
+    ]  # fmt: skip
+    assert expected(graph_of(nodes, a=(1, 16), b=(1, 16)), far_apart(RNG)).warnings == []
+    nodes[2] = Node("Sub", "difference", ("c", "d"), ("y",), {})
+    nodes[1] = dense("q", "b", "d", weight[:, :12])
+    x = far_apart(RNG)
+    assert expected(graph_of(nodes, a=(1, 16), b=(1, 12)), {"a": x["a"], "b": x["b"][:, :12]}).warnings == []
+
+
 def test_the_worst_kind_of_inputs_counts():
     """Mixed inputs have large results where a layer adds up their elements; independent ones have small ones."""
     weight = 1 + RNG.normal(0, 0.01, (4, 64))

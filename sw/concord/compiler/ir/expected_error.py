@@ -57,12 +57,15 @@ class ExpectedError:
         By layer; nothing if values between layers cannot be had.
     causes : tuple of Cause
         Where the error is from, if it is too large: the worst first.
+    doubts : tuple of str
+        Warnings about other inputs than those samples, and about samples whose part of the error is small, a line each.
     """
 
     samples: str
     result: float | None
     layers: tuple[LayerError, ...] = ()
     causes: tuple[Cause, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -76,8 +79,9 @@ class ExpectedError:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to a user, a line each; none if the error is small."""
-        return [self.text, *(cause.text for cause in self.causes)] if self.too_large else []
+        """Warnings to a user, a line each; none if the error is small and there is no doubt."""
+        too_large = [self.text, *(cause.text for cause in self.causes)] if self.too_large else []
+        return [*too_large, *self.doubts]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -89,7 +93,8 @@ class ExpectedError:
         errors = ((str(entry["layer"]), _error(entry["relative"]), _error(entry["own"])) for entry in values["layers"])
         texts = ((str(entry["layer"]), str(entry["meaning"]), str(entry["advice"])) for entry in values["causes"])
         layers, causes = tuple(LayerError(*error) for error in errors), tuple(Cause(*text) for text in texts)
-        return cls(str(values["samples"]), _error(values["result"]), layers, causes)
+        doubts = tuple(str(line) for line in values.get("doubts", ()))
+        return cls(str(values["samples"]), _error(values["result"]), layers, causes, doubts)
 
 
 def _error(value: Any) -> float | None:

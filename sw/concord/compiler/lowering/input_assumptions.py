@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,12 +162,32 @@ def other_samples(
         white = middle + deviation * rng.normal(size=samples[name].shape)
         samples[name] = np.clip(white, low, high)
     kinds = {"independent elements": samples} if floats else {}
-    near = dict(samples)
-    first: dict[tuple[int, ...], str] = {}
-    for name in floats:
-        other = first.setdefault(graph.sample_shape(name), name)
-        if other != name and name not in graph.states and inputs[other] == inputs[name]:
+    near = nearly_equal(graph, samples, {name: inputs[name] for name in floats})
+    return kinds | ({"inputs that are nearly equal": near} if near else {})
+
+
+def nearly_equal(
+    graph: Graph, samples: Mapping[str, FloatArray], kinds: Mapping[str, Hashable]
+) -> dict[str, FloatArray]:
+    """Samples in which inputs of one shape and kind are nearly equal to the first of these.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    samples : mapping of str to array
+        ``[samples, *shape of a sample]`` by input: differences become a 32nd of what they are.
+    kinds : mapping of str to hashable
+        Inputs that may be compared, each with what it must have in common with another one.
+
+    Returns
+    -------
+    dict
+        All inputs; empty if no two are of one shape and kind.
+    """
+    near, first = dict(samples), dict[Hashable, str]()
+    for name, kind in kinds.items():
+        other = first.setdefault((graph.sample_shape(name), kind), name)
+        if other != name and name not in graph.states:
             near[name] = samples[other] + (samples[name] - samples[other]) * _NEAR
-    if any(near[name] is not samples[name] for name in near):
-        kinds["inputs that are nearly equal"] = near
-    return kinds
+    return near if any(near[name] is not samples[name] for name in near) else {}

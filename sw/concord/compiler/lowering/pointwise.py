@@ -10,7 +10,8 @@ import numpy as np
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import MfuStep
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, WholeEntries
+from concord.compiler.ir.table_specs import Domain, InputSpan, Proven, TableSpec, WholeEntries
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.layout_copies import lanes_of
@@ -54,15 +55,20 @@ def clip(lowering: Lowering, node: Node) -> None:
 
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut], or by a segment of one."""
+    spec = table_of(node, lowering.formats)
+    lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_TBL, spec=spec)], node.inputs[0])
+
+
+def table_of(node: Node, formats: Formats) -> TableSpec:
+    """Specification of the table in which a Function is looked up."""
     attributes = node.attributes(FunctionAttributes)
     functions = attributes.spec
     domain: Domain | TableSegment | InputSpan | WholeEntries | None = attributes.segment
-    domain = domain or domain_of(functions, lowering.formats.domain(node.inputs[0]))
+    domain = domain or domain_of(functions, formats.domain(node.inputs[0]))
     if attributes.domain is not None:
         own = isinstance(attributes.domain, InputSpan | WholeEntries)
         domain = attributes.domain if own else Proven(attributes.domain)
-    spec = (functions, domain)
-    lowering.elementwise(node, lambda ids, target: [MfuStep(Op.V_TBL, spec=spec)], node.inputs[0])
+    return functions, domain
 
 
 def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
