@@ -56,11 +56,13 @@ class _Unrolling:
             self.operators.append(operator)
 
     def _repeat(self, loop: FlatOperator) -> None:
-        condition, body = (
-            self.networks[k] for k in (loop.options.CondSubgraphIndex(), loop.options.BodySubgraphIndex())
-        )
         place = f"WHILE {self.tensors[loop.outputs[0]].name!r}"
-        if body is self.networks[0] or len(body.inputs) != len(loop.inputs) or len(body.outputs) != len(loop.inputs):
+        parts = loop.options.CondSubgraphIndex(), loop.options.BodySubgraphIndex()
+        if not all(0 < k < len(self.networks) for k in parts):
+            raise ValueError(f"{place} must have networks of the file as condition and body, not {list(parts)}")
+        condition, body = (self.networks[k] for k in parts)
+        counts = {len(part) for part in (condition.inputs, body.inputs, body.outputs, loop.inputs, loop.outputs)}
+        if len(counts) > 1 or len(condition.outputs) != 1:
             raise ValueError(f"{place} must have a body that makes what it reads; export the model again")
         values: Sequence[int] = loop.inputs
         for turn in range(_MOST_TURNS + 1):

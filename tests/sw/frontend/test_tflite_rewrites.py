@@ -268,7 +268,7 @@ def test_blocks_that_are_no_dilation_are_refused():
         exported_tflite(data)
 
 
-def loop(turns=3, open_count=False):
+def loop(turns=3, open_count=False, part=2):
     """WHILE that reads one row of a sequence after the other, as a recurrent layer of a fixed batch does it."""
     net = Net()
     x = net.tensor((1, 3, 4))
@@ -278,7 +278,7 @@ def loop(turns=3, open_count=False):
         first = net.op("CAST", [net.op("REDUCE_MAX", [x, net.constant(np.int32([0, 1, 2]))], net.tensor(()),
                                        "ReducerOptions")], net.tensor((), np.int32), "CastOptions")  # fmt: skip
     ends = [net.tensor((), np.int32), net.tensor((1, 4)), net.tensor((3, 1, 4))]
-    net.op("WHILE", [first, state, steps], ends, "WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=2)
+    net.op("WHILE", [first, state, steps], ends, "WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=part)
     condition, body = Net(net), Net(net)
     for part in (condition, body):
         part.ends([part.tensor((), np.int32), part.tensor((1, 4)), part.tensor((3, 1, 4))], [])
@@ -305,6 +305,8 @@ def test_a_loop_is_written_out():
     [
         ({"open_count": True}, "must be repeated a number of times that follows from constants; convert recurrent"),
         ({"turns": 600}, "must be repeated at most 512 times"),
+        ({"part": 7}, r"must have networks of the file as condition and body, not \[1, 7\]"),
+        ({"part": 1}, "must have a body that makes what it reads"),
     ],
 )
 def test_loops_that_cannot_be_written_out(settings, reason):
