@@ -24,7 +24,7 @@ DTYPES: dict[str, type[np.generic]] = {
     "INT32": np.int32, "INT64": np.int64, "BOOL": np.bool_,
 }  # fmt: skip
 #: Exceptions that reading a damaged file may raise.
-DAMAGED = (struct.error, ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
+DAMAGED = (struct.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError)
 
 
 @dataclass(frozen=True)
