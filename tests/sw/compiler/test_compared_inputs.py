@@ -14,7 +14,7 @@ from support.derived_backends import needs_torch, on_numpy, on_onnxruntime, on_t
 from support.derived_modules import same
 from support.fuzz import whole
 from support.host_stage_nets import BOOL, FLOAT, INT64, UINT8, floats, network
-from support.onnx_models import node
+from support.onnx_models import node, onnxruntime_results
 
 PRESET = "ecp5-85f"
 #: Numbers that binary16 rounds to others, or does not have at all.
@@ -127,6 +127,25 @@ def test_inputs_do_not_pass_the_npu_to_the_host():
         found = net.run({"x": np.eye(4, dtype=np.float32)[[place]], "f": NUMBERS[np.newaxis]})
         np.testing.assert_array_equal(found["a"][0], limit < NUMBERS)
         np.testing.assert_array_equal(found["b"][0, 0], limit < NUMBERS)
+
+
+def test_a_mask_of_floats_in_front_of_a_softmax():
+    """The compiler draws signs that are as seldom 0 as those of floats, so it expects the same error."""
+    nodes = [
+        node("Equal", ["f", "zero"], ["pad"]), node("Cast", ["pad"], ["p"], to=FLOAT),
+        node("Mul", ["p", "low"], ["added"]), node("MatMul", ["m", "u"], ["s"]),
+        node("Add", ["s", "added"], ["t"]), node("Softmax", ["t"], ["a"], axis=1),
+        node("MatMul", ["a", "v"], ["y"]),
+    ]  # fmt: skip
+    constants = {"u": floats(4, 12), "v": floats(12, 3), "zero": np.float32(0), "low": np.float32(-1e9)}
+    proto = beside_a_product(nodes, {"y": (FLOAT, [3])}, constants)
+    nets = [compiled(proto, partition=partition) for partition in ("ends", "none")]
+    expected = [net.package.expected_error.result for net in nets]
+    assert expected[0] == pytest.approx(expected[1], rel=0.5)
+    f = np.where(np.arange(12) % 3, 1e-9, 0).astype(np.float32)
+    inputs = {"x": np.float32([[0.5, -1, 2, 0.25]]), "f": f[np.newaxis]}
+    (_, want) = onnxruntime_results(proto, inputs, None)
+    np.testing.assert_allclose(nets[0].run(inputs)["y"], want, atol=0.05 * np.abs(want).max())
 
 
 def test_an_embedding_is_compared_as_its_table_has_it():

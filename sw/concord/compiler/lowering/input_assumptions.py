@@ -122,8 +122,10 @@ def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int 
             samples[name] = assumption.low + (assumption.high - assumption.low) * share
         if name in graph.whole - graph.element_types.keys():  # for the host alone, such as an index
             samples[name] = np.zeros_like(white)
-        elif name in graph.element_types or assumption.reason == SIGNS:
+        elif name in graph.element_types:
             samples[name] = np.rint(samples[name])
+        elif assumption.reason == SIGNS:  # of floats, which hardly ever equal each other
+            samples[name] = np.copysign(1.0, samples[name])
     return samples
 
 
