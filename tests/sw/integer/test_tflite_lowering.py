@@ -53,7 +53,7 @@ def test_a_rounding_of_shares_counts():
             [np.int32([1])],
             (1, 3, 4),
             {"options": "ReducerOptions"},
-            "SUM 'tensor2': is not an operator on codes",
+            "SUM 'tensor2': is not an operator on codes; use MEAN",
         ),
     ],
 )

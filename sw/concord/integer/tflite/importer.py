@@ -18,7 +18,10 @@ from concord.integer.tflite.requantise import Binary64Requantisation, FixedPoint
 from concord.integer.weighted_sums import WeightedSums
 
 #: Advice for operators that have another form.
-_REMEDIES = {"UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True"}
+_REMEDIES = {
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True",
+    "SUM": "use MEAN and a product, as its kernel computes in floats",
+}
 #: Operators that are sums of products with weights.
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
