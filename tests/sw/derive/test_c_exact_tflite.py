@@ -24,7 +24,7 @@ from sw.integer.test_tflite_networks import NETWORKS, contents, samples
 
 pytestmark = [needs("tflite"), needs_c]
 
-NETS = [every_operation, tables_and_moves, lowered_operators]
+NETS = [every_operation, tables_and_moves]
 DTYPES = [np.int8, np.uint8, np.int16]
 
 
@@ -46,9 +46,18 @@ def test_every_operation(seed, dtype, make, tmp_path):
     assert compare(with_every_tensor(network), {port: x}, tmp_path) > 1000
 
 
+@pytest.mark.parametrize(
+    "seed, dtype", [(0, np.int8), *(pytest.param(1, dtype, marks=pytest.mark.slow) for dtype in DTYPES)]
+)
+def test_operators_that_become_several(seed, dtype, tmp_path):
+    test_every_operation(seed, dtype, lowered_operators, tmp_path)
+
+
 def test_no_operator_is_left_out():
     """The networks here have every operator that there is, but for ELU, a table, of which there is no reference."""
-    operators = {operator.name for make in NETS for operator in read_network(make(0, np.int8)[0]).operators}
+    operators = {
+        operator.name for make in (*NETS, lowered_operators) for operator in read_network(make(0, np.int8)[0]).operators
+    }
     assert {*OPERATORS} - operators == {"ELU"}
 
 
