@@ -264,12 +264,15 @@ def compile_rest(
 
 
 def _equalised(graph: Graph, config: NpuConfig, plain: Formats, batch: int, known: Compiled | None) -> Compiled:
-    """A network without samples, with channels as they are unless weights promise less error and there is room."""
-    scales = for_weights(graph, config, plain.inputs, plain.mantissas)
-    if scales:
+    """A network without samples, with channels as they are unless weights promise less error and there is room.
+
+    It is compiled as it is first: what does not fit is refused before powers are looked for.
+    """
+    compiled = known or compile_graph(graph, config, plain, batch=batch)
+    if scales := for_weights(graph, config, plain.inputs, plain.mantissas):
         with suppress(CapacityError):
             return compile_graph(graph, config, replace(plain, channel_scales=scales), batch=batch)
-    return known or compile_graph(graph, config, plain, batch=batch)
+    return compiled
 
 
 def _with_formats(request: CompileRequest, graph: Graph, config: NpuConfig, samples: Inputs) -> Compilation:

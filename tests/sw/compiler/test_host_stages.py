@@ -273,6 +273,34 @@ def test_what_does_not_fit_is_for_the_host():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sampled", [False, True])
+def test_channels_that_the_host_reads_stay_as_they_are(sampled):
+    """Those between two products of the NPU are divided, those that a product of the host reads are not."""
+    rng = np.random.default_rng(4)
+    sizes = np.exp2(rng.permutation(np.linspace(-5, 5, 32)))
+    others = np.exp2(rng.permutation(np.linspace(-5, 5, 32)))
+    constants = {
+        "a": rng.normal(size=(8, 32)) * sizes,
+        "b": rng.normal(size=(32, 32)) / sizes[:, None] * others / 6,
+        "c": rng.normal(size=(32, 8400)) / others[:, None] / 6,
+    }  # fmt: skip
+    nodes, name = [], "x"
+    for weight in constants:
+        nodes += [
+            node("MatMul", [name, weight], [f"{weight}/y"]),
+            node("Relu", [f"{weight}/y"], [name := f"{weight}/r"]),
+        ]
+    constants = {name: np.float32(value) for name, value in constants.items()}
+    model = network(nodes[:-1], {"x": (FLOAT, [8])}, {"c/y": (FLOAT, [8400])}, constants)
+    x = {"x": rng.normal(size=(24, 8)).astype(np.float32)}
+    samples = {"calibrate": x, "quick": True} if sampled else {}
+    net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
+    assert net.package.formats.channel_scales.keys() == {"a/y"} and ops(net.package.host_graph)
+    want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
+    assert np.linalg.norm(net.run(x)["c/y"] - want) < 0.02 * np.linalg.norm(want)
+
+
+@pytest.mark.slow
 def test_cuts_are_where_few_values_pass():
     """The maximum of the windows stays with the product in front of it, whose own result would not fit."""
     model = network(

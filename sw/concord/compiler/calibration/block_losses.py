@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from concord.graph.channels import FIXED, ZERO, Channels
 from concord.graph.ir import Graph, Node
@@ -53,7 +54,12 @@ class ProductLoss:
     least: tuple[int, int]
     results: Ids
 
-    def cost(self, block: Ids, powers: Ids, of_results: Ids) -> float:
+    def below(self, block: Ids) -> npt.NDArray[np.bool_]:
+        """Rows of the weights of a block that the least exponent rounds, as they are."""
+        largest = self.w[:, block].max(axis=1)
+        return np.asarray((largest > NOTHING) & (largest < self.least[1]))
+
+    def cost(self, block: Ids, powers: Ids, of_results: Ids | int) -> float:
         """Expected square of the error of one block, ``powers`` by element of it, and by row of the weights."""
         grown = np.exp2(2.0 * powers)
         x = _units(self.x[:, block] - powers, self.least[0])

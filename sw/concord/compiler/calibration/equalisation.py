@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from concord.compiler.calibration.calibration import Calibration, FormatChoice
 from concord.compiler.calibration.preference import worth_flags
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.channels import FIXED, ZERO, Channels, channels
+from concord.graph.cost import macs
 from concord.graph.equalised import ChannelScale, Front, equalised, fronts
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
@@ -91,8 +93,8 @@ def for_samples(
     most : float
         What they may leave of the expected square of the error.
     """
-    count = len(next(iter(inputs.values())))
-    some = {name: x[:: max(1, count // _SAMPLES)][:_SAMPLES] for name, x in inputs.items()}
+    count, graph = len(next(iter(inputs.values()))), _of_npu(graph)
+    some = {name: inputs[name][:: max(1, count // _SAMPLES)][:_SAMPLES] for name in graph.inputs}
     as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODE_PAGE}
     offsets = {name: _offsets(graph, name, some[name]) for name in _of_host(graph)}
     choice = _chosen(graph, config, offsets, [some], mantissas or {})
@@ -116,13 +118,23 @@ def for_weights(
     ranges : mapping of str to pair of floats
         Ranges of inputs that are known.
     """
+    graph = _of_npu(graph)
     offsets = {name: _network_offsets(graph, name) for name in _of_host(graph)}
-    cases, widths = _hypotheses(graph, ranges), mantissas or {}
+    cases = _hypotheses(graph, {name: ends for name, ends in ranges.items() if name in graph.inputs})
+    widths = mantissas or {}
     choice = _chosen(graph, config, offsets, cases, widths, free=set(graph.inputs))
     everywhere = _chosen(graph, config, offsets, cases, widths)
     if everywhere.left <= BETWEEN * min(choice.left, 1.0):
         choice = everywhere
     return choice.scales if choice.left <= TAKEN else {}
+
+
+def _of_npu(graph: Graph) -> Graph:
+    """A network without the products that the host computes behind the NPU, which read what they read as it is."""
+    npu, host = split(graph)
+    if host is None or not macs(host):
+        return graph
+    return replace(npu, known_ranges=graph.known_ranges, element_types=graph.element_types, whole=graph.whole)
 
 
 def better(
@@ -341,8 +353,12 @@ class _Problem:
         self.high = np.full(count, -NOTHING) if high is None else high
         self.blocks = [(reader, block) for reader in readers for block in reader.blocks]
         self._of: list[list[int]] = [[] for _ in range(count)]
+        #: By block: channels of results whose weights are below the least exponent; none where no row is.
+        self._results: list[Ids | None] = []
         for index, (reader, block) in enumerate(self.blocks):
-            for channel in np.unique(np.concatenate([reader.channel[block], reader.results])):
+            below = reader.below(block)
+            self._results.append(reader.results if below.any() else None)
+            for channel in np.unique(np.concatenate([reader.channel[block], reader.results[below]])):
                 if channel > FIXED:
                     self._of[channel].append(index)
 
@@ -351,9 +367,11 @@ class _Problem:
         return sum(self._cost(index, powers) for index in range(len(self.blocks)))
 
     def _cost(self, index: int, powers: Ids) -> float:
-        reader, block = self.blocks[index]
+        (reader, block), results = self.blocks[index], self._results[index]
         channel = reader.channel[block]
-        return reader.cost(block, np.where(channel == ZERO, 0, powers[channel]), powers[reader.results])
+        return reader.cost(
+            block, np.where(channel == ZERO, 0, powers[channel]), 0 if results is None else powers[results]
+        )
 
     def solved(self, tensors: Sequence[Ids]) -> Ids:
         """The best powers: the best start, then one step of one channel after the other as long as that helps.
