@@ -107,13 +107,13 @@ def _gelu(attrs: _Attributes) -> list[FunctionStep]:
     return ["gelu_tanh" if attrs.get("approximate", "none") == "tanh" else "gelu"]
 
 
-_NEGATIVE = FloatFunction("neg", lambda x: -x)
+NEGATIVE = FloatFunction("neg", lambda x: -x)
 _FUNCTIONS: dict[str, Callable[[_Attributes], list[FunctionStep]]] = {
     "Relu": lambda attrs: ["relu"],
     "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
     "Abs": _plain("abs", abs),
-    "Neg": lambda attrs: [_NEGATIVE],
+    "Neg": lambda attrs: [NEGATIVE],
     "Sign": _plain("sign", _sign),
     "Floor": _plain("floor", lambda x: Fraction(math.floor(x))),
     "Ceil": _plain("ceil", lambda x: Fraction(math.ceil(x))),
@@ -174,7 +174,7 @@ def beside_constant(op: str, value: float, *, first: bool) -> list[FunctionStep]
     if op == "Mul":
         return [("mul", {"by": value})]
     if op == "Sub":
-        return [_NEGATIVE, ("add", {"to": value})] if first else [("add", {"to": -value})]
+        return [NEGATIVE, ("add", {"to": value})] if first else [("add", {"to": -value})]
     if first:
         return [FloatFunction(f"{value:g} over", lambda x: number / x if x else math.copysign(math.inf, value))]
     if not number:

@@ -22,6 +22,7 @@ from concord.integer.model_values import ConstantCodes, MovedInput
 from concord.integer.operators import OPERATORS, PASSED, Operator
 from concord.integer.quantised import in_pairs
 from concord.integer.reading import PAIR, Reading
+from concord.integer.shape_values import is_folded
 from concord.integer.uses import Uses
 from concord.transfer import CodeRange
 from concord.transfer.scheme import MAX_BITS
@@ -215,7 +216,8 @@ def import_integer_graph(
         else:
             try:
                 for part in in_pairs(ctx, node) or [node]:
-                    _operator(part)(ctx, part)
+                    if not is_folded(ctx, part):
+                        _operator(part)(ctx, part)
             except Refusal as refusal:
                 reasons.append(f"{node.label} {node.name!r}: {refusal}")
                 unknown.update(node.outputs)

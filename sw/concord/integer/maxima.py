@@ -1,20 +1,33 @@
-"""Maxima of codes: of windows, of all elements of a channel, and of several tensors."""
+"""Maxima of codes: of windows, of elements along axes, and of several tensors; and minima of these."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
+from concord.integer.functions import NEGATIVE
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, Unquantised
-from concord.integer.moves import ConcatMove, ExpandMove, Move, SqueezeMove, TakeMove
-from concord.integer.operations import CodeMaximum, CodeMovement
+from concord.integer.moves import (
+    ConcatMove,
+    ExpandMove,
+    Move,
+    NoMove,
+    ReshapeMove,
+    SqueezeMove,
+    TakeMove,
+    TransposeMove,
+)
+from concord.integer.moving import node_axes
+from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement
 from concord.integer.point_wise import is_number, limited_by, number_at
 from concord.integer.reading import Reading
-from concord.integer.wide import WIDE
+from concord.integer.wide import WIDE, WideDifference
 from concord.integer.wide_numbers import WideNumbers
 from concord.integer.windows import window_settings
 from concord.transfer import UniformAffine
@@ -62,26 +75,86 @@ def _pooled(ctx: Reading, node: OnnxNode, windows: CodesOfWindows) -> None:
     ctx.add_all(appended(codes, output, scheme), scheme)
 
 
-def maximum(ctx: Reading, node: OnnxNode) -> None:
-    """Max of codes, each of which gets the scheme of the result first, or of codes and one number."""
+def reduced_max(ctx: Reading, node: OnnxNode) -> None:
+    """ReduceMax over any axes but that of the samples, as a MaxPool with one window."""
+    axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
+    shape, scheme = ctx.sizes(x), ctx.scheme_of(x)
+    rank = len(shape)
+    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
+    if 0 in reduced:
+        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
+    kept = [axis for axis in range(1, rank) if axis not in reduced]
+    channels, size = (prod(shape[axis] for axis in part) for part in (kept, reduced))
+    sizes = [
+        shape[axis] if axis in kept else 1 for axis in range(1, rank) if node.attrs.get("keepdims", 1) or axis in kept
+    ]
+    windows = CodesOfWindows((size,), strides=(1,), dilations=(1,), pads=(0, 0))
+    parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
+    ctx.move(node.name, x, TransposeMove((0, *kept, *reduced)), scheme, parts[0])
+    ctx.move(node.name, parts[0], ReshapeMove((0, channels, size)), scheme, parts[1])
+    ctx.emit(windows.made(node.name, parts[1], parts[2]), scheme)
+    ctx.move(node.name, parts[2], ReshapeMove((0, *sizes)), scheme, ctx.moved_name(node.input(0), node.outputs[0]))
+
+
+def of_several(ctx: Reading, node: OnnxNode) -> None:
+    """Max or Min of codes, each of which gets the scheme of the result first, or of codes and one number.
+
+    The least ones are the greatest ones of their opposites.
+    """
     numbers = [k for k, name in enumerate(node.inputs) if is_number(ctx, name)]
     if len(node.inputs) == 2 and len(numbers) == 1:
         (place,) = numbers
-        limited_by(ctx, node, node.input(1 - place), (number_at(ctx, node, place, "operand"), math.inf))
+        number = number_at(ctx, node, place, "operand")
+        limits = (number, math.inf) if node.op == "Max" else (-math.inf, number)
+        limited_by(ctx, node, node.input(1 - place), limits)
         return
     beside = TensorsBeside(ctx, node)
 
     def widen(name: str) -> list[IntegerOperation]:
-        return beside.greatest([ctx.numbers(part) for part in node.inputs], name, WIDE, WIDE.low, WIDE.high)
+        parts = [ctx.numbers(part) for part in node.inputs]
+        if node.op == "Max":
+            return beside.greatest(parts, name, WIDE, WIDE.low, WIDE.high)
+        zero, greatest = (ctx.unique(f"{name}/{word}") for word in ("zero", "opposite"))
+        opposites = [ctx.unique(f"{name}/{k}") for k in range(len(parts))]
+        ctx.graph.schemes.update(dict.fromkeys((zero, *opposites), WIDE))
+        return [
+            CodeConstant(name=node.name, inputs=(), output=zero, value=np.zeros((1,) * len(beside.shape), np.int64)),
+            *(
+                WideDifference(name=node.name, inputs=(zero, part), output=output)
+                for part, output in zip(parts, opposites, strict=True)
+            ),
+            *beside.greatest(opposites, greatest, WIDE, WIDE.low, WIDE.high),
+            WideDifference(name=node.name, inputs=(zero, greatest), output=name),
+        ]
 
-    if not all(ctx.are_codes(name) or (name in ctx.open and ctx.open[name].source is not None) for name in node.inputs):
+    codes = (ctx.are_codes(name) or (name in ctx.open and ctx.open[name].source is not None) for name in node.inputs)
+    if not all(codes):
         output = node.outputs[0]
         ctx.add_all(widen(output), WIDE)
         ctx.wide[output] = output
         return
     operands = [ctx.operand(name) for name in node.inputs]
 
+    def make_least(target: CodeTarget) -> list[IntegerOperation]:
+        scheme = target.scheme
+        opposite = replace(scheme, zero_point=scheme.low + scheme.high - scheme.zero)
+        names = [ctx.unique(f"{target.name}/{k}") for k in range(len(operands))]
+        steps: list[IntegerOperation] = [
+            ctx.table(f"{node.name}/{k}", part, (*functions, NEGATIVE), opposite, name)
+            for k, ((part, functions), name) in enumerate(zip(operands, names, strict=True))
+        ]
+        greatest, least = (ctx.unique(f"{target.name}/{word}") for word in ("opposite", "least"))
+        ctx.graph.schemes.update(dict.fromkeys((*names, greatest), opposite) | {least: scheme})
+        steps += beside.greatest(names, greatest, opposite, opposite.low, opposite.high)
+        steps.append(ctx.table(node.name, greatest, (NEGATIVE,), scheme, least))
+        last = CodeMovement(
+            name=node.name, inputs=(least,), output=target.name, move=NoMove(), low=target.low, high=target.high
+        )
+        return [*steps, last]
+
     def make(target: CodeTarget) -> list[IntegerOperation]:
+        if node.op == "Min":
+            return make_least(target)
         steps: list[IntegerOperation] = []
         parts = []
         for k, (part, functions) in enumerate(operands):

@@ -25,6 +25,7 @@ from concord.integer.moves import (
 )
 from concord.integer.reading import PAIR, Reading
 from concord.integer.requantise import codes_of_floats
+from concord.integer.shape_values import SAMPLES
 
 Moves = tuple[Move, ...]
 
@@ -55,12 +56,26 @@ def _integers(ctx: Reading, node: OnnxNode, place: int, name: str) -> tuple[int,
 
 def _reshape(ctx: Reading, node: OnnxNode) -> list[Moves]:
     sizes, kept = _integers(ctx, node, 1, "shape") or (), not node.attrs.get("allowzero", 0)
+    if any(size >= SAMPLES for size in sizes):
+        return [(_reshape_of_samples(sizes),)]
     if sizes[:1] not in ((0,), (-1,), ()) and _has_one_sample(ctx):  # any number of samples has that shape, too
         if -1 not in sizes:
             sizes = (-1, *sizes[1:])
         elif sizes[0] == 1 and kept and ctx.sizes_of(node.input(0))[:1] == (1,):
             sizes = (0, *sizes[1:])
     return [(ReshapeMove(sizes, kept=kept),)]
+
+
+def _reshape_of_samples(sizes: tuple[int, ...]) -> Move:
+    """Change of the shape by sizes that the number of samples is in."""
+    first, *rest = sizes
+    if first % SAMPLES or any(size >= SAMPLES for size in rest):
+        raise Refusal("shape must have the samples in its first axis alone", "export it with a fixed number of samples")
+    if first == SAMPLES:
+        return ReshapeMove((0, *rest))
+    if -1 in rest:
+        raise Refusal("shape must have known sizes behind the samples", "export it with a fixed number of samples")
+    return ReshapeMove((-1, *rest))
 
 
 def _flatten(ctx: Reading, node: OnnxNode) -> list[Moves]:
@@ -163,7 +178,7 @@ def _expand(ctx: Reading, node: OnnxNode) -> list[Moves]:
         )
     moves: Moves = ()
     for axis, count in enumerate(shape, len(sizes) - len(shape)):
-        if count not in (1, sizes[axis]):
+        if count not in (1, sizes[axis]) and (axis or count != SAMPLES):
             if sizes[axis] != 1:
                 raise Refusal(f"shape must go with {list(sizes)}, not be {list(shape)}")
             moves += _taken(axis, sizes[axis], [0] * count)

@@ -13,7 +13,7 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, leave
 from concord.integer.graph import IntegerOperation
-from concord.integer.maxima import global_max_pool, max_pool, maximum
+from concord.integer.maxima import global_max_pool, max_pool, of_several, reduced_max
 from concord.integer.model_values import CodeTarget, Unquantised
 from concord.integer.moves import (
     ConcatMove,
@@ -32,7 +32,7 @@ from concord.integer.operations import (
     CodeSum,
 )
 from concord.integer.point_wise import POINT_WISE, beside_number, divide, function
-from concord.integer.products import add_to_product, conv, gemm, matmul
+from concord.integer.products import add_to_product, conv, conv_transpose, gemm, matmul
 from concord.integer.reading import Reading
 from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.wide import WIDE, WideDifference, WidePair, WideProduct, WideSum
@@ -230,6 +230,7 @@ PASSED = ("Relu", "Clip", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", 
 #: By the name of the operator in ONNX.
 OPERATORS: dict[str, Operator] = {
     "Conv": conv,
+    "ConvTranspose": conv_transpose,
     "Gemm": gemm,
     "MatMul": matmul,
     "Add": add,
@@ -242,7 +243,9 @@ OPERATORS: dict[str, Operator] = {
     "Concat": concat,
     "MaxPool": max_pool,
     "GlobalMaxPool": global_max_pool,
-    "Max": maximum,
+    "Max": of_several,
+    "Min": of_several,
+    "ReduceMax": reduced_max,
     "Div": divide,
     **ON_ACCUMULATORS,
     **MOVEMENTS,

@@ -20,7 +20,7 @@ from concord.integer.reading import PAIR, Reading
 from concord.integer.wide import WIDE, limit_of
 
 #: Names of operators that this module reads, but for those beside a constant.
-POINT_WISE = (*FUNCTION_NAMES, "Clip", "Min", "PRelu", "Pow")
+POINT_WISE = (*FUNCTION_NAMES, "Clip", "PRelu", "Pow")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -124,11 +124,9 @@ def _limited(ctx: Reading, node: OnnxNode, x: str, limits: tuple[float, float], 
 
 
 def _limits(ctx: Reading, node: OnnxNode) -> tuple[float, float] | None:
-    """The numbers to which Relu, Clip and Min with a number limit."""
+    """The numbers to which Relu and Clip limit."""
     if node.op == "Relu":
         return 0.0, math.inf
-    if node.op == "Min":
-        return -math.inf, number_at(ctx, node, 1, "second operand")
     if node.op != "Clip":
         return None
     ends = []

@@ -1,4 +1,4 @@
-"""Products of ONNX on codes: Conv, Gemm and MatMul, their biases, and what an Add behind a MatMul adds.
+"""Products of ONNX on codes: Conv, ConvTranspose, Gemm and MatMul, their biases, and what an Add behind a MatMul adds.
 
 A bias has the scale of the sums, or is a number. ONNX Runtime rounds the numbers of a Conv, a Gemm and a MatMul with
 its Add to the scale of the sums where one QuantizeLinear alone reads the result; elsewhere they are added in binary32,
@@ -16,6 +16,7 @@ from concord.frontend.errors import Refusal
 from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
+from concord.integer.moves import Move, PadMove, TakeMove
 from concord.integer.reading import Reading
 from concord.integer.requantise import (
     ACCUMULATOR,
@@ -102,15 +103,14 @@ def _check_shape(shape: tuple[int, ...], channels: int) -> None:
 
 
 def _product(
-    ctx: Reading, node: OnnxNode, constant: ConstantCodes, axis: int, alpha: float, kind: Any, **settings: Any
+    ctx: Reading, node: OnnxNode, x: str, constant: ConstantCodes, axis: int, alpha: float, kind: Any, **settings: Any
 ) -> OpenProduct:
-    """A product whose channels are along an axis of the weight."""
+    """A product of a tensor of codes and a weight whose channels are along an axis."""
     if constant.axis is not None and constant.axis % constant.offsets.ndim != axis:
         raise Refusal(f"weight must have its scales along axis {axis}, not {constant.axis}", "quantise it per channel")
-    x = ctx.codes(node.input(0))
-    source = ctx.scheme_of(x)
-    scale = np.float32(alpha) * np.float32(source.scale) * constant.scale
-    fields = {"zero_point": source.zero, "reach": reach_of(source, source.zero), **settings}
+    scheme = ctx.scheme_of(x)
+    scale = np.float32(alpha) * np.float32(scheme.scale) * constant.scale
+    fields = {"zero_point": scheme.zero, "reach": reach_of(scheme, scheme.zero), **settings}
     return OpenProduct(kind, node.name, x, scale, constant.offsets.shape[axis], fields)
 
 
@@ -119,7 +119,60 @@ def conv(ctx: Reading, node: OnnxNode) -> None:
     weight = ctx.weight(node.input(1), "weight")
     windows = window_settings(ctx, node, weight.offsets.shape[2:])
     groups = int(node.attrs.get("group", 1))
-    product = _product(ctx, node, weight, 0, 1.0, IntegerConvolution, weight=weight.offsets, groups=groups, **windows)
+    product = _product(
+        ctx,
+        node,
+        ctx.codes(node.input(0)),
+        weight,
+        0,
+        1.0,
+        IntegerConvolution,
+        weight=weight.offsets,
+        groups=groups,
+        **windows,
+    )
+    _leave(ctx, node, product)
+
+
+def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
+    """ConvTranspose: a Conv with the weight turned round, of codes with codes of 0 between them."""
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or "output_shape" in node.attrs:
+        raise Refusal("pads must be given, not auto_pad or output_shape", "export with pads")
+    weight, x = ctx.weight(node.input(1), "weight"), ctx.codes(node.input(0))
+    rank, groups = weight.offsets.ndim - 2, int(node.attrs.get("group", 1))
+    kernel, (inputs, part) = weight.offsets.shape[2:], weight.offsets.shape[:2]
+    if weight.axis is not None and weight.axis % weight.offsets.ndim != 1:
+        raise Refusal(f"weight must have its scales along axis 1, not {weight.axis}", "quantise it per channel")
+    strides, dilations = (tuple(node.attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    pads, more = node.attrs.get("pads", [0] * 2 * rank), node.attrs.get("output_padding", [0] * rank)
+    scheme, sizes = ctx.scheme_of(x), ctx.sizes(x)
+    moves, around = list[Move](), list[tuple[int, int]]()
+    for k, (size, stride, extent) in enumerate(zip(sizes[2:], strides, kernel, strict=True)):
+        axis, reach = k + 2, dilations[k] * (extent - 1)
+        ends = reach - pads[k], reach - pads[k + rank] + more[k]
+        places = [size] * ((size - 1) * stride + 1)
+        places[::stride] = range(size)
+        kept = places[max(-ends[0], 0) : len(places) + min(ends[1], 0)]
+        if not kept:
+            raise Refusal(f"pads must leave elements along axis {axis}")
+        if size in kept:
+            widths = tuple((0, int(other == axis)) for other in range(len(sizes)))
+            moves.append(PadMove(widths, scheme.zero))
+        if kept != [*range(size)]:
+            moves.append(TakeMove(axis, tuple(kept)))
+        around.append((max(ends[0], 0), max(ends[1], 0)))
+    for move in moves:
+        moved = ctx.unique(f"{node.outputs[0]}/between")
+        ctx.move(node.name, x, move, scheme, moved)
+        x = moved
+    turned = weight.offsets.reshape(groups, inputs // groups, part, *kernel).swapaxes(1, 2)
+    turned = np.flip(turned.reshape(groups * part, inputs // groups, *kernel), tuple(range(2, 2 + rank)))
+    scale = weight.scale if weight.axis is None else np.tile(weight.scale, groups)
+    constant = ConstantCodes(np.ascontiguousarray(turned), scale, None if weight.axis is None else 0, None)
+    product = _product(
+        ctx, node, x, constant, 0, 1.0, IntegerConvolution, weight=constant.offsets, groups=groups,
+        strides=(1,) * rank, dilations=dilations, pads=(*(a for a, _ in around), *(b for _, b in around)),
+    )  # fmt: skip
     _leave(ctx, node, product)
 
 
@@ -131,7 +184,9 @@ def gemm(ctx: Reading, node: OnnxNode) -> None:
     transposed = bool(node.attrs.get("transB", 0))
     matrix = weight.offsets.T if transposed else weight.offsets
     alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
-    product = _product(ctx, node, weight, 0 if transposed else 1, alpha, IntegerMatMul, weight=matrix)
+    product = _product(
+        ctx, node, ctx.codes(node.input(0)), weight, 0 if transposed else 1, alpha, IntegerMatMul, weight=matrix
+    )
     _leave(ctx, node, product, factor=beta, rounded=alpha == 1)
 
 
@@ -150,7 +205,7 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
     weight = ctx.weight(node.input(1), "second operand")
     if weight.offsets.ndim != 2:
         raise Refusal(f"second operand must be a matrix, not of shape {list(weight.offsets.shape)}", "make it one Gemm")
-    product = _product(ctx, node, weight, 1, 1.0, IntegerMatMul, weight=weight.offsets)
+    product = _product(ctx, node, ctx.codes(node.input(0)), weight, 1, 1.0, IntegerMatMul, weight=weight.offsets)
     ctx.open[node.outputs[0]] = product.opened(_without_bias(product.channels))
     ctx.products[node.outputs[0]] = product
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from concord.frontend.quantised_operators import MICROSOFT
 from support.onnx_models import model, node
@@ -79,11 +79,25 @@ class FloatNet:
         made = node(op, list(inputs), outputs, name=f"{op.lower()}{len(self.nodes)}", **attrs)
         known = {name: self.values[name] for name in dict.fromkeys(inputs) if name in self.values}
         constants = {name: self.constants[name] for name in inputs if name in self.constants}
-        shapes = {name: list(value.shape) for name, value in known.items()}
-        made_of = results(model([made], shapes, outputs, constants, self.opset), known)
+        ports = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+                 for name, value in known.items()]  # fmt: skip
+        whole = op == "Shape" or (op in ("Gather", "Concat") and self._kind(inputs[0]).kind == "i")
+        proto = model([made], {}, outputs, constants, self.opset)
+        proto.graph.input.extend(ports)
+        if whole:
+            proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+        made_of = results(proto, known)
         self.values.update(zip(outputs, made_of, strict=True))
         self.nodes.append(made)
         return outputs[0]
+
+    def _kind(self, name: str) -> np.dtype[Any]:
+        """Type of a tensor or a constant."""
+        return (self.values if name in self.values else self.constants)[name].dtype
+
+    def floats_alike(self) -> list[str]:
+        """Tensors of floats."""
+        return [name for name, value in self.values.items() if value.dtype == np.float32]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Sizes behind the samples."""
@@ -132,6 +146,12 @@ def _conv(net: FloatNet, x: str) -> str:
     weight = net.floats(count, channels // groups, *kernel, size=(channels // groups * np.prod(kernel)) ** -0.5)
     bias = [net.floats(count, size=0.3)] if net.rng.random() < 0.8 else []
     strides = [net.one_of(1, 1, 2) for _ in sizes]
+    if net.rng.random() < 0.15 and np.prod(sizes) < 60:
+        weight = net.floats(channels, max(count // groups, 1), *kernel, size=(channels * np.prod(kernel)) ** -0.5)
+        # With groups, quantize_static fails to quantise a bias per channel.
+        bias = [net.floats(max(count // groups, 1) * groups, size=0.3)] if bias and groups == 1 else []
+        pads = [net.one_of(0, int(size > 2)) for size in kernel] * 2
+        return net.add("ConvTranspose", x, weight, *bias, kernel_shape=kernel, strides=strides, group=groups, pads=pads)
     return net.add("Conv", x, weight, *bias, kernel_shape=kernel, pads=pads, strides=strides, group=groups)
 
 
@@ -159,11 +179,11 @@ def _root(net: FloatNet, x: str) -> str:
 
 
 def _pair(net: FloatNet, x: str) -> str:
-    op, shape = net.one_of("Add", "Add", "Mul", "Sub", "Max"), net.shape(x)
-    alike = [name for name in net.values if net.shape(name) == shape and name != x]
+    op, shape = net.one_of("Add", "Add", "Mul", "Sub", "Max", "Min"), net.shape(x)
+    alike = [name for name in net.floats_alike() if net.shape(name) == shape and name != x]
     if alike and net.rng.random() < 0.7:
         other = net.one_of(*alike)
-    elif op != "Max" and net.rng.random() < 0.5:
+    elif op not in ("Max", "Min") and net.rng.random() < 0.5:
         other = net.floats(*net.one_of(shape[-1:], (shape[0], *[1] * (len(shape) - 1)), (1,)))
     else:
         other = net.add(net.one_of("Sigmoid", "Tanh", "Relu"), x)
@@ -175,7 +195,7 @@ def _concat(net: FloatNet, x: str) -> str:
     shape = net.shape(x)
     axis = int(net.rng.integers(len(shape)))
     alike = [
-        name for name in net.values
+        name for name in net.floats_alike()
         if len(net.shape(name)) == len(shape)
         and all(a == b for k, (a, b) in enumerate(zip(net.shape(name), shape, strict=True)) if k != axis)
     ]  # fmt: skip
@@ -266,18 +286,39 @@ def _attention(net: FloatNet, x: str) -> str:
     return net.add("MatMul", mixed, net.floats(heads * depth, size, size=(heads * depth) ** -0.5))
 
 
-def _mean(net: FloatNet, x: str) -> str:
-    rank = len(net.shape(x)) + 1
+def _reduced(net: FloatNet, x: str) -> str:
+    rank, op = len(net.shape(x)) + 1, net.one_of("ReduceMean", "ReduceMean", "ReduceMax")
     axes = [*range(2, rank)]
     if net.opset >= 18:
-        return net.add("ReduceMean", x, net.ints(*axes), keepdims=net.one_of(0, 1))
-    return net.add("ReduceMean", x, axes=axes, keepdims=net.one_of(0, 1))
+        return net.add(op, x, net.ints(*axes), keepdims=net.one_of(0, 1))
+    return net.add(op, x, axes=axes, keepdims=net.one_of(0, 1))
+
+
+def _by_shape(net: FloatNet, x: str) -> str:
+    """Another shape by that of a tensor, as PyTorch writes it of an open number of samples."""
+    first = net.add("Gather", net.add("Shape", x), net.ints(0))
+    return net.add("Reshape", x, net.add("Concat", first, net.ints(int(np.prod(net.shape(x)))), axis=0))
 
 
 _STEPS = {
     1: (_gemm, _gemm, _gemm, _matmul, _matmul, _unary, _unary, _pair, _concat, _moved, _softmax, _root),
-    2: (_matmul, _matmul, _attention, _attention, _unary, _pair, _moved, _moved, _mean, _image, _softmax, _root, _conv),
-    3: (_conv, _conv, _conv, _conv, _pool, _pool, _unary, _unary, _pair, _concat, _moved, _mean),
+    2: (
+        _matmul,
+        _matmul,
+        _attention,
+        _attention,
+        _unary,
+        _pair,
+        _moved,
+        _moved,
+        _reduced,
+        _image,
+        _softmax,
+        _root,
+        _conv,
+        _by_shape,
+    ),
+    3: (_conv, _conv, _conv, _conv, _pool, _pool, _unary, _unary, _pair, _concat, _moved, _reduced, _by_shape),
 }
 _FIRST = {1: (_gemm, _matmul), 2: (_matmul, _attention), 3: (_conv, _conv, _moved)}
 
@@ -486,10 +527,17 @@ class PairWriter:
         for part in graph.node:
             attrs = {item.name: helper.get_attribute_value(item) for item in part.attribute}
             op, inputs = part.op_type, list(part.input)
-            weighted = op in ("Conv", "Gemm", "MatMul") and inputs[1] in self.floats
+            weighted = op in ("Conv", "ConvTranspose", "Gemm", "MatMul") and inputs[1] in self.floats
+            if op == "Shape" or not all(
+                name in self.floats or self.values[name].dtype == np.float32 for name in inputs
+            ):
+                self._as_it_is(part)
+                continue
             if weighted:
                 axis = 0 if op == "Conv" or attrs.get("transB") else 1
                 weight, scale = self.weight(inputs[1], axis)
+                if op == "ConvTranspose" and len(scale) > 1:
+                    scale = np.tile(scale, attrs.get("group", 1))
                 first = self.decoded[inputs[0]]
                 inputs = [first, weight, *inputs[2:]]
                 if len(inputs) > 2:
@@ -521,6 +569,19 @@ class PairWriter:
         constants = {name: value for name, value in self.constants.items() if name in used}
         domains = (MICROSOFT,) if self.domain else ()
         return model(self.nodes, {"x": shape}, [f"{name}/end" for name in results], constants, opset, domains)
+
+    def _as_it_is(self, part: Any) -> None:
+        """A node of whole numbers, or one that such numbers give a shape."""
+        inputs = [self.decoded.get(name, name) for name in part.input]
+        attrs = {item.name: helper.get_attribute_value(item) for item in part.attribute}
+        for name in part.output:
+            self.decoded[name] = self.name("y")
+        self.nodes.append(node(part.op_type, inputs, [self.decoded[name] for name in part.output], **attrs))
+        for name in part.output:
+            if self.values[name].dtype == np.float32:
+                self.decoded[name] = self.pair(
+                    self.decoded[name], self.schemes.get(inputs[0], self.scheme(self.values[name]))
+                )
 
     @property
     def open(self) -> dict[str, str]:

@@ -295,15 +295,121 @@ def test_moves(op, operands, sizes, attrs, result):
 
 @pytest.mark.parametrize("scale", [0.05, 0.043])
 @pytest.mark.parametrize("shape", [(8, 16), (1, 16), (8, 1)])
-def test_maxima_of_two_tensors(scale, shape):
-    """Of a table of the codes, and of constants that are broadcast."""
-    proto, x = between("Max", ["other"], sizes=(8, 16), result=0.05)
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_maxima_of_two_tensors(op, scale, shape):
+    """Of codes, and of constants that are broadcast; also where numbers are needed."""
+    proto, x = between(op, ["other"], sizes=(8, 16), result=0.05)
     codes = np.random.default_rng(1).integers(-128, 128, (1, *shape)).astype(np.int8)
     proto.graph.initializer[-1].CopyFrom(qdq.tensor("codes", codes))
     proto.graph.initializer.append(qdq.tensor("scale", np.float32(scale)))
     proto.graph.node.insert(2, node("DequantizeLinear", ["codes", "scale", "xz"], ["o0"]))
     assert differences(proto, x) == [0, 0]
     assert any(isinstance(part, CodeMovement) for part in integer.load(proto).graph.operations)
+    proto.graph.output[0].name = "a0"
+    (numbers,) = integer.load(proto).run({"x": x}).values()
+    assert np.array_equal(numbers, *qdq.results(proto, {"x": x}, False))
+
+
+@pytest.mark.parametrize("axes, keepdims", [((2, 3), 0), ((1,), 1), ((-1, 1), 0), ((2,), 1), ((1, 2, 3), 1)])
+@pytest.mark.parametrize("result", [0.05, 0.04])
+def test_maxima_along_axes(axes, keepdims, result):
+    proto, x = between("ReduceMax", [ints(*axes)], sizes=(4, 8, 4), result=result, keepdims=keepdims)
+    networks = integer.load(proto), integer.load(proto, rounding="onnx")
+    made = [
+        qdq.compared(network, proto, x, optimised) for network, optimised in zip(networks, (True, False), strict=True)
+    ]
+    assert [each.different for each in made] == [0, 0]
+
+
+def test_maxima_of_all_samples_are_refused():
+    with pytest.raises(
+        integer.UnquantisedModel, match=r"axes must be some of 4, without that of the samples, not \(0, 1\)"
+    ):
+        integer.load(between("ReduceMax", [ints(0, 1)], sizes=(4, 8, 4))[0])
+
+
+TURNED = [
+    {"strides": [2, 2], "shape": (4, 3, 2, 2)}, {"strides": [2, 1], "shape": (4, 2, 3, 3), "pads": [1, 0, 1, 2]},
+    {"strides": [3, 2], "shape": (4, 3, 2, 2), "output_padding": [1, 1]}, {"shape": (4, 1, 3, 2), "group": 2},
+    {"strides": [2, 3], "shape": (4, 3, 2, 3), "dilations": [2, 1], "pads": [0, 1, 1, 0]},
+    {"strides": [2, 2], "shape": (4, 3, 1, 1), "pads": [0, 1, 0, 1]},
+    {"strides": [2, 2], "shape": (4, 2, 3, 3), "group": 4},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("settings", TURNED)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes", [(5, 4), (1, 3)])
+def test_transposed_convolutions(settings, bias, sizes):
+    """ONNX Runtime computes them in floats, whose sums have an order."""
+    rng = np.random.default_rng(6)
+    shape, attrs = settings["shape"], {name: value for name, value in settings.items() if name != "shape"}
+    count = shape[1] * attrs.get("group", 1)
+    constants = {
+        "xs": X, "xz": np.uint8(100), "w": rng.integers(-127, 128, shape).astype(np.int8), "ws": W,
+        "ys": np.float32(0.05), "yz": np.uint8(120), "b": rng.normal(size=count).astype(np.float32),
+    }  # fmt: skip
+    if not attrs.get("group"):
+        constants["ws"] = W * rng.uniform(0.5, 1.5, count).astype(np.float32)
+    constants["wz"] = np.zeros(constants["ws"].shape, np.int8)
+    axis = {"axis": 1} if constants["ws"].ndim else {}
+    nodes = [*pair("x", "d", "uint8", "xs", "xz"), node("DequantizeLinear", ["w", "ws", "wz"], ["v"], **axis),
+             node("ConvTranspose", ["d", "v", *["b"] * bias], ["a"], kernel_shape=shape[2:], **attrs),
+             *pair("a", "y", "uint8")]  # fmt: skip
+    proto = model(nodes, {"x": ["N", 4, *sizes]}, constants=constants)
+    x = rng.normal(size=(20, 4, *sizes)).astype(np.float32)
+    assert max(differences(proto, x)) <= 3
+
+
+@pytest.mark.parametrize("attrs, reason", [
+    ({"auto_pad": "SAME_UPPER"}, "pads must be given"), ({"output_shape": [9, 9]}, "pads must be given"),
+    ({"pads": [5, 0, 5, 0]}, "pads must leave elements along axis 2"),
+])  # fmt: skip
+def test_transposed_convolutions_that_are_refused(attrs, reason):
+    constants = {"s": X, "z": np.uint8(100), "w": np.ones((4, 3, 2, 2), np.int8)}
+    nodes = [*pair("x", "d", "uint8", "s", "z"), node("DequantizeLinear", ["w", "s"], ["v"]),
+             node("ConvTranspose", ["d", "v"], ["a"], name="up", **attrs),
+             *pair("a", "y", "uint8", "s", "z")]  # fmt: skip
+    with pytest.raises(integer.UnquantisedModel, match=f"ConvTranspose 'up': {reason}"):
+        integer.load(model(nodes, {"x": ["N", 4, 5, 4]}, constants=constants))
+
+
+def of_shape(sizes, target, batch="N"):
+    """A Reshape by what is computed of the shape of a tensor: Shape, Gather, Mul, Concat."""
+    constants = {"xs": X, "xz": np.uint8(100), "at": ints(0), "more": ints(*target), "by": ints(sizes[0])}
+    nodes = [
+        *pair("x", "d", "uint8", "xs", "xz"), node("Shape", ["d"], ["s"]), node("Gather", ["s", "at"], ["n"]),
+        node("Mul", ["n", "by"], ["rows"]), node("Concat", ["n", "more"], ["plain"], axis=0),
+        node("Concat", ["rows", "more"], ["several"], axis=0), node("Reshape", ["d", "plain"], ["a"], name="shaped"),
+        *pair("a", "y", "uint8", "xs", "xz"),
+    ]  # fmt: skip
+    x = np.random.default_rng(3).normal(size=(3 if batch == "N" else 1, *sizes)).astype(np.float32)
+    return model(nodes, {"x": [batch, *sizes]}, constants=constants), x
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+@pytest.mark.parametrize("several, target", [(False, (2, 6)), (False, (-1,)), (True, (4,)), (True, (2, 2))])
+def test_shapes_that_are_computed(batch, several, target):
+    """The number of samples may be open; several rows may be made of each."""
+    proto, x = of_shape((3, 4), target, batch)
+    if several:
+        next(part for part in proto.graph.node if part.op_type == "Reshape").input[1] = "several"
+    assert differences(proto, x) == [0, 0]
+
+
+def test_shapes_with_samples_behind_others_are_refused():
+    proto, _ = of_shape((3, 4), (2, 6))
+    shape = next(part for part in proto.graph.node if "plain" in part.output)
+    shape.input[:] = ["more", "n"]
+    with pytest.raises(
+        integer.UnquantisedModel, match="Reshape 'shaped': shape must have the samples in its first axis"
+    ):
+        integer.load(proto)
+    proto, _ = of_shape((3, 4), (2, 6))
+    next(part for part in proto.graph.node if "plain" in part.output).op_type = "ConstantOfShape"
+    proto.graph.node[5].CopyFrom(node("ConstantOfShape", ["s"], ["plain"], name="filled"))
+    with pytest.raises(integer.UnquantisedModel, match="ConstantOfShape 'filled': must make a constant of known size"):
+        integer.load(proto)
 
 
 def test_maxima_with_a_pool_of_an_input():
