@@ -133,7 +133,7 @@ class Reading:
             return self.decoded[name]
         if name in self.weights and (scheme := self.weights[name].scheme) is not None:
             output = self.unique(f"{name}/codes")
-            value = self.weights[name].offsets + scheme.zero
+            value = np.asarray(self.weights[name].offsets + scheme.zero)
             self.emit(CodeConstant(name=name, inputs=(), output=output, value=value), scheme)
             self.decoded[name] = output
             return output

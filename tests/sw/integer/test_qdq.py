@@ -441,6 +441,23 @@ def test_a_softmax_that_is_read_twice(result):
     assert max(differences(proto, x)) <= 2
 
 
+def test_folders(tmp_path):
+    """Products of two tensors, a softmax of 16 bits, numbers of a function, and a constant without axes."""
+    first, inputs = two_products("int16", (3, 4), (4, 5), 0.002)
+    second, x = between("Softmax", kind="int16", scale=0.001, result=0.00002, axis=-1)
+    third, _ = between("Tanh")
+    third.graph.output[0].name = "a0"
+    fourth, _ = between("Add", ["other"])
+    fourth.graph.initializer[-1].CopyFrom(qdq.tensor("codes", np.int8(5)))
+    fourth.graph.node.insert(2, node("DequantizeLinear", ["codes", "xs", "xz"], ["o0"]))
+    for k, proto in enumerate((first, second, third, fourth)):
+        network, given = integer.load(proto), inputs if k == 0 else {"x": x}
+        (tmp_path / str(k)).mkdir()
+        integer.save_network(network, tmp_path / str(k))
+        (want,), (got,) = (part.run(given).values() for part in (network, integer.load_network(tmp_path / str(k))))
+        assert np.array_equal(want, got)
+
+
 def summary(seeds):
     """Numbers of random networks, of those that load, and have ONNX Runtime's codes; of codes, and of others."""
     drawn = loaded = equal = codes = different = 0
