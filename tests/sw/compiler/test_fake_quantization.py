@@ -1,8 +1,11 @@
 """Rounding to codes on the NPU, by tables and by sums: what onnxruntime has, bit for bit where scales allow it."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+import concord
 from concord.compiler.lowering.fake_quantization import spread, table_of
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -162,3 +165,35 @@ def test_scales_that_hardly_differ_share_a_table():
     assert sum(name.startswith("table.") for name in compiled.allocations) == 1
     found = emulate(compiled, {"x": np.random.default_rng(7).normal(0, 1, (9, 4))})
     np.testing.assert_array_equal(found["t0"].reshape(9, 4), found["t1"].reshape(9, 4))
+
+
+def functions_beside_codes(seed):
+    """A model of roots and the like of numbers of different sizes, between pairs of different schemes."""
+    rng = np.random.default_rng(seed)
+    maker, outputs = QdqMaker((6,), rng), []
+    for _ in range(int(rng.integers(1, 5))):
+        size = maker.add("Mul", "x", "x")
+        size = maker.add("Add", size, maker.constant(np.float32(rng.choice([1e-3, 0.1, 1.0]))))
+        size = maker.add("Mul", size, maker.constant(np.float32(rng.uniform(0.1, 2.0))))
+        op = str(rng.choice(["Sqrt", "root below one", "Reciprocal", "Log", "Tanh"]))
+        y = maker.add("Reciprocal", maker.add("Sqrt", size)) if op == "root below one" else maker.add(op, size)
+        kind = str(rng.choice(["INT8", "UINT8", "INT4"]))
+        outputs.append(maker.pair(y, kind, rng.uniform(0.02, 0.2), int(rng.integers(0, 7))))
+    if rng.random() < 0.3:
+        outputs.append(maker.add("Relu", maker.add("Softmax", maker.pair("x", "INT8", 0.05))))
+    return maker.model(outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_tables_of_functions_leave_room_for_those_of_codes(first):
+    """Without samples; a function has no more tables than there is room for, and says so where these are too few."""
+    for seed in range(first, first + 8):
+        proto = functions_beside_codes(seed)
+        network = concord.compile(proto, preset="ecp5-85f")
+        x = np.random.default_rng(seed).normal(0, 1, (20, 6)).astype(np.float32)
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            found = network.run(x)
+        for output, want in zip(proto.graph.output, onnxruntime_results(proto, {"x": x}), strict=True):
+            assert distance(found[output.name], want) < 0.1 or raised, seed

@@ -34,7 +34,7 @@ from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.elementwise import FunctionAttributes, names_of
+from concord.graph.ops.elementwise import FunctionAttributes, codes_of, names_of
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -51,6 +51,8 @@ _VANISHED = -8.0
 #: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
 _EXPONENTIALS = ((1024, InputSpan(-17.5, 11.125, (0.0, None), 3)), (0, InputSpan(-12.0, 11.25, (0.0, None), 2)))
 
+#: Entries of a table of codes, those of 8 bits.
+_CODES = 256
 #: Limit of ``1 + |x|`` of a Softsign, which changes the result by less than one part in so many.
 _SOFTSIGNS = ((1024, InputSpan(1.0, 512.0, scale=1)), (0, InputSpan(1.0, 65.0, scale=1)))
 
@@ -81,8 +83,8 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
             complete = function(name).complete(parameters)
             rewrite(made, node, partial(rule, x=node.inputs[0], config=config, **complete))
         elif _open(node, formats) and count[0] > 1:
-            rewrite(made, node, partial(_power, x=node.inputs[0], name=name, domain=formats.bounds[node.inputs[0]],
-                                        count=count))  # fmt: skip
+            domain = _domain(graph, node, formats)
+            rewrite(made, node, partial(_power, x=node.inputs[0], name=name, domain=domain, count=count))
     return made
 
 
@@ -97,17 +99,29 @@ def _open(node: Node, formats: Formats) -> bool:
     return is_power(node) and node.name not in formats.plain and x not in formats.ranges and x in formats.bounds
 
 
+def _domain(graph: Graph, node: Node, formats: Formats) -> Domain:
+    """Inputs of a power; all of one sign that have the same function share its tables."""
+    own = formats.bounds[node.inputs[0]]
+    alike = [other for other in graph.nodes if names_of(other) == names_of(node) and _open(other, formats)]
+    bounds = [formats.bounds[other.inputs[0]] for other in alike]
+    bounds = [each for each in bounds if min(each[0], own[0]) >= 0] or [own]
+    return min(low for low, _ in bounds), max(high for _, high in bounds)
+
+
 def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
     """Number of tables that a function that is a power may have without samples, and entries of each."""
     powers = _functions(node for node in graph.nodes if _open(node, formats))
     taken = tables_of_functions(graph, powers)
-    count = max((config.table_slots - taken) // max(len(powers), 1), 0)
-    return count, config.table_depth // (taken + max(count * len(powers), 1))
+    codes = {str(codes_of(node)) for node in graph.nodes if node.op == "FakeQuantize"}
+    depth = config.table_depth // 2 if codes else config.table_depth  # tables of codes have the other half
+    count = max((config.table_slots - taken - min(len(codes), depth // _CODES)) // max(len(powers), 1), 0)
+    return count, depth // (taken + max(count * len(powers), 1))
 
 
 def _functions(nodes: Iterable[Node]) -> set[str]:
-    """Functions in the tables of nodes, each once."""
-    return {str(node.attributes(FunctionAttributes).functions) for node in nodes if node.op == "Function"}
+    """Functions in the tables of nodes, each once, with the part of their inputs that a table is for."""
+    made = [node.attributes(FunctionAttributes) for node in nodes if node.op == "Function"]
+    return {str(each.functions) + (f" {each.segment}" if each.segment is not None else "") for each in made}
 
 
 def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
