@@ -12,22 +12,22 @@ from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, percent
 from concord.compiler.lowering.input_assumptions import nearly_equal
 from concord.compiler.model import Compiled
-from concord.golden import binary16
-from concord.golden.blocks import quantize, to_binary16
 from concord.graph import execute
+from concord.graph.cost import macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.networks.coarse_tables import coarse_tables
 from concord.networks.layer_errors import MeasuredErrors, largest_error, measured_errors, output_errors, reference
 from concord.networks.layer_results import parts
 from concord.networks.samples import finite_samples, other_samples_to_measure, samples_to_measure
+from concord.networks.steep_functions import rounded, steep_functions
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
-#: Samples that errors are measured on, at most.
-SAMPLES = 16
+#: Samples that errors are measured on: of small networks up to the second number, whose multiply-accumulates together
+#: are at most the third. In few samples alone numbers may lie where a function is steep.
+SAMPLES, _MOST, _WORK = 16, 64, 1 << 26
 #: Synthetic ones.
 SYNTHETIC = 6
 #: Layers that are named, at most, and the share of the error of the result that each must add.
@@ -39,6 +39,7 @@ _SCALES = 16.0
 #: Share of an error that a cause must have alone to be told.
 _SHARE = 0.5
 _WIDER = "wider mantissas (--mantissa M)"
+_SMALLER = "smaller inputs (divided by their deviation), or wider mantissas (--mantissa M)"
 #: What helps a table that is coarse, without samples and with some.
 _FINER = (
     "samples (--calibrate), an --input-range no wider than needed, or an NPU with more tables (--preset)",
@@ -64,7 +65,8 @@ def with_expected_error(
     example : mapping of str to array, optional
         Inputs of one more kind.
     """
-    measured_on = [samples_to_measure(graph, samples, compiled.package.formats.inputs, SAMPLES, SYNTHETIC)]
+    most = int(np.clip(_WORK // max(macs(graph), 1), SAMPLES, _MOST))
+    measured_on = [samples_to_measure(graph, samples, compiled.package.formats.inputs, most, SYNTHETIC)]
     if samples is None:
         measured_on += other_samples_to_measure(graph, compiled.package.formats.inputs, SYNTHETIC // 3)
     if example is not None:
@@ -89,6 +91,8 @@ def with_expected_error(
         looked_for = _Causes(compiled, graph, shaped, samples is not None)
         expected = replace(expected, causes=looked_for.worst(layers, measured.relative))
     doubts = [f"{table.text}; what helps: {_FINER[samples is not None]}" for table in coarse_tables(compiled, want)]
+    if not expected.too_large:
+        doubts += [f"{steep.text}; what helps: {_SMALLER}" for steep in steep_functions(compiled, want)]
     if samples is not None and not expected.too_large:
         doubts += _nearly_equal(graph, compiled, measured_on[0][0])
     expected = replace(expected, doubts=tuple(doubts))
@@ -230,21 +234,11 @@ def _cancelled(node: Node, want: Mapping[str, FloatArray], now: float, config: N
     )
 
 
-def _rounded(x: FloatArray, axis: int, config: NpuConfig) -> FloatArray:
-    """A tensor in the format of activations; elements along an axis share exponents."""
-    last = np.moveaxis(np.clip(x, -float(BINARY16_MAX), float(BINARY16_MAX)), axis, -1)
-    missing = -last.shape[-1] % config.native
-    padded = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
-    blocks = quantize(binary16.encode(padded.reshape(-1, config.native)), config.act)
-    rounded = binary16.decode(to_binary16(blocks.mant, blocks.exp)).reshape(padded.shape)
-    return np.asarray(np.moveaxis(rounded[..., : last.shape[-1]], -1, axis), dtype=np.float64)
-
-
 def _by_rounding(node: Node, want: Mapping[str, FloatArray], axis: int, config: NpuConfig) -> float:
     """Error of what a node computes if nothing but what it reads is rounded to the format of activations."""
     x, y = want[node.inputs[0]], want[node.outputs[0]]
     with np.errstate(all="ignore"):
-        changed = operator_of(node).evaluate(node, [_rounded(x, axis, config)])[0]
+        changed = operator_of(node).evaluate(node, [rounded(x, axis, config)])[0]
         return _rms(changed - y) / max(_rms(y), 1e-30)
 
 
@@ -284,7 +278,7 @@ def _inputs_of_product(
             f"{node.name} reads channels of sizes from {sizes.min():.3g} to {sizes.max():.3g}, which share exponents",
             "bring the features to one scale before the network, or wider mantissas (--mantissa M)",
         )
-    if rounding < _CANCELLED / 2 * _rms(_rounded(x, axis, config) - x) / max(_rms(x), 1e-30):
+    if rounding < _CANCELLED / 2 * _rms(rounded(x, axis, config) - x) / max(_rms(x), 1e-30):
         return None
     return (
         f"the sums of {node.name} cancel: rounding what it reads alone changes them by {100 * rounding:.1f} %",

@@ -12,6 +12,7 @@ from concord.compiler.lowering.input_assumptions import assumed, other_samples
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.networks import expected_error
 from concord.networks.calibrated import emulate
 from concord.networks.expected_error import SAMPLES, with_expected_error
 from concord.networks.folder import load_package, recompile
@@ -51,9 +52,12 @@ def test_it_is_that_of_the_samples():
     assert found.samples == f"{SAMPLES} calibration samples" and not found.warnings and 0 < found.result < TOO_LARGE
 
 
-def test_few_of_many_samples_and_synthetic_ones_without():
+def test_few_of_many_samples_and_synthetic_ones_without(monkeypatch):
     graph = two_layers()
-    assert expected(graph, {"x": RNG.normal(0, 2, (200, 16))}).samples == f"{SAMPLES} calibration samples"
+    samples = {"x": RNG.normal(0, 2, (200, 16))}
+    assert expected(graph, samples).samples == "64 calibration samples"
+    monkeypatch.setattr(expected_error, "_WORK", 1 << 10)  # so this network is a large one
+    assert expected(graph, samples).samples == f"{SAMPLES} calibration samples"
     found = expected(graph)
     assert (
         "synthetic samples, x: normal, deviation 1, within -8 to 8 (default for floats, as there are no samples)"
