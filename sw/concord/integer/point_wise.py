@@ -14,7 +14,7 @@ from concord.integer.code_limits import clip_codes, is_clip_of_codes
 from concord.integer.functions import FUNCTION_NAMES, FunctionStep, beside_constant, power, steps_of
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, Unquantised, Widener
-from concord.integer.moves import NoMove
+from concord.integer.moves import ConcatMove, NoMove, TakeMove
 from concord.integer.operations import CodeMovement
 from concord.integer.reading import PAIR, Reading
 from concord.integer.wide import WIDE, limit_of
@@ -22,6 +22,8 @@ from concord.integer.wide import WIDE, limit_of
 #: Names of operators that this module reads, but for those beside a constant.
 POINT_WISE = (*FUNCTION_NAMES, "Clip", "PRelu", "Pow")
 _LARGEST = float(np.finfo(np.float32).max)
+#: Most slopes of a PRelu, each of which is a table.
+_MOST_SLOPES = 256
 
 
 def function(ctx: Reading, node: OnnxNode) -> None:
@@ -30,10 +32,48 @@ def function(ctx: Reading, node: OnnxNode) -> None:
         clip_codes(ctx, node)
         return
     limits = _limits(ctx, node)
-    if limits is None:
+    if node.op == "PRelu" and not is_number(ctx, node.input(1)):
+        _slopes(ctx, node)
+    elif limits is None:
         _leave(ctx, node, _steps(ctx, node))
     else:
         limited_by(ctx, node, node.input(0), limits)
+
+
+def _slopes(ctx: Reading, node: OnnxNode) -> None:
+    """PRelu with a slope for each channel: a table for each, and the channels side by side again."""
+    name, x = node.input(1), ctx.codes(node.input(0))
+    slopes = ctx.weights[name].numbers if name in ctx.weights else ctx.constant(name, "slope")
+    sizes = ctx.sizes(x)
+    shape = (1,) * (len(sizes) - slopes.ndim) + slopes.shape
+    several = [axis for axis, size in enumerate(shape) if size > 1]
+    if len(shape) != len(sizes) or several not in ([axis] for axis in range(1, len(sizes))):
+        reason = f"slope must be one number, or one for each index of an axis, not of shape {list(slopes.shape)}"
+        raise Refusal(reason, "make it so")
+    (axis,) = several
+    if slopes.size != sizes[axis] or slopes.size > _MOST_SLOPES:
+        raise Refusal(f"slopes must be {sizes[axis]}, and at most {_MOST_SLOPES}, not {slopes.size}", "make it so")
+
+    def make(target: CodeTarget) -> list[IntegerOperation]:
+        steps: list[IntegerOperation] = []
+        parts = []
+        for k, slope in enumerate(slopes.reshape(-1).tolist()):
+            taken, part = (ctx.unique(f"{target.name}/{word} {k}") for word in ("taken", "channel"))
+            source = ctx.scheme_of(x)
+            steps.append(
+                CodeMovement(
+                    name=node.name, inputs=(x,), output=taken, move=TakeMove(axis, (k,)), low=source.low,
+                    high=source.high,
+                )
+            )  # fmt: skip
+            ctx.graph.schemes.update({taken: source, part: target.scheme})
+            steps.append(ctx.table(f"{node.name}/{k}", taken, (("leaky_relu", {"alpha": slope}),), target.scheme, part))
+            parts.append(part)
+        ends = {"low": target.low, "high": target.high}
+        last = CodeMovement(name=node.name, inputs=tuple(parts), output=target.name, move=ConcatMove(axis), **ends)
+        return [*steps, last]
+
+    ctx.open[node.outputs[0]] = Unquantised(make)
 
 
 def limited_by(ctx: Reading, node: OnnxNode, x: str, limits: tuple[float, float]) -> None:

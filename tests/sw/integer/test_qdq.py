@@ -214,6 +214,13 @@ def test_functions_of_one_code(op, operands, attrs):
     assert max(differences(proto, x)) <= 1
 
 
+@pytest.mark.parametrize("shape", [(4, 1, 1), (1, 4, 1, 1), (8, 1), (4,)])
+def test_slopes_of_channels(shape):
+    proto, x = between("PRelu", [np.linspace(-0.3, 0.9, shape[-3] if len(shape) > 2 else shape[0], dtype=np.float32)
+                                 .reshape(shape)], sizes=(4, 8, 4))  # fmt: skip
+    assert max(differences(proto, x)) <= 1
+
+
 def test_powers_that_are_not_whole():
     proto, x = between("Pow", [np.float32(1.5)], kind="uint8", scale=0.05)
     with pytest.raises(integer.UnquantisedModel, match=r"a power of 1.5 must be of numbers from 0 on, not of -6"):
@@ -228,6 +235,7 @@ def test_powers_that_are_not_whole():
     ("Div", [np.float32(0)], "second operand must not be 0"), ("Mul", [np.float32(np.inf)], "finite number, not inf"),
     ("Pow", [np.float32([1] * 128)], r"exponent must be one number, not of shape \[128\]"),
     ("Div", [np.float32([1] * 128)], "must be of codes and one constant number"),
+    ("PRelu", [np.ones((2, 1), np.float32)], "slope must be one number, or one for each index"),
 ])  # fmt: skip
 def test_operands_that_are_refused(op, operands, reason):
     with pytest.raises(integer.UnquantisedModel, match=f"{op} 'last': .*{reason}"):
