@@ -6,8 +6,9 @@ rounding. So few inputs are wrong, and these by much: an error that is measured 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -71,17 +72,19 @@ def steep_functions(compiled: Compiled, values: Mapping[str, FloatArray]) -> Ite
     """
     graph, config = compiled.graph, compiled.image.config
     for node in graph.nodes:
-        product = node if node.op in _RECURRENT else _in_front(graph, node.inputs[0] if node.inputs else "")
-        kind = _functions(node)
-        if product is None or kind is None or product.inputs[0] not in values:
+        kind = _kind(node)
+        if kind is None:
+            continue
+        product, slope = (node, 1.0) if node.op in _RECURRENT else _in_front(graph, node.inputs[0])
+        if product is None or product.inputs[0] not in values:
             continue
         weight = np.asarray(product.attrs[(_PRODUCTS | _RECURRENT)[product.op]], dtype=np.float64)
         x = values[product.inputs[0]]
         axis = x.ndim - (weight.ndim - 1 if product.op == "Conv" else 1)
         squares = (weight * weight).sum(axis=tuple(range(1, weight.ndim)) if product.op == "Conv" else -1)
         moved = _rms(rounded(x, axis, config) - x) * float(np.sqrt(squares.mean()))
-        functions, name, factor = kind
-        if _change(functions, factor * moved) > STEEP:
+        name, change = kind
+        if change(slope * moved) > STEEP:
             yield SteepFunction(node.name, name, float(np.abs(x).max(initial=0.0)), moved)
 
 
@@ -95,16 +98,19 @@ def rounded(x: FloatArray, axis: int, config: NpuConfig) -> FloatArray:
     return np.asarray(np.moveaxis(values[..., : last.shape[-1]], -1, axis), dtype=np.float64)
 
 
-def _functions(node: Node) -> tuple[_Chain, str, float] | None:
-    """Functions of a node, their names, and how much further apart two of their arguments are moved than one."""
+def _kind(node: Node) -> tuple[str, Callable[[float], float]] | None:
+    """Name of a function with two ends, and its change by an error of what it reads, as a share of its range."""
     if node.op in _RECURRENT:
-        return _SIGMOID, f"{node.op}'s gate", 1.0
-    if node.op in ("Softmax", "LogSoftmax"):
-        return _SIGMOID, node.op.lower(), float(np.sqrt(2.0))
-    if node.op != "Function":
+        return f"{node.op}'s gate", partial(_change, _SIGMOID)
+    if node.op in ("Softmax", "LogSoftmax"):  # by the difference of two numbers
+        return node.op.lower(), lambda error: _change(_SIGMOID, np.sqrt(2.0) * error)
+    if node.op == "Clip":
+        ends = float(node.attrs["max"]) - float(node.attrs["min"])
+        return ("clip", lambda error: error / ends) if 0 < ends < np.inf else None
+    if node.op != "Function" or not _span(node.attrs["functions"]):
         return None
     functions = node.attrs["functions"]
-    return (functions, "+".join(name for name, _ in functions), 1.0) if _span(functions) else None
+    return "+".join(name for name, _ in functions), partial(_change, functions)
 
 
 def _span(functions: _Chain) -> float:
@@ -121,11 +127,17 @@ def _change(functions: _Chain, error: float) -> float:
     return float(np.abs(ends[1] - ends[0]).max()) / 2 / _span(functions)
 
 
-def _in_front(graph: Graph, name: str) -> Node | None:
-    """The product that makes a tensor, maybe moved; ``None`` if something else does."""
-    while (node := graph.producer(name)) is not None and operator_of(node).view:
+def _in_front(graph: Graph, name: str) -> tuple[Node | None, float]:
+    """The product that makes a tensor, maybe moved, scaled or shifted, or ``None``, and the scale."""
+    slope = 1.0
+    while (node := graph.producer(name)) is not None and node.op not in _PRODUCTS:
+        constant = np.asarray(node.attrs.get("constant", np.zeros(2)))
+        if node.op == "Mul" and constant.size == 1:
+            slope *= abs(float(constant.item()))
+        elif not operator_of(node).view and not (node.op in ("Add", "Sub") and constant.size == 1):
+            return None, slope
         name = node.inputs[0]
-    return node if node is not None and node.op in _PRODUCTS else None
+    return node, slope
 
 
 def _rms(x: FloatArray) -> float:
