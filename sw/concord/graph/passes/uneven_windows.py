@@ -62,8 +62,8 @@ def run(graph: Graph) -> None:
     lookup = _Lookup.of(graph)
     for node in list(graph.nodes):
         there = node.outputs[0] in graph.shapes  # and not one that nothing reads any more
-        if there and (found := _means(lookup, node)) is not None:
-            _put(graph, node, *found)
+        if there and (means := _means(lookup, node)) is not None:
+            _put(graph, node, *means)
             dead.run(graph)
             lookup = _Lookup.of(graph)
 
@@ -81,8 +81,8 @@ def _put(graph: Graph, node: Node, source: str, windows: list[_Windows]) -> None
         else:
             shrinks = [len(part) / size for part, size in zip(windows, shapes[source][_LEADING:], strict=True)]
             for axis in np.argsort(shrinks, kind="stable").tolist():
-                one = [runs[k] if k == axis else [(0, 1, 1, shapes[y][_LEADING + k])] for k in range(rank)]
-                y = y if runs[axis] == [whole[axis]] else _pooled(emit, y, shapes[y], one)
+                alone = [runs[k] if k == axis else [(0, 1, 1, shapes[y][_LEADING + k])] for k in range(rank)]
+                y = y if runs[axis] == [whole[axis]] else _pooled(emit, y, shapes[y], alone)
         if shapes[y] != shape:
             emit("Reshape", y, shape=shape)
 
@@ -242,20 +242,20 @@ def _terms(lookup: _Lookup, name: str, root: str, known: dict[str, tuple[Ids, Fl
 
 def _windows(weights: FloatArray, rank: int) -> list[_Windows] | None:
     """The windows of every axis of which ``weights[*results, *elements]`` are means; ``None`` if they are no means."""
-    found, product = list[_Windows](), np.ones(())
+    axes, product = list[_Windows](), np.ones(())
     for axis in range(rank):
         first = tuple(slice(None) if k == axis else 0 for k in range(rank))
         rows = weights[first].sum(axis=tuple(1 + k for k in range(rank) if k != axis))
         windows = _of_rows(rows)
         if windows is None:
             return None
-        found.append(windows)
+        axes.append(windows)
         means = np.zeros_like(rows)
         for row, (start, size) in zip(means, windows, strict=True):
             row[start : start + size] = 1 / size
         product = np.multiply.outer(product, means)
     order = (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2))
-    return found if np.allclose(weights, product.transpose(order), rtol=_TOLERANCE, atol=0) else None
+    return axes if np.allclose(weights, product.transpose(order), rtol=_TOLERANCE, atol=0) else None
 
 
 def _of_rows(rows: FloatArray) -> _Windows | None:
