@@ -24,6 +24,7 @@ from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
 from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
+from concord.networks.host_share import share_warnings
 from concord.networks.samples import arrays_by_name, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
@@ -88,10 +89,12 @@ class Network:
     def warnings(self) -> list[str]:
         """Doubts about the results: assumptions, codes that are not exact, flags of samples.
 
-        An expected error above 5 %, with what it is from. And what the board of the configuration lacks for it.
+        An expected error above 5 %, with what it is from. A share of the NPU below a tenth. And what the board of the
+        configuration lacks for it.
         """
         if self.compilation is not None:
-            warnings = self.compilation.compiled.warnings
+            compiled = self.compilation.compiled
+            warnings = [*share_warnings(compiled), *compiled.warnings]
         else:
             warnings = self.package.warnings
         return [*warnings, *shortages(self.config)]

@@ -13,7 +13,7 @@ from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import without_front
 from concord.compiler.lowering.lowered import Unsupported
-from concord.compiler.model import with_front
+from concord.compiler.model import compile_graph, with_front
 from concord.graph.ir import Graph
 from concord.networks.boards import PresetRefusal, Ranking, nearest, rank, refused_by_all
 from concord.networks.npu_share import NpuShare, fits, largest, ranges_of_front, share_text
@@ -193,6 +193,8 @@ def _refused(
     error, least = refused_by_all(graph, board, refusals), nearest(refusals)
     config = refusals[0].config if least is None else least[0]
     lines = [_IN_PART] if whole.partition == "ends" and _takes_any(whole, config, formats, batch) else []
+    if whole.partition == "any" and (alone := _alone(whole, config, formats, batch)):
+        lines = [alone]
     if isinstance(error, Unsupported):
         return Unsupported(error.name, error.reasons, error.target, lines)
     if least is None:
@@ -204,3 +206,17 @@ def _refused(
 def _takes_any(whole: Graph, config: NpuConfig, formats: Formats, batch: int) -> bool:
     tried = partial(fits, config=config, mantissas=formats.mantissas, batch=batch)
     return NpuShare(replace(whole, partition="any"), tried, config).takes_any()
+
+
+def _alone(whole: Graph, config: NpuConfig, formats: Formats, batch: int) -> str:
+    """Reason for which the node with the most multiply-accumulates is nothing for the NPU even without the others."""
+    share = NpuShare(whole, lambda graph: False, config)
+    if (node := share.heaviest) is None:
+        return ""
+    try:
+        part = without_front(replace(whole, npu_nodes=frozenset([node.name]))).rest
+        compile_graph(part, config, Formats(mantissas=formats.mantissas), batch=batch)
+    except (CapacityError, Unsupported) as error:
+        short = PresetRefusal(config, error).short
+        return f"no part of it compiles, either: {node.op} '{node.name}' alone is refused ({short})"
+    return ""

@@ -89,7 +89,7 @@ def compile_model(
     from concord.frontend.selection import Selection
     from concord.graph.states import states_of, with_states
     from concord.networks.folder import NETWORK_FOLDER, save_package
-    from concord.networks.host_share import host_lines
+    from concord.networks.host_share import host_lines, share_warnings
     from concord.networks.quantised_model import with_pairs
     from concord.networks.samples import labels_of, samples_of
     from concord.networks.window_steps import measured_steps
@@ -192,7 +192,7 @@ def compile_model(
         echo(compilation.share)
     for line in host_lines(compiled):
         echo(line)
-    for line in (*compiled.package.unseen, *compiled.package.jumps):
+    for line in (*share_warnings(compiled), *compiled.package.unseen, *compiled.package.jumps):
         echo(f"warning: {line}", err=True)
     if copies := copies_text(compiled.lowered):
         echo(copies)
@@ -208,6 +208,7 @@ def compile_model(
 def _facts(compilation: Compilation, folder: Path, options: CompileOptions, steps: Any) -> dict[str, Any]:
     """Record that the command writes with ``--json``."""
     from concord.host.rates import rates_by_link
+    from concord.networks.host_share import share_warnings
 
     compiled, package, choice = compilation.compiled, compilation.compiled.package, compilation.mantissas
     parts = [part for part in (package.front, package.host_graph) if part is not None]
@@ -226,5 +227,5 @@ def _facts(compilation: Compilation, folder: Path, options: CompileOptions, step
         "flags": flag_facts(compiled.flag_diagnostics),
         "host": [node.op for part in parts for node in part.nodes],
         "rates": rate_facts(rates_by_link(compiled.image, options.batch, steps, options.link)),
-        "warnings": [*compiled.warnings, *shortages(package.config), *not_met],
+        "warnings": [*share_warnings(compiled), *compiled.warnings, *shortages(package.config), *not_met],
     }

@@ -11,6 +11,10 @@ from concord.graph.host_operations import Action
 from concord.graph.host_rules import has_operations, operations
 from concord.graph.ir import Graph
 
+#: Share of the multiply-accumulates of a network below which a user is told that the NPU does little of it.
+_LITTLE = 0.1
+#: Seconds that the host takes for one.
+_SECONDS = 20e-9
 _MOVES = (Action.RESHAPE, Action.TRANSPOSE, Action.CONCAT, Action.SLICE, Action.FILL)
 
 
@@ -46,9 +50,24 @@ def host_lines(compiled: Compiled) -> Iterator[str]:
             f"{where} the NPU the host computes {ops}: {work:,} operations a sample, beside {multiplied:,} "
             f"multiply-accumulates of the NPU; {_values(reads, part)} become {_values(writes, part)}"
         )
-    if own := sum(macs(part) for part in (package.front, package.host_graph) if part is not None):
+    if own := _macs_of_host(compiled):
         share = 100 * own / (own + multiplied)
         yield f"the host computes {own:,} of {own + multiplied:,} multiply-accumulates of the network ({share:.3g} %)"
+
+
+def share_warnings(compiled: Compiled) -> list[str]:
+    """Line about a network of which the NPU computes less than a tenth; empty if it computes more."""
+    own, others = macs(compiled.npu), _macs_of_host(compiled)
+    if own >= _LITTLE * (own + others):
+        return []
+    share, seconds = 100 * own / (own + others), others * _SECONDS
+    what = f"the NPU computes {share:.3g} % of the multiply-accumulates alone"
+    remedy = "take a larger NPU (--preset, --board) or a smaller network"
+    return [f"{what}, and the host takes some {seconds:.2g} s a sample for the others; {remedy}"]
+
+
+def _macs_of_host(compiled: Compiled) -> int:
+    return sum(macs(part) for part in (compiled.package.front, compiled.package.host_graph) if part is not None)
 
 
 def _values(names: list[str], part: Graph) -> str:

@@ -34,6 +34,8 @@ from concord.utils.attempts import Attempts, Show, show_nothing
 Range = tuple[float, float]
 #: Nodes that are tried to see whether the NPU takes any part.
 _FEW = 3
+#: Nodes of all parts that are compiled, some 5 processor milliseconds each; then the largest part so far is taken.
+_MOST_NODES = 12_000
 #: True if a graph compiles.
 Fits = Callable[[Graph], bool]
 
@@ -111,8 +113,8 @@ class NpuShare:
         count, totals = len(self.places), list(accumulate(self.work, initial=0))
         for a in range(count):
             low, high = bisect_right(totals, totals[a] + least) - 1, count
-            if low >= count:
-                break  # all that is left is not enough
+            if low >= count or (best is not None and self._nodes_tried() >= _MOST_NODES):
+                break  # all that is left is not enough, or has taken long enough
             if self._span(a, low) is None:
                 continue
             while high - low > 1:  # a part up to low compiles, and up to high none does
@@ -120,6 +122,16 @@ class NpuShare:
                 low, high = (middle, high) if self._span(a, middle) is not None else (low, middle)
             best, least = self._span(a, low), totals[low + 1] - totals[a]
         return None if best is None else self._names(*best)
+
+    @property
+    def heaviest(self) -> Node | None:
+        """Node with the most multiply-accumulates of several that count; ``None`` for a network with one or none."""
+        if len(self.places) < 2:
+            return None
+        return self.nodes[self.places[max(range(len(self.work)), key=self.work.__getitem__)]]
+
+    def _nodes_tried(self) -> int:
+        return sum(stop - start for start, stop in self.tried)
 
     def takes_any(self) -> bool:
         """True if a part with one node that counts compiles, if only the largest ones are tried."""

@@ -15,12 +15,15 @@ from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_operations import Action
 from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
+from concord.networks import npu_share
 from concord.networks.folder import recompile
 from concord.networks.host_share import host_lines
+from concord.networks.npu_share import NpuShare
 from concord.overflow.compiled import analyse_machine
 from concord.program.allocator import CapacityError
 from concord.prove import prove
 from concord.report import analyse, render
+from concord.spec.presets import ECP5_85F_256
 from support.compiled_nets import graph_of
 from support.host_stage_nets import (
     ANY,
@@ -298,6 +301,45 @@ def test_channels_that_the_host_reads_stay_as_they_are(sampled):
     assert net.package.formats.channel_scales.keys() == {"a/y"} and ops(net.package.host_graph)
     want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
     assert np.linalg.norm(net.run(x)["c/y"] - want) < 0.02 * np.linalg.norm(want)
+
+
+@pytest.mark.slow
+def test_little_work_of_the_npu_is_told():
+    """A tenth of the multiply-accumulates is worth a word, as a larger NPU may compute all of them."""
+    shapes = {"u": (40, 16), "v": (16, 9000)}
+    nodes = [node("MatMul", ["x", "u"], ["a"]), node("MatMul", ["a", "v"], ["y"])]
+    model = network(nodes, {"x": (FLOAT, [40])}, {"y": (FLOAT, [9000])}, {k: floats(*s) for k, s in shapes.items()})
+    net = concord.compile(model, preset=PRESET, partition="any")
+    (line,) = (line for line in net.warnings if "multiply-accumulates" in line)
+    assert line.startswith(
+        "the NPU computes 0.442 % of the multiply-accumulates alone, and the host takes some 0.0029 s"
+    )
+    net = concord.compile(too_large(), preset=PRESET, partition="any")
+    assert not any("multiply-accumulates" in line for line in net.warnings)
+
+
+@pytest.mark.parametrize(("most", "found"), [(12_000, "c"), (1, "a")])
+def test_the_search_for_a_part_ends(monkeypatch, most, found):
+    """The first part that compiles is taken when enough has been tried; else the largest one."""
+    monkeypatch.setattr(npu_share, "_MOST_NODES", most)
+    nodes = [Node("Dense", name, (x,), (name,), {"weight": np.ones((n, k)), "bias": np.zeros(n)})
+             for name, x, n, k in (("a", "x", 4, 3), ("b", "a", 5, 4), ("c", "b", 9, 5))]  # fmt: skip
+    graph = graph_of(nodes, x=(1, 3))
+    graph.partition = "any"
+    share = NpuShare(graph, lambda part: len(part.npu_nodes) == 1, ECP5_85F_256)
+    assert share.largest() == {found}
+
+
+@pytest.mark.slow
+def test_a_network_of_which_no_part_fits_says_what_its_largest_layer_lacks():
+    model = network(
+        [node("Conv", ["x", "v"], ["a"], pads=[40] * 4), node("Conv", ["a", "w"], ["y"], pads=[40] * 4)],
+        {"x": (FLOAT, [1, 90, 90])}, {"y": (FLOAT, [1, 92, 92])}, dict.fromkeys("vw", floats(1, 1, 80, 80)),
+    )  # fmt: skip
+    with pytest.raises(Unsupported) as caught:
+        concord.compile(model, preset=PRESET, partition="any")
+    told = "no part of it compiles, either: Conv 'y' alone is refused (Conv 'y': window must be at most 63, not 80)"
+    assert told in str(caught.value)
 
 
 @pytest.mark.slow
