@@ -24,9 +24,8 @@ from concord.utils.arrays import FloatArray
 
 #: Share of the range of a function that the rounding of what it reads is worth, from which on it is told.
 STEEP = 0.25
-#: Products in front of functions, and recurrent layers with functions in them: the attribute with the weights.
-_PRODUCTS = {"Dense": "weight", "Conv": "weight"}
-_RECURRENT = {"LSTM": "W", "GRU": "W", "RNN": "W"}
+#: Attributes with the weights of products in front of functions, and of recurrent layers with functions in them.
+_WEIGHT, _OF_CELLS = "weight", "W"
 #: Functions one after the other, each a name with its parameters.
 _Chain = tuple[tuple[str, Mapping[str, float]], ...]
 _SIGMOID: _Chain = (("sigmoid", {}),)
@@ -75,13 +74,16 @@ def steep_functions(compiled: Compiled, values: Mapping[str, FloatArray]) -> Ite
         kind = _kind(node)
         if kind is None:
             continue
-        product, slope = (node, 1.0) if node.op in _RECURRENT else _in_front(graph, node.inputs[0])
+        product, slope = (node, 1.0) if operator_of(node).recurrence else _in_front(graph, node.inputs[0])
         if product is None or product.inputs[0] not in values:
             continue
-        weight = np.asarray(product.attrs[(_PRODUCTS | _RECURRENT)[product.op]], dtype=np.float64)
+        weight = np.asarray(product.attrs.get(_WEIGHT, product.attrs.get(_OF_CELLS)), dtype=np.float64)
+        windows = product.op == "Conv"
+        if weight.ndim > 2 and not windows and not operator_of(product).recurrence:  # transposed
+            continue
         x = values[product.inputs[0]]
-        axis = x.ndim - (weight.ndim - 1 if product.op == "Conv" else 1)
-        squares = (weight * weight).sum(axis=tuple(range(1, weight.ndim)) if product.op == "Conv" else -1)
+        axis = x.ndim - (weight.ndim - 1 if windows else 1)
+        squares = (weight * weight).sum(axis=tuple(range(1, weight.ndim)) if windows else -1)
         moved = _rms(rounded(x, axis, config) - x) * float(np.sqrt(squares.mean()))
         name, change = kind
         if change(slope * moved) > STEEP:
@@ -100,9 +102,9 @@ def rounded(x: FloatArray, axis: int, config: NpuConfig) -> FloatArray:
 
 def _kind(node: Node) -> tuple[str, Callable[[float], float]] | None:
     """Name of a function with two ends, and its change by an error of what it reads, as a share of its range."""
-    if node.op in _RECURRENT:
+    if operator_of(node).recurrence:
         return f"{node.op}'s gate", partial(_change, _SIGMOID)
-    if node.op in ("Softmax", "LogSoftmax"):  # by the difference of two numbers
+    if node.op.endswith("Softmax"):  # by the difference of two numbers
         return node.op.lower(), lambda error: _change(_SIGMOID, np.sqrt(2.0) * error)
     if node.op == "Clip":
         ends = float(node.attrs["max"]) - float(node.attrs["min"])
@@ -130,11 +132,11 @@ def _change(functions: _Chain, error: float) -> float:
 def _in_front(graph: Graph, name: str) -> tuple[Node | None, float]:
     """The product that makes a tensor, maybe moved, scaled or shifted, or ``None``, and the scale."""
     slope = 1.0
-    while (node := graph.producer(name)) is not None and node.op not in _PRODUCTS:
+    while (node := graph.producer(name)) is not None and _WEIGHT not in node.attrs:
         constant = np.asarray(node.attrs.get("constant", np.zeros(2)))
         if node.op == "Mul" and constant.size == 1:
             slope *= abs(float(constant.item()))
-        elif not operator_of(node).view and not (node.op in ("Add", "Sub") and constant.size == 1):
+        elif not operator_of(node).view and not (node.op == "Add" and constant.size == 1):
             return None, slope
         name = node.inputs[0]
     return node, slope

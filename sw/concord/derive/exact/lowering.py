@@ -285,8 +285,14 @@ class ArrayLowering(LoweringParts):
             writer.multiply(writer.to_numbers(self.offset(part, zero)), writer.numbers(scale, "scale"))
             for part, zero, scale in zip(codes, operation.zeros, operation.scales, strict=True)
         )
-        combine = {"Add": writer.add, "Sub": writer.subtract, "Mul": writer.multiply}[operation.operator]
-        steps = writer.divide(combine(a, b), writer.numbers(operation.step, "step"))
+        match operation.operator:
+            case "Mul":
+                result = writer.multiply(a, b)
+            case "Add":
+                result = writer.add(a, b)
+            case _:
+                result = writer.subtract(a, b)
+        steps = writer.divide(result, writer.numbers(operation.step, "step"))
         return writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
 
     @_lowered.register
