@@ -86,7 +86,8 @@ def observe(what: Package | Image) -> ObservedModel:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
-    package = package.carried  # a model has no memory: states are inputs and outputs
+    kept = {state.result for state in package.image.states}
+    package = package.carried  # a model has no memory: states are inputs and outputs, of one type
     for part in (package.front, package.host_graph):
         if part is not None:
             operations(part)  # refuses what cannot be derived
@@ -108,7 +109,7 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
     }
     return _Derivation(
         package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags, package.front,
-        package.output_types,
+        {name: kind for name, kind in package.output_types.items() if name not in kept},
     )  # fmt: skip
 
 
