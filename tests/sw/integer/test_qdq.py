@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail as OnnxRuntimeFail
 
 from concord import integer
 from concord.integer.operations import CodeMovement, CodeTable
@@ -477,8 +478,12 @@ def summary(seeds):
         except integer.UnquantisedModel as refusal:
             assert refusal.reasons
             continue
+        try:
+            made = qdq.compared(network, proto, x, optimised=True)
+        except OnnxRuntimeFail:  # its optimisations give a tensor of int8 a zero point of uint8
+            drawn -= 1
+            continue
         loaded += 1
-        made = qdq.compared(network, proto, x, optimised=True)
         equal += made.different == 0
         codes += made.count
         different += made.different
@@ -492,7 +497,8 @@ def test_a_sample_of_random_networks():
 
 
 @pytest.mark.deep
-def test_random_networks():
-    drawn, loaded, equal, codes, different = summary(range(1000, 2500))
+@pytest.mark.parametrize("first", range(1000, 2500, 300))
+def test_random_networks(first):
+    drawn, loaded, equal, codes, different = summary(range(first, first + 300))
     print(f"{loaded} of {drawn} networks load, {equal} equal; {different} of {codes} codes differ")
-    assert loaded >= drawn * 0.9 and equal >= loaded * 0.95 and different <= codes * 0.01
+    assert drawn >= 297 and loaded >= drawn * 0.9 and equal >= loaded * 0.95 and different <= codes * 0.01
