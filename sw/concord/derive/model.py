@@ -86,8 +86,8 @@ def observe(what: Package | Image) -> ObservedModel:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
-    kept = {state.result for state in package.image.states}
-    package = package.carried  # a model has no memory: states are inputs and outputs, of one type
+    kept = {state.result for state in package.image.states}  # outputs of the type of the inputs that they become
+    package = package.carried  # a model has no memory: states are inputs and outputs
     for part in (package.front, package.host_graph):
         if part is not None:
             operations(part)  # refuses what cannot be derived
