@@ -152,12 +152,12 @@ def _tiled(graph: FlatRewriting, operator: FlatOperator) -> bool:
     if len(shape) < len(made):
         wide = graph.like(output, (*[1] * (len(made) - len(shape)), *shape), "wide")
         source, shape = graph.reshape(source, wide), graph.tensors[wide].shape
-    todo = [(axis, size // shape[axis]) for axis, size in enumerate(made) if size != shape[axis]]
-    for k, (axis, count) in enumerate(todo):
+    repeated = [(axis, size // shape[axis]) for axis, size in enumerate(made) if size != shape[axis]]
+    for k, (axis, count) in enumerate(repeated):
         shape = (*shape[:axis], made[axis], *shape[axis + 1 :])
-        target = output if k == len(todo) - 1 else graph.like(output, shape, f"tiled {axis}")
+        target = output if k == len(repeated) - 1 else graph.like(output, shape, f"tiled {axis}")
         source = graph.add("CONCATENATION", [source] * count, target, FlatOptions(Axis=axis, FusedActivationFunction=0))
-    if not todo:
+    if not repeated:
         graph.reshape(source, output)
     return True
 
