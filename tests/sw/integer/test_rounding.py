@@ -15,6 +15,7 @@ from support.fuzz import ties
 from support.onnx_models import exact_sums
 
 PLAIN = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+MEANS = ("GlobalAveragePool", "ReduceMean")
 FULL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
@@ -60,6 +61,10 @@ def optimised(proto, inputs):
     return of_onnxruntime(proto, inputs, FULL)
 
 
+def plain(proto, inputs):
+    return of_onnxruntime(proto, inputs, PLAIN)
+
+
 def reference(proto, inputs):
     """Outputs of the evaluator of ONNX."""
     return ReferenceEvaluator(proto).run(None, inputs)
@@ -82,10 +87,12 @@ def test_the_reference_of_onnx(first):
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(1000, 2000, 100))
 def test_more_networks(first):
-    different, _ = compared(range(first, first + 100), None, optimised)
-    assert different == {}
-    different, _ = compared(range(first, first + 100), "onnx", reference)
-    assert different == {}
+    """Without its optimisations ONNX Runtime has the rule of the reference, but for the order of some means."""
+    seeds = range(first, first + 100)
+    for rounding, judge, means in ((None, optimised, ()), ("onnx", reference, ()), ("onnx", plain, MEANS)):
+        different, count = compared(seeds, rounding, judge)
+        print(f"{rounding or 'onnxruntime'}, {judge.__name__}: {count} codes, {sum(different.values())} different")
+        assert {op for op, _ in different} <= {*means}
 
 
 @pytest.mark.parametrize("order", SUM_ORDERS)
