@@ -127,11 +127,8 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
             WideDifference(name=node.name, inputs=(zero, greatest), output=name),
         ]
 
-    codes = (ctx.are_codes(name) or (name in ctx.open and ctx.open[name].source is not None) for name in node.inputs)
-    if not all(codes):
-        output = node.outputs[0]
-        ctx.add_all(widen(output), WIDE)
-        ctx.wide[output] = output
+    if not all(map(ctx.reads_codes, node.inputs)):
+        ctx.add_wide(node.outputs[0], widen)
         return
     operands = [ctx.operand(name) for name in node.inputs]
 

@@ -83,9 +83,7 @@ def _of_two(ctx: Reading, node: OnnxNode, wide_kind: type[WidePair]) -> None:
     if beside_number(ctx, node):
         return
     if not all(ctx.are_codes(name) for name in node.inputs):
-        output = node.outputs[0]
-        ctx.add_all(widen(output), WIDE)
-        ctx.wide[output] = output
+        ctx.add_wide(node.outputs[0], widen)
         return
     names, kernel = [ctx.codes(node.input(k)) for k in range(2)], ctx.fusion.kernel(node)
     schemes = [ctx.scheme_of(name) for name in names]
@@ -197,11 +195,8 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
             CodeMovement(name=node.name, inputs=parts, output=name, move=ConcatMove(axis), low=WIDE.low, high=WIDE.high)
         ]
 
-    codes = [ctx.are_codes(name) or (name in ctx.open and ctx.open[name].source is not None) for name in node.inputs]
-    if not all(codes):
-        output = node.outputs[0]
-        ctx.add_all(widen(output), WIDE)
-        ctx.wide[output] = output
+    if not all(map(ctx.reads_codes, node.inputs)):
+        ctx.add_wide(node.outputs[0], widen)
         return
     operands = [ctx.operand(name) for name in node.inputs]
 

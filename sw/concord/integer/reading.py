@@ -307,6 +307,15 @@ class Reading:
         self.graph.operations.extend(operations)
         self.graph.schemes[operations[-1].output] = scheme
 
+    def add_wide(self, output: str, widen: Widener) -> None:
+        """Add the operations that make a tensor of the model as it is, of wide numbers."""
+        self.add_all(widen(output), WIDE)
+        self.wide[output] = output
+
+    def reads_codes(self, name: str) -> bool:
+        """True if a tensor is codes, or a function of one code that nothing has quantised yet."""
+        return self.are_codes(name) or (name in self.open and self.open[name].source is not None)
+
     def emit(self, operation: IntegerOperation, scheme: UniformAffine | WideNumbers) -> None:
         """Add an operation to the graph."""
         self.graph.operations.append(operation)
