@@ -14,8 +14,6 @@ class Placement:
 
     Parameters
     ----------
-    blocked_rows : int
-        One of so many rows of logic stays empty; 0: none.
     sites : callable or None
         Names of the cells of the netlist -> sites of those that have one, by name.
     placer : tuple of str
@@ -40,7 +38,6 @@ class Placement:
         If carries are to be folded in chains that are not shortened.
     """
 
-    blocked_rows: int = 0
     sites: Callable[[Iterable[str]], dict[str, str]] | None = None
     placer: tuple[str, ...] = ()
     router: tuple[tuple[str, str], ...] = ()

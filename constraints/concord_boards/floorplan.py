@@ -54,6 +54,7 @@ def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
 
 #: Multipliers in the place of the units.
 _MIDDLE_MULTIPLIERS = multipliers(*_UNITS[:2])
+_HALF = len(_MIDDLE_MULTIPLIERS) // 2
 #: Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names.
 Rules = Iterator[tuple[str, Sequence[str]]]
 
@@ -68,18 +69,28 @@ def pairs() -> Rules:
     yield from _units(_MIDDLE_MULTIPLIERS)
 
 
-def lanes() -> Rules:
-    """Rules of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
+def _rows(columns: str) -> Rules:
+    """Rules of rows with a multiplier for each product, whose columns of memory have names that end like this."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         for row in range(2):
             number = 2 * pair + row
             yield rf"core\.core\.pipe\.mvm\.row{number}\.mul(\d+)\.mult", multipliers(groups, dsp)[row::2]
-            name = rf"core\.core\.matrix\.row{number}\.lane(\d+)\.bank0\.column(\d+)"
-            yield name, block_rams(groups, ram)[row::2]
-    half = len(_MIDDLE_MULTIPLIERS) // 2
-    yield from _units(_MIDDLE_MULTIPLIERS[:half])
+            yield rf"core\.core\.matrix\.row{number}\.{columns}", block_rams(groups, ram)[row::2]
+    yield from _units(_MIDDLE_MULTIPLIERS[:_HALF])
+
+
+def codes() -> Rules:
+    """Rules of rows whose columns are in one memory, and of the multipliers that make codes of accumulators."""
+    yield from _rows(r"bank0\.column(\d+)")
     for k, part in enumerate(("low", "high")):
-        yield rf"core\.core\.pipe\.engine\.lane(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[half + k :: 2]
+        yield rf"core\.core\.pipe\.mfu0\.scale_(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[_HALF + k :: 2]
+
+
+def integers() -> Rules:
+    """Rules of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
+    yield from _rows(r"lane(\d+)\.bank0\.column(\d+)")
+    for k, part in enumerate(("low", "high")):
+        yield rf"core\.core\.pipe\.engine\.lane(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[_HALF + k :: 2]
 
 
 def _units(sites: Sequence[str]) -> Rules:
@@ -112,7 +123,7 @@ def places(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str,
     return places
 
 
-def ecp5_85f(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str, str]:
+def sites(names: Iterable[str], rows: Callable[[], Rules]) -> dict[str, str]:
     """Sites by name of a cell, for the cells of a whole netlist that have one, as :func:`places` gives them.
 
     Raises
@@ -125,11 +136,6 @@ def ecp5_85f(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[st
         if not _matching(pattern, names):
             raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
     return places(names, rows)
-
-
-def ecp5_85f_integers(names: Iterable[str]) -> dict[str, str]:
-    """Sites by name of a cell for configurations with ``integer_chains``, whose matrix memory has lanes."""
-    return ecp5_85f(names, lanes)
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:

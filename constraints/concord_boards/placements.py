@@ -1,6 +1,7 @@
 """Settings of place and route for the presets that nearly fill a device."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 
 from concord_boards import floorplan
 from concord_boards.board import Placement
@@ -9,16 +10,19 @@ from concord_boards.board import Placement
 #: wires. The cost of a wire that is used twice grows slowly from round to round, so nets do not just change places.
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
-#: For 256 multiply-accumulates per cycle: rows side by side, and places of registers without regard to clock enables.
-_FIXED = Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set",), router=_PATIENT)
+
+def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int, minutes: int = 0, short_chains: bool = True) -> Placement:
+    """Rows side by side, and places of registers without regard to clock enables."""
+    return Placement(
+        sites=partial(floorplan.sites, rows=rows), placer=("--placer-heap-no-ctrl-set",), router=_PATIENT,
+        aim_hz=aim_hz, minutes=minutes, short_chains=short_chains,
+    )  # fmt: skip
+
 
 #: By preset, on an LFE5U-85F in any package.
 PLACEMENTS_85F = {
-    "ecp5-85f-256": replace(_FIXED, short_chains=True, aim_hz=77_000_000, minutes=36),
-    "ecp5-85f-mlp": replace(_FIXED, aim_hz=65_000_000),
-    "ecp5-85f-train": replace(
-        _FIXED, sites=floorplan.ecp5_85f_integers, short_chains=True, seeds=(1,), aim_hz=64_000_000
-    ),
-    # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
-    "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
+    "ecp5-85f-256": _fixed(floorplan.pairs, 77_000_000, 36),
+    "ecp5-85f-mlp": _fixed(floorplan.pairs, 65_000_000, short_chains=False),
+    "ecp5-85f-train": _fixed(floorplan.integers, 64_000_000),
+    "ecp5-85f": _fixed(floorplan.codes, 72_000_000),
 }

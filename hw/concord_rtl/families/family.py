@@ -106,26 +106,6 @@ class Tuning(ABC):
         """The instance whose output ``o`` is the clock ``clk`` while ``enable`` is set."""
 
 
-class Blockages(ABC):
-    """Cells that keep some rows of logic empty, so that a congested design has wires to spare.
-
-    Attributes
-    ----------
-    resource : str
-        Name in nextpnr's report of the resource that they occupy.
-    """
-
-    resource: str
-
-    @abstractmethod
-    def sites(self, device: str, every: int) -> list[str]:
-        """Sites in one of ``every`` rows of logic."""
-
-    @abstractmethod
-    def cells(self, sites: list[str]) -> dict[str, dict[str, Any]]:
-        """Cells of a netlist, as Yosys writes it for nextpnr, that occupy ``sites``."""
-
-
 @dataclass(frozen=True)
 class FileOption:
     """A file of nextpnr: its suffix, and the option that names it."""
@@ -201,8 +181,6 @@ class Family(ABC):
         Memories that a bitstream cannot fill.
     tuning : Tuning, optional
         How the clock of a placed and routed design is changed; None where it cannot be.
-    blockages : Blockages, optional
-        How rows of logic are kept empty; None where that cannot be.
     carry_chains : callable, optional
         Shortens the carry chains of a module of a netlist for nextpnr, in place, and, with ``fold``, folds constant
         carries into their first bits; None where that saves nothing.
@@ -227,7 +205,6 @@ class Family(ABC):
     geometry: Geometry
     empty_regions: tuple[RegionId, ...] = ()
     tuning: Tuning | None = None
-    blockages: Blockages | None = None
     carry_chains: Callable[..., int] | None = None
     gates: GateModels | None = None
 

@@ -16,7 +16,6 @@ from rich.console import Console
 from concord.utils.cache import digest
 from concord_boards.board import Placement
 from concord_rtl.families import family_named
-from concord_rtl.families.family import Blockages
 from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.paths import slow_paths
@@ -226,9 +225,9 @@ class Flow:
 
     @property
     def _to_place(self) -> Path:
-        """The netlist for nextpnr: with short carry chains, blockages, sites and settings, if there are any."""
+        """The netlist for nextpnr: with short carry chains, sites and settings, if there are any."""
         placement = self.placement
-        changed = placement.short_chains or placement.blocked_rows or placement.router or placement.sites
+        changed = placement.short_chains or placement.router or placement.sites
         return self.file("place.json" if changed else "json")
 
     def _origin(self) -> list[Any]:
@@ -236,7 +235,7 @@ class Flow:
         placement, netlist = self.placement, self.file("json")
         sites = self._sites(json.loads(netlist.read_text())["modules"][NAME]["cells"]) if placement.sites else {}
         chains = placement.short_chains, placement.fold_carries
-        return [netlist, chains, placement.blocked_rows, sites, placement.placer, placement.router]
+        return [netlist, chains, sites, placement.placer, placement.router]
 
     def _sites(self, cells: Iterable[str]) -> dict[str, str]:
         """Sites of the cells that have one; :class:`ToolError` if there are none to give sites to."""
@@ -247,26 +246,13 @@ class Flow:
         except ValueError as error:
             raise ToolError(f"no sites: {error}") from error
 
-    @property
-    def _blocked_sites(self) -> list[str]:
-        """Sites of LUTs that stay empty."""
-        if not self.placement.blocked_rows:
-            return []
-        return self._blockages.sites(self.board.platform.device, self.placement.blocked_rows)
-
-    @property
-    def _blockages(self) -> Blockages:
-        if self.family.blockages is None:
-            raise ToolError(f"blocked_rows must be 0 on {self.family.name}, not {self.placement.blocked_rows!r}")
-        return self.family.blockages
-
     def _shorten(self, module: dict[str, Any]) -> None:
         if self.family.carry_chains is None:
             raise ToolError(f"short_chains must be False on {self.family.name}, not True")
         self.family.carry_chains(module, fold=self.placement.fold_carries)
 
     def _prepare(self) -> None:
-        """Shorten carry chains, and add placement blockages, sites and settings where nextpnr finds them."""
+        """Shorten carry chains, and add sites and settings where nextpnr finds them."""
         if self._to_place == self.file("json"):
             return
         step = FlowStep([self._to_place], digest(*self._origin(), tool_version(self.family.place_and_route)))
@@ -277,8 +263,6 @@ class Flow:
         module = design["modules"][NAME]
         if self.placement.short_chains:
             self._shorten(module)
-        if self.placement.blocked_rows:
-            module["cells"] |= self._blockages.cells(self._blocked_sites)
         for name, site in self._sites(module["cells"]).items():
             module["cells"][name]["attributes"]["BEL"] = site
         module["settings"] = {f"router2/{name}": value for name, value in self.placement.router}
@@ -347,8 +331,6 @@ class Flow:
                     endless.write_text(f"{step.key} {missed} {limit or 0:g}")
                 continue
             report = json.loads(step.outputs[1].read_text())
-            if self.placement.blocked_rows:
-                report["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
             delays = self._delays(seed)
             more = {"seconds": round(job.seconds, 1), "slow_paths": slow_paths(delays)}
             delays.unlink()
@@ -386,7 +368,7 @@ class Flow:
         if logic is None:
             return None
         used, available = logic
-        self._fullness = fullness(used - len(self._blocked_sites), available, self.family, self.smaller)
+        self._fullness = fullness(used, available, self.family, self.smaller)
         return self._fullness
 
     def _delays(self, seed: int) -> Path:

@@ -55,7 +55,7 @@ _DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 
 #: An LFE5U-85F on a ULX3S. Its first preset reaches 76.82 MHz with seed 1 (docs/flow.md).
 _LFE5U_85F = BoardSpec(
-    presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8", "ecp5-85f-train"),
+    presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-train"),
     clock_hz=76_750_000,
     aim_hz=77_000_000,
     links=_ULX3S,

@@ -23,7 +23,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.memmap import REGISTERS, regions
-from concord.spec.presets import ECP5_85F, PRESETS
+from concord.spec.presets import ECP5_85F, ECP5_85F_TRAIN, PRESETS
 from concord.spec.rules import ProgramRule
 
 #: Pages with generated tables.
@@ -138,7 +138,7 @@ def region_list() -> str:
     kinds = {(True, True): "read, write", (True, False): "read", (False, True): "write"}
     rows = [
         (int(r.id), f"`{r.id.name}`", kinds[r.readable, r.writable], "yes" if r.live else "no", r.doc)
-        for r in regions(ECP5_85F.replace(integer_chains=True)).values()
+        for r in regions(ECP5_85F_TRAIN.replace(inbox=ECP5_85F.inbox)).values()
     ]
     return _table(("region", "name", "access", "while running", "content"), rows)
 

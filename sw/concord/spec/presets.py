@@ -25,31 +25,32 @@ ECP5_25F = NpuConfig(
     clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
     board="ulx3s-25f",
 )  # fmt: skip
+#: Networks in block floating point and on codes of 8 bits, and products of two tensors.
 ECP5_85F = NpuConfig(
-    name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=2048,
-    code_pages=4,
+    name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2048, narrow_depth=2048, wide_depth=1024,
+    program_depth=1024, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=2048,
+    code_pages=4, code_scaling=True, writable_matrix=True,
     clock_hz=72_000_000,
     board="ulx3s-85f",
 )  # fmt: skip
 #: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
 ECP5_85F_256 = ECP5_85F.replace(
-    name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, window_taps=9, request_buffer=8192,
+    name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, program_depth=512, window_taps=9,
+    request_buffer=8192, code_scaling=False, writable_matrix=False,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 #: For networks on codes: 16-bit factors make codes of accumulators, and mantissas hold asymmetric codes of a byte.
 ECP5_85F_INT8 = ECP5_85F.replace(
-    name="ecp5-85f-int8", act_mant=9, code_scaling=True, matrix_depth=2048, narrow_depth=4096
+    name="ecp5-85f-int8", act_mant=9, narrow_depth=4096, program_depth=512, writable_matrix=False
 )
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
-#: For training on the NPU: integer chains, losses and tables, and memories for a network of three layers of some ten
-#: thousand weights.
+#: For training on the NPU: integer chains, and memories for a network of three layers of some ten thousand weights.
 ECP5_85F_TRAIN = ECP5_85F.replace(
-    name="ecp5-85f-train", integer_chains=True, integer_loss=True, integer_tables=True, matrix_depth=2048,
-    wide_depth=2048, program_depth=1024, table_depth=256, inbox=0, outbox=0, code_pages=1,
+    name="ecp5-85f-train", mfu_lanes=2, integer_chains=True, code_scaling=False, writable_matrix=False,
+    wide_depth=2048, table_depth=256, inbox=0, outbox=0, code_pages=1, clock_hz=70_000_000,
 )  # fmt: skip
 
 #: The named configurations.
@@ -118,8 +119,6 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
         wgt_exp_max=config.wgt_exp_max - more,
         acc_width=acc_width,
         integer_chains=config.integer_chains and mant == INTEGER_MANT,
-        integer_loss=config.integer_loss and mant == INTEGER_MANT,
-        integer_tables=config.integer_tables and mant == INTEGER_MANT,
         code_scaling=config.code_scaling and acc_width + config.act_exp_min <= SCALED_BITS_MAX,
     )
 
@@ -152,16 +151,16 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         )
     exponent = config.act_exp_min if least is None else min(least, 0)
     coarser = low - config.wgt_exp_min + exponent - config.act_exp_min
+    acc_width = max(ACC_WIDTH_MIN, min(config.acc_width - coarser, bits))
     exact = config.replace(
         name=f"{config.name}-a{bits}",
         act_exp_min=exponent,
         wgt_exp_min=low,
         wgt_exp_max=high,
-        acc_width=max(ACC_WIDTH_MIN, min(config.acc_width - coarser, bits)),
+        acc_width=acc_width,
         acc_register=0,
         window_taps=0,
         integer_chains=False,
-        integer_loss=False,
-        integer_tables=False,
+        code_scaling=config.code_scaling and 2 <= acc_width + exponent <= SCALED_BITS_MAX,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

@@ -164,8 +164,8 @@ def test_the_flow_of_a_made_up_family(board, made_up, tmp_path, monkeypatch):
     flow.pack(flow.placed, flow.bitstream)
     assert (jobs[-1].tool, jobs[-1].args) == ("madeuppack", ["npu.mup", "packed"])
     assert flow.bitstream.name == "npu.mub" and flow.bitstream.exists()
-    with pytest.raises(tools.ToolError, match="blocked_rows must be 0 on madeup, not 4"):
-        bitstream.Flow(board, tmp_path, Console(quiet=True), Placement(blocked_rows=4))._prepare()
+    with pytest.raises(tools.ToolError, match="short_chains must be False on madeup, not True"):
+        bitstream.Flow(board, tmp_path, Console(quiet=True), Placement(short_chains=True))._prepare()
 
 
 def test_reports_and_contents_of_a_made_up_family(made_up):

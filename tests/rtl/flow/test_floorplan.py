@@ -32,7 +32,7 @@ def places_of_the_device():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.lanes])
+@pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.codes, floorplan.integers])
 def test_every_site_is_there_and_given_once(rows):
     places, sites = places_of_the_device(), floorplan.all_sites(rows)
     assert len(places["MULT18"]) == 156 and len(places["EBR"]) == 208
@@ -60,28 +60,23 @@ def paths(unit, top, platform):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "preset, sites, others",
+    "preset, others",
     [
-        ("ecp5-85f-256", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)"),
-        pytest.param(
-            "ecp5-85f-mlp", floorplan.ecp5_85f, r"core\.(core\.(program|flags)|feeder)", marks=pytest.mark.deep
-        ),
-        pytest.param(
-            "ecp5-85f-train",
-            floorplan.ecp5_85f_integers,
-            r"core\.core\.(program|flags|pipe\.engine\.loss)",
-            marks=pytest.mark.deep,
-        ),
+        ("ecp5-85f-256", r"core\.(core\.(program|flags)|feeder)"),
+        ("ecp5-85f", r"core\.(core\.(program|flags)|feeder)"),
+        pytest.param("ecp5-85f-mlp", r"core\.(core\.(program|flags)|feeder)", marks=pytest.mark.deep),
+        pytest.param("ecp5-85f-train", r"core\.core\.(program|flags)", marks=pytest.mark.deep),
     ],
 )
-def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset, sites, others):
+def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset, others):
     plan = Plan("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
     plan.choose(None, None)
     top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, link=plan.link)
     names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
     names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
+    sites = plan.flow.placement.sites
     found = sites(names)
-    units = (4 if plan.config.integer_chains else 2) * plan.config.mfu_lanes
+    units = (4 if plan.config.integer_chains or plan.config.code_scaling else 2) * plan.config.mfu_lanes
     memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
     assert memories == (128, 128 + units)
     assert all(re.match(others, name) for name in {*names} - {*found})
@@ -113,10 +108,10 @@ def test_more_vector_memory_than_there_are_sites_is_left_to_the_placer():
 
 def test_only_the_preset_has_them(tmp_path):
     quiet = Console(quiet=True)
-    assert Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement.sites is floorplan.ecp5_85f
-    train = Plan("ulx3s-85f", "ecp5-85f-train", None, tmp_path, quiet).flow.placement
-    assert train.sites is floorplan.ecp5_85f_integers
-    assert Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is None
+    assert Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is not None
+    mine = tmp_path / "mine.toml"
+    mine.write_text('preset = "ecp5-85f"\n', encoding="utf-8")
+    assert Plan("ulx3s-85f", None, None, tmp_path, quiet, config_file=mine).flow.placement.sites is None
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from concord.spec.presets import (
     ECP5_25F,
     ECP5_85F,
     ECP5_85F_256,
-    ECP5_85F_INT8,
     ECP5_85F_MLP,
     PRESETS,
     TINY,
@@ -20,7 +19,7 @@ from concord.spec.presets import (
 #: Multipliers, block RAMs and single-port RAMs that synthesis of the whole design made.
 BUILT = {
     ECP5_25F: (20, 56, 0),
-    ECP5_85F: (136, 208, 0),
+    ECP5_85F: (144, 178, 0),
     ECP5_85F_256: (136, 192, 0),
     ECP5_85F_MLP: (136, 178, 0),
     TINY: (12, 13, 0),
@@ -34,9 +33,9 @@ BUILT = {
 
 
 def test_codes_of_accumulators_take_two_multipliers_a_lane():
-    without = blocks_of(ECP5_85F_INT8.replace(code_scaling=False))
-    assert blocks_of(ECP5_85F_INT8) == replace(without, multipliers=without.multipliers + 2 * ECP5_85F_INT8.mfu_lanes)
-    assert not shortage(ECP5_85F_INT8, "ulx3s-85f")
+    without = blocks_of(ECP5_85F.replace(code_scaling=False))
+    assert blocks_of(ECP5_85F) == replace(without, multipliers=without.multipliers + 2 * ECP5_85F.mfu_lanes)
+    assert not shortage(ECP5_85F, "ulx3s-85f")
 
 
 @pytest.mark.parametrize("config", BUILT, ids=lambda config: config.name)
@@ -65,8 +64,8 @@ def test_shortage():
         "single-port RAMs: these hold 32,768 rows of 32 bits, and it has 32,768 of 36"
     )
     assert "it has 65,536 of 32" in shortage(UP5K.replace(matrix_depth=16384), "icebreaker")
-    assert shortage(ECP5_85F, "ulx3s-25f") == "ecp5-85f needs 136 multipliers of 28 and 208 block RAMs of 56"
+    assert shortage(ECP5_85F, "ulx3s-25f") == "ecp5-85f needs 144 multipliers of 28 and 178 block RAMs of 56"
     assert shortages(with_mantissas(ECP5_85F, 12)) == [
-        "does not fit on ulx3s-85f: ecp5-85f-m12 needs 295 block RAMs of 208"
+        "does not fit on ulx3s-85f: ecp5-85f-m12 needs 249 block RAMs of 208"
     ]
     assert shortage(ECP5_85F, "icebreaker") == ""  # nothing is known of that

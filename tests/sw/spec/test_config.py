@@ -181,8 +181,8 @@ def test_the_fingerprint_covers_serial():
 
 
 def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
-    config = PRESETS["ecp5-85f"]
-    chains = config.replace(integer_chains=True)
+    chains = PRESETS["ecp5-85f-train"].replace(inbox=2048)
+    config = chains.replace(integer_chains=False)
     assert chains.fingerprint != config.fingerprint
     for name in ("integer_loss", "integer_tables"):
         assert chains.replace(**{name: True}).fingerprint != chains.fingerprint
@@ -204,7 +204,7 @@ def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
     ],
 )
 def test_what_integer_chains_need(name, value, rule):
-    config = PRESETS["ecp5-85f"].replace(integer_chains=True)
+    config = PRESETS["ecp5-85f-train"]
     with pytest.raises(ValueError, match=f"^{name} must be {rule}, not {value}$"):
         config.replace(**{name: value})
     with pytest.raises(ValueError, match=r"^native must be at least 8 with integer_chains, not 4$"):

@@ -41,7 +41,7 @@ def test_the_nearest_preset():
 
 
 def test_presets_of_a_board():
-    names = ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-int8", "ecp5-85f-train"]
+    names = ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-train"]
     assert [one.name for one in presets_of("ulx3s-85f")] == names
     for board, spec in BOARD_SPECS.items():
         first, *others = presets_of(board)

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from concord_rtl.families.ecp5.blockages import Ecp5Blockages
 from concord_rtl.families.ecp5.carry_chains import shorten
 from concord_rtl.families.ecp5.gates import MODELS
 from concord_rtl.families.ecp5.pll import Ecp5Pll, Ecp5UsbPll, ecp5_pll
@@ -61,7 +60,6 @@ class _Ecp5(Family):
         _places,
     )
     tuning = Ecp5Tuning()
-    blockages = Ecp5Blockages()
     carry_chains = staticmethod(shorten)
     gates = MODELS
 
