@@ -100,6 +100,8 @@ def choose_accumulator(
 ) -> AccumulatorChoice:
     """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
 
+    Its programs write no matrices: tensors are multiplied in the multifunction units.
+
     Exponents of weights are narrowed to those of the image, which changes no number, and the grid with them. Exponents
     of activations only if ``bits`` are too few otherwise, as far as results of the samples stay the same.
 
@@ -128,6 +130,8 @@ def choose_accumulator(
         raise ValueError(
             f"accumulator must be full for {before.name}: an element-serial configuration also adds numbers in it"
         )
+    if before.writable_matrix:  # sums of weights that a program writes are not bounded
+        compiled = _recompiled(graph, compiled, before.replace(writable_matrix=False))
     weights = _weight_exponents(compiled)
     exact = _recompiled(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
     needs, ranges = counter.required(graph, exact)

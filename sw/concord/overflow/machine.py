@@ -38,7 +38,10 @@ class SumStage(Enum):
 
 
 #: Message for a program that writes weights.
-WRITTEN = "weights must be constants for sums to be counted or bounded, and not written by m_wr"
+WRITTEN = (
+    "weights must be constants for sums to be counted or bounded, and not written by m_wr: a configuration with "
+    "writable_matrix = false has none that are"
+)
 #: Stages on the grid of the accumulator, whose width they decide.
 ON_GRID = (SumStage.TERM, SumStage.SUM, SumStage.OUTPUT)
 

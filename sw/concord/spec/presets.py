@@ -127,7 +127,8 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
     """The configuration like ``config`` whose register adds up in ``bits`` bits, with exponents that a network uses.
 
     The grid moves with the least exponents, and the width that is kept with it: the same sums fit, as far as the
-    register holds them. It has no registers of windows, and no integer chains.
+    register holds them. It has no registers of windows, no integer chains, and no matrices that programs write, whose
+    exponents are those of data.
 
     Parameters
     ----------
@@ -161,6 +162,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         acc_register=0,
         window_taps=0,
         integer_chains=False,
+        writable_matrix=False,
         code_scaling=config.code_scaling and 2 <= acc_width + exponent <= SCALED_BITS_MAX,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

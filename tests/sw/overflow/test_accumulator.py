@@ -15,9 +15,11 @@ from concord.overflow import analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
 from concord.overflow.required import CountedWidths, RequiredWidth, same_bits
 from concord.spec.formats import Flag
+from concord.spec.isa import decode
+from concord.spec.operations import Op
 from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
-from support.compiled_nets import ROOMY, graph_of, perceptron, residual
+from support.compiled_nets import ROOMY, attention, graph_of, perceptron, residual
 
 
 def samples(graph, count=6):
@@ -175,6 +177,20 @@ def test_as_many_bits_as_every_sum_needs_are_no_register():
     small = UP5K.replace(narrow_depth=2048, wide_depth=2048)
     with pytest.raises(ValueError, match="accumulator must be full for up5k: an element-serial configuration"):
         choose_accumulator(graph, compile_graph(graph, small), None, CountedWidths())
+
+
+def test_matrices_that_programs_write_are_left_to_the_units(monkeypatch):
+    monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles", lambda lowering, node: 0)
+    graph = attention()
+    written = compile_graph(graph, ROOMY.replace(writable_matrix=True))
+    x = {name: np.random.default_rng(3).normal(0, 1, (8, *graph.shapes[name][1:])) for name in graph.inputs}
+    assert any(form.op is Op.M_WR for form, _ in map(decode, written.image.program))
+    found = choose_accumulator(graph, written, None, CountedWidths(x)).compiled
+    config = found.image.config
+    assert not config.writable_matrix and config.acc_register < ROOMY.full_bits
+    plain = compile_graph(graph, ROOMY)
+    want, got = results(plain, x), results(found, x)
+    assert all(np.array_equal(want[0][name], got[0][name]) for name in want[0]) and not got[1]
 
 
 @pytest.mark.slow
