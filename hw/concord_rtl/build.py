@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 import concord_boards
+from concord.spec import builds
 from concord.spec.blocks import shortage
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
@@ -40,6 +41,7 @@ from concord_rtl.flow.plan import (
     preset_option,
     source_key,
 )
+from concord_rtl.flow.record import record_of
 from concord_rtl.flow.scaling_area import code_scaling
 from concord_rtl.flow.tools import ToolError, ended_by_signals
 
@@ -269,6 +271,27 @@ def patch(
             f"build it with --image {image}, or load them over the link and say --partial here"
         )
     _fill(plan, output, partial)
+
+
+@main.command()
+@board_option
+@preset_option
+@build_option
+@link_option
+def record(board_name: str, preset_name: str | None, build: Path, link_name: str | None) -> None:
+    """Write what a finished build reached into the records of routed bitstreams.
+
+    They are in sw/concord/spec/builds.toml; tables of the pages and clocks that rates are given for follow from them.
+    """
+    plan = Plan(board_name, preset_name, None, build, CONSOLE, link_name=link_name)
+    try:
+        made = record_of(plan.flow.folder, plan.flow.family, plan.flow.placement.short_chains)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if made.fingerprint != f"{plan.config.fingerprint:016x}":
+        raise click.ClickException(f"{plan.flow.folder} must be built again: its configuration is not the preset's")
+    builds.FILE.write_text(builds.text(builds.with_build(builds.BUILDS, made)))
+    CONSOLE.print(f"{builds.FILE}: {made.preset} on {made.board}, {made.mhz:g} MHz, {made.cells:,} logic cells")
 
 
 def _tune(flow: Flow, reached_hz: float, link: LinkSpec) -> float:

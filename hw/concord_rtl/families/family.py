@@ -89,9 +89,12 @@ class Tuning(ABC):
     ----------
     most_hz : float
         Greatest frequency that the PLL makes.
+    settings : tuple of str
+        Names of the parameters of the PLL that are replaced.
     """
 
     most_hz: float
+    settings: tuple[str, ...]
 
     @abstractmethod
     def read(self, text: str, input_hz: float) -> Pll:

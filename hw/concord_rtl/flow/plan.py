@@ -218,13 +218,17 @@ class Plan:
         if self.tunes:
             self.aim = self.flow.placement.aim_hz or (spec.aim_hz if own else self.hz)
 
-    def synthesize(self) -> None:
-        """Make the netlist, with pseudo-random contents in its block RAMs."""
+    def generate(self) -> None:
+        """Write the design in RTLIL, with pseudo-random contents in its block RAMs."""
         hardware = self.config.replace(board="", clock_hz=0)  # which are those of the board that is built for
         self.flow.generate(
             lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, link=self.link),
             digest(source_key(), hardware.to_dict(), self.fixed, self.wanted, self.link.name, self.link.baud),
         )
+
+    def synthesize(self) -> None:
+        """Make the design and its netlist."""
+        self.generate()
         self.flow.synthesize()
 
     def fill(self, text: str) -> Filled:

@@ -18,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from concord.spec import feeder, isa, link
+from concord.spec.builds import BUILDS, STALE
 from concord.spec.compile_options import DEFAULTS, OPTIONS
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
@@ -27,7 +28,7 @@ from concord.spec.presets import ECP5_85F, ECP5_85F_TRAIN, PRESETS
 from concord.spec.rules import ProgramRule
 
 #: Pages with generated tables.
-PAGES = ("compiler.md", "feeder.md", "isa.md", "memmap.md")
+PAGES = ("boards.md", "compiler.md", "feeder.md", "isa.md", "memmap.md")
 ROOT = Path(__file__).parents[3] / "docs"
 
 _BLOCK = re.compile(r"(<!-- table: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -197,6 +198,22 @@ def parameters() -> str:
     return _table(("parameter", *PRESETS), rows)
 
 
+def builds() -> str:
+    """Records of routed bitstreams: what each reached, and whether it is of the design of today."""
+    rows = []
+    for build in BUILDS:
+        figures = (build.cells, build.ffs, build.rams, build.multipliers, build.minutes)
+        rows.append((
+            f"`{build.board}`", f"`{build.preset}`", build.link,
+            f"{build.mhz:.2f}", f"{build.reached_mhz:.2f}", f"{build.target_mhz:g}", build.seed,
+            *(f"{figure:,}" if figure else "" for figure in figures),
+            f"{build.date}{f', {STALE}' if build.stale else ''}",
+        ))  # fmt: skip
+    head = ("board", "preset", "link", "MHz", "paths allow", "target", "seed", "logic cells", "FF", "block RAMs",
+            "multipliers", "minutes", "date")  # fmt: skip
+    return _table(head, rows)
+
+
 # Options ----------------------------------------------------------------------------------------
 
 
@@ -226,6 +243,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "registers": registers,
     "register-fields": register_fields,
     "parameters": parameters,
+    "builds": builds,
     "compile-options": compile_options,
     "script-operations": lambda: _enumeration(feeder.FeedOp),
     "script-fields": script_fields,

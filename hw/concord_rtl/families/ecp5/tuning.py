@@ -67,6 +67,7 @@ class Ecp5Tuning(Tuning):
     """Dividers in the text of a placed design; a ``DCCA`` stops the clock until the PLL has locked."""
 
     most_hz = OUT_MAX
+    settings = tuple(WORDS)
 
     def read(self, text: str, input_hz: float) -> Ecp5Pll:
         return tuning(text, input_hz)
