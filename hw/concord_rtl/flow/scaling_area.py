@@ -51,7 +51,7 @@ def _table(summary: dict[str, Any]) -> Table:
 
 @click.command("code-scaling")
 @board_option
-@click.option("--preset", "preset_name", type=PRESET, default="ecp5-85f-int8", show_default=True)
+@click.option("--preset", "preset_name", type=PRESET, default="ecp5-85f", show_default=True)
 @click.option("--units", "only_units", is_flag=True, help="The units alone, without the whole design.")
 @click.option("--clock", is_flag=True, help="Place and route the units, too, each by itself.")
 @click.option("--seed", default=1, show_default=True, help="Of place and route.")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from concord.spec.presets import ECP5_85F, ECP5_85F_INT8
+from concord.spec.presets import ECP5_85F
 from concord_rtl.arith.acc_scale import AccScale
 from concord_rtl.build import main
 from concord_rtl.families import ECP5
@@ -16,8 +16,8 @@ from support.rtl_configs import FED_SCALING
 
 
 def test_without_it_everything_else_stays():
-    config = scaling_area.without_scaling(ECP5_85F_INT8)
-    assert config.replace(name="ecp5-85f-int8", code_scaling=True) == ECP5_85F_INT8 and not config.code_scaling
+    config = scaling_area.without_scaling(ECP5_85F)
+    assert config.replace(name="ecp5-85f", code_scaling=True) == ECP5_85F and not config.code_scaling
 
 
 def counted(monkeypatch, tmp_path, *options):
@@ -47,7 +47,7 @@ def counted(monkeypatch, tmp_path, *options):
 
 def test_units_and_whole_designs_are_counted_with_and_without(monkeypatch, tmp_path):
     summary, made = counted(monkeypatch, tmp_path)
-    assert summary["of"] == "code_scaling of ecp5-85f-int8 on ulx3s-85f"
+    assert summary["of"] == "code_scaling of ecp5-85f on ulx3s-85f"
     assert [(row["what"], row["cells"]["LUT4"]) for row in summary["rows"]] == [
         ("AccScale, a lane", 1), ("first multifunction unit", 2), ("first multifunction unit, without", 3),
         ("whole design", 4), ("whole design, without", 5),
@@ -63,7 +63,7 @@ def test_units_alone_with_their_clock(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (("--board", "ulx3s-85f", "--preset", "ecp5-85f"), "preset must be one with code_scaling, not 'ecp5-85f'"),
+        (("--board", "ulx3s-85f", "--preset", "ecp5-25f"), "preset must be one with code_scaling, not 'ecp5-25f'"),
         (("--board", "icebreaker", "--clock"), "--clock must be left out for icebreaker"),
     ],
 )

@@ -448,7 +448,7 @@ def test_constructors_reject_nonsense():
         BlockRam(4, 16385)
     with pytest.raises(ValueError, match="init must have at most depth=4 words, not 5"):
         VectorMemory(unsigned(4), 4, [0] * 5)
-    with pytest.raises(ValueError, match="init must have at most 40960 rows, not 40961"):
-        MatrixMemory(ECP5_85F, [0] * 40961)
+    with pytest.raises(ValueError, match="init must have at most 32768 rows, not 32769"):
+        MatrixMemory(ECP5_85F, [0] * 32769)
     with pytest.raises(ValueError, match="init must have at most depth=2 words, not 3"):
         ColumnMemory([4], 2, [0] * 3)
