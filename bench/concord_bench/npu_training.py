@@ -21,13 +21,9 @@ from concord_bench.last_layer import CountingDevice
 #: Samples of a step, and of the shorter one at the end of an epoch.
 BATCH, SHORT = 32, 8
 #: Networks for images of 1x8x8, which are digits; ten classes.
-_RELU, _TANH = {"op": "relu"}, {"op": "tanh"}
+_RELU = {"op": "relu"}
 NETWORKS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "dense": DENSE_LAYERS,
-    "tanh": (
-        {"op": "flatten"}, {"op": "dense", "outputs": 64}, _TANH, {"op": "dense", "outputs": 32}, _TANH,
-        {"op": "dense", "outputs": 10},
-    ),
     "convolutions": LAYERS,
     "separable": (
         {"op": "conv", "channels": 16, "pad": 1, "stride": 2}, _RELU,
@@ -48,15 +44,16 @@ class StepFigures:
 
     Parameters
     ----------
-    cycles : tuple of int
-        Of each start.
+    forward, backward : int
+        Cycles of the passes.
     sent, received : int
         Bytes to the device and from it, without frames.
     narrow, wide, matrix, program : int
         Words of the memories that training needs.
     """
 
-    cycles: tuple[int, ...]
+    forward: int
+    backward: int
     sent: int
     received: int
     narrow: int
@@ -79,7 +76,7 @@ class _StepDevice(CountingDevice):
         self.starts.append(self.cycles - before)
 
 
-def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy", on_host: bool = False) -> StepFigures:
+def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy") -> StepFigures:
     """A step of one of :data:`NETWORKS`, the second one of an epoch.
 
     Parameters
@@ -90,28 +87,26 @@ def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy", o
         Whether there is some.
     loss : str
         ``cross_entropy`` or ``mse``.
-    on_host : bool
-        Whether the host computes a cross-entropy.
     """
-    config = ROOMY.replace(integer_loss=not on_host)
     draw, count = np.random.default_rng(1), 2 * BATCH + SHORT
     x, classes = draw.integers(0, 17, (count, 1, 8, 8)), draw.integers(0, 10, count)
     samples = Samples(x, np.eye(10)[classes] if loss == "mse" else classes, 1 / 16)
     settings = Settings(1, BATCH, Fraction(1, 16), Fraction(9, 10) if momentum else Fraction(0), loss=loss)
-    with _StepDevice(config) as device:
+    with _StepDevice(ROOMY) as device:
         trainer = NpuTrainer(device, described(NETWORKS[network], (1, 8, 8)), samples, settings, random=True)
         trainer.step()
         (_, sent, received), starts = device.counts, len(device.starts)
         trainer.step()
         _, all_sent, all_received = device.counts
-        space = trainer.memory.workspace
+        space, (forward, backward) = trainer.memory.workspace, device.starts[starts:]
         return StepFigures(
-            tuple(device.starts[starts:]),
+            forward,
+            backward,
             all_sent - sent,
             all_received - received,
             space.narrow.used,
             space.wide.used,
-            space.tiles.used * config.steps,
+            space.tiles.used * ROOMY.steps,
             len(trainer.program.words),
         )
 
@@ -121,21 +116,15 @@ def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy", o
 def main() -> None:
     """Count cycles, words and bytes of steps of training on the NPU."""
     console = wide_console()
-    names = ("network", "momentum", "loss", "forward", "backward", "step", "narrow", "wide", "matrix", "program",
-             "sent", "read")  # fmt: skip
-    caption = "loss: a cross-entropy that the host computes, or i_loss, or a squared error"
-    table = text_table(
-        f"A step of {BATCH} samples: cycles, words, bytes", names, right=names[3:], whole=names, caption=caption
-    )
+    numbers = "forward", "backward", "step", "narrow", "wide", "matrix", "program", "sent", "read"
+    names, title = ("network", "momentum", *numbers), f"A step of {BATCH} samples: cycles, words, bytes"
+    table = text_table(title, names, right=numbers, whole=names)
     for network in NETWORKS:
         for momentum in (False, True):
-            for shown, loss, on_host in (
-                ("host", "cross_entropy", True), ("i_loss", "cross_entropy", False), ("mse", "mse", False)
-            ):  # fmt: skip
-                got = step_figures(network, momentum=momentum, loss=loss, on_host=on_host)
-                apart = [f"{cycles:,}" for cycles in got.cycles] if on_host else ["", ""]
-                numbers = (sum(got.cycles), got.narrow, got.wide, got.matrix, got.program, got.sent, got.received)
-                table.add_row(network, "yes" if momentum else "", shown, *apart, *(f"{n:,}" for n in numbers))
+            got = step_figures(network, momentum=momentum)
+            cycles = got.forward, got.backward, got.forward + got.backward
+            cells = *cycles, got.narrow, got.wide, got.matrix, got.program, got.sent, got.received
+            table.add_row(network, "yes" if momentum else "", *(f"{n:,}" for n in cells))
     console.print(table)
 
 

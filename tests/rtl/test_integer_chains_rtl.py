@@ -18,7 +18,7 @@ from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from support.back_door import connected
 from support.device_runs import check_machines, check_seeds, load
-from support.integer_contents import LOSS_SMALL, LOSS_WHOLE, TRAIN_SMALL, TRAIN_WHOLE
+from support.integer_contents import TRAIN_SMALL, TRAIN_WHOLE
 from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
@@ -26,15 +26,7 @@ pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "15"))
 
 
-#: With losses and tables, and for deep tests without.
-CONFIGS = [
-    LOSS_SMALL,
-    LOSS_WHOLE,
-    *(pytest.param(config, marks=pytest.mark.deep) for config in (TRAIN_SMALL, TRAIN_WHOLE)),
-]
-
-
-@pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: config.name)
+@pytest.fixture(scope="module", params=[TRAIN_SMALL, TRAIN_WHOLE], ids=lambda config: config.name)
 def device(request):
     with connected(request.param) as device:
         yield device

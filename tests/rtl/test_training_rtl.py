@@ -11,7 +11,7 @@ from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from concord.train.npu.plan import has_samples_as_lanes
-from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
+from support.integer_contents import TRAIN_SMALL
 from support.npu_training import numbers
 
 pytestmark = pytest.mark.slow
@@ -25,16 +25,11 @@ CONVOLUTION = [
     {"op": "conv", "channels": 3, "kernel": 2, "stride": 2}, {"op": "relu"}, {"op": "conv", "channels": 7, "pad": 1},
     {"op": "global_average"}, {"op": "dense", "outputs": 5},
 ]  # fmt: skip
-#: Functions by table, one of them the output.
-FUNCTIONS = [
-    {"op": "dense", "outputs": 12}, {"op": "tanh"}, {"op": "dense", "outputs": 11}, {"op": "relu"},
-    {"op": "dense", "outputs": 5}, {"op": "sigmoid"},
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def device():
-    with connect("rtl", LOSS_SMALL, library=find_library(LOSS_SMALL)) as device:
+    with connect("rtl", TRAIN_SMALL, library=find_library(TRAIN_SMALL)) as device:
         yield device
 
 
@@ -60,7 +55,6 @@ def assert_same_on_all(host, rtl, emulator):
         rtl.synchronise()
         assert numbers(rtl) == numbers(host), f"epoch {host.epoch}, step {host.done}"
     assert rtl.history == host.history
-    assert rtl.loss_on_host is None
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
@@ -69,14 +63,6 @@ def test_every_step(device, momentum, loss):
     """Two epochs of a batch of 16 and one of 9 samples each, whose program is another one."""
     settings = Settings(batch=16, epochs=2, rate=Fraction(3, 17), momentum=Fraction(momentum), loss=loss, seed=4)
     assert_same_on_all(*trainers(device, settings))
-
-
-@pytest.mark.parametrize("classes", [17, 25, 33])
-def test_every_step_of_many_classes(device, classes):
-    """A pass over a sample takes longer than its results are on their way."""
-    settings = Settings(batch=5, epochs=2, rate=Fraction(1, 8), seed=classes)
-    layers = [*LAYERS[:2], {"op": "dense", "outputs": classes}]
-    assert_same_on_all(*trainers(device, settings, layers, count=10, classes=classes))
 
 
 def test_every_step_of_depthwise_convolutions(device):
@@ -91,16 +77,8 @@ def test_every_step_of_convolutions(device):
     host, rtl, emulator = trainers(device, settings, CONVOLUTION, (2, 6, 4), 16)
     first, second, _ = rtl.memory.products.values()
     assert rtl.memory.packed_samples is first
-    assert has_samples_as_lanes(second.step, 8, LOSS_SMALL)
+    assert has_samples_as_lanes(second.step, 8, TRAIN_SMALL)
     assert_same_on_all(host, rtl, emulator)
-
-
-@pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-def test_every_step_of_functions(loss):
-    """Widths that are no multiples of N: what a table has for zero does not count there."""
-    settings = Settings(batch=16, epochs=2, rate=Fraction(1, 4), loss=loss, seed=8)
-    with connect("rtl", LOSS_WHOLE, library=find_library(LOSS_WHOLE)) as device:
-        assert_same_on_all(*trainers(device, settings, FUNCTIONS))
 
 
 def test_a_run_goes_on_elsewhere(device, tmp_path):

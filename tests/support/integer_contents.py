@@ -17,14 +17,9 @@ TRAIN_SMALL = ECP5_25F.replace(
 )
 TRAIN_WHOLE = TRAIN_SMALL.replace(name="train-whole", lanes=8, mfu_lanes=4, matrix_depth=256, loop_levels=1)
 TRAIN_LARGE = ECP5_85F.replace(
-    name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
-    matrix_depth=512,
+    name="train-large", integer_chains=True, code_scaling=False, writable_matrix=False, inbox=0, outbox=0, code_pages=1,
+    narrow_depth=512, wide_depth=512, matrix_depth=512,
 )  # fmt: skip
-#: The same with losses and tables; one of them has room for the tables of a function and its slope.
-LOSS_SMALL, LOSS_WHOLE, LOSS_LARGE = (
-    config.replace(name=config.name.replace("train", "loss"), integer_loss=True, integer_tables=True)
-    for config in (TRAIN_SMALL, TRAIN_WHOLE.replace(wide_depth=2048, program_depth=1024), TRAIN_LARGE)
-)
 #: Words of the memories that a small one has, for the verifier.
 EVERYTHING = [
     Span(RegionId.NARROW, 0, 512), Span(RegionId.WIDE, 0, 512), Span(RegionId.TENSORS, 0, TENSORS),
@@ -65,9 +60,6 @@ def random_contents(rng, config: NpuConfig) -> Memories:
     memories.factor_mant[:] = integers_of(draw, FACTORS, FACTOR_MANT_BITS)
     memories.factor_exp[:] = draw.integers(-30, 10, FACTORS)
     memories.updates[:] = draw.choice([0, 7, (1 << 32) - 1], 3)
-    if config.integer_tables:  # the first wide integers are factors
-        factors = integers_of(draw, (half // 4, n), FACTOR_MANT_BITS).astype("<i4")
-        memories.wide[: half // 4 * 2] = factors.view("<u2").reshape(-1, n)
     return memories
 
 

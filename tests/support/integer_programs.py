@@ -12,7 +12,6 @@ import numpy as np
 from concord.emulator import ReferenceMachine
 from concord.emulator.integers import IntegerUnit
 from concord.golden.integers import IntegerRangeError
-from concord.image import Memories
 from concord.program import Address, Chain, Pad, Trace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
@@ -27,56 +26,6 @@ _MOST_VECTORS = 40
 _MOST_TERMS = 24
 _TRIES = 60
 HALT = isa.encode(Op.HALT)
-
-
-# Losses ----------------------------------------------------------------------------------------
-
-
-def random_loss(rng, config: NpuConfig, most: int = 5) -> Memories:
-    """Memories with a program of one ``i_loss``, the logits of which are far apart, close together, or alike.
-
-    Parameters
-    ----------
-    rng : random.Random
-        Seeded by the caller.
-    config : NpuConfig
-        With ``integer_loss``.
-    most : int
-        The greatest number of turns of each loop over samples.
-    """
-    memories, draw = random_contents(rng, config), np.random.default_rng(rng.getrandbits(64))
-    n, half, rows = config.native, config.wide_depth // 2, rng.choice([1, 1, 2, 3, 4, 6, 9])
-    samples = (half - 16) // (2 * rows)  # that there is room for
-    inner = rng.randint(1, min(most, samples))
-    outer = rng.randint(1, min(most, samples // inner))
-    span = 2 * rows * inner * outer
-    bits = rng.choice([1, 3, 8, 20, 32])
-    logits = draw.integers(-(1 << bits - 1), 1 << bits - 1, (half // 2, n)).astype("<i4")
-    logits[draw.random(half // 2) < 0.1] = rng.choice([0, 5, -(1 << 31), (1 << 31) - 1])
-    memories.wide[:half] = logits.view("<u2").reshape(half, n)
-    share = rng.choice([0.05, 0.3])
-    shape = memories.narrow_mant.shape
-    memories.narrow_mant[:] = np.where(draw.random(shape) < share, draw.integers(-3, 128, shape), 0)
-    tensor = rng.randrange(TENSORS)
-    exps = [-300, -128, -60, -58, -57, -56, -42, -41, -40, -31, -17, -16, -15, -10, 0, 5, 6, 7, 127, 400]
-    memories.tensor_exp[tensor] = rng.choice([*exps, -bits, 2 - bits])
-    source = {"row": 2, "inner": 2 * rows, "outer": 2 * rows * inner}
-    labels = {"row": 1, "inner": rows, "outer": rng.choice([0, rows * inner])}
-    target = half if rng.random() < 0.5 else 0
-    builder = ProgramBuilder()
-    builder.emit(Op.SET_ADDR, reg=2, value=target + 3)
-    builder.emit(Op.SET_SHAPE, rows=rows, cols=rng.randint(1, 5))
-    builder.emit(Op.SET_ITERS, inner=inner, outer=outer)
-    builder.emit(Op.I_SRC, kind=int(IntegerSource.WIDE), reg=0, addr=3, **source)
-    builder.emit(Op.I_OPD, mem=int(Mem.NARROW), reg=0, addr=rng.randrange(100), **labels)
-    builder.emit(Op.I_DST, mem=int(Mem.WIDE), reg=2, addr=0, **source)
-    records = -(-inner * outer // (n // 2))
-    judged = rng.choice([config.wide_depth - records, target + 3 + span])
-    valid = rng.choice([0, 0, 1, n // 2, rng.randint(1, n), n])
-    builder.emit(Op.I_LOSS, tensor=tensor, valid=valid, judged=judged)
-    words = [*builder.words(), HALT]
-    memories.program[: len(words)] = words
-    return memories
 
 
 # Programs --------------------------------------------------------------------------------------
@@ -137,7 +86,7 @@ class _Generator:
         run = trace([*words, HALT], self.config)
         work, unit = self.work.copy(), self.unit
         self.unit = IntegerUnit(work)
-        for name in ("rounding", "moves", "update", "lookup"):
+        for name in ("rounding", "moves", "update"):
             value = getattr(unit.registers, name)
             setattr(self.unit.registers, name, list(value) if name == "rounding" else value)
         try:
@@ -194,8 +143,6 @@ class _Generator:
         before = []
         if steps.update:
             before += self._update_steps(chain)
-        if chain.kind is IntegerSource.TABLE and rng.random() < 0.9:
-            before.append((Op.T_LOOK, {"x": self._register()}))
         if steps.add or rng.random() < 0.1:
             before.append(self._sum_step())
         for place in range(2):
@@ -254,8 +201,7 @@ class _Generator:
 
     def _chain(self) -> IntegerChain:
         rng, config = self.rng, self.config
-        kinds = [kind for kind in IntegerSource if kind is not IntegerSource.TABLE or config.integer_tables]
-        kind = rng.choice([*kinds, IntegerSource.PRODUCT])
+        kind = rng.choice([*IntegerSource, IntegerSource.PRODUCT])
         update = kind is IntegerSource.WIDE and rng.random() < 0.35
         limit = rng.choice([1, 4, 12, _MOST_VECTORS])
         counts = [1, 1, 1]
@@ -268,7 +214,7 @@ class _Generator:
         return IntegerChain(
             pc=0, rows=rows, cols=cols, inner=inner, outer=outer, kind=kind,
             source=self._vectors(counts, config.narrow_depth if kind is not IntegerSource.WIDE else config.wide_depth),
-            operand=self._factors(counts) if steps.mul else self._vectors(counts, config.narrow_depth, apart=update),
+            operand=self._vectors(counts, config.narrow_depth, apart=update),
             operand_mem=self._operand_memory(kind, steps),
             destination=self._vectors(counts, config.narrow_depth, apart=True),
             destination_mem=Mem.NARROW if planes.count > 1 else Mem(rng.randint(0, 1)),
@@ -282,8 +228,6 @@ class _Generator:
         )  # fmt: skip
 
     def _operand_memory(self, kind: IntegerSource, steps: ChainSteps) -> Mem:
-        if steps.mul:
-            return Mem.WIDE
         narrow = kind is IntegerSource.PRODUCT or steps.mask or steps.update
         return Mem.NARROW if narrow else Mem(self.rng.randint(0, 1))
 
@@ -320,13 +264,9 @@ class _Generator:
         def flag(chance: float) -> int:
             return int(rng.random() < chance)
 
-        table = kind is IntegerSource.TABLE
-        mul = ["mul", "mul"] if config.integer_tables and kind is not IntegerSource.PRODUCT else []
-        operand = "update" if update else "" if table else rng.choice(["add", "add", "mask", "", *mul])
+        operand = "update" if update else rng.choice(["add", "add", "mask", ""])
         fields = {
-            "scale": flag(0.3) * (kind is not IntegerSource.PRODUCT and operand != "mul"),
-            "mul": int(operand == "mul"),
-            "binades": rng.choice([1, rng.randint(1, 9), rng.randint(1, 63)]) * table,
+            "scale": flag(0.3) * (kind is not IntegerSource.PRODUCT),
             "factor": rng.randrange(FACTORS),
             "round0": flag(0.25),
             "add": int(operand == "add"),
@@ -355,10 +295,6 @@ class _Generator:
             _, inner, rows = counts
             return self._based(counts, depth, [step * rows * inner, step * rows, step])
         return self._based(counts, depth, [rng.choice([0, 1, 2, rng.randint(-9, 9)]) for _ in counts])
-
-    def _factors(self, counts: list[int]) -> Address:
-        """Addresses of wide integers, those of factors if they are still what they were."""
-        return self._based(counts, self.config.wide_depth // 4, [self.rng.choice([0, 2, 2, 4]) for _ in counts])
 
     def _places(self, counts: list[int], depth: int, strides: list[int]) -> Address:
         rng = self.rng

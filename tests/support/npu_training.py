@@ -4,25 +4,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from concord.functions import trainable
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.host.emulated import EmulatedDevice
 from concord.program import Span
-from concord.spec.integers import judged_per_word
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
-from concord.train.npu.resident_loss import ResidentCrossEntropy, ResidentSquaredError
 from concord_bench.npu_training import NETWORKS
 from support.train_digits import digits
 
 #: Three products; images: convolution, pooling, convolution, pooling, classes; and depthwise convolutions.
 MLP, CNN, SEPARABLE = (list(NETWORKS[name]) for name in ("dense", "convolutions", "separable"))
 SHAPE = (1, 8, 8)
-#: The NPU that is trained on by itself, with the loss on the host.
-LOSS_ON_HOST = training_config().replace(name="loss-on-host", integer_loss=False)
 #: Memories for images.
 LARGE = training_config().replace(narrow_depth=16384, wide_depth=16384, matrix_depth=8192, program_depth=4096)
 
@@ -193,18 +188,6 @@ def random_depthwise(seed):
     return layers, shape, Samples(x, y), settings_of(values)
 
 
-def with_functions(case, seed):
-    """A case with some of its Relus as functions by table, and with functions at the front and the end of some."""
-    rng, (layers, shape, samples, settings) = np.random.default_rng([seed, 13]), case
-    names = [record.name for record in trainable()]
-    chosen = [
-        layer | {"op": str(rng.choice(names))} if layer["op"] == "relu" and rng.random() < 0.8 else layer
-        for layer in layers
-    ]
-    ends = [[{"op": str(rng.choice(names))}] if rng.random() < 0.3 else [] for _ in range(2)]
-    return [*ends[0], *chosen, *ends[1]], shape, samples, settings
-
-
 def settings_of(values):
     """Settings, with fractions for texts."""
     exact = {key: Fraction(values[key]) for key in ("rate", "momentum", "decay")}
@@ -225,8 +208,6 @@ def phases_of(npu):
     constants = [Span(RegionId.NARROW, memory.units, config.native)]
     constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
     constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
-    tables = [each for function in memory.functions.values() for each in function.tables]
-    constants += [Span(RegionId.WIDE, each.first, each.table.words(config.native)) for each in tables]
     zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
     state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
     state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]
@@ -235,16 +216,6 @@ def phases_of(npu):
     state += [Span(RegionId.TENSORS, number) for own in owned for number in (own.value, own.velocity)]
     phases = [(npu.program.load, state, ())]
     for size, batch in npu.program.batches.items():
-        source, output = batch.source, batch.output
-        x, y = tensor_spans(source, size), tensor_spans(output, size)
-        match batch.loss:
-            case None:
-                phases += [(batch.forward, x, y), (batch.backward, y, state)]
-            case ResidentCrossEntropy():
-                labels = Span(RegionId.NARROW, batch.loss.labels, size * output.features.tiles(config.native))
-                words = -(-size // judged_per_word(config.native))
-                phases += [(batch.forward, [*x, labels], [*state, Span(RegionId.WIDE, batch.loss.judged, words)])]
-            case ResidentSquaredError():
-                targets, read = (tensor_spans(held, size) for held in (batch.loss.target, batch.loss.difference))
-                phases += [(batch.forward, [*x, *targets], [*state, *read])]
+        x, y = tensor_spans(batch.source, size), tensor_spans(batch.output, size)
+        phases += [(batch.forward, x, y), (batch.backward, y, state)]
     return constants, phases

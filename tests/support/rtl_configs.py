@@ -5,7 +5,7 @@ Only tests that are marked ``deep`` compile others than those of ``NAMED`` (:mod
 """
 
 from concord.spec.presets import ECP5_85F_256, TINY, UP5K, with_mantissas
-from support.integer_contents import LOSS_SMALL, LOSS_WHOLE
+from support.integer_contents import TRAIN_SMALL, TRAIN_WHOLE
 
 #: With a feeder, memories for networks of some size, and mantissas above a byte.
 FED = with_mantissas(
@@ -75,5 +75,5 @@ BY_MANTISSA = {
 #: What tests compile that are not marked ``deep``.
 NAMED = (
     TINY, UP5K, ECP5_85F_256, FED, FED_AHEAD, FOUR_ENGINES, EIGHT, SLIDING, NINE_TAPS, SCALING_NARROW, SHORT_REGISTER,
-    WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, LOSS_SMALL, LOSS_WHOLE,
+    WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, TRAIN_SMALL, TRAIN_WHOLE,
 )  # fmt: skip

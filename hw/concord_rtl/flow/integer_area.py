@@ -22,9 +22,7 @@ from concord_rtl.flow.plan import PRESET, board_option, build_option, config_opt
 from concord_rtl.pipe.integers.collector import VectorCollector
 from concord_rtl.pipe.integers.engine import IntegerEngine
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
-from concord_rtl.pipe.integers.loss.loss_unit import LossUnit
 from concord_rtl.pipe.integers.reader import IntegerReader
-from concord_rtl.pipe.integers.table_lookup import TableLookup
 from concord_rtl.pipe.integers.tensor_unit import TensorUnit
 from concord_rtl.pipe.integers.update_stage import UpdateStage
 from concord_rtl.pipe.integers.writer import IntegerWriter
@@ -38,21 +36,15 @@ def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
         "product_latency": timing.sum_latency(config) + timing.MATRIX_DELAY,
         "result_latency": timing.RESULT_QUEUE,
     }
-    some: dict[str, Callable[[], wiring.Component]] = {
+    return {
         f"lane, one of {config.mfu_lanes}": IntegerLane,
-        "tensor registers": lambda: TensorUnit(with_loss=config.integer_loss),
+        "tensor registers": TensorUnit,
         "reader": lambda: IntegerReader(config, **latencies),
-    }
-    if config.integer_tables:
-        some["table lookup, a part of the reader"] = lambda: TableLookup(config)
-    some |= {
         "collector": lambda: VectorCollector(config),
         "writer": lambda: IntegerWriter(config),
         "lazy update": lambda: UpdateStage(config),
+        "integer engine": lambda: IntegerEngine(config, **latencies),
     }
-    if config.integer_loss:
-        some["loss"] = lambda: LossUnit(config)
-    return some | {"integer engine": lambda: IntegerEngine(config, **latencies)}
 
 
 def _table(summary: dict[str, Any]) -> Table:

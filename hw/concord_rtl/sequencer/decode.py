@@ -11,15 +11,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import (
-    INTEGER_OPS,
-    LOOKUP_OPS,
-    LOSS_OPS,
-    MATRIX_WRITE_OPS,
-    SCALING_OPS,
-    WRITE_OPS,
-    IntegerSource,
-)
+from concord.spec.operations import INTEGER_OPS, MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
@@ -127,8 +119,6 @@ class Decoder(Component):
             **dict.fromkeys(SCALING_OPS, not self.config.code_scaling),
             **dict.fromkeys(MATRIX_WRITE_OPS, not self.config.writable_matrix),
             **dict.fromkeys(INTEGER_OPS, not self.config.integer_chains),
-            **dict.fromkeys(LOSS_OPS, not self.config.integer_loss),
-            **dict.fromkeys(LOOKUP_OPS, not self.config.integer_tables),
         }
         return not missing.get(op, False)
 
@@ -156,8 +146,6 @@ class Decoder(Component):
             least["exp"], most["exp"] = self.config.act.exp_min, self.config.act.exp_max
             if not self.config.stochastic:
                 most["rounding"] = Rounding.STOCHASTIC - 1
-        if form.op == Op.I_SRC and not self.config.integer_tables:
-            most["kind"] = IntegerSource.TABLE - 1
         return least, most
 
     def _faults(self, form: isa.Instruction) -> tuple[Value, Value]:
@@ -168,19 +156,10 @@ class Decoder(Component):
         bad += [self._more(fields[name], high) for name, high in most.items() if high < form.fields[name].high]
         if form.op == Op.M_WR:
             bad.append(fields["matrix"][: clog2(self.config.steps)].any())
-        lacking = self._lacking(form.op)
-        if lacking:
-            return self.word[fields.shape()[lacking].offset :].any(), Cat(bad).any()
+        if form.op == Op.MV_MUL and not self.config.window_taps:
+            return self.word[fields.shape()["sliding"].offset :].any(), Cat(bad).any()
         reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)
         return reserved, Cat(bad).any()
-
-    def _lacking(self, op: Op) -> str:
-        """The first of the fields at the end of an instruction that the configuration does not have, or nothing."""
-        missing = {
-            Op.MV_MUL: "sliding" * (not self.config.window_taps),
-            Op.I_RUN: "mul" * (not self.config.integer_tables),
-        }
-        return missing.get(op, "")
 
     def _less(self, value, limit):
         """Bit that is set if a field is less than a constant; next to a memory, which is slow, without carry chain."""

@@ -162,8 +162,6 @@ def _train(
     console = wide_console()
     if engine is not None and trainer.settings.shards == 1:
         echo("shards is 1: one worker at a time computes a step; [train] shards = 4 lets four share it")
-    for note in trainer.notes:
-        echo(note)
     with _interruption() as pressed:
         shown.run(trainer, saved, console, pressed)
     trainer.save(saved)

@@ -145,8 +145,6 @@ def _trained_on(
     with connect(on, training_config()) as device:
         console.print(f"training on {on}, {device.config.name}")
         trainer = NpuTrainer(device, graph, learned, settings, random=True)
-        for note in trainer.notes:
-            console.print(note, soft_wrap=True)
         train_with_bar(trainer, None, console, [False])
         return _numbers(trainer)
 

@@ -13,20 +13,16 @@ import numpy as np
 from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
-from concord.golden.lookup import entry_numbers
 from concord.golden.rounding import Ints, round_shift
-from concord.golden.softmax import judged
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import VECTOR_MASK, Index, Mask
 from concord.program.integer_access import broken_chain_rules, tile_row_words
-from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
-from concord.spec.integers import DIGIT_BITS, FACTOR_MANT_BITS, JUDGED_WORD, SUM_BITS, WIDE_BITS, judged_per_word
+from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
 from concord.spec.isa import Mem
 from concord.spec.operations import IntegerSource
-from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 
 #: Formats of the weights and of the accumulators that chains update.
@@ -200,8 +196,6 @@ class IntegerUnit(IntegerMachine):
         operand = self._operand(chain, access) if chain.with_operand else values
         if steps.scale:
             values = within(values * registers.mant[steps.factor])
-        if steps.mul:
-            values = within(values * within(operand, FACTOR_MANT_BITS))
         if steps.round0:
             values = rounded(values, *registers.rounding[0])
         if steps.add:
@@ -215,31 +209,12 @@ class IntegerUnit(IntegerMachine):
         if steps.mask:
             values = np.where(operand > 0, values, 0)
         if steps.valid:
-            values = self._kept(chain, access, values)
+            values = np.where(access.last[:, None] & (np.arange(self.config.native) >= steps.valid), 0, values)
         if steps.update:
             values = self._update(access, operand, values)
         self._write(chain, access, values)
         if steps.peak:
             registers.top[steps.tensor] = max(top, int(registers.top[steps.tensor]))
-
-    def loss(self, loss: IntegerLoss) -> None:
-        """Execute an ``i_loss``; ``ValueError`` if it breaks a rule of
-        :func:`concord.program.integer_loss.broken_loss_rules`.
-        """
-        if broken := broken_loss_rules(loss, self.config):
-            raise ValueError(f"a loss at pc {loss.pc} {broken[0].message}")
-        memories, registers, count = self.memories, self.registers, loss.classes(self.config)
-        logits = wide_integers(memories, loss.addresses(loss.source)).reshape(loss.samples, -1)
-        labels = (memories.narrow_mant[loss.addresses(loss.operand)] > 0).reshape(loss.samples, -1)
-        shares = judged(logits[:, :count], int(registers.exp[loss.tensor]), labels[:, :count])
-        gradient = np.zeros_like(logits)
-        gradient[:, :count] = shares.gradient
-        self._write_wide(loss.addresses(loss.destination).ravel(), gradient.reshape(loss.vectors, -1))
-        words = loss.judged_words(self.config)
-        records = np.zeros(len(words) * judged_per_word(self.config.native), dtype="<u4")
-        records[: loss.samples] = shares.hit | shares.right.astype(np.int64) << JUDGED_WORD["hit"].width
-        memories.wide[words] = records.view("<u2").reshape(len(words), -1)
-        registers.exp[loss.tensor], registers.top[loss.tensor] = -PROBABILITY_POINT, np.abs(gradient).max()
 
     # Sources -----------------------------------------------------------------------------------
 
@@ -249,23 +224,7 @@ class IntegerUnit(IntegerMachine):
             return self._product(chain, access.product)
         if chain.kind is IntegerSource.WIDE:
             return wide_integers(self.memories, access.source)
-        values = self.memories.narrow_mant[access.source].astype(np.int64)
-        if chain.kind is IntegerSource.TABLE:
-            return self._looked_up(chain, access, values)
-        return values
-
-    def _looked_up(self, chain: IntegerChain, access: _Access, codes: Ints) -> Ints:
-        """Entries of the table of the chain; of elements that are not kept zero."""
-        bits, steps = self.config.act_mant, chain.steps
-        kept = within(self._kept(chain, access, codes), bits)
-        numbers = entry_numbers(kept, self.registers.lookup, steps.binades, bits)
-        table = self.memories.wide[np.array(chain.table(self.config))].view(np.int16).reshape(-1)
-        return self._kept(chain, access, table[numbers].astype(np.int64))
-
-    def _kept(self, chain: IntegerChain, access: _Access, values: Ints) -> Ints:
-        """Zeros in elements from ``valid`` on of the last row of vectors, if that is not 0."""
-        valid = chain.steps.valid or self.config.native
-        return np.where(access.last[:, None] & (np.arange(self.config.native) >= valid), 0, values)
+        return self.memories.narrow_mant[access.source].astype(np.int64)
 
     def _operand(self, chain: IntegerChain, access: _Access) -> Ints:
         if chain.operand_mem is Mem.WIDE:

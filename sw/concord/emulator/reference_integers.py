@@ -13,22 +13,10 @@ from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address
 from concord.program.integer_access import broken_chain_rules
-from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
-from concord.spec.integers import (
-    DIGIT_BITS,
-    DIGIT_HALF,
-    FACTOR_MANT_BITS,
-    JUDGED_WORD,
-    SUM_BITS,
-    WIDE_BITS,
-    digit_span,
-    judged_per_word,
-)
+from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import Mem
-from concord.spec.lookup import BINADE_MIN, binade_entries
 from concord.spec.operations import IntegerSource
-from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 
 #: Elements of one vector.
@@ -108,38 +96,6 @@ class ReferenceIntegers(IntegerMachine):
         if chain.steps.peak:
             self.registers.top[chain.steps.tensor] = max(top, int(self.registers.top[chain.steps.tensor]))
 
-    def loss(self, loss: IntegerLoss) -> None:
-        """Execute an ``i_loss``; the errors are those of :meth:`concord.emulator.integers.IntegerUnit.loss`."""
-        for broken in broken_loss_rules(loss, self.config):
-            raise ValueError(f"a loss at pc {loss.pc} {broken.message}")
-        exp, top, records = int(self.registers.exp[loss.tensor]), 0, list[int]()
-        gradients = list[Vector]()
-        for outer, inner in product(range(loss.outer), range(loss.inner)):
-            places: list[Place] = [(outer, inner, row) for row in range(loss.rows)]
-            logits = [value for place in places for value in self._wide(self._at(loss.source, place))]
-            marks = [value > 0 for place in places for value in self._narrow(self._at(loss.operand, place))]
-            count = loss.classes(self.config)
-            gradient, record = _sample(logits[:count], exp, marks[:count])
-            records.append(record)
-            gradients.append(gradient + [0] * (len(logits) - count))
-        turns = product(range(loss.outer), range(loss.inner))
-        for (outer, inner), gradient in zip(turns, gradients, strict=True):
-            top = max(top, *map(abs, gradient))
-            for row in range(loss.rows):
-                part = gradient[row * self.config.native : (row + 1) * self.config.native]
-                self._put_wide(self._at(loss.destination, (outer, inner, row)), part)
-        self._put_records(loss.judged, records)
-        self.registers.exp[loss.tensor], self.registers.top[loss.tensor] = -PROBABILITY_POINT, top
-
-    def _put_records(self, first: int, records: list[int]) -> None:
-        """Words of so many records each, of the last one zeros after them."""
-        each = judged_per_word(self.config.native)
-        for start in range(0, len(records), each):
-            part = records[start : start + each]
-            part += [0] * (each - len(part))
-            halves = [record >> shift & 0xFFFF for record in part for shift in (0, 16)]
-            self.memories.wide[first + start // each] = halves
-
     def _accumulators(self, chain: IntegerChain) -> int:
         return self.registers.update[2] if chain.steps.update else 0
 
@@ -154,8 +110,6 @@ class ReferenceIntegers(IntegerMachine):
         for n, (value, other) in enumerate(zip(source, operand, strict=True)):
             if steps.scale:
                 value = _checked(value * int(registers.mant[steps.factor]), most)
-            if steps.mul:
-                value = _checked(value * _checked(other, _limit(FACTOR_MANT_BITS)), most)
             if steps.round0:
                 right, bits = registers.rounding[0]
                 value = _clipped(_right(value, right), _limit(bits))
@@ -196,25 +150,9 @@ class ReferenceIntegers(IntegerMachine):
         address = self._at(chain.source, place)
         if chain.kind is IntegerSource.NARROW:
             return self._narrow(address)
-        if chain.kind is IntegerSource.TABLE:
-            kept = chain.steps.valid if chain.steps.valid and place[2] == chain.rows - 1 else self.config.native
-            codes = self._narrow(address)[:kept]
-            return [self._entry(chain, code) for code in codes] + [0] * (self.config.native - kept)
         if chain.kind is IntegerSource.WIDE:
             return self._wide(address)
         return [_checked(value, _limit(SUM_BITS)) for value in self._product(chain, place)]
-
-    def _entry(self, chain: IntegerChain, code: int) -> int:
-        """The entry of a table: that of the binade of the number, or of the nearest one that the table has."""
-        top = _checked(abs(code), _limit(self.config.act_mant))
-        half = binade_entries(self.config.act_mant) // 2
-        place = top.bit_length() - 1
-        binade = min(max(self.registers.lookup + place - BINADE_MIN, 0), chain.steps.binades - 1) if top else 0
-        while top and top < half:
-            top *= 2
-        word, element = divmod((2 * binade + (code < 0)) * half + top % half, self.config.native)
-        entry = int(self.memories.wide[(chain.operand.base & VECTOR_MASK) + word, element])
-        return entry - (entry >> 15 << 16)
 
     def _product(self, chain: IntegerChain, place: Place) -> Vector:
         """Sums over digits, taps and columns."""
@@ -360,31 +298,3 @@ class ReferenceIntegers(IntegerMachine):
                 word = tile * config.steps + k // config.lanes
                 memories.matrix_mant[word, row, k % config.lanes] = element
                 memories.matrix_exp[word, row] = config.wgt_exp_min
-
-
-# Softmax ---------------------------------------------------------------------------------------
-
-
-def _power(below: int, exp: int) -> int:
-    """``exp(-below * 2**exp)`` with 30 bits after the point, as tables of powers of two say."""
-    scale, coarse, fine = powers()
-    half, entry = 1 << POWER_POINT - 1, (1 << TABLE_BITS) - 1
-    whole = LOGIT_LIMIT << LOGIT_POINT
-    difference = whole if below and exp > LOGIT_LIMIT.bit_length() else min(moved(below, -LOGIT_POINT - exp), whole)
-    exponent = difference * scale + half >> POWER_POINT
-    fraction = exponent & (1 << LOGIT_POINT) - 1
-    power = coarse[fraction >> TABLE_BITS] * fine[fraction & entry] + half >> POWER_POINT
-    return moved(power, exponent >> LOGIT_POINT)
-
-
-def _sample(logits: Vector, exp: int, marks: list[bool]) -> tuple[Vector, int]:
-    """The gradient of a sample, and the word of what it was judged."""
-    top = max(logits)
-    each = [_power(top - value, exp) for value in logits]
-    whole, unit = sum(each), 1 << PROBABILITY_POINT
-    shares = [(2 * power * unit + whole) // (2 * whole) for power in each]
-    if not any(marks):
-        return [0] * len(logits), 0
-    hit = [share for share, mark in zip(shares, marks, strict=True) if mark][-1]
-    gradient = [share - unit * mark for share, mark in zip(shares, marks, strict=True)]
-    return gradient, JUDGED_WORD.pack(hit=hit, right=int(marks[logits.index(top)]))

@@ -31,10 +31,10 @@ ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320,
 #: synthesis. They were not fitted.
 LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 335
 #: LUTs of the feeder, which REST counts and a configuration without an inbox has not: its part of ``ecp5-85f-256``.
-#: Of the integer engine a lane with its part of the lazy update and of the words, the loss, the tables, and the rest,
-#: from the engines with four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry
-#: cell is two LUTs, a cell of LUT RAM six. All are counts after synthesis, and were not fitted.
-FEEDER, INTEGER_LANE, INTEGER_LOSS, INTEGER_TABLES, INTEGER_REST = 2830, 2830, 3720, 430, 6110
+#: Of the integer engine a lane with its part of the lazy update and of the words, and the rest, from the engines with
+#: four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry cell is two LUTs, a
+#: cell of LUT RAM six. All are counts after synthesis, and were not fitted.
+FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2830, 6110
 #: LUTs and MHz of builds, by preset.
 BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (40_836, 72.44), "ecp5-85f-256": (53_752, 81.54)}
 #: Greatest errors of the estimates at these builds.
@@ -106,10 +106,7 @@ def _logic_luts(width: int, depth: int) -> int:
 
 def _integer_luts(config: NpuConfig) -> int:
     """LUTs of the integer engine."""
-    if not config.integer_chains:
-        return 0
-    loss, tables = INTEGER_LOSS * config.integer_loss, INTEGER_TABLES * config.integer_tables
-    return INTEGER_REST + INTEGER_LANE * config.mfu_lanes + loss + tables
+    return INTEGER_REST + INTEGER_LANE * config.mfu_lanes if config.integer_chains else 0
 
 
 def _clock_of(luts: float) -> float:

@@ -1,33 +1,13 @@
-"""Softmax in integers, and the gradient of its cross-entropy: formulas of the trainer, and of ``i_loss`` of the NPU."""
+"""Softmax in integers: formulas of the trainer."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden.rounding import Ints, round_shift
 from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
-
-
-class Judged(NamedTuple):
-    """Gradients and probabilities that a loss has computed for samples.
-
-    Parameters
-    ----------
-    gradient : Ints ``[samples, classes]``
-        Of the sum of their losses, with ``PROBABILITY_POINT`` bits after the binary point.
-    hit : Ints ``[samples]``
-        Probabilities of their labels, with ``PROBABILITY_POINT`` bits after the binary point; 0 without a label.
-    right : array of bool ``[samples]``
-        Whether the first of the greatest logits is that of the label.
-    """
-
-    gradient: Ints
-    hit: Ints
-    right: NDArray[np.bool_]
 
 
 @lru_cache(maxsize=1)
@@ -61,23 +41,3 @@ def probabilities(logits: Ints, exp: int) -> Ints:
     power = exponentials(logits.max(axis=-1, keepdims=True) - logits, exp)
     whole = power.sum(axis=-1, keepdims=True)
     return np.asarray(((power << PROBABILITY_POINT + 1) + whole) // (2 * whole))
-
-
-def judged(logits: Ints, exp: int, labels: NDArray[np.bool_]) -> Judged:
-    """Softmax and cross-entropy of samples: the gradient is probability minus label, and zero without a label.
-
-    Parameters
-    ----------
-    logits : Ints ``[samples, classes]``
-        Of 32 bits.
-    exp : int
-        Their exponent.
-    labels : array of bool ``[samples, classes]``
-        At most one of a sample is true; of several the last one counts as the hit.
-    """
-    shares = probabilities(logits, exp)
-    some = np.asarray(labels.any(axis=1))
-    last = labels.shape[1] - 1 - labels[:, ::-1].argmax(axis=1)
-    rows = np.arange(len(logits))
-    gradient = np.where(some[:, None], shares - (labels.astype(np.int64) << PROBABILITY_POINT), 0)
-    return Judged(gradient, np.where(some, shares[rows, last], 0), labels[rows, logits.argmax(axis=1)])

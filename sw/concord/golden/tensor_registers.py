@@ -36,8 +36,6 @@ class TensorRegisters:
         By how much source and operand of a sum move to the right.
     update : tuple of int
         Registers of weights and of the update, and from a word of weights to its accumulators.
-    lookup : int
-        Exponent of integers that are looked up.
     """
 
     top: NDArray[np.int64] = field(default_factory=lambda: _zeros(TENSORS))
@@ -47,7 +45,6 @@ class TensorRegisters:
     rounding: list[tuple[int, int]] = field(default_factory=lambda: [(0, 32), (0, 32)])
     moves: tuple[int, int] = (0, 0)
     update: tuple[int, int, int] = (0, 0, 0)
-    lookup: int = 0
 
     def step(
         self, op: Op, z: int = 0, x: int = 0, y: int = 0, *, exp: int = 0, bits: int = 32, place: int = 0,
@@ -86,8 +83,6 @@ class TensorRegisters:
                 self.moves = 0, e_x - e_y if t_y else 0
             case Op.T_UPD:
                 self.update = z, x, accumulators
-            case Op.T_LOOK:
-                self.lookup = e_x
             case _:
                 raise ValueError(f"op must be a step of tensor registers, not {op.name}")
 

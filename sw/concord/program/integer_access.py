@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from concord.program.chains import VECTOR_MASK, Index
-from concord.program.integer_loss import IntegerLoss
 from concord.program.integers import IntegerChain, TensorStep, broken_integer_rules
 from concord.program.rules import Broken
 from concord.program.trace import Trace
@@ -54,10 +53,6 @@ def words_read(chain: IntegerChain, config: NpuConfig, accumulators: int) -> dic
             parts[RegionId.NARROW].append(chain.addresses(chain.source))
         case IntegerSource.WIDE:
             parts[RegionId.WIDE].append(_both(chain.addresses(chain.source)))
-        case IntegerSource.TABLE:
-            parts[RegionId.NARROW].append(chain.addresses(chain.source))
-            table = np.array(chain.table(config))
-            parts[RegionId.WIDE].append(np.broadcast_to(table, (chain.vectors, len(table))))
     if chain.with_operand:
         at = chain.addresses(chain.operand)
         if chain.operand_mem is Mem.NARROW:
@@ -167,5 +162,5 @@ def refuse_integers(run: Trace, purpose: str) -> None:
     if not run.integers:
         return
     item = run.integers[0]
-    op = item.op if isinstance(item, TensorStep) else Op.I_LOSS if isinstance(item, IntegerLoss) else Op.I_RUN
+    op = item.op if isinstance(item, TensorStep) else Op.I_RUN
     raise ValueError(f"programs must have no integer chains to {purpose}, not {op.name.lower()} at pc {item.pc}")

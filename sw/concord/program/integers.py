@@ -15,7 +15,6 @@ from concord.program.rules import Broken, Check, broken_of
 from concord.spec import integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
-from concord.spec.lookup import table_words
 from concord.spec.operations import IntegerSource
 from concord.spec.rules import ProgramRule
 
@@ -90,8 +89,6 @@ class ChainSteps:
     to_vector: int = 0
     to_column: int = 0
     to_row: int = 0
-    mul: int = 0
-    binades: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ class IntegerChain:
     @property
     def with_operand(self) -> bool:
         """True if an operand is read."""
-        return bool(self.steps.add or self.steps.mul or self.steps.mask or self.steps.update)
+        return bool(self.steps.add or self.steps.mask or self.steps.update)
 
     def product_steps(self, config: NpuConfig) -> int:
         """Tile steps of a vector; 0 if there is no product."""
@@ -169,13 +166,11 @@ class IntegerChain:
         """Cycles from vector to vector that the ports of the memories need."""
         steps, count = self.steps, self.planes.count
         narrow_operand = self.with_operand and self.operand_mem is Mem.NARROW
-        looks_up = self.kind is IntegerSource.TABLE
-        reads = self.product_steps(config) or looks_up or self.kind is IntegerSource.NARROW
+        reads = self.product_steps(config) or self.kind is IntegerSource.NARROW
         narrow_result = steps.to_vector and self.destination_mem is Mem.NARROW
         return integers.interval(
             beats=config.beats,
             narrow_reads=reads + narrow_operand,
-            wide_reads=config.native * looks_up,
             narrow_writes=1 if steps.update else count * narrow_result,
             matrix_writes=count * steps.to_column + config.steps * steps.to_row,
         )
@@ -186,11 +181,6 @@ class IntegerChain:
     def addresses(self, address: Address) -> Index:
         """Addresses in a vector memory ``[outer, inner, rows]``, modulo 2**14."""
         return self._numbers(address) & VECTOR_MASK
-
-    def table(self, config: NpuConfig) -> range:
-        """Wide words of the table that a source is looked up in."""
-        first = self.operand.base & VECTOR_MASK
-        return range(first, first + table_words(self.steps.binades, config.act_mant, config.native))
 
     def source_taps(self) -> Index:
         """Addresses of the vectors of a product ``[outer, inner, rows, digits, taps, cols]``."""
@@ -233,21 +223,13 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]
 def _operand_rules(chain: IntegerChain) -> Iterator[Check]:
     """Rules of sources and operands."""
     steps, kind = chain.steps, chain.kind
-    product, looks_up = kind is IntegerSource.PRODUCT, kind is IntegerSource.TABLE
-    narrow, wide = chain.operand_mem is Mem.NARROW, chain.operand_mem is Mem.WIDE
-    kept = steps.add + steps.mul + steps.mask + steps.update <= 1
-    message = "must have one operand: to add, to multiply, to mask, or the weights of an update"
+    product, narrow = kind is IntegerSource.PRODUCT, chain.operand_mem is Mem.NARROW
+    kept = steps.add + steps.mask + steps.update <= 1
+    message = "must have one operand: to add, to mask, or the weights of an update"
     yield ProgramRule.ONE_OPERAND, kept, message
-    kept = not (looks_up and chain.with_operand)
-    yield ProgramRule.TABLE_OPERAND, kept, "must have no operand with a table, which takes its place"
-    yield ProgramRule.BINADES, not looks_up or steps.binades > 0, "must have binades with a table"
-    kept = not (steps.mul and steps.scale)
-    yield ProgramRule.ONE_FACTOR, kept, "must multiply either by a factor or by an operand"
-    yield ProgramRule.WIDE_FACTOR, not steps.mul or wide, "must have a wide operand to multiply"
     kept = not (steps.mask or steps.update) or narrow
     yield ProgramRule.NARROW_OPERAND, kept, "must have a narrow operand to mask or to update"
-    kept = not (product and (steps.scale or steps.mul))
-    yield ProgramRule.SCALED_PRODUCT, kept, "must not scale or multiply a product"
+    yield ProgramRule.SCALED_PRODUCT, not (product and steps.scale), "must not scale a product"
     kept = not (product and steps.add) or narrow
     yield ProgramRule.PRODUCT_OPERAND, kept, "must have a narrow operand with a product"
     kept = kind is IntegerSource.WIDE and bool(steps.round1) and not (steps.peak or steps.relu or steps.to_vector)
@@ -285,8 +267,6 @@ def _outside(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
         wide.append(chain.addresses(chain.source) + 1)
     else:
         narrow.append(chain.addresses(chain.source))
-    if chain.kind is IntegerSource.TABLE:
-        wide.append(np.array([chain.table(config).stop - 1]))
     if chain.with_operand:
         at = chain.addresses(chain.operand)
         (narrow if chain.operand_mem is Mem.NARROW else wide).append(at if chain.operand_mem is Mem.NARROW else at + 1)

@@ -24,7 +24,6 @@ from concord.program.chains import (
     Quant,
     Window,
 )
-from concord.program.integer_loss import IntegerLoss
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
@@ -33,8 +32,6 @@ from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, 
 from concord.spec.operations import (
     INTEGER_OPS,
     INTEGER_STATE_OPS,
-    LOOKUP_OPS,
-    LOSS_OPS,
     MATRIX_WRITE_OPS,
     SCALING_OPS,
     TENSOR_OPS,
@@ -50,17 +47,13 @@ _NEEDS: dict[int, str] = {
     **dict.fromkeys(SCALING_OPS, "code_scaling"),
     **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
     **dict.fromkeys(INTEGER_OPS, "integer_chains"),
-    **dict.fromkeys(LOSS_OPS, "integer_loss"),
-    **dict.fromkeys(LOOKUP_OPS, "integer_tables"),
 }
 
-#: Fields whose bits are reserved without a parameter: of which operation, and the parameter.
-_MODES = ((Op.MV_MUL, ("sliding",), "window_taps"), (Op.I_RUN, ("mul", "binades"), "integer_tables"))
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
 #: Items that a run executes beside chains.
-IntegerItem = IntegerChain | TensorStep | IntegerLoss
+IntegerItem = IntegerChain | TensorStep
 
 
 @dataclass(frozen=True)
@@ -75,7 +68,7 @@ class Event:
         The word waits until everything that was dispatched has been written.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
-    integer : IntegerChain, TensorStep, IntegerLoss or None
+    integer : IntegerChain, TensorStep or None
         What the word executes by itself, before the next one.
     """
 
@@ -100,7 +93,7 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
-    items : tuple of Chain, IntegerChain, TensorStep and IntegerLoss
+    items : tuple of Chain, IntegerChain and TensorStep
         Everything that is executed, in order.
     """
 
@@ -112,7 +105,7 @@ class Trace:
 
     @property
     def integers(self) -> tuple[IntegerItem, ...]:
-        """Integer chains, tensor steps and losses, in order."""
+        """Integer chains and tensor steps, in order."""
         return tuple(item for item in self.items if not isinstance(item, Chain))
 
     @property
@@ -222,8 +215,6 @@ class _Sequencer:
             self.items.append(TensorStep(self.pc, op, **values))
         elif op is Op.I_RUN:
             self.items.append(self._integer_chain(values))
-        elif op is Op.I_LOSS:
-            self.items.append(self._integer_loss(values))
         elif op is Op.LOOP:
             if len(self.loops) == self.config.loop_levels:
                 raise IllegalInstruction(Trap.LOOP_STACK, f"loops must nest at most {len(self.loops)} deep")
@@ -247,10 +238,6 @@ class _Sequencer:
             planes=Planes(**planes),
             steps=ChainSteps(**values),
         )
-
-    def _integer_loss(self, values: dict[str, Any]) -> IntegerLoss:
-        places: dict[str, Any] = {**self.state[Op.SET_ITERS], **self._integer_places(), **values}
-        return IntegerLoss(pc=self.pc, rows=self.state[Op.SET_SHAPE]["rows"], **places)
 
     def _integer_places(self) -> dict[str, Any]:
         """Places that are read in the vector memories, and written there."""
@@ -382,13 +369,8 @@ def check_operation(word: int, config: NpuConfig) -> None:
     code = word % (1 << isa.OPCODE_BITS)
     if name := lacking(code, config):
         raise IllegalInstruction(Trap.BAD_OPCODE, f"{Op(code).name.lower()} needs a configuration with {name}")
-    for op, modes, name in _MODES:
-        if code == op and not getattr(config, name):
-            values = isa.FORMS[op].layout.unpack(word)
-            for mode in modes:
-                if values[mode]:
-                    text = f"{mode} must be 0 in a configuration without {name}, not {values[mode]}"
-                    raise IllegalInstruction(Trap.BAD_OPCODE, text)
+    if code == Op.MV_MUL and not config.window_taps and isa.FORMS[Op.MV_MUL].layout.unpack(word)["sliding"]:
+        raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
 
 
 def lacking(op: int, config: NpuConfig) -> str:
@@ -408,7 +390,5 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(
             Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"
         )
-    if op is Op.I_SRC and values["kind"] == IntegerSource.TABLE and not config.integer_tables:
-        raise IllegalInstruction(Trap.BAD_FIELD, "kind must not be 3 in a configuration without integer_tables")
     if op is Op.V_TBL and values["table"] >= config.table_slots:
         raise IllegalInstruction(Trap.BAD_FIELD, f"table must be below {config.table_slots}, not {values['table']}")

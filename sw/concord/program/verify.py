@@ -17,7 +17,6 @@ from concord.program.access import REGIONS
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
 from concord.program.integer_access import broken_chain_rules, tile_row_words, words_read, words_written
-from concord.program.integer_loss import IntegerLoss, broken_loss_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -190,8 +189,6 @@ class _Checker:
                     self._integer_chain(item)
                 case TensorStep():
                     self._step(item)
-                case IntegerLoss():
-                    self._loss(item)
 
     def _broken(self, pc: int, rules: Iterable[Broken]) -> None:
         for rule, message in rules:
@@ -201,13 +198,11 @@ class _Checker:
 
     def _step(self, step: TensorStep) -> None:
         """A step of the tensor registers: those that it reads must have a value."""
-        of_x = dict.fromkeys((Op.T_FIT, Op.T_SCALE, Op.T_LOOK), (step.x,))
-        reads = {Op.T_SET: (), **of_x}.get(step.op, (step.x, step.y))
+        reads = {Op.T_SET: (), Op.T_FIT: (step.x,), Op.T_SCALE: (step.x,)}.get(step.op, (step.x, step.y))
         self._registers(step.pc, RegionId.TENSORS, reads)
         if step.op is Op.T_SCALE:
             self._registers(step.pc, RegionId.FACTORS, (step.factor,))
-        if step.op is not Op.T_LOOK:
-            self._write_words(step.pc, RegionId.TENSORS, np.array([step.z]))
+        self._write_words(step.pc, RegionId.TENSORS, np.array([step.z]))
 
     def _registers(self, pc: int, region: RegionId, numbers: Iterable[int]) -> None:
         unknown = [number for number in numbers if not self.written[region][number]]
@@ -236,15 +231,6 @@ class _Checker:
         if steps.to_row:
             rows = chain.written_tile_rows()
             self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native)
-
-    def _loss(self, loss: IntegerLoss) -> None:
-        if broken := broken_loss_rules(loss, self.config):
-            self._broken(loss.pc, broken)
-            return
-        self._reads(loss.pc, loss.words_read())
-        self._registers(loss.pc, RegionId.TENSORS, (loss.tensor,))
-        self._write_words(loss.pc, RegionId.TENSORS, np.array([loss.tensor]))
-        self._write_words(loss.pc, RegionId.WIDE, loss.words_written(self.config))
 
     def _reads(self, pc: int, reads: Mapping[RegionId, Index]) -> None:
         """Words that are read must have a value; -1 is none."""

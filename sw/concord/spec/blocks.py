@@ -28,8 +28,6 @@ LEAST_RAM_WORDS = 128
 _ECP5_LINK = 2
 #: Multipliers of a lane of integer chains, and block RAMs of tensor registers.
 _INTEGER_MULTIPLIERS, _TENSOR_RAMS = 2, 2
-#: Multipliers and block RAMs of losses.
-_LOSS_MULTIPLIERS, _LOSS_RAMS = 10, 2
 #: Block RAMs on an iCE40 that no parameter changes: registers, descriptors of tables, addresses, elements of a vector,
 #: instructions that are made, and the link.
 _ICE40_REST = 2 + 3 + 5 + 1 + 1 + 1
@@ -148,8 +146,6 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
     ]
     multipliers += mfu_multipliers(config) + (_INTEGER_MULTIPLIERS * config.mfu_lanes if config.integer_chains else 0)
     others = _ECP5_LINK + (_TENSOR_RAMS if config.integer_chains else 0)
-    if config.integer_loss:
-        multipliers, others = multipliers + _LOSS_MULTIPLIERS, others + _LOSS_RAMS
     return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + others)
 
 

@@ -54,11 +54,14 @@ LATER = {
     "code_scaling": False,
     "writable_matrix": False,
     "integer_chains": False,
-    "integer_loss": False,
-    "integer_tables": False,
     "code_pages": 1,
     "request_buffer": 0,
     "outbox": 0,
+}
+#: Parameters that there were, and what to do without them.
+REMOVED = {
+    "integer_loss": "the host computes the loss of training",
+    "integer_tables": "networks with tanh, sigmoid or softsign are trained on the host",
 }
 
 
@@ -125,11 +128,6 @@ class NpuConfig:
         Whether there are integer chains (:mod:`concord.spec.integers`), for training on the NPU. Needs ``serial``,
         ``writable_matrix``, ``code_scaling`` and ``window_taps`` to be off, one engine, ``native`` of at least 8,
         mantissas of 8 bits, at most 128 products per cycle, no ``acc_register`` and sums of at least 48 bits.
-    integer_loss : bool
-        Whether there is ``i_loss``: softmax and cross-entropy on the NPU. Needs ``integer_chains``.
-    integer_tables : bool
-        Whether integer chains look up tables of functions and slopes, and multiply two tensors. Needs
-        ``integer_chains``.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -180,8 +178,6 @@ class NpuConfig:
     code_scaling: bool = False
     writable_matrix: bool = False
     integer_chains: bool = False
-    integer_loss: bool = False
-    integer_tables: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -271,8 +267,8 @@ class NpuConfig:
 
     @property
     def special(self) -> bool:
-        """True for a configuration with one purpose, networks on codes or training, which only its name selects."""
-        return self.code_scaling or self.integer_chains
+        """True for a configuration for training, which only its name selects."""
+        return self.integer_chains
 
     @property
     def matrix_wraps(self) -> bool:
@@ -365,8 +361,10 @@ class NpuConfig:
     def from_dict(cls, values: dict[str, Any]) -> NpuConfig:
         """Inverse of :meth:`to_dict`; ``ValueError`` names unknown or missing parameters.
 
-        Without a board it is the first one that has the preset that the configuration is named after.
+        Without a board it is the first one that has the preset that the configuration is named after. Parameters of
+        :data:`REMOVED` may be there if they are off.
         """
+        values = without_removed(values)
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"parameters must be among {sorted(known)}, not {unknown}")
@@ -388,6 +386,14 @@ class NpuConfig:
         ours, theirs = self.to_dict(), other.to_dict()
         names = [k for k in ours if ours[k] != theirs[k] and k not in FREE]
         return ", ".join(f"{k}: {ours[k]!r} / {theirs[k]!r}" for k in names)
+
+
+def without_removed(values: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without those of :data:`REMOVED` that are off; ``ValueError`` says what to do without the others."""
+    for name in REMOVED:
+        if values.get(name):
+            raise ValueError(f"{name} must be left out: it was removed, and {REMOVED[name]}")
+    return {name: value for name, value in values.items() if name not in REMOVED}
 
 
 def check(config: NpuConfig) -> None:
@@ -438,9 +444,6 @@ def _check_shape(config: NpuConfig) -> None:
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
     if config.integer_chains:
         _check_integer_chains(config)
-    else:
-        for name in ("integer_loss", "integer_tables"):
-            _require(config, name, "False without integer_chains", not getattr(config, name))
     if config.writable_matrix:
         _require(
             config, "wgt_mant", f"act_mant={config.act_mant} with writable_matrix", config.wgt_mant == config.act_mant

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from concord.spec.boards import board_spec, preset_of
-from concord.spec.config import FREE, NpuConfig
+from concord.spec.config import FREE, NpuConfig, without_removed
 from concord.spec.names import unknown_name
 from concord.spec.presets import PRESETS, preset
 
@@ -54,7 +54,7 @@ def read_config(path: Path) -> NpuConfig:
 
 def _checked(values: dict[str, Any], name: str) -> NpuConfig:
     """The configuration with these parameters, named ``name`` if they do not say."""
-    parameters = {field.name: field.type for field in fields(NpuConfig)}
+    parameters, values = {field.name: field.type for field in fields(NpuConfig)}, without_removed(values)
     for key, value in values.items():
         if key not in (PRESET, *parameters):
             raise unknown_name("parameter", (PRESET, *parameters), key)

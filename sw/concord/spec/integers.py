@@ -17,8 +17,8 @@ integer chain runs the loops of other chains over ``outer``, ``inner`` and ``row
 addresses ``addr + areg[reg] + r*row + i*inner + o*outer``; address registers are read when the word that names them
 executes. A vector goes these steps, those that ``i_run`` asks for::
 
-    source      narrow vector | wide integers | product | table
-    scale, mul  * mantissa of the factor register, 17 bits, or * operand, wide integers of 17 bits (not with a product)
+    source      narrow vector | wide integers | product
+    scale       * mantissa of the factor register, 17 bits (not with a product)
     round0      as the latest t_fit of place 0 says: move right, halves away from zero, limit to its bits
     add         + operand; source and operand are moved as the latest t_add or t_bias says
     peak        the greatest magnitude, if it is greater than that of the tensor register, goes there
@@ -33,11 +33,6 @@ product
     At the addresses of (r, i, o) each, the vector is ``ky*stride_y + kx*stride_x + c*vector`` further, and the tile
     ``((ky*kw + kx)*cols + c) * matrix`` words; the digit moves either of them (``of``) by ``p*vector_digit`` or
     ``p*matrix_digit``. Taps outside the image count as zero, as in other chains. Exact.
-table
-    The entry of a table for each element of the narrow vector, with the exponent that the latest ``t_look`` has read
-    (:mod:`concord.spec.lookup`). The table is in the wide memory, from the first address of ``i_opd`` on: entry e is
-    element ``e % N`` of word ``e // N``, 16 bits, of ``binades`` binades. Elements that ``valid`` leaves out are zero
-    from the source on. Only with ``integer_tables``, as is ``mul``.
 column q, row q
     q counts columns or rows of tiles, ``first + r*row + i*inner + o*outer``, columns ``p*col`` more for digit p: column
     q is lane ``q % L`` of word ``q // L``, element n going to row n; row q is row ``q % N`` of tile ``q // N``, which
@@ -51,31 +46,20 @@ update
     named gets the new exponent and the greatest magnitude of the new weights. ``to_column`` and ``to_row`` write the
     weights, too.
 
-loss
-    ``i_loss`` takes the logits of samples, wide integers at the addresses of ``i_src`` with the exponent of ``tensor``,
-    and labels, narrow vectors at those of ``i_opd``, and makes of them the gradient of the sum of the cross-entropies
-    (:func:`concord.golden.softmax.judged`), wide integers at those of ``i_dst``. A sample is ``rows`` vectors;
-    ``valid`` elements of its last one are classes, and all of the others. Its label is the class whose element is above
-    zero; a sample without one has no gradient, and elements that are no classes have none. The register becomes that of
-    the gradient: exponent -30, and its greatest magnitude. From the wide word ``judged`` on lies what the samples were
-    judged, N/2 of :data:`JUDGED_WORD` a word, in order; the rest of the last word is zero.
-
 tensor steps
     :class:`concord.golden.tensor_registers.TensorRegisters` defines them. A chain with a peak raises the greatest
     magnitude of its register and leaves the exponent that a step has set.
 
 Everything is exact within :data:`SUM_BITS`. The trap ``INTEGER_RANGE`` ends the run where integers leave that, where
-results have more than 32 bits or more than they are written with, where an operand of ``mul`` has more than 17 bits,
-where an element that is looked up is -128, and where exponents are none of training: -127 to 127 of a tensor that
-``t_fit`` rounds, -128 to 127 of an update. What the chain has written and counted by then is not defined.
+results have more than 32 bits or more than they are written with, and where exponents are none of training: -127 to 127
+of a tensor that ``t_fit`` rounds, -128 to 127 of an update. What the chain has written and counted by then is not
+defined.
 """
 
 from __future__ import annotations
 
 from concord.spec.fields import Field, Layout
-from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import DIGITS_MAX, FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
-from concord.spec.softmax import PROBABILITY_POINT
 
 #: Bits of everything between source and destination of an integer chain, sign included, and of greatest magnitudes.
 SUM_BITS = 48
@@ -105,13 +89,6 @@ FACTOR_WORD = Layout(
         Field("exp", TENSOR_EXP_BITS, True, doc="exponent"),
     )
 )
-#: Verdict of ``i_loss`` on a sample.
-JUDGED_WORD = Layout(
-    (
-        Field("hit", PROBABILITY_POINT + 1, doc="probability of the label, 30 bits behind the point; 0 without one"),
-        Field("right", 1, doc="whether the first of the greatest logits is that of the label"),
-    )
-)
 #: Counters of updates, in the order of their words.
 UPDATE_COUNTERS = ("refused", "vanished", "grown")
 
@@ -130,14 +107,7 @@ def digits_of_bits(bits: int) -> int:
     return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
 
 
-def judged_per_word(native: int) -> int:
-    """Samples whose judgement is in a word of the wide memory, for a native dimension."""
-    return native * BINARY16_WIDTH // JUDGED_WORD.width
-
-
-def interval(
-    *, beats: int, narrow_reads: int, wide_reads: int = WIDE_READS, narrow_writes: int = 0, matrix_writes: int = 0
-) -> int:
+def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_writes: int = 0) -> int:
     """Cycles from vector to vector of an integer chain: the busiest port decides.
 
     Parameters
@@ -146,12 +116,10 @@ def interval(
         N/P.
     narrow_reads, narrow_writes : int
         Words of the narrow memory: one for each step of a product, or for a narrow source, and one for an operand.
-    wide_reads : int
-        Words of the wide memory: one for each element that is looked up; at least :data:`WIDE_READS`.
     matrix_writes : int
         Words of the matrix memory: one for a column, N/L for a row.
 
     Four cycles are enough for all words of the wide memory: two of a source, and two of an operand or one of
     accumulators.
     """
-    return max(WIDE_READS, wide_reads, beats, narrow_reads, narrow_writes, matrix_writes)
+    return max(WIDE_READS, beats, narrow_reads, narrow_writes, matrix_writes)

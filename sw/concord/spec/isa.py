@@ -60,7 +60,6 @@ from dataclasses import dataclass
 
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
-from concord.spec.lookup import BINADES_BITS
 from concord.spec.operations import IntegerSource as IntegerSource
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
@@ -327,7 +326,6 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         _lay(_RESULT, _X, Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators")),
         "Exponents of the weights ``z`` and of the update ``x`` for the chain that updates.",
     ),
-    Instruction(Op.T_LOOK, _lay(_X), "Exponent of the integers that the chains behind it look up."),
     Instruction(
         Op.I_PLANES,
         _lay(
@@ -343,7 +341,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction(
         Op.I_SRC,
         _lay(
-            Field("kind", 2, doc="0 narrow, 1 wide integers, 2 product, 3 narrow, looked up in the table at ``i_opd``"),
+            Field("kind", 2, doc="0 narrow, 1 wide integers, 2 product"),
             _REG,
             _ADDR,
             *_STRIDES,
@@ -412,20 +410,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("to_vector", 1, doc="write to ``i_dst``"),
             Field("to_column", 1, doc="write to ``i_col``"),
             Field("to_row", 1, doc="write to ``i_row``"),
-            Field("mul", 1, doc="multiply by the operand, wide integers of at most 17 bits"),
-            Field("binades", BINADES_BITS, doc="binades of the table that a source is looked up in"),
         ),
         "Execute an integer chain.",
         least=(("interval", 1),),
-    ),
-    Instruction(
-        Op.I_LOSS,
-        _lay(
-            Field("tensor", TENSOR_BITS, doc="tensor register of the logits, and then of the gradient"),
-            Field("valid", 7, doc="classes in the last row of vectors; 0: all elements are some"),
-            Field("judged", VECTOR_ADDR_BITS, doc="wide word of what the first samples were judged"),
-        ),
-        "Softmax and cross-entropy of samples, and their gradient.",
     ),
 )
 

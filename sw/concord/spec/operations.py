@@ -36,8 +36,6 @@ class Op(IntEnum):
     V_TBL = 0x21
     V_WR = 0x28
     M_WR = 0x29
-    T_LOOK = 0x2E
-    I_LOSS = 0x2F
     T_SET = 0x30
     T_MUL = 0x31
     T_FIT = 0x32
@@ -61,13 +59,9 @@ SCALING_OPS = (Op.SET_SCALE, Op.VV_SCALE)
 #: Operations of configurations with ``writable_matrix`` alone.
 MATRIX_WRITE_OPS = (Op.M_WR,)
 #: Operations of configurations with ``integer_chains`` alone: steps of tensor registers, and parts of integer chains.
-TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD, Op.T_LOOK)
+TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD)
 INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
-#: Operations of configurations with ``integer_loss`` alone.
-LOSS_OPS = (Op.I_LOSS,)
-#: Operations of configurations with ``integer_tables`` alone.
-LOOKUP_OPS = (Op.T_LOOK,)
-INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN, *LOSS_OPS)
+INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
 #: Operations that may end a chain.
 WRITE_OPS = (Op.V_WR, Op.M_WR)
 
@@ -85,7 +79,6 @@ class IntegerSource(IntEnum):
     NARROW = 0  #: a narrow vector
     WIDE = 1  #: two wide words, 32 bits an element
     PRODUCT = 2  #: tiles of the matrix memory times narrow vectors
-    TABLE = 3  #: a narrow vector, looked up in a table of the wide memory
 
 
 class MvMode(IntEnum):

@@ -11,7 +11,6 @@ _CHAINS = "chains"
 _SLIDING = "sliding products"
 _ROWS = "`m_wr`"
 _INTEGERS = "integer chains"
-_LOSSES = "`i_loss`"
 
 
 class ProgramRule(Enum):
@@ -46,13 +45,9 @@ class ProgramRule(Enum):
     OWN_TILES = _ROWS, "The product of the chain reads no word that the chain writes."
 
     INTERVAL = _INTEGERS, "`interval` is at least the number of cycles that a vector needs."
-    ONE_OPERAND = _INTEGERS, "At most one of `add`, `mul`, `mask` and `update` is 1."
-    TABLE_OPERAND = _INTEGERS, "With a table as source, `add`, `mul`, `mask` and `update` are 0."
-    BINADES = _INTEGERS, "With a table as source, `binades` is at least 1."
-    ONE_FACTOR = _INTEGERS, "`scale` and `mul` are not both 1."
-    WIDE_FACTOR = _INTEGERS, "With `mul` the operand is wide."
+    ONE_OPERAND = _INTEGERS, "At most one of `add`, `mask` and `update` is 1."
     NARROW_OPERAND = _INTEGERS, "With `mask` or `update` the operand is narrow."
-    SCALED_PRODUCT = _INTEGERS, "With a product `scale` and `mul` are 0."
+    SCALED_PRODUCT = _INTEGERS, "With a product `scale` is 0."
     PRODUCT_OPERAND = _INTEGERS, "With a product and `add` the operand is narrow."
     UPDATE = _INTEGERS, "With `update` the source is wide, `round1` is 1, and `peak`, `relu` and `to_vector` are 0."
     UPDATE_DIGITS = _INTEGERS, "With `update` and `to_column` or `to_row`, `count` of `i_planes` is 1."
@@ -65,9 +60,3 @@ class ProgramRule(Enum):
     INTEGER_TERMS = _INTEGERS, "`digits * kh * kw * cols` of a product is at most `max_terms`."
     OTHER_VECTORS = _INTEGERS, "A vector reads no word that another vector of its chain writes."
     COLUMNS_AND_ROWS = _INTEGERS, "No word of the matrix memory is written both by columns and by rows."
-
-    LOSS_MEMORIES = _LOSSES, "The source is wide, the operand narrow, the destination wide."
-    LOSS_VALID = _LOSSES, "`valid` is at most N."
-    LOSS_ADDRESSES = _LOSSES, "Every word that is read or written lies in its memory."
-    WRITTEN_TWICE = _LOSSES, "No word is written twice."
-    OTHER_LOGITS = _LOSSES, "No word that is read is written, but for a gradient in the place of its own logits."

@@ -10,7 +10,6 @@ from concord.spec.integers import FACTOR_MANT_BITS
 from concord.spec.isa import FORMS
 from concord.spec.multipliers import paired
 from concord.spec.operations import Op, PipelineStage
-from concord.spec.softmax import RECIPROCAL_BITS
 
 # Memories and queues ------------------------------------------------------------------------------------------------
 
@@ -210,35 +209,11 @@ TENSOR_STEP = COLUMN_MEMORY + 1 + 2 + 1 + MAGNITUDE_ROUNDER + 1
 TENSOR_SCALE = TENSOR_STEP + FACTOR_MANT_BITS
 #: Of both passes of a lazy update.
 LAZY_UPDATE, LAZY_GROWTH = 9, 5
-#: Of a product of magnitudes with more bits than a multiplier has: parts, their sums in rows, the sum of the rows.
-WIDE_MULTIPLIER = MULTIPLIER + 2
-#: From how much a logit is below the greatest one to its power: a rounding, the product with log2(e), its rounding,
-#: tables, the product of two powers, its rounding, a shift and a rounding once more.
-POWER = MAGNITUDE_ROUNDER + WIDE_MULTIPLIER + 1 + BLOCK_RAM + WIDE_MULTIPLIER + 1 + 2 + 1
-#: From a power to its share in a sum of powers: a product with the reciprocal, a rounding, the product with the sum,
-#: how much is left, whether that is one more, the result.
-SHARE = WIDE_MULTIPLIER + MAGNITUDE_ROUNDER + WIDE_MULTIPLIER + 1 + 1 + 1
-#: Of a reciprocal: its highest bit, the first remainder, two bits a cycle.
-RECIPROCAL = 2 + 1 + RECIPROCAL_BITS // 2
-#: From a slot of ``i_loss`` for an element to its difference from the greatest logit: a word, two registers.
-LOSS_ELEMENT = VECTOR_READ + 2
-#: From the last power of a sample to the first slot of those that are divided by their sum, and from the last slot of
-#: those to the first one of the next sample: the gradient, its word, writes of that and of what the sample was judged.
-LOSS_TOTAL = POWER + 1 + RECIPROCAL
-LOSS_REST = LOSS_ELEMENT + SHARE + 5
-#: Cycles of a sample beside its slots.
-LOSS_SAMPLE = LOSS_TOTAL - 1 + LOSS_REST - 1
-#: From the word of an ``i_loss`` to its first slot. The next word comes where another sample would begin.
-LOSS_BEGIN = 4
 #: From the word of an integer chain to the beginning of its loops, from there to its first vector, and from the end of
 #: its last interval to the next word.
 INTEGER_BEGIN, INTEGER_LOOPS, INTEGER_END = 2, 3, 2
 #: From the beginning of a vector that is read to the cycle in front of its first beat.
 INTEGER_SOURCE = 6
-#: Of a lookup: an element, registers for the address of its entry, the word, the entry.
-LOOKUP = 1 + 4 + VECTOR_READ + 1
-#: From the beginning of a vector that is looked up to its first entry: its word is read in the second cycle.
-INTEGER_LOOKUP = 1 + VECTOR_READ + LOOKUP
 #: From the last beat of a vector to its first word at a memory.
 INTEGER_COLLECT = 3
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.golden.rounding import Ints
 from concord.golden.softmax import probabilities
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
@@ -23,35 +22,25 @@ ONLY = ""
 
 
 @dataclass(frozen=True)
-class LossFigures:
-    """Figures of the loss of a batch, for people.
+class Loss:
+    """A loss of a batch.
 
     Parameters
     ----------
     value : float
-        The sum of the samples' losses.
+        The sum of the samples' losses, for people.
     right : int or None
         Labels whose class has the largest output; ``None`` without classes.
+    gradient : Tensor
+        Of the sum of the samples' losses, by the output of the network.
     output : str
         Whose loss it is.
     """
 
     value: float
     right: int | None
-    output: str = field(default=ONLY, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Loss(LossFigures):
-    """A loss of a batch.
-
-    Parameters
-    ----------
-    gradient : Tensor
-        Of the sum of the samples' losses, by the output of the network.
-    """
-
     gradient: Tensor
+    output: str = ONLY
 
 
 @dataclass(frozen=True)
@@ -104,54 +93,26 @@ def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFor
     gradient, classes = probabilities(flat.mant.astype(np.int64), flat.exp), labels.reshape(-1)
     rows = np.flatnonzero(classes != IGNORED)
     classes = classes[rows]
-    hit = gradient[rows, classes]
-    figures = cross_entropy_figures(hit, flat.mant.argmax(axis=1)[rows] == classes)
+    hit = np.maximum(gradient[rows, classes], 0.5)  # less than one half of the last bit counts as that
+    value = float(np.sum(PROBABILITY_POINT * np.log(2) - np.log(hit)))
+    right = int(np.count_nonzero(flat.mant.argmax(axis=1)[rows] == classes))
     gradient[rows, classes] -= 1 << PROBABILITY_POINT
     if len(rows) < len(gradient):
         gradient[labels.reshape(-1) == IGNORED] = 0
     peak = 1 << PROBABILITY_POINT
     whole = Tensor(gradient.astype(carrier(peak)).reshape(shape), -PROBABILITY_POINT, peak)
-    return Loss(figures.value, figures.right, whole)
-
-
-def cross_entropy_figures(hit: Ints, right: npt.NDArray[np.bool_]) -> LossFigures:
-    """Figures of labels that count.
-
-    Parameters
-    ----------
-    hit : Ints ``[labels]``
-        Probabilities of the labels, 30 bits after the point; less than one half of the last bit counts as that.
-    right : array of bool ``[labels]``
-        Whether the class of the label has the largest output.
-    """
-    value = float(np.sum(PROBABILITY_POINT * np.log(2) - np.log(np.maximum(hit, 0.5))))
-    return LossFigures(value, int(np.count_nonzero(right)))
+    return Loss(value, right, whole)
 
 
 def squared_error(output: Tensor, targets: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
     """The mean of the squared differences of a sample; targets are rounded to the bits of gradients, batch by batch."""
-    target = negated_targets(targets, formats).reshaped(*output.mant.shape)
+    block, elements = quantised(targets.reshape(-1), formats.gradient), output.mant[0].size
+    negated = -block.mant.reshape(output.mant.shape).astype(np.float64)
+    target = Tensor(negated, int(block.exp), formats.gradient.q_max)
     difference = added([output, target], formats.intermediate)
-    gradient = multiplied(difference, squared_error_factor(output.mant[0].size), formats.intermediate)
-    figures = squared_error_figures(difference)
-    return Loss(figures.value, figures.right, gradient)
-
-
-def negated_targets(targets: npt.NDArray[Any], formats: TrainingFormats) -> Tensor:
-    """Targets of a batch ``[samples, ...]`` with the opposite sign, rounded to the bits of gradients."""
-    block = quantised(targets.reshape(-1), formats.gradient)
-    return Tensor(-block.mant.reshape(targets.shape).astype(np.float64), int(block.exp), formats.gradient.q_max)
-
-
-def squared_error_factor(elements: int) -> Dyadic:
-    """Factor from output minus target to the gradient, for so many elements of a sample."""
-    return Dyadic.nearest(Fraction(2, elements))
-
-
-def squared_error_figures(difference: Tensor) -> LossFigures:
-    """Figures of output minus target ``[samples, ...]``, in whatever order the elements lie in memory."""
-    squares = difference.values.ravel() ** 2
-    return LossFigures(float(np.sum(squares) / difference.mant[0].size), None)
+    gradient = multiplied(difference, Dyadic.nearest(Fraction(2, elements)), formats.intermediate)
+    squares = difference.values.ravel() ** 2  # in whatever order the elements lie in memory
+    return Loss(float(np.sum(squares) / elements), None, gradient)
 
 
 def judged_count(loss: str, labels: npt.NDArray[Any]) -> int:

@@ -21,7 +21,7 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
-from concord.train.losses import ONLY, LossFigures, judged_count
+from concord.train.losses import ONLY, Loss, judged_count
 from concord.train.network import TrainableNetwork
 from concord.train.noise import NoiseStream, permutation
 from concord.train.optimiser import Optimiser
@@ -224,11 +224,6 @@ class Trainer:
         return [getattr(f.outputs[stop.output] if stop.output else f, stop.metric) for f in self.history]
 
     @property
-    def notes(self) -> list[str]:
-        """Lines for the user before the training begins."""
-        return []
-
-    @property
     def running(self) -> str:
         """Loss and accuracy of the epoch that is under way, so far; of several outputs one after the other."""
         order = self._shuffled(self.epoch) if self._order is None else self._order
@@ -292,7 +287,7 @@ class Trainer:
         if self.done == self.steps:
             self._close()
 
-    def _learn(self, rows: Any, number: int) -> list[LossFigures]:
+    def _learn(self, rows: Any, number: int) -> list[Loss]:
         """Learn from samples, in the step with this number; figures of the losses of their shards."""
         noise = NoiseStream(self.settings.seed, (_NOISE, number))
         if self.monitor is not None and self.monitor.counts_step(number):

@@ -10,14 +10,12 @@ from click.testing import CliRunner
 from concord.spec.presets import preset
 from concord_rtl.build import main
 from concord_rtl.flow import integer_area
-from support.integer_contents import LOSS_SMALL, TRAIN_SMALL
+from support.integer_contents import TRAIN_SMALL
 
 
 def test_units_are_those_of_the_configuration():
-    small, more = integer_area.units(TRAIN_SMALL), integer_area.units(LOSS_SMALL)
-    assert set(more) - set(small) == {"table lookup, a part of the reader", "loss"}
-    assert list(small)[-1] == list(more)[-1] == "integer engine"
-    assert f"lane, one of {TRAIN_SMALL.mfu_lanes}" in small
+    units = list(integer_area.units(TRAIN_SMALL))
+    assert (units[0], units[-1]) == (f"lane, one of {TRAIN_SMALL.mfu_lanes}", "integer engine")
 
 
 def test_the_command_counts_them(monkeypatch, tmp_path):
@@ -43,14 +41,14 @@ def test_the_command_counts_them(monkeypatch, tmp_path):
 
 def test_the_units_are_those_of_a_file(monkeypatch, tmp_path):
     file, made = tmp_path / "half.toml", []
-    file.write_text('preset = "ecp5-85f-train"\nmfu_lanes = 2\ninteger_loss = false\n')
+    file.write_text('preset = "ecp5-85f-train"\nmfu_lanes = 4\n')
     monkeypatch.setattr(integer_area, "units", lambda config: made.append(config) or {})
     monkeypatch.setattr(integer_area, "_table", lambda summary: summary["of"])
     arguments = ["integers", "--board", "ulx3s-85f", "--config", str(file), "--build", str(tmp_path)]
     (tmp_path / "area" / "ulx3s-85f-half-integers").mkdir(parents=True)
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 0 and "the integer engine of half" in found.output
-    assert (made[0].mfu_lanes, made[0].integer_loss, made[0].integer_tables) == (2, False, True)
+    assert made[0].mfu_lanes == 4
     both = CliRunner().invoke(main, [*arguments, "--preset", "ecp5-85f-train"])
     assert both.exit_code == 1 and "--preset and --config must not be given together" in both.output
 
@@ -63,5 +61,5 @@ def test_presets_without_integer_chains_are_refused(name, tmp_path):
 
 @pytest.mark.slow
 def test_each_of_them_is_made():
-    for what, make in integer_area.units(LOSS_SMALL).items():
+    for what, make in integer_area.units(TRAIN_SMALL).items():
         assert rtlil.convert(make(), name="unit", emit_src=False).startswith("attribute"), what

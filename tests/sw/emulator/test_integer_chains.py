@@ -17,7 +17,7 @@ from concord.program.integers import IntegerChain
 from concord.spec import docs
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
-from concord.spec.operations import LOOKUP_OPS, TENSOR_OPS
+from concord.spec.operations import TENSOR_OPS
 from support.integer_contents import CONFIGS, EVERYTHING, TRAIN_LARGE, TRAIN_SMALL, filled
 from support.integer_programs import random_case
 
@@ -106,7 +106,7 @@ def test_random_programs_have_everything():
         "scale", "round0", "add", "peak", "round1", "relu", "mask", "valid", "update", "to_vector", "to_column",
         "to_row", "NARROW", "WIDE", 0, 1, 2, 3, 5, "digits of 0", "digits of 1", "padding",
     } <= seen  # fmt: skip
-    assert {*TENSOR_OPS, Op.LOOP, Op.INC_ADDR, Op.SET_ADDR, Op.V_RD, Op.MV_MUL} - {*LOOKUP_OPS} <= ops
+    assert {*TENSOR_OPS, Op.LOOP, Op.INC_ADDR, Op.SET_ADDR, Op.V_RD, Op.MV_MUL} <= ops
     assert traps == {Trap.NONE, Trap.INTEGER_RANGE} and grown > 2
 
 

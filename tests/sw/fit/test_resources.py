@@ -43,7 +43,7 @@ def luts_of(luts, carries, rams=0):
 
 
 def test_the_integer_engine_takes_logic():
-    """As docs/flow.md and docs/training-npu.md have it: less with half of the products or lanes, loss or tables."""
+    """As docs/flow.md and docs/training-npu.md have it: less with half of the products or lanes."""
     half = ECP5_85F_TRAIN.replace(lanes=4)
     assert use_of(half).luts == pytest.approx(54_623, rel=OTHER_LUT_ERROR)
     plain = ECP5_85F_TRAIN.replace(integer_loss=False, integer_tables=False)

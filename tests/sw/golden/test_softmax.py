@@ -5,7 +5,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from concord.golden.softmax import exponentials, judged, probabilities
+from concord.golden.softmax import exponentials, probabilities
 from concord.spec.softmax import powers
 
 
@@ -50,16 +50,3 @@ def test_probabilities_have_these_bits():
         [1 << 28] * 4,
         [0, 0, 0, 1 << 30],
     ]
-
-
-def test_what_a_loss_makes_of_samples():
-    """Labels decide the gradient; a sample without one has none, and the first of equal logits is the guess."""
-    logits = np.array([[3, 3, -5], [0, 1, 2], [7, 0, 7], [1, 2, 0]])
-    labels = np.array([[1, 0, 0], [0, 0, 0], [0, 0, 1], [0, 1, 1]], dtype=bool)
-    found = probabilities(logits, -1)
-    got = judged(logits, -1, labels)
-    assert got.gradient[0].tolist() == [found[0, 0] - (1 << 30), found[0, 1], found[0, 2]]
-    assert not got.gradient[1].any()
-    assert got.gradient[3].tolist() == [found[3, 0], *(found[3, 1:] - (1 << 30))]
-    assert got.hit.tolist() == [found[0, 0], 0, found[2, 2], found[3, 2]]
-    assert got.right.tolist() == [True, False, False, True]

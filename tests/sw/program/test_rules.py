@@ -10,7 +10,7 @@ from concord.spec import docs
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 from concord.spec.rules import ProgramRule
-from support.integer_contents import LOSS_SMALL
+from support.integer_contents import TRAIN_SMALL
 from support.rtl_configs import WRITABLE
 
 WINDOWS = TINY.replace(lanes=4, window_taps=4)
@@ -25,15 +25,6 @@ set_pad height=3 width=9
 v_rd narrow, 0, inner=1
 mv_mul 0, mode=depthwise, sliding=1
 v_wr narrow, 18, inner=1
-"""
-#: A loss of two samples of two vectors each, likewise.
-LOSS = """
-set_shape 2, 1
-set_iters inner=2
-i_src wide, addr=10, row=2, inner=4
-i_opd narrow, addr=5, row=1, inner=2
-i_dst wide, addr=10, row=2, inner=4
-i_loss 7, 3, 60
 """
 
 
@@ -55,35 +46,26 @@ EXAMPLES = {
     ProgramRule.OWN_WINDOWS: (WINDOWS, changed(SLIDING, "narrow, 18", "narrow, 11")),
     ProgramRule.ROWS_INSIDE: (WRITABLE, f"set_addr 1, {TILE_ROWS}\nv_rd wide, 0\nm_wr 0, reg=1"),
     ProgramRule.OWN_TILES: (WRITABLE, "v_rd narrow, 0\nmv_mul 0\nm_wr 0"),
-    ProgramRule.INTERVAL: (LOSS_SMALL, "i_run 3, peak=1"),
-    ProgramRule.ONE_OPERAND: (LOSS_SMALL, "i_run 4, add=1, mask=1, peak=1"),
-    ProgramRule.TABLE_OPERAND: (LOSS_SMALL, "i_src table\ni_run 8, binades=1, add=1, peak=1"),
-    ProgramRule.BINADES: (LOSS_SMALL, "i_src table\ni_run 8, peak=1"),
-    ProgramRule.ONE_FACTOR: (LOSS_SMALL, "i_src wide\ni_opd wide, 0, 4\ni_run 4, mul=1, scale=1, peak=1"),
-    ProgramRule.WIDE_FACTOR: (LOSS_SMALL, "i_src wide\ni_run 4, mul=1, peak=1"),
-    ProgramRule.NARROW_OPERAND: (LOSS_SMALL, "i_opd wide, 0, 4\ni_run 4, mask=1, peak=1"),
-    ProgramRule.SCALED_PRODUCT: (LOSS_SMALL, "i_src product\ni_run 4, scale=1, peak=1"),
-    ProgramRule.PRODUCT_OPERAND: (LOSS_SMALL, "i_src product\ni_opd wide, 0, 4\ni_run 4, add=1, peak=1"),
-    ProgramRule.UPDATE: (LOSS_SMALL, "i_src wide\ni_opd narrow, 0, 8\ni_run 4, update=1"),
+    ProgramRule.INTERVAL: (TRAIN_SMALL, "i_run 3, peak=1"),
+    ProgramRule.ONE_OPERAND: (TRAIN_SMALL, "i_run 4, add=1, mask=1, peak=1"),
+    ProgramRule.NARROW_OPERAND: (TRAIN_SMALL, "i_opd wide, 0, 4\ni_run 4, mask=1, peak=1"),
+    ProgramRule.SCALED_PRODUCT: (TRAIN_SMALL, "i_src product\ni_run 4, scale=1, peak=1"),
+    ProgramRule.PRODUCT_OPERAND: (TRAIN_SMALL, "i_src product\ni_opd wide, 0, 4\ni_run 4, add=1, peak=1"),
+    ProgramRule.UPDATE: (TRAIN_SMALL, "i_src wide\ni_opd narrow, 0, 8\ni_run 4, update=1"),
     ProgramRule.UPDATE_DIGITS: (
-        LOSS_SMALL, "i_planes 2, col=1\ni_src wide\ni_opd narrow, 0, 8\ni_run 4, update=1, round1=1, to_column=1",
+        TRAIN_SMALL, "i_planes 2, col=1\ni_src wide\ni_opd narrow, 0, 8\ni_run 4, update=1, round1=1, to_column=1",
     ),
-    ProgramRule.RESULT: (LOSS_SMALL, "i_run 4"),
-    ProgramRule.VALID: (LOSS_SMALL, "i_run 4, peak=1, valid=9"),
-    ProgramRule.ROW_DIGITS: (LOSS_SMALL, "i_planes 2\ni_run 4, to_row=1"),
-    ProgramRule.WIDE_DIGITS: (LOSS_SMALL, "i_planes 2\ni_dst wide, 0, 4\ni_run 4, to_vector=1"),
-    ProgramRule.INTEGER_ADDRESSES: (LOSS_SMALL, "i_src wide, 0, 511\ni_run 4, peak=1"),
-    ProgramRule.FIRST_TILE: (LOSS_SMALL, f"set_addr 1, {(1 << 18) - 1}\ni_planes 1, reg=1\ni_run 4, to_column=1"),
-    ProgramRule.INTEGER_TERMS: (LOSS_SMALL, "set_window kh=57 kw=9\ni_src product\ni_run 4095, peak=1"),
+    ProgramRule.RESULT: (TRAIN_SMALL, "i_run 4"),
+    ProgramRule.VALID: (TRAIN_SMALL, "i_run 4, peak=1, valid=9"),
+    ProgramRule.ROW_DIGITS: (TRAIN_SMALL, "i_planes 2\ni_run 4, to_row=1"),
+    ProgramRule.WIDE_DIGITS: (TRAIN_SMALL, "i_planes 2\ni_dst wide, 0, 4\ni_run 4, to_vector=1"),
+    ProgramRule.INTEGER_ADDRESSES: (TRAIN_SMALL, "i_src wide, 0, 511\ni_run 4, peak=1"),
+    ProgramRule.FIRST_TILE: (TRAIN_SMALL, f"set_addr 1, {(1 << 18) - 1}\ni_planes 1, reg=1\ni_run 4, to_column=1"),
+    ProgramRule.INTEGER_TERMS: (TRAIN_SMALL, "set_window kh=57 kw=9\ni_src product\ni_run 4095, peak=1"),
     ProgramRule.OTHER_VECTORS: (
-        LOSS_SMALL, "set_shape rows=2\ni_src narrow, row=1\ni_dst narrow, 0, 1, row=1\ni_run 4, to_vector=1",
+        TRAIN_SMALL, "set_shape rows=2\ni_src narrow, row=1\ni_dst narrow, 0, 1, row=1\ni_run 4, to_vector=1",
     ),
-    ProgramRule.COLUMNS_AND_ROWS: (LOSS_SMALL, "i_col 5\ni_row 6\ni_run 4, to_row=1, to_column=1"),
-    ProgramRule.LOSS_MEMORIES: (LOSS_SMALL, changed(LOSS, "i_opd narrow", "i_opd wide")),
-    ProgramRule.LOSS_VALID: (LOSS_SMALL, changed(LOSS, "7, 3", "7, 9")),
-    ProgramRule.LOSS_ADDRESSES: (LOSS_SMALL, changed(LOSS, "3, 60", "3, 512")),
-    ProgramRule.WRITTEN_TWICE: (LOSS_SMALL, changed(LOSS, "3, 60", "3, 12")),
-    ProgramRule.OTHER_LOGITS: (LOSS_SMALL, changed(LOSS, "i_dst wide, addr=10", "i_dst wide, addr=12")),
+    ProgramRule.COLUMNS_AND_ROWS: (TRAIN_SMALL, "i_col 5\ni_row 6\ni_run 4, to_row=1, to_column=1"),
 }  # fmt: skip
 #: What machines execute nevertheless, as the page says.
 EXECUTED = (ProgramRule.TERMS, ProgramRule.SOME_TAP)
@@ -117,7 +99,7 @@ def test_an_example_breaks_its_rule_alone(rule):
 
 
 def test_what_examples_begin_with_breaks_none():
-    assert broken(WINDOWS, SLIDING) == broken(LOSS_SMALL, LOSS) == broken(LOSS_SMALL, "i_run 4, peak=1") == []
+    assert broken(WINDOWS, SLIDING) == broken(TRAIN_SMALL, "i_run 4, peak=1") == []
 
 
 def test_what_depends_on_contents_has_no_rule():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from concord.spec import feeder, link
-from concord.spec.config import SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
+from concord.spec.config import REMOVED, SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
 from concord.spec.feeder import FeedOp
 from concord.spec.fields import Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
@@ -163,7 +163,7 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 
 def test_every_parameter_is_covered_here():
-    later = {"serial", "integer_chains", "integer_loss", "integer_tables"}
+    later = {"serial", "integer_chains"}
     assert set(CHANGES) | later == {field.name for field in dataclasses.fields(NpuConfig)}
     assert {name for name, _, _ in WRONG} | {"name", "stochastic", *FLAGS, "clock_hz", "board"} == set(CHANGES)
 
@@ -184,10 +184,6 @@ def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
     chains = PRESETS["ecp5-85f-train"].replace(inbox=2048)
     config = chains.replace(integer_chains=False)
     assert chains.fingerprint != config.fingerprint
-    for name in ("integer_loss", "integer_tables"):
-        assert chains.replace(**{name: True}).fingerprint != chains.fingerprint
-        with pytest.raises(ValueError, match=rf"^{name} must be False without integer_chains, not True$"):
-            config.replace(**{name: True})
     assert set(regions(chains)) == {*CORE_REGIONS, *FEEDER_REGIONS, *INTEGER_REGIONS} == set(RegionId)
 
 
@@ -220,6 +216,14 @@ def test_difference_is_readable():
     assert TINY.difference(TINY.replace(lanes=4, name="x")) == "lanes: 2 / 4"
     assert TINY.difference(TINY) == ""
     assert "native: 4 / 16" in TINY.difference(ECP5_85F)
+
+
+@pytest.mark.parametrize(("name", "reason"), REMOVED.items())
+def test_parameters_that_were_removed_are_named_with_what_to_do(name, reason):
+    config = PRESETS["ecp5-85f-train"]
+    assert NpuConfig.from_dict(config.to_dict() | {name: False}) == config, "as folders from before have it"
+    with pytest.raises(ValueError, match=f"^{name} must be left out: it was removed, and {reason}$"):
+        NpuConfig.from_dict(config.to_dict() | {name: True})
 
 
 def test_dictionaries_come_back():
@@ -285,4 +289,4 @@ def test_other_definitions_have_another_version():
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
     change that only configurations with a new parameter know has that parameter in the fingerprint instead.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "9eab327f8a037060")
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "de937f67798f6a9c")

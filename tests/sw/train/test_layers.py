@@ -10,10 +10,9 @@ from concord.functions import function, trainable
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
-from concord.spec.lookup import ENTRY_POINT
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train.layers.base import PassContext
-from concord.train.layers.pointwise import table
+from concord.train.layers.pointwise import ENTRY_POINT, table
 from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.tensor import Tensor
 

@@ -52,7 +52,6 @@ def test_the_emulator_trains_what_the_host_trains(plan):
     run(plan / "digits.toml", "-o", plan / "host")
     text = run(plan / "digits.toml", "-o", plan / "npu", "--on", "emulator")
     assert "epoch 2" in text and "trained" in text
-    assert "the NPU computes the loss: a step is one start" in text
     assert files(plan / "npu") == files(plan / "host")
     histories = [json.loads((plan / name / "history.json").read_text()) for name in ("npu", "host")]
     assert histories[0] == histories[1]
@@ -73,16 +72,6 @@ def test_the_npu_can_be_chosen(plan):
     (plan / "npu.toml").write_text(config_text(chosen, ECP5_85F))
     run(plan / "shorter.toml", "-o", plan / "host")
     run(plan / "shorter.toml", "-o", plan / "npu", "--on", "emulator", "--config", plan / "npu.toml")
-    assert files(plan / "npu") == files(plan / "host")
-
-
-@pytest.mark.slow
-def test_the_host_can_compute_the_loss(plan):
-    chosen = training_config().replace(name="mine", integer_loss=False)
-    (plan / "npu.toml").write_text(config_text(chosen, ECP5_85F))
-    assert "computes the loss" not in run(plan / "digits.toml", "-o", plan / "host")
-    text = run(plan / "digits.toml", "-o", plan / "npu", "--on", "emulator", "--config", plan / "npu.toml")
-    assert "the host computes the loss, as mine has no integer_loss: a step is two starts" in text
     assert files(plan / "npu") == files(plan / "host")
 
 

@@ -7,6 +7,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from concord.frontend import import_model
+from concord.functions import trainable
 from concord.host.emulated import EmulatedDevice
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
@@ -26,35 +27,31 @@ CONV, FLATTEN, DENSE = {"op": "conv", "channels": 2}, {"op": "flatten"}, {"op": 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("integer_loss", [False, True], ids=["host", "npu"])
 @pytest.mark.parametrize("seed", range(12))
-def test_programs_are_sound(seed, integer_loss):
+def test_programs_are_sound(seed):
     layers, shape, samples, settings = random_case(seed)
-    config = CONFIG.replace(integer_loss=integer_loss)
-    _, npu = pair(settings, layers, shape, samples, config=config)
+    _, npu = pair(settings, layers, shape, samples, config=CONFIG)
     constants, phases = phases_of(npu)
-    assert (len(phases) == 1 + len(npu.memory.sizes)) == (integer_loss or settings.loss == "mse")
-    assert verify_phases(npu.program.words, config, phases, constants=constants) == []
+    assert verify_phases(npu.program.words, CONFIG, phases, constants=constants) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_programs_of_images_are_sound(seed):
     layers, shape, samples, settings = random_images(seed)
-    config = LARGE.replace(integer_loss=seed % 2 > 0)
-    _, npu = pair(settings, layers, shape, samples, config=config)
+    _, npu = pair(settings, layers, shape, samples, config=LARGE)
     constants, phases = phases_of(npu)
-    assert verify_phases(npu.program.words, config, phases, constants=constants) == []
+    assert verify_phases(npu.program.words, LARGE, phases, constants=constants) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", IMAGE_SEEDS)
 def test_everything_is_given_back(seed):
     layers, shape, samples, settings = random_images(seed)
-    _, npu = pair(settings, layers, shape, samples, config=LARGE.replace(integer_loss=seed % 2 > 0))
+    _, npu = pair(settings, layers, shape, samples, config=LARGE)
     space = npu.memory.workspace
     momentum = bool(npu.optimiser.momentum.mant)
-    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum, settings.loss).workspace
+    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum).workspace
     for name in ("narrow", "wide", "tiles", "registers"):
         assert getattr(space, name).taken == getattr(planned_space, name).taken, name
 
@@ -105,7 +102,7 @@ def test_settings_are_refused(settings, reason):
             r"conv \(groups = 1\), depthwise, relu, .*, not conv1 \(Conv\)",
         ),
         ([CONV, {"op": "batch_norm"}, *MLP], SHAPE, r"not conv1 \(Normalised\)"),
-        ([*MLP, {"op": "relu"}], SHAPE, "an average, a sum or a function by table at the end"),
+        ([*MLP, {"op": "relu"}], SHAPE, "a product, an average or a sum at the end"),
         ([{"op": "max_pool", "kernel": 3, "stride": 2}, *MLP], SHAPE, "do not overlap, not as max_pool1"),
         ([{"op": "average_pool", "pad": 1}, *MLP], SHAPE, "inside the image, not as average_pool1"),
         (
@@ -167,13 +164,20 @@ def test_all_reasons_come_at_once():
     layers = [
         {"op": "conv", "channels": 4}, {**CONV, "channels": 8, "groups": 4}, {"op": "batch_norm"}, {"op": "tanh"}, *MLP
     ]  # fmt: skip
-    config = CONFIG.replace(name="plain", integer_tables=False)
     with pytest.raises(CannotTrain) as error:
-        pair(Settings(1, 8, shards=2, formats=FORMATS["even"]), layers, config=config)
-    reasons = (
-        "activation", "shards = 1", "conv2 (Normalised)", "a configuration with integer_tables for tanh1, not plain"
-    )  # fmt: skip
+        pair(Settings(1, 8, shards=2, formats=FORMATS["even"]), layers, config=CONFIG)
+    reasons = "activation", "shards = 1", "conv2 (Normalised)", "tanh1 (tanh); relu in the place of these functions"
     assert all(text in str(error.value) for text in reasons)
+
+
+@pytest.mark.parametrize("name", [record.name for record in trainable()])
+def test_functions_by_table_are_refused_with_what_to_do(name):
+    layers = [FLATTEN, {"op": "dense", "outputs": 9}, {"op": name, "name": "middle"}, DENSE]
+    with pytest.raises(CannotTrain) as error:
+        pair(Settings(1, 8), layers)
+    assert str(error.value).endswith(
+        f", not middle ({name}); relu in the place of these functions; or train this network on the host, without --on"
+    )
 
 
 def test_memories_that_are_too_small_are_named():
@@ -217,24 +221,6 @@ def test_averages_over_too_many_sizes_are_refused():
     samples = Samples(np.zeros((2, 1, 30, 30)), np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="averages over at most 3 numbers of elements, not 4"):
         pair(Settings(1, 2), layers, (1, 30, 30), samples, config=LARGE)
-
-
-@pytest.mark.parametrize(("outputs", "most"), [(10, 2), (8, 3)])
-def test_a_squared_error_needs_a_factor_of_its_own_unless_an_average_has_it(outputs, most):
-    """2/8 is the factor of windows of four elements."""
-    samples = Samples(np.zeros((2, 1, 30, 30)), np.zeros((2, outputs)))
-    kernels = [2, 3, 5][: most + 1]
-    for count in (most, most + 1):
-        averages = [{"op": "average_pool", "kernel": kernel} for kernel in kernels[:count]]
-        averages += [{"op": "global_average"}] if count > len(kernels) else []
-        layers = [{**CONV, "kernel": 1}, *averages, FLATTEN, {"op": "dense", "outputs": outputs}]
-        if count == most:
-            _, npu = pair(Settings(1, 2, loss="mse"), layers, (1, 30, 30), samples, config=LARGE)
-            assert len(npu.memory.averages) == 3
-            continue
-        beside = " beside that of mse" if outputs == 10 else ""
-        with pytest.raises(ValueError, match=f"at most {most} numbers of elements{beside}, not {count}"):
-            pair(Settings(1, 2, loss="mse"), layers, (1, 30, 30), samples, config=LARGE)
 
 
 def test_sums_of_too_many_terms_are_refused():

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from concord.train import Samples, Settings
+from concord.train.losses import IGNORED, judged_count
 from concord.train.npu import NpuTrainer, training_config
 from support.npu_training import (
-    LOSS_ON_HOST,
+    LARGE,
     MLP,
     LoggedDevice,
     assert_same_steps,
@@ -115,8 +116,8 @@ def test_a_training_goes_on_here_and_there(optimiser, tmp_path):
 
 
 @pytest.mark.slow
-def test_between_steps_little_travels_for_a_loss_on_the_host():
-    device = LoggedDevice(LOSS_ON_HOST)
+def test_between_steps_little_travels():
+    device = LoggedDevice(training_config())
     _, npu = pair(Settings(2, 32, schedule=((1, Fraction(1, 2)),)), device=device)
     npu.step()
     device.log.clear()
@@ -136,6 +137,25 @@ def test_between_steps_little_travels_for_a_loss_on_the_host():
     factors = [entry for entry in device.log if entry[1] == "FACTORS"]
     assert factors == [("write", "FACTORS", 0, 1), ("write", "FACTORS", 1, 1)], "the rate, and 1/n behind a short batch"
     assert len(device.log) == len(factors) + len(inputs) + len(losses)
+
+
+def test_labels_that_do_not_count():
+    rng = np.random.default_rng(8)
+    y = rng.integers(0, 3, (21, 1))
+    y[rng.random(21) < 0.4] = IGNORED
+    y[8:16] = IGNORED  # a batch without one that counts
+    host, npu = pair(Settings(2, 8), SMALL, (12,), Samples(rng.normal(size=(21, 12)), y))
+    host._order = npu._order = np.arange(21)
+    assert 0 < judged_count("cross_entropy", y) < 13
+    assert_same_steps(host, npu)
+
+
+@pytest.mark.slow
+def test_outputs_with_several_positions():
+    rng = np.random.default_rng(0)
+    samples = Samples(rng.normal(size=(6, 2, 3, 3)), rng.integers(0, 3, (6, 4, 3)))
+    layers = [{"op": "conv", "channels": 4, "kernel": 1}]
+    assert_same_steps(*pair(Settings(1, 4), layers, (2, 3, 3), samples, config=LARGE))
 
 
 def test_what_leaves_the_range_ends_the_training(tmp_path):

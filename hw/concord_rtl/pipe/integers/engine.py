@@ -23,10 +23,9 @@ from concord_rtl.parts.shapes import shape_of, view
 from concord_rtl.parts.stages import delay, max_tree, register
 from concord_rtl.pipe.integers.collector import ELEMENT_BITS, VectorCollector
 from concord_rtl.pipe.integers.integer_lane import IntegerLane
-from concord_rtl.pipe.integers.loss.loss_unit import LossUnit
 from concord_rtl.pipe.integers.ports import EngineReads, IntegerHost, IntegerPort
 from concord_rtl.pipe.integers.reader import IntegerReader
-from concord_rtl.pipe.integers.state import EXECUTED, IntegerState
+from concord_rtl.pipe.integers.state import IntegerState
 from concord_rtl.pipe.integers.tensor_unit import TensorUnit
 from concord_rtl.pipe.integers.update_counters import UpdateCounters
 from concord_rtl.pipe.integers.update_stage import UpdateStage
@@ -76,7 +75,7 @@ class IntegerEngine(Component):
         m = Module()
         words = self._words(m)
         m.submodules.state = state = IntegerState(self.config)
-        m.submodules.tensors = tensors = TensorUnit(with_loss=self.config.integer_loss)
+        m.submodules.tensors = tensors = TensorUnit()
         m.submodules.reader = reader = IntegerReader(self.config, **self.latencies)
         m.submodules.writer = writer = IntegerWriter(self.config)
         m.submodules.update = update = UpdateStage(self.config)
@@ -95,7 +94,6 @@ class IntegerEngine(Component):
             reader.state.eq(self._copied(m, "reader_state", state.o)),
             reader.accumulators.eq(tensors.update.accumulators),
             reader.grows.eq(grows),
-            *([reader.lookup.eq(tensors.lookup)] if self.config.integer_tables else []),
             reader.load.eq(load),
             reader.narrow_data.eq(self.narrow_data),
             reader.wide_data.eq(self.wide_data),
@@ -114,8 +112,6 @@ class IntegerEngine(Component):
         self._update(m, reader, tensors, update, results, valid, state.o.run.update)
         overs += self._collect(m, state.o, results, valid, update, writer, load, grows)
         self._watch(m, words, overs, over)
-        if self.config.integer_loss:
-            self._loss(m, words, state.o, tensors)
         return m
 
     @staticmethod
@@ -129,8 +125,7 @@ class IntegerEngine(Component):
         """The words in registers of the engine's own, and its answer a cycle later, too: ``INTEGER_WAY``."""
         port = self.words
         words = IntegerPort(self.config).create(path=("own",))
-        taken = (*TENSOR_OPS, *EXECUTED)
-        takes = Cat(port.word[:OPCODE_BITS] == op for op in taken).any()
+        takes = Cat(port.word[:OPCODE_BITS] == op for op in (*TENSOR_OPS, Op.I_RUN)).any()
         begins = delay(m, port.execute & takes, 1, "begins", reset_less=False)
         m.d.sync += [words.execute.eq(port.execute), words.word.eq(port.word), words.offset.eq(port.offset)]
         m.d.comb += [
@@ -217,55 +212,6 @@ class IntegerEngine(Component):
             counters.grown.eq(grown),
         ]
 
-    def _loss(self, m, words, state, tensors):
-        """An ``i_loss``, which has memories and tensor registers for itself: no chain is under way."""
-        m.submodules.loss = loss = LossUnit(self.config)
-        reads = self.reads
-        begin = words.execute & (words.word[:OPCODE_BITS] == Op.I_LOSS)
-        m.d.comb += [
-            loss.loops.eq(words.loops),
-            loss.state.eq(state),
-            loss.exp.eq(tensors.host_data.exp),
-            loss.narrow_data.eq(self.narrow_data),
-            loss.wide_data.eq(self.wide_data),
-        ]
-        idle = Signal()
-        with m.FSM(name="loss"):
-            with m.State("IDLE"):
-                m.d.comb += idle.eq(1)
-                with m.If(begin):
-                    m.d.comb += self.chain.eq(1)
-                    m.next = "EXPONENT"
-            with m.State("EXPONENT"):  # it is read
-                m.next = "LOAD"
-            with m.State("LOAD"):
-                m.d.comb += [loss.load.eq(1), self.active.eq(1)]
-                m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += self.active.eq(1)
-                with m.If(loss.finished):
-                    m.next = "END"
-            with m.State("END"):
-                m.d.comb += [tensors.lost.eq(1), self.active.eq(1)]
-                m.next = "IDLE"
-        with m.If(~idle):
-            m.d.comb += [
-                words.busy.eq(1),
-                tensors.host_addr.eq(state.loss.tensor),
-                tensors.peak_tensor.eq(state.loss.tensor),
-                tensors.top.eq(loss.top),
-                reads.narrow_en.eq(loss.narrow_en),
-                reads.narrow_addr.eq(loss.narrow_addr),
-                reads.wide_en.eq(loss.wide_en),
-                reads.wide_addr.eq(loss.wide_addr),
-                self.vector.eq(loss.vector),
-            ]
-            m.d.sync += [
-                self.wide.en.eq(loss.wide.en),
-                self.wide.addr.eq(loss.wide.addr),
-                self.wide.data.eq(loss.wide.data),
-            ]
-
     def _watch(self, m, words, overs, over):
         """Keeps a bit that is set if anything has left its range since the word was executed."""
         beyond = register(m, reduce(or_, overs), "beyond")
@@ -277,10 +223,8 @@ class IntegerEngine(Component):
     def _lanes(self, m, run, tensors, reader, weights_top, load):
         """Everything between source and destination, the greatest magnitude, and bits for what leaves its range."""
         results, magnitudes, overs = [], [], []
-        tables = self.config.integer_tables
         controls = {
-            "scale": run.scale | (run.mul if tables else 0),
-            **({"mul": run.mul} if tables else {}),
+            "scale": run.scale,
             "factor": tensors.factor,
             "round0_on": run.round0,
             "round0": tensors.round0,
@@ -296,15 +240,12 @@ class IntegerEngine(Component):
             m.submodules[f"lane{p}"] = lane = IntegerLane()
             beat = reader.o.elements[p]
             own = {name: self._copied(m, f"lane{p}_{name}", value) for name, value in controls.items()}
-            factor = own.pop("factor").as_signed()
-            if tables:
-                factor = Mux(own.pop("mul"), beat.operand, factor)
             m.d.comb += [
                 lane.value.eq(beat.value),
                 lane.operand.eq(beat.operand),
                 lane.keep.eq(beat.keep),
                 lane.valid.eq(reader.valid),
-                lane.factor.eq(factor),
+                lane.factor.eq(own.pop("factor").as_signed()),
                 *(Value.cast(getattr(lane, name)).eq(value) for name, value in own.items()),
             ]
             results.append(lane.o)

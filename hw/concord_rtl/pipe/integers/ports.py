@@ -40,9 +40,7 @@ def number_bits(config: NpuConfig) -> int:
 
 
 def integer_layout(config: NpuConfig) -> data.StructLayout:
-    """Layout of the fields that ``i_`` words have set, addresses with their registers; ``run`` and ``loss`` have the
-    fields of ``i_run`` and ``i_loss``.
-    """
+    """Layout of what ``i_`` words have set, addresses with their registers; ``run`` has the fields of ``i_run``."""
 
     def strides(bits: int) -> data.StructLayout:
         return data.StructLayout({"addr": bits, "row": bits, "inner": bits, "outer": bits})
@@ -70,7 +68,6 @@ def integer_layout(config: NpuConfig) -> data.StructLayout:
             "target_digit": vector,
             "column_digit": number,
             "run": data.StructLayout(_fields(Op.I_RUN)),
-            **({"loss": data.StructLayout(_fields(Op.I_LOSS))} if config.integer_loss else {}),
         }
     )
 

@@ -11,8 +11,7 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
-from concord.spec.integers import FACTOR_MANT_BITS, SUM_BITS, WIDE_BITS
-from concord.spec.isa import TENSOR_EXP_BITS
+from concord.spec.integers import SUM_BITS, WIDE_BITS
 from concord.spec.operations import IntegerSource
 from concord_rtl.arith.block_float import activations
 from concord_rtl.parts.component import Component, Input, Output
@@ -20,7 +19,6 @@ from concord_rtl.parts.shapes import shape_of
 from concord_rtl.parts.stages import delay, register
 from concord_rtl.pipe.integers.ports import EngineReads, integer_layout, loops_layout
 from concord_rtl.pipe.integers.step_walker import StepWalker
-from concord_rtl.pipe.integers.table_lookup import TableLookup
 from concord_rtl.pipe.integers.vector_loops import VectorLoops
 from concord_rtl.pipe.layouts import position_shape, vector_addr_bits
 from concord_rtl.pipe.loop_address import LoopAddress
@@ -62,11 +60,6 @@ class IntegerReader(Component):
     loops = Input(lambda self: loops_layout(self.config), "Loops and window of the chain, which stay.")
     state = Input(lambda self: integer_layout(self.config), "What it reads, likewise.")
     accumulators = Input(lambda self: vector_addr_bits(self.config), "From a word of weights to its accumulators.")
-    lookup = Input(
-        signed(TENSOR_EXP_BITS),
-        "Exponent of a vector that is looked up. Only with ``integer_tables``.",
-        when=lambda self: self.config.integer_tables,
-    )
     grows = Input(1, "The chain goes over the weights once more: their accumulators alone are wide.")
     load = Input(1, "A chain begins; three cycles later its first vector.")
     reads = Output(lambda self: EngineReads(self.config), "Reads, steps of the tile engines, and launches.")
@@ -96,52 +89,15 @@ class IntegerReader(Component):
         ticks = [tick, *(delay(m, tick, k, f"tick{k}", reset_less=False) for k in range(1, SECOND_OPERAND + 1))]
         narrow_operand = (state.run.add | state.run.mask | state.run.update) & ~state.operand_wide
         wide_source = (state.kind == IntegerSource.WIDE) & ~self.grows
-        wide_operand = (state.run.add | self._multiplies) & state.operand_wide
+        wide_operand = state.run.add & state.operand_wide
         steps, launch = self._product(m, product, ticks, loops, addresses)
         self._reads(m, ticks, addresses, steps, narrow_operand, wide_source, wide_operand)
-        early = delay(m, tick & ~product & ~self._looks_up, MEMORY_BEATS, "memory_beats", reset_less=False)
+        early = delay(m, tick & ~product, MEMORY_BEATS, "memory_beats", reset_less=False)
         late = delay(m, launch, self.result_latency - 1, "product_beats", reset_less=False)
         first = Signal()  # the first beat is there in the next cycle, or in one from then on
         m.d.comb += first.eq(early | late)
-        table, paces = self._table(m, ticks, first) if self.config.integer_tables else (None, Const(1, 1))
-        self._beats(m, product, first, paces, table, ticks, narrow_operand)
+        self._beats(m, product, first, ticks, narrow_operand)
         return m
-
-    @property
-    def _looks_up(self) -> Value:
-        """Bit that is set if the source is looked up."""
-        return self.state.kind == IntegerSource.TABLE if self.config.integer_tables else Const(0, 1)
-
-    @property
-    def _multiplies(self) -> Value:
-        """Bit that is set if the operand is a factor."""
-        return self.state.run.mul if self.config.integer_tables else Const(0, 1)
-
-    def _table(self, m, ticks, first):
-        """Entries of a table, and the cycles in which those of a beat are there; adds to ``first`` and to the reads."""
-        lanes, reads = self.config.mfu_lanes, self.reads
-        m.submodules.table = table = TableLookup(self.config)
-        begins = ticks[SOURCE] & self._looks_up
-        m.d.comb += [
-            table.start.eq(delay(m, begins, timing.VECTOR_READ, "looks_up", reset_less=False)),
-            table.codes.eq(self.narrow_data),
-            table.exp.eq(self.lookup),
-            table.base.eq(self.state.operand.addr),
-            table.binades.eq(self.state.run.binades),
-            table.data.eq(self.wide_data),
-        ]
-        with m.If(table.read_en):
-            m.d.comb += [reads.wide_en.eq(1), reads.wide_addr.eq(table.read_addr)]
-        # The cycle in front of the one in which all entries of the first beat are there.
-        there = delay(m, table.start, table.LATENCY + lanes - 2, "entries", reset_less=False)
-        with m.If(there):
-            m.d.comb += first.eq(1)
-        wait = Signal(range(max(2, lanes)))
-        with m.If(first | (wait == 0)):
-            m.d.sync += wait.eq(Mux(first, 0, lanes - 1))
-        with m.Else():
-            m.d.sync += wait.eq(wait - 1)
-        return table, ~self._looks_up | (wait == 0)
 
     def _cadence(self, m):
         """A strobe at the beginning of each vector, and the loops."""
@@ -219,7 +175,7 @@ class IntegerReader(Component):
     def _reads(self, m, ticks, addresses, steps, narrow_operand, wide_source, wide_operand):
         """Drives the enables and addresses of the reads in their cycles, see :data:`NARROW_OPERAND`."""
         reads, update = self.reads, self.state.run.update
-        narrow_source = ticks[SOURCE] & ((self.state.kind == IntegerSource.NARROW) | self._looks_up)
+        narrow_source = ticks[SOURCE] & (self.state.kind == IntegerSource.NARROW)
         second_operand = register(m, addresses["operand"] + 1, "second_operand")  # the next vector may begin then
         m.d.comb += [
             reads.narrow_en.eq(steps.valid | narrow_source | ticks[NARROW_OPERAND] & narrow_operand),
@@ -272,17 +228,17 @@ class IntegerReader(Component):
             m.d.sync += [source.eq(coming), operand.eq(operands.r_data), accs.eq(halves["operand"])]
         return source, operand, accs, halves
 
-    def _beats(self, m, product, first, paces, table, ticks, narrow_operand):
-        """The beats of a vector in cycles after ``first``, each when it ``paces``; on the outputs a cycle later."""
+    def _beats(self, m, product, first, ticks, narrow_operand):
+        """The beats of a vector in the cycles after ``first``; on the outputs a cycle later."""
         config, run, state = self.config, self.state.run, self.state
         lanes, beats, size = config.mfu_lanes, config.beats, config.act_mant
         source, operand, accs, halves = self._words(m, ticks, first, narrow_operand)
         beat, going = Signal(range(max(2, beats))), Signal()
         with m.If(first):
             m.d.sync += [going.eq(1), beat.eq(0)]
-        with m.Elif(going & paces):
+        with m.Elif(going):
             m.d.sync += [beat.eq(beat + 1), going.eq(beat != beats - 1)]
-        valid = register(m, going & paces, "valid")
+        valid = register(m, going, "valid")
         m.d.comb += self.valid.eq(valid)
         last_row = self._last_row(m, first)
         half = beats // 2
@@ -304,12 +260,6 @@ class IntegerReader(Component):
             with m.Elif(state.kind == IntegerSource.WIDE):
                 m.d.comb += value.eq(number["source"])
             keep = ~last_row | (run.valid == 0) | (beat * lanes + p < run.valid)
-            entry_beyond, factor_beyond = Const(0, 1), Const(0, 1)
-            if table is not None:
-                with m.Elif(self._looks_up):
-                    m.d.comb += value.eq(Mux(keep, table.o[p], 0))
-                entry_beyond = self._looks_up & keep & table.beyond[p]
-                factor_beyond = run.mul & _beyond_factor(number["operand"])
             with m.Else():
                 m.d.comb += value.eq(code["source"])
             high = self.acc[p][SUM_BITS - 1 :]
@@ -322,7 +272,7 @@ class IntegerReader(Component):
                 o.weight.eq(code["operand"]),
                 o.acc.eq(own),
                 o.keep.eq(keep),
-                self.o.beyond[p].eq(going & (product & sum_beyond | update_beyond | entry_beyond | factor_beyond)),
+                self.o.beyond[p].eq(going & (product & sum_beyond | update_beyond)),
             ]
 
     def _last_row(self, m, first) -> Signal:
@@ -335,12 +285,6 @@ class IntegerReader(Component):
         with m.Elif(first):
             m.d.sync += [row.eq(Mux(row == rows - 1, 0, row + 1)), last.eq(row == rows - 1)]
         return last
-
-
-def _beyond_factor(value):
-    """Bit that is set if a number has more bits than a factor."""
-    high = value[FACTOR_MANT_BITS - 1 :]
-    return high.any() & ~high.all() | _is_least(value[:FACTOR_MANT_BITS])
 
 
 def _is_least(value):

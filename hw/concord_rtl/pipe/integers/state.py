@@ -37,8 +37,6 @@ ADDRESSES = {
     Op.I_COL: ("column", "first"),
     Op.I_ROW: ("tile_row", "first"),
 }
-#: By operation: a part of the state with all fields of the word, which executes something.
-EXECUTED = {Op.I_RUN: "run", Op.I_LOSS: "loss"}
 #: By operation: offsets of addresses that another word sets.
 OFFSETS = {Op.I_TAPS: "matrix_offset", Op.I_PLANES: "number_offset"}
 
@@ -66,8 +64,7 @@ class IntegerState(Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         opcode = self.word[: isa.OPCODE_BITS]
-        executed = [op for op, name in EXECUTED.items() if name in self.o.shape().members]
-        for op in dict.fromkeys((*PLAIN, *ADDRESSES, *OFFSETS, *executed)):
+        for op in dict.fromkeys((*PLAIN, *ADDRESSES, *OFFSETS, Op.I_RUN)):
             fields = view(op, self.word)
             with m.If(self.execute & (opcode == op)):
                 m.d.sync += [target.eq(value) for target, value in self._effects(op, fields)]
@@ -91,7 +88,6 @@ class IntegerState(Component):
                 yield address[stride], fields[stride]
         if op in OFFSETS:
             yield self.o[OFFSETS[op]], self.offset
-        if op in EXECUTED:
-            target = self.o[EXECUTED[op]]
+        if op is Op.I_RUN:
             for part in isa.FORMS[op].fields.fields:
-                yield target[part.name], fields[part.name]
+                yield self.o.run[part.name], fields[part.name]

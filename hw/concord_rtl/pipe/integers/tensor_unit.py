@@ -19,7 +19,6 @@ from concord.spec.integers import (
 )
 from concord.spec.isa import FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
 from concord.spec.operations import Op
-from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.parts.component import Component, Input, Output
@@ -56,14 +55,9 @@ class TensorUnit(Component):
     """Tensor registers and factors, and the steps of :class:`concord.golden.tensor_registers.TensorRegisters`.
 
     A step takes ``TENSOR_STEP`` cycles from ``start`` to the first one in which it is not ``busy``, ``t_scale``
-    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``lost``, ``updated``, host writes must
-    not come together, and not while it is busy. What a step leaves for the chains that follow stays until another step
+    ``TENSOR_SCALE`` (:mod:`concord.spec.timing`). ``start``, ``peak``, ``updated``, host writes must not
+    come together, and not while it is busy. What a step leaves for the chains that follow stays until another step
     changes it, or ``reset``; exponents of an update follow their registers.
-
-    Parameters
-    ----------
-    with_loss : bool
-        Whether there are losses.
     """
 
     reset = Input(1, "Strobe: a run starts; nothing is rounded, moved or updated.")
@@ -76,20 +70,14 @@ class TensorUnit(Component):
     round1 = Output(ROUNDING, "Rounding of place 1.")
     moves = Output(MOVES, "Moves of source and operand of a sum.")
     update = Output(UPDATE, "What ``t_upd`` has named.")
-    lookup = Output(signed(TENSOR_EXP_BITS), "Exponent that ``t_look`` has read.")
     factor_number = Input(FACTOR_BITS, "Factor of the chain.")
     factor = Output(signed(FACTOR_MANT_BITS), "Its mantissa, a cycle later if no step is executed.")
 
     peak = Input(1, "Strobe: write a greatest magnitude.")
-    peak_tensor = Input(TENSOR_BITS, "Its register, or that of the gradient.")
-    lost = Input(
-        1,
-        "Strobe: write the greatest magnitude and the exponent of the gradient of a loss. Only ``with_loss``.",
-        when=lambda self: self.with_loss,
-    )
+    peak_tensor = Input(TENSOR_BITS, "Its register.")
     updated = Input(1, "Strobe: weights have been updated.")
     grown = Input(1, "Their exponent has grown by one.")
-    top = Input(MAGNITUDE_BITS, "Greatest magnitude with ``peak``, ``lost`` or ``updated``.")
+    top = Input(MAGNITUDE_BITS, "Greatest magnitude with ``peak`` or ``updated``.")
 
     host_addr = Input(TENSOR_BITS, "Register that the host reads.")
     host_data = Output(TENSOR, "What it holds, ``HOST_LATENCY`` cycles later, if no step is executed.")
@@ -97,10 +85,6 @@ class TensorUnit(Component):
     factor_write = Input(lambda self: WritePort(FACTOR_BITS, FACTOR), "The host writes a factor.")
 
     HOST_LATENCY = ColumnMemory.LATENCY
-
-    def __init__(self, *, with_loss: bool = False):
-        self.with_loss = with_loss
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -138,7 +122,7 @@ class TensorUnit(Component):
                 m.d.sync += exp.eq(grid)
         top = Mux(step.op == Op.T_FIT, top, Mux(step.op == Op.T_SCALE, product, 0))
         bad_exp = (exp >= 1 << TENSOR_EXP_BITS - 1) | (exp < -1 << TENSOR_EXP_BITS - 1)
-        only_leaves = (step.op == Op.T_UPD) | (step.op == Op.T_LOOK)
+        only_leaves = step.op == Op.T_UPD  # and writes no register
         bad = Mux(only_leaves, 0, bad_exp | bad_fit | bad_bias | (step.op == Op.T_SCALE) & over)
         last, good = phase == LAST, Signal()
         m.d.comb += good.eq(last & ~bad)
@@ -148,7 +132,7 @@ class TensorUnit(Component):
         m.d.comb += self.trap.eq(last & bad | self.updated & too_great)
         stored = good & ~only_leaves
         self._write(m, tensors.write, step, stored, (top, exp), self.updated & ~too_great, grown)
-        self._leave(m, step, good, rounding, moves, x)
+        self._leave(m, step, good, rounding, moves)
         self._follow(m, tensors.write, step, good, word, x, y)
         return m
 
@@ -267,12 +251,8 @@ class TensorUnit(Component):
         with m.Else():
             m.d.comb += [port.en.eq(self.write.en.replicate(2)), port.addr.eq(self.write.addr)]
             m.d.comb += word.eq(self.write.data)
-        if self.with_loss:
-            with m.If(self.lost):
-                m.d.comb += [port.en.eq(3), port.addr.eq(self.peak_tensor)]
-                m.d.comb += [word.top.eq(self.top), word.exp.eq(-PROBABILITY_POINT)]
 
-    def _leave(self, m, step, good, rounding, moves, x):
+    def _leave(self, m, step, good, rounding, moves):
         """Keeps the values of the latest steps that a chain reads."""
         roundings: list[Any] = [Signal(ROUNDING, name=f"rounding_{k}", init={"limit": NO_LIMIT}) for k in range(2)]
         kept = Signal(MOVES)
@@ -284,9 +264,7 @@ class TensorUnit(Component):
                 m.d.sync += Value.cast(latest).eq(rounding)
         m.d.comb += self.moves.eq(kept)
         with m.If(self.reset):
-            m.d.sync += [Value.cast(kept).eq(0), self.lookup.eq(0)]
-        with m.Elif(good & (step.op == Op.T_LOOK)):
-            m.d.sync += self.lookup.eq(x.exp)
+            m.d.sync += Value.cast(kept).eq(0)
         with m.Elif(good & ((step.op == Op.T_ADD) | (step.op == Op.T_BIAS))):
             m.d.sync += Value.cast(kept).eq(moves)
 

@@ -11,9 +11,12 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
-from concord.spec.lookup import ENTRY_POINT, ENTRY_TOP
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
+
+#: Bits of an entry of a table after its binary point, 16 with the sign, and the greatest entry.
+ENTRY_POINT = 15
+ENTRY_TOP = (1 << ENTRY_POINT) - 1
 
 
 def entries_at(name: str, number: Fraction) -> tuple[int, int]:

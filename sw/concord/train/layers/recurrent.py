@@ -17,11 +17,10 @@ import numpy as np
 from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops import directions
-from concord.spec.lookup import ENTRY_POINT
 from concord.spec.training import TrainingFormat
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
-from concord.train.layers.pointwise import looked_up, times
+from concord.train.layers.pointwise import ENTRY_POINT, looked_up, times
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, added, carrier, joined, narrow
 

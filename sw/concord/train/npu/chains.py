@@ -51,15 +51,6 @@ class ProductSource:
     pad: Pad = field(default_factory=Pad)
 
 
-@dataclass(frozen=True)
-class TableSource:
-    """Narrow vectors whose elements are looked up: the first wide word of a table, and its binades."""
-
-    vectors: Address
-    table: int
-    binades: int
-
-
 class ChainWriter:
     """Writes integer chains and tensor steps to a program; every entry begins with the state of the start of a run."""
 
@@ -82,14 +73,10 @@ class ChainWriter:
         own = {name: number % TENSORS if name in _REGISTERS else number for name, number in (numbers | fields).items()}
         self._builder.emit(op, **own)
 
-    def look_up(self, x: int) -> None:
-        """Chains after this look up integers with the exponent that a register has now."""
-        self._builder.emit(Op.T_LOOK, x=x % TENSORS)
-
     def chain(
         self,
         loops: ChainLoops,
-        source: VectorPlace | ProductSource | TableSource,
+        source: VectorPlace | ProductSource,
         *,
         operand: VectorPlace | None = None,
         vectors: VectorPlace | None = None,
@@ -109,9 +96,6 @@ class ChainWriter:
         """
         if isinstance(source, ProductSource):
             places = {"source": (Op.I_SRC, source.vectors), "tiles": (Op.I_MAT, source.tiles)}
-        elif isinstance(source, TableSource):
-            places = {"source": (Op.I_SRC, source.vectors)}
-            operand, steps = VectorPlace(Mem.WIDE, Address(source.table)), steps | {"binades": source.binades}
         else:
             places = {"source": (Op.I_SRC, source.address)}
         for name, op, place in (("operand", Op.I_OPD, operand), ("vectors", Op.I_DST, vectors)):
@@ -143,25 +127,13 @@ class ChainWriter:
             self._builder.emit(Op.V_MAX)
             self._builder.emit(Op.V_WR, mem=int(Mem.NARROW), **_strided(piece.places["vectors"], "addr", VECTOR_MASK))
 
-    def loss(
-        self, loops: ChainLoops, logits: VectorPlace, labels: VectorPlace, gradient: VectorPlace, *, tensor: int,
-        valid: int, judged: int,
-    ) -> None:  # fmt: skip
-        """Softmax and cross-entropy of samples, whose vectors are the turns of ``rows`` (``i_loss``)."""
-        self._set(Op.SET_SHAPE, rows=loops.rows)
-        self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)
-        self._set(Op.I_SRC, kind=int(IntegerSource.WIDE), **_strided(logits.address, "addr", VECTOR_MASK))
-        for op, place in ((Op.I_OPD, labels), (Op.I_DST, gradient)):
-            self._set(op, mem=int(place.mem), **_strided(place.address, "addr", VECTOR_MASK))
-        self._builder.emit(Op.I_LOSS, tensor=tensor % TENSORS, valid=valid, judged=judged & VECTOR_MASK)
-
     def within_reach(self, loops: ChainLoops, *numbers: Address) -> bool:
         """True if columns or rows of tiles can be written by a single chain."""
         places = {str(k): (Op.I_COL, address) for k, address in enumerate(numbers)}
         return len(list(_pieces(loops, places))) == 1
 
     def _piece(
-        self, piece: _Piece, source: VectorPlace | ProductSource | TableSource, operand: VectorPlace | None,
+        self, piece: _Piece, source: VectorPlace | ProductSource, operand: VectorPlace | None,
         vectors: VectorPlace | None, planes: Planes | None, steps: Mapping[str, int],
     ) -> None:  # fmt: skip
         """The words of one chain."""
@@ -176,7 +148,8 @@ class ChainWriter:
             self._set(Op.SET_PAD, **vars(_moved_pad(source.pad, piece.first)))
         else:
             self._set(Op.SET_SHAPE, rows=loops.rows, cols=1)
-            self._set(Op.I_SRC, kind=int(_kind(source)), **begin)
+            kind = IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
+            self._set(Op.I_SRC, kind=int(kind), **begin)
         self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)
         for op, name, place in ((Op.I_OPD, "operand", operand), (Op.I_DST, "vectors", vectors)):
             if place is not None:
@@ -221,13 +194,6 @@ class ChainWriter:
             _check_reach(op, state)
             self._builder.emit(op, **state)
             self._state[op] = state
-
-
-def _kind(source: VectorPlace | TableSource) -> IntegerSource:
-    """Kind of a source without a product."""
-    if isinstance(source, TableSource):
-        return IntegerSource.TABLE
-    return IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
 
 
 def _check_reach(op: Op, state: Mapping[str, int]) -> None:

@@ -9,10 +9,8 @@ from math import prod
 
 import numpy as np
 
-from concord.functions import trainable
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
-from concord.spec.config import NpuConfig
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
@@ -97,19 +95,6 @@ class TrainedRelu(TrainedOperation):
 
 
 @dataclass(frozen=True)
-class TrainedLookup(TrainedOperation):
-    """A function by table.
-
-    Parameters
-    ----------
-    function : str
-        Its name.
-    """
-
-    function: str
-
-
-@dataclass(frozen=True)
 class TrainedMaximum(TrainedOperation):
     """The greatest element of windows that do not overlap."""
 
@@ -158,15 +143,13 @@ class TrainingOperations:
         return [step for step in self.steps for name in step.reads if name == tensor]
 
 
-def operations_of(network: TrainableNetwork, settings: Settings, config: NpuConfig) -> TrainingOperations:
+def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOperations:
     """The operations of a network.
 
     Parameters
     ----------
     network, settings
         What is trained, and how.
-    config : NpuConfig
-        With integer chains.
 
     Raises
     ------
@@ -174,22 +157,20 @@ def operations_of(network: TrainableNetwork, settings: Settings, config: NpuConf
         With everything that is in the way of training it on the NPU.
     """
     reasons = list(_settings_in_the_way(settings))
-    looked_up = [layer.name for layer in network.layers if isinstance(layer, TableFunction)]
-    if looked_up and not config.integer_tables:
-        reasons.append(f"a configuration with integer_tables for {', '.join(looked_up)}, not {config.name}")
-    names = [f"{layer.name} ({layer.kind})" for layer in network.layers if not _supported(layer)]
-    if names:
-        known = (
-            f"dense, conv (groups = 1), depthwise, relu, {', '.join(record.name for record in trainable())}, max_pool, "
-            "average_pool, global_average, add or flatten"
-        )
-        reasons.append(f"layers that are {known}, not {', '.join(names)}")
+    others = [layer for layer in network.layers if not _supported(layer)]
+    if others:
+        known = "dense, conv (groups = 1), depthwise, relu, max_pool, average_pool, global_average, add or flatten"
+        reasons.append(f"layers that are {known}, not {', '.join(map(_named, others))}")
+        if any(isinstance(layer, TableFunction) for layer in others):
+            reasons.append("relu in the place of these functions")
     else:
         builder = _Builder(network)
         reasons += builder.problems
         if not reasons:
             return builder.operations
-    raise CannotTrain(f"training on the NPU needs {'; '.join(reasons)}")
+    raise CannotTrain(
+        f"training on the NPU needs {'; '.join(reasons)}; or train this network on the host, without --on"
+    )
 
 
 def _settings_in_the_way(settings: Settings) -> Iterator[str]:
@@ -207,7 +188,12 @@ def _supported(layer: TrainableLayer) -> bool:
         return layer.node.op == "Reshape"
     if type(layer) is Conv:
         return layer.group == 1 or layer.depthwise
-    return type(layer) is Dense or isinstance(layer, ReluLayer | TableFunction | MaxPool | AveragePool | Mean | Add)
+    return type(layer) is Dense or isinstance(layer, ReluLayer | MaxPool | AveragePool | Mean | Add)
+
+
+def _named(layer: TrainableLayer) -> str:
+    """Name of a layer, and its kind or function."""
+    return f"{layer.name} ({layer.function if isinstance(layer, TableFunction) else layer.kind})"
 
 
 @dataclass
@@ -275,8 +261,6 @@ class _Builder:
                 if len({self.features[name] for name in reads}) > 1 or len(set(reads)) < len(reads):
                     self.problems.append(f"sums of two tensors with the same layout, not as {layer.name}")
                 self.steps.append(TrainedSum(layer.name, reads, made, inputs, inputs, back))
-            case TableFunction():
-                self.steps.append(TrainedLookup(layer.name, reads, made, inputs, inputs, back, layer.function))
             case _:
                 self.steps.append(TrainedRelu(layer.name, reads, made, inputs, inputs, back))
 
@@ -339,8 +323,8 @@ class _Builder:
             if step.makes == self.output and operations.readers(step.makes):
                 self.problems.append(f"an output of the network that no layer reads, not {step.name}")
         last = next((step for step in operations.steps if step.makes == self.output), None)
-        if not isinstance(last, TrainedProduct | TrainedAverage | TrainedSum | TrainedLookup):
-            self.problems.append("a product, an average, a sum or a function by table at the end of the network")
+        if not isinstance(last, TrainedProduct | TrainedAverage | TrainedSum):
+            self.problems.append("a product, an average or a sum at the end of the network")
         sides = [size for step in self.steps for size in (step.inputs.height, step.inputs.width)]
         if max(sides, default=0) > _SIDE:
             self.problems.append(f"images of at most {_SIDE} rows and columns, not {max(sides)}")

@@ -7,34 +7,33 @@ from typing import Any
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
+from concord.spec.softmax import PROBABILITY_POINT
 from concord.train.npu.batch import TrainingBatch
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.depthwise import DepthwiseSteps
-from concord.train.npu.loss_steps import CROSS_ENTROPY_TOP, LossSteps
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
-    TrainedLookup,
     TrainedMaximum,
     TrainedOperation,
     TrainedProduct,
     TrainedRelu,
     TrainedSum,
 )
-from concord.train.npu.plan import TrainingMemory, has_samples_as_lanes
-from concord.train.npu.pointwise import LookupSteps, ReluSteps, SumSteps
+from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lanes
+from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
-from concord.train.npu.resident_loss import ResidentLoss
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
 from concord.train.npu.window_steps import WindowSteps
 
+#: Bounds of the gradients of losses.
+_TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
 _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
     TrainedDepthwise: DepthwiseSteps,
     TrainedRelu: ReluSteps,
-    TrainedLookup: LookupSteps,
     TrainedMaximum: MaximumSteps,
     TrainedAverage: AverageSteps,
     TrainedSum: SumSteps,
@@ -57,28 +56,23 @@ class BatchProgram:
     ----------
     size : int
         Samples of the batch.
-    forward : int
-        Address at which the forward pass begins.
-    backward : int or None
-        Where the backward pass begins; ``None`` if it goes on after the loss.
+    forward, backward : int
+        Addresses at which the passes begin.
     source, output : Held
-        Where the samples lie before the forward pass, and the output of the network after it. Where the host computes
-        the loss, it writes the gradient in the place of the latter, as wide integers.
-    loss : ResidentLoss or None
-        Of the loss that is part of the program; ``None`` if the host computes it between the passes.
+        Where the samples lie before the forward pass, and the output of the network after it. In the place of the
+        latter the host writes the gradient of the loss, as wide integers, before the backward pass.
     """
 
     size: int
     forward: int
-    backward: int | None
+    backward: int
     source: Held
     output: Held
-    loss: ResidentLoss | None
 
     @property
-    def starts(self) -> tuple[int, ...]:
+    def starts(self) -> tuple[int, int]:
         """All entries of a step, in order."""
-        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+        return self.forward, self.backward
 
 
 def written_passes(
@@ -86,10 +80,10 @@ def written_passes(
     memory: TrainingMemory,
     config: NpuConfig,
     size: int,
-    loss: type[LossSteps] | None,
+    loss: str,
     updates: UpdateSteps,
 ) -> BatchProgram:
-    """Write both passes, and the loss in between.
+    """Write both passes.
 
     Parameters
     ----------
@@ -99,8 +93,8 @@ def written_passes(
         Of the network.
     size : int
         Samples of the batch.
-    loss : type of LossSteps, or None
-        Chains of the loss; ``None``: the host computes a cross-entropy, and each pass is an entry of its own.
+    loss : str
+        Name of the loss.
     updates : UpdateSteps
         Of the parameters.
     """
@@ -109,7 +103,6 @@ def written_passes(
     forward = batch.begin()
     source = batch.new(memory.source, Mem.NARROW)
     batch.made(network.source, source)
-    judgement = None if loss is None else loss(batch, network.features[network.output])
     steps = [_steps(batch, step, updates) for step in network.steps]
     for written in steps:
         written.forward()
@@ -117,19 +110,14 @@ def written_passes(
             batch.done(name)
     output = batch.share(batch.as_made(network.output))
     batch.done(network.output)
-    backward = None
-    if judgement is None:
-        writer.end()
-        backward = batch.begin()
-        batch.send(network.output, Gradient(output, CROSS_ENTROPY_TOP))
-    else:
-        batch.send(network.output, judgement.gradient(output))
+    writer.end()
+    backward = batch.begin()
+    batch.send(network.output, Gradient(output, _TOPS[loss]))
     for written in reversed(steps):
         gradient = batch.arrived(written.step.makes)
         if gradient is None:
             written.forget()
         else:
             written.backward(gradient)
-    resident = None if judgement is None else judgement.release()
     writer.end()
-    return BatchProgram(size, forward, backward, source, output, resident)
+    return BatchProgram(size, forward, backward, source, output)

@@ -15,21 +15,18 @@ from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
 from concord.spec.isa import DIGITS_MAX
 from concord.spec.training import TrainingFormats
-from concord.train.losses import squared_error_factor
 from concord.train.npu.chains import ChainLoops
 from concord.train.npu.features import Features
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
-    TrainedLookup,
     TrainedMaximum,
     TrainedOperation,
     TrainedProduct,
     TrainingOperations,
 )
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
-from concord.train.npu.tables import FunctionMemory, FunctionTable, TableMemory, function_tables
-from concord.train.npu.workspace import MemorySpace, Workspace
+from concord.train.npu.workspace import Workspace
 from concord.train.tensor import Dyadic
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
@@ -194,9 +191,7 @@ class TrainingMemory:
     factors : dict
         Factor registers that do not change.
     averages : dict
-        Factor registers of averages; the gradient of a squared error is multiplied by such a factor, too.
-    functions : dict
-        By their names, tables of the functions of the network.
+        Factor registers of averages.
     """
 
     operations: TrainingOperations
@@ -213,7 +208,6 @@ class TrainingMemory:
     velocities: int
     factors: dict[int, Dyadic]
     averages: dict[Dyadic, int]
-    functions: dict[str, FunctionMemory]
 
     @property
     def packed_samples(self) -> ProductMemory | None:
@@ -307,15 +301,13 @@ def _counts_of_ones(step: TrainedProduct, size: int, config: NpuConfig) -> tuple
     return (size if has_samples_as_lanes(step, size, config) else size * step.outputs.positions,)
 
 
-def planned(
-    operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool, loss: str
-) -> TrainingMemory:
-    """Memories for a network, batches of some sizes, and a loss.
+def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool) -> TrainingMemory:
+    """Memories for a network and batches of some sizes.
 
     Raises
     ------
     ValueError
-        If it has more averages than there are factor registers, or a function that no table is for.
+        If it has more averages than there are factor registers.
     """
     space, native = Workspace(config), config.native
     narrow, wide, tiles, registers = space.narrow, space.wide, space.tiles, space.registers
@@ -346,7 +338,7 @@ def planned(
     counts = dict.fromkeys(
         count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, config)
     )
-    averages = _average_registers(operations, loss)
+    averages = _average_registers(operations)
     return TrainingMemory(
         operations=operations,
         sizes=tuple(sizes),
@@ -362,35 +354,15 @@ def planned(
         velocities=wide.take(2 * state_words) if momentum else 0,
         factors={TrainingFactor.NEGATION: Dyadic(-1, 0)} | {place: factor for factor, place in averages.items()},
         averages=averages,
-        functions=_functions(operations, wide, native),
     )
 
 
-def _functions(operations: TrainingOperations, wide: MemorySpace, native: int) -> dict[str, FunctionMemory]:
-    """Words for the tables of all functions; those of slopes where gradients go through."""
-
-    def placed(table: FunctionTable) -> TableMemory:
-        return TableMemory(wide.take(table.words(native)), table)
-
-    lookups = [step for step in operations.steps if isinstance(step, TrainedLookup)]
-    functions: dict[str, FunctionMemory] = {}
-    for name in dict.fromkeys(step.function for step in lookups):
-        values, slopes = function_tables(name)
-        asked = any(step.back[0] for step in lookups if step.function == name)
-        functions[name] = FunctionMemory(placed(values), placed(slopes) if asked else None)
-    return functions
-
-
-def _average_registers(operations: TrainingOperations, loss: str) -> dict[Dyadic, int]:
-    """Factor registers by their factors: of averages, and of a squared error."""
+def _average_registers(operations: TrainingOperations) -> dict[Dyadic, int]:
+    """Factor registers by their factors."""
     factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
-    averages, room, beside = len(factors), FACTORS - TrainingFactor.AVERAGE, ""
-    if loss == "mse":
-        factors.setdefault(squared_error_factor(operations.features[operations.output].elements))
-        if len(factors) > averages:
-            room, beside = room - 1, " beside that of mse"
-    if averages > room:
+    room = FACTORS - TrainingFactor.AVERAGE
+    if len(factors) > room:
         raise ValueError(
-            f"training on the NPU needs averages over at most {room} numbers of elements{beside}, not {averages}"
+            f"training on the NPU needs averages over at most {room} numbers of elements, not {len(factors)}"
         )
     return {factor: TrainingFactor.AVERAGE + k for k, factor in enumerate(factors)}

@@ -1,4 +1,4 @@
-"""The program of training: entries for a step, or for each pass of a batch, and for loaded weights."""
+"""The program of training: entries for each pass of a batch, and for loaded weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from concord.program.chains import Address
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
-from concord.train.npu.loss_steps import LossSteps
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
 from concord.train.npu.update import UpdateSteps
@@ -40,9 +39,9 @@ class TrainingProgram:
 
 
 def training_program(
-    memory: TrainingMemory, config: NpuConfig, loss: type[LossSteps] | None, momentum: bool, decay: bool
+    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool
 ) -> TrainingProgram:
-    """The program for a plan of the memories, with the chains of a loss; ``None``: the host computes it.
+    """The program for a plan of the memories and a loss, whose gradient the host writes between the passes.
 
     Raises
     ------

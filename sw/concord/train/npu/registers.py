@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 
 class TrainingFactor(IntEnum):
-    """Factor registers; those from ``AVERAGE`` on are for the averages of the network, and for the mean of a squared
-    error.
-    """
+    """Factor registers; those from ``AVERAGE`` on are for the averages of the network."""
 
     CHANGE = 0  #: from the gradient, or from the momentum, to the update
     MEAN = 1  #: from the sum over the samples to their mean, with momentum

@@ -11,7 +11,6 @@ from concord.host import Device
 from concord.image import Image, MemorySegment
 from concord.spec.config import NpuConfig
 from concord.spec.integers import TENSOR_WORD, UPDATE_COUNTERS, WIDE_BITS
-from concord.spec.lookup import ENTRY_BITS
 from concord.spec.memmap import RegionId
 from concord.train.npu.plan import TrainingMemory
 from concord.train.npu.program import TrainingProgram
@@ -39,22 +38,12 @@ def training_image(memory: TrainingMemory, program: TrainingProgram, config: Npu
         (RegionId.NARROW, place, narrow_words(tiled(np.ones((1, count)), native), config))
         for count, place in memory.ones.items()
     ]
-    tables = [
-        (
-            RegionId.WIDE,
-            placed.first,
-            wide_words(tiled(placed.table.entries.reshape(1, -1), native), config, ENTRY_BITS),
-        )
-        for function in memory.functions.values()
-        for placed in function.tables
-    ]
     contents = (
         (RegionId.MATRIX, 0, [0] * (space.tiles.used * config.steps * config.rows)),
         (RegionId.NARROW, 0, [0] * space.narrow.used),
         (RegionId.WIDE, 0, [0] * space.wide.used),
         (RegionId.NARROW, memory.units, units),
         *ones,
-        *tables,
     )
     segments = tuple(MemorySegment.from_words(region, start, words, config) for region, start, words in contents)
     return Image(config, program.words, segments)

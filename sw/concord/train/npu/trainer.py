@@ -15,9 +15,8 @@ from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F_TRAIN
 from concord.train.data import Samples
-from concord.train.losses import LOSSES, LossFigures
+from concord.train.losses import LOSSES, Loss
 from concord.train.network import batch
-from concord.train.npu.loss_steps import LOSS_STEPS, loss_in_the_way
 from concord.train.npu.operations import operations_of
 from concord.train.npu.passes import BatchProgram
 from concord.train.npu.plan import planned
@@ -39,9 +38,9 @@ def training_config() -> NpuConfig:
 class NpuTrainer(Trainer):
     """Trains a network on an NPU, with the bits of :class:`concord.train.trainer.Trainer`.
 
-    Parameters, accumulators and momentum stay on the device. Of a step, inputs and labels travel there, and what the
-    samples were judged back. Where the host computes the loss, the output of the network and its exponent travel back,
-    and the gradient there. Parameters are read back at the end of an epoch and when a checkpoint is written.
+    Parameters, accumulators and momentum stay on the device. Of a step, inputs travel there, the output of the network
+    and its exponent back, and the gradient of the loss, which the host computes, there. Parameters are read back at the
+    end of an epoch and when a checkpoint is written.
 
     Parameters
     ----------
@@ -49,11 +48,6 @@ class NpuTrainer(Trainer):
         With integer chains; it is loaded here.
     graph, samples, settings, test, random
         As for :class:`concord.train.trainer.Trainer`.
-
-    Members
-    -------
-    loss_on_host : str or None
-        Why the host computes the loss; ``None``: the NPU does.
 
     Raises
     ------
@@ -81,16 +75,13 @@ class NpuTrainer(Trainer):
                 f"training on the NPU must have one output with the loss of [train], not [train.losses] of "
                 f"{', '.join(chosen.losses)}; train this network on the host, without --on"
             )
-        network = operations_of(self.network, chosen, config)
+        network = operations_of(self.network, chosen)
         most = min(chosen.batch, len(samples))
         sizes = tuple(size for size in (most, len(samples) % most) if size)
         momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
         self.device = device
-        self.memory = planned(network, sizes, config, momentum, chosen.loss)
-        output = network.features[network.output]
-        self.loss_on_host = loss_in_the_way(chosen.loss, output, samples, config)
-        loss = LOSS_STEPS[chosen.loss] if self.loss_on_host is None else None
-        self.program = training_program(self.memory, config, loss, momentum, decay)
+        self.memory = planned(network, sizes, config, momentum)
+        self.program = training_program(self.memory, config, chosen.loss, momentum, decay)
         self._image = training_image(self.memory, self.program, config)
         device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory, momentum)
@@ -99,26 +90,19 @@ class NpuTrainer(Trainer):
         self._newer = False  # whether they are newer there
         self._broken = False  # whether a step was left half done
 
-    @property
-    def notes(self) -> list[str]:
-        """Lines about the place where the loss is computed."""
-        if self.loss_on_host is None:
-            return ["the NPU computes the loss: a step is one start"]
-        return [f"the host computes the loss, as {self.loss_on_host}: a step is two starts"]
-
     # Steps --------------------------------------------------------------------------------------------
 
-    def _learn(self, rows: Any, number: int) -> list[LossFigures]:
+    def _learn(self, rows: Any, number: int) -> list[Loss]:
         samples, program = self.samples.part(rows), self.program.batches[len(rows)]
         x = batch(samples.inputs(slice(None)), self.network.graph, self.settings.formats)
         self._place_parameters()
         self._place_factors(len(rows))
         write_tensor(self.device, program.source, self._as_read(x))
-        figures = self._pass_both_ways(program, np.asarray(samples.y))
+        loss = self._pass_both_ways(program, np.asarray(samples.y))
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
         self._broken = False
-        return [figures]
+        return [loss]
 
     def _as_read(self, x: Tensor) -> Tensor:
         """Samples as the first product reads them: as they are, or windows of them."""
@@ -128,22 +112,16 @@ class NpuTrainer(Trainer):
         step = packed.step
         return x.with_mant(step.window.gathered(x.mant, step.inputs, step.outputs))
 
-    def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> LossFigures:
+    def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> Loss:
         """Learn from samples that are there, and leave the step half done."""
-        device, formats = self.device, self.settings.formats
-        if program.loss is not None:
-            program.loss.write(device, labels, formats)
-            self._newer = self._broken = True
-            self._run(program.forward)
-            return program.loss.read(device, labels)
-        assert program.backward is not None  # the host computes the loss in between
+        device = self.device
         self._run(program.forward)
         shape = self.network.graph.shapes[self.network.output]
         output = read_tensor(device, program.output, program.size).reshaped(program.size, *shape)
-        loss = LOSSES[self.settings.loss](output, labels, formats)
+        loss = LOSSES[self.settings.loss](output, labels, self.settings.formats)
         self._newer = self._broken = True
         write_tensor(device, program.output, loss.gradient)
-        self._run(program.backward)
+        self._run(program.backward, adds=True)
         return loss
 
     def _place_parameters(self) -> None:
@@ -183,9 +161,10 @@ class NpuTrainer(Trainer):
                 self.device.write(RegionId.FACTORS, place, [word])
                 self._factors[place] = word
 
-    def _run(self, pc: int) -> None:
+    def _run(self, pc: int, adds: bool = False) -> None:
+        """Execute an entry; counters of the device are those of both passes if the second one ``adds``."""
         try:
-            self.device.start(pc)
+            self.device.start(pc, adds=adds)
             self.device.wait()
         except TrapError as error:
             self._broken = True

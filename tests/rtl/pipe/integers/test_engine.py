@@ -12,18 +12,18 @@ from concord.spec.memmap import Reg
 from support.back_door import connected
 from support.core_bench import execute
 from support.device_runs import after, load
-from support.integer_contents import LOSS_SMALL, random_contents
+from support.integer_contents import TRAIN_SMALL, random_contents
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def device():
-    with connected(LOSS_SMALL) as device:
+    with connected(TRAIN_SMALL) as device:
         yield device
 
 
-def memories_for(text, prepare, config=LOSS_SMALL):
+def memories_for(text, prepare, config=TRAIN_SMALL):
     """Memories with a program, full of integers but for the first tensor registers."""
     memories = random_contents(random.Random(5), config)
     memories.tensor_top[:4], memories.tensor_exp[:4], memories.updates[:] = 0, 0, 0
@@ -102,7 +102,7 @@ def test_a_window_with_padding(device):
 @pytest.mark.deep
 def test_a_window_with_padding_in_the_simulator_of_amaranth():
     """Elaborating the core and running it there takes twenty times as long."""
-    config = LOSS_SMALL.replace(
+    config = TRAIN_SMALL.replace(
         name="train-core", narrow_depth=64, wide_depth=64, matrix_depth=64, program_depth=64, table_depth=16
     )
     memories = memories_for(WINDOW, small, config)

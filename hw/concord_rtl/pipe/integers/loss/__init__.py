@@ -1,1 +1,0 @@
-"""Softmax and cross-entropy of samples: ``i_loss``."""
