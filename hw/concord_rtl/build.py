@@ -334,6 +334,7 @@ def _summary(
             for seed, run in runs.items()
         },
         "slow_paths": runs[best].get("slow_paths", []),
+        "not_counted": runs[best].get("not_counted", []),
     }
 
 

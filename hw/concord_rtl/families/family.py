@@ -174,6 +174,8 @@ class Family(ABC):
         Options of nextpnr, instead of ``router``, for a unit without pins; None where that is not set up.
     resources : mapping of str to str
         Names in nextpnr's report by the name people use; the first one is that of logic cells.
+    not_counted : mapping of str to str
+        Names in nextpnr's report of cells with delays that nextpnr does not have or makes up, and which these are.
     fullest : float
         Share of the logic cells up to which designs were routed.
     cells : mapping of str to str
@@ -203,6 +205,7 @@ class Family(ABC):
     router: tuple[str, ...] = ()
     without_pins: tuple[str, ...] | None = None
     resources: ClassVar[Mapping[str, str]]
+    not_counted: ClassVar[Mapping[str, str]] = {}
     fullest: float
     cells: ClassVar[Mapping[str, str]]
     geometry: Geometry

@@ -18,7 +18,7 @@ from concord_boards.board import Placement
 from concord_rtl.families import family_named
 from concord_rtl.flow.cache import FlowStep
 from concord_rtl.flow.clocking import NET
-from concord_rtl.flow.paths import slow_paths
+from concord_rtl.flow.paths import timing_facts
 from concord_rtl.flow.report import MHZ, fullness, packed, score
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tool_version
 
@@ -332,7 +332,7 @@ class Flow:
                 continue
             report = json.loads(step.outputs[1].read_text())
             delays = self._delays(seed)
-            more = {"seconds": round(job.seconds, 1), "slow_paths": slow_paths(delays)}
+            more = {"seconds": round(job.seconds, 1), **timing_facts(delays, self.family)}
             delays.unlink()
             step.outputs[1].write_text(json.dumps(report | more))
             step.keep()

@@ -1,15 +1,18 @@
-"""Slow paths of a placed and routed design by the units that they begin and end in, from the delays nextpnr writes."""
+"""Slow paths of a placed and routed design, and what its clock does not count, from the delays that nextpnr writes."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+
+from concord_rtl.families.family import Family
 
 #: Levels of a name that tell a unit, behind those that all have.
 LEVELS = 3
@@ -19,6 +22,7 @@ SLOW = 0.85
 CLASSES = 10
 
 _WIRE = re.compile(r"\(INTERCONNECT (\S+) (\S+) \([\d.]*:[\d.]*:([\d.]+)\)")
+_TYPE = re.compile(r'\(CELLTYPE "(\S+)"\)')
 _INSTANCE = re.compile(r"\(INSTANCE (\S+)\)")
 _LOGIC = re.compile(r"\(IOPATH (\S+) (\S+) \([\d.]*:[\d.]*:([\d.]+)\)")
 _CHECK = re.compile(r"\(SETUPHOLD \(posedge (\S+)\) \((?:pos|neg)edge (\S+)\) \([-\d.]*:[-\d.]*:(-?[\d.]+)\)")
@@ -61,17 +65,20 @@ class Delays:
         Pins of clocks.
     setups : dict
         Pin of a register -> its setup time.
+    kinds : dict
+        Cell -> its type.
     """
 
     wires: dict[str, tuple[str, float]] = field(default_factory=dict)
     cells: dict[str, list[tuple[str, float]]] = field(default_factory=lambda: defaultdict(list))
     clocks: set[str] = field(default_factory=set)
     setups: dict[str, float] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> Delays:
         """Delays in a file in the standard delay format, as nextpnr writes it: one per line, slowest third."""
-        delays, cell = cls(), ""
+        delays, cell, kind = cls(), "", ""
         for line in lines:
             if match := _WIRE.search(line):
                 delays.wires[match[2]] = match[1], float(match[3])
@@ -80,18 +87,35 @@ class Delays:
             elif match := _CHECK.search(line):
                 delays.setups[f"{cell}/{match[1]}"] = float(match[3])
                 delays.clocks.add(f"{cell}/{match[2]}")
+            elif match := _TYPE.search(line):
+                kind = match[1]
             elif match := _INSTANCE.search(line):
                 cell = match[1]
+                delays.kinds[cell] = kind
         return delays
 
     def paths(self) -> list[RegisterPath]:
         """The slowest path to every register, the slowest first."""
-        arrivals = _Arrivals(self)
         paths = []
         for pin, setup in self.setups.items():
-            if pin in self.wires and (path := arrivals.path(pin, setup)) is not None:
+            if pin in self.wires and (path := self._arrivals.path(pin, setup)) is not None:
                 paths.append(path)
         return sorted(paths, key=lambda path: -path.ns)
+
+    def without_delays(self) -> Counter[str]:
+        """Number of cells by type with a pin that has no delay: a register drives it, or it drives what has delays."""
+        inputs = self.setups.keys() | {pin for arcs in self.cells.values() for pin, _ in arcs}
+        pins = set()
+        for pin, (driver, _) in self.wires.items():
+            if pin in inputs and driver not in self.cells:
+                pins.add(driver)
+            elif pin not in inputs and pin not in self.clocks and self._arrivals.reaches(driver):
+                pins.add(pin)
+        return Counter(self.kinds[cell] for cell in {_cell(pin) for pin in pins} if cell in self.kinds)
+
+    @cached_property
+    def _arrivals(self) -> _Arrivals:
+        return _Arrivals(self)
 
 
 class _Arrivals:
@@ -107,6 +131,10 @@ class _Arrivals:
             return None
         total, logic, start = arrival
         return RegisterPath(start, pin, (logic + setup) / 1000, (total - logic + delay) / 1000)
+
+    def reaches(self, output: str) -> bool:
+        """True if a register is before an output."""
+        return self._at(output) is not None
 
     def _at(self, output: str) -> tuple[float, float, str] | None:
         """Arrival at an output; None where no register is before it. Without recursion: paths may be long."""
@@ -131,13 +159,17 @@ class _Arrivals:
         arrivals = []
         for pin, delay in self.delays.cells.get(output, []):
             if pin in self.delays.clocks:
-                arrivals.append((delay, delay, output.rpartition("/")[0]))
+                arrivals.append((delay, delay, _cell(output)))
             elif pin in self.delays.wires:
                 driver, wire = self.delays.wires[pin]
                 if (arrival := self.known.get(driver)) is not None:
                     total, logic, start = arrival
                     arrivals.append((total + wire + delay, logic + delay, start))
         return max(arrivals, default=None)
+
+
+def _cell(pin: str) -> str:
+    return pin.rpartition("/")[0]
 
 
 def unit_of(cell: str) -> str:
@@ -163,10 +195,28 @@ def classes(paths: list[RegisterPath], levels: int = CLASSES) -> list[dict[str, 
     ]  # fmt: skip
 
 
-def slow_paths(file: Path) -> list[dict[str, Any]]:
-    """Classes of slow paths of a design whose delays nextpnr wrote to a file."""
+def not_counted(delays: Delays, family: Family) -> list[dict[str, Any]]:
+    """Cells of a design with delays that the clock of its report does not have: type, number, and what is missing."""
+    without, logic = delays.without_delays(), next(iter(family.resources.values()))
+    rows = [(kind, number, "delays of pins") for kind, number in sorted(without.items()) if kind != logic]
+    kinds = Counter(delays.kinds[cell] for cell in {_cell(pin) for pin in delays.clocks})
+    rows += [(kind, kinds[kind], text) for kind, text in family.not_counted.items() if kind in kinds]
+    return [{"cell": kind, "number": number, "what": text} for kind, number, text in rows]
+
+
+def timing_facts(file: Path, family: Family) -> dict[str, Any]:
+    """Classes of slow paths of a design whose delays nextpnr wrote to a file, and cells that its clock leaves out."""
     with file.open() as lines:
-        return classes(Delays.read(lines).paths())
+        delays = Delays.read(lines)
+    return {"slow_paths": classes(delays.paths()), "not_counted": not_counted(delays, family)}
+
+
+def not_counted_table(cells: list[dict[str, Any]]) -> Table:
+    """Cells that the clock leaves out, for a terminal."""
+    shown = Table("cells", "number", "missing", title="not counted in MHz possible", title_justify="left")
+    for entry in cells:
+        shown.add_row(entry["cell"], f"{entry['number']:,}", entry["what"])
+    return shown
 
 
 def table(clocks: list[dict[str, Any]]) -> Table:

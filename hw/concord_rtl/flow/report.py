@@ -88,4 +88,6 @@ def render(summary: dict[str, Any]) -> list[Table]:
     for seed, run in summary["seeds"].items():
         best = " (best)" if int(seed) == summary["seed"] else ""
         runs.add_row(f"{seed}{best}", f"{run['aim_mhz']:g}", f"{run['mhz']:.2f}", f"{run['seconds']:.0f}")
-    return [timing, area, runs, *([paths.table(summary["slow_paths"])] if summary["slow_paths"] else [])]
+    missing = [paths.not_counted_table(summary["not_counted"])] if summary["not_counted"] else []
+    slow = [paths.table(summary["slow_paths"])] if summary["slow_paths"] else []
+    return [timing, *missing, area, runs, *slow]

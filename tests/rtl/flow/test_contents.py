@@ -247,9 +247,11 @@ def test_report_tells_met_from_missed(family):
     assert used["EBR"] == {"used": 5, "available": 50, "percent": 10.0}
     summary = {
         "board": next(iter(BOARDS)), "preset": "tiny", "seed": 1, "clocks": [clock], "utilisation": used,
-        "seeds": {"1": {"mhz": 61.0, "aim_mhz": 70.0, "seconds": 1.0}}, "slow_paths": [],
+        "seeds": {"1": {"mhz": 61.0, "aim_mhz": 70.0, "seconds": 1.0}}, "slow_paths": [], "not_counted": [],
     }  # fmt: skip
     timing, area, runs = report.render(summary)
     assert (timing.row_count, area.row_count, runs.row_count) == (1, len(used), 1)
     slow = {"from": "a", "to": "b", "registers": 3, "ns": 9.0, "logic_ns": 1.0, "start": "a.x", "end": "b.y/DI"}
     assert report.render(summary | {"slow_paths": [slow]})[3].row_count == 1
+    missing = {"cell": "DP16KD", "number": 178, "what": "the array"}
+    assert report.render(summary | {"not_counted": [missing]})[1].row_count == 1

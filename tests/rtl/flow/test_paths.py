@@ -2,8 +2,9 @@
 
 import pytest
 
+from concord_rtl.families import family_named
 from concord_rtl.flow import paths
-from concord_rtl.flow.paths import Delays, classes, slow_paths, unit_of
+from concord_rtl.flow.paths import Delays, classes, not_counted, timing_facts, unit_of
 
 
 def register(name, setup):
@@ -56,7 +57,7 @@ def test_the_latest_way_to_each_register():
 
 def test_classes_are_units_and_only_slow_paths_count(tmp_path, monkeypatch):
     (tmp_path / "delays.sdf").write_text(TEXT)
-    one, other = slow_paths(tmp_path / "delays.sdf")
+    one, other = timing_facts(tmp_path / "delays.sdf", family_named("ecp5"))["slow_paths"]
     assert (one["from"], one["to"], one["registers"], one["ns"]) == ("a.x", "b.y", 1, 5.0)
     assert other["to"] == "a.x"
     shown = paths.table([one])
@@ -64,6 +65,40 @@ def test_classes_are_units_and_only_slow_paths_count(tmp_path, monkeypatch):
     found = Delays.read(TEXT.splitlines()).paths()
     monkeypatch.setattr(paths, "SLOW", 0.995)
     assert len(classes(found)) == 1 and classes([]) == []
+
+
+def cell(kind, name, *arcs):
+    """A cell with arcs of its clock, as nextpnr writes one."""
+    return f'(CELL\n (CELLTYPE "{kind}")\n (INSTANCE {name})\n' + "\n".join(arcs)
+
+
+#: Registers among a pin, an output, a multiplier and a memory with registers, a cell without delays, and a constant.
+X = "core.a.x1_TRELLIS_FF_Q/Q"
+SURROUNDED = "\n".join([
+    TEXT, *(cell("TRELLIS_IO", name) for name in ("pin", "led")), cell("TRELLIS_COMB", "one"), cell("ALU54B", "sum"),
+    cell("MULT18X18D", "logic", "(IOPATH A0 P0 (2909:3418:3927) (2909:3418:3927))"),
+    cell("MULT18X18D", "mult", "(IOPATH CLK0 P0 (578:656:735) (578:656:735))",
+         *(f"(SETUPHOLD (posedge A{k}) (posedge CLK0) (53:68:84) (1:1:1))" for k in range(2))),
+    cell("DP16KD", "ram", "(SETUPHOLD (posedge ADA0) (posedge CLKA) (53:68:84) (1:1:1))"),
+    wire("core.b.g/F", "mult/A0", 1000), wire("one/F", "mult/A1", 10), wire("mult/P0", "sum/A0", 1000),
+    wire("pin/O", "sum/A1", 10), wire(X, "led/I", 10), wire(X, "ram/CLKA", 10),
+])  # fmt: skip
+
+
+def test_cells_that_the_clock_does_not_count():
+    delays = Delays.read(SURROUNDED.splitlines())
+    assert delays.without_delays() == {"TRELLIS_IO": 2, "TRELLIS_COMB": 1, "ALU54B": 1}
+    listed = not_counted(delays, family_named("ecp5"))
+    numbers = {entry["cell"]: entry["number"] for entry in listed}
+    assert numbers == {"ALU54B": 1, "TRELLIS_IO": 2, "MULT18X18D": 1, "DP16KD": 1}
+    assert listed[0]["what"] == "delays of pins" and "input to output registers" in listed[2]["what"]
+    shown = paths.not_counted_table(listed)
+    assert [list(column.cells)[2] for column in shown.columns] == ["MULT18X18D", "1", listed[2]["what"]]
+
+
+def test_a_design_whose_cells_all_have_delays_has_no_such_list():
+    delays = Delays.read("\n".join(["(DELAYFILE", *WIRES[:-1], *CELLS]).splitlines())
+    assert not_counted(delays, family_named("ecp5")) == [] and delays.paths()
 
 
 @pytest.mark.parametrize(

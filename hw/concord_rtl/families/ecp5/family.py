@@ -44,6 +44,10 @@ class _Ecp5(Family):
     #: The router takes no connection up again that is late.
     without_pins = ("--router", "router2", "--lpf-allow-unconstrained")
     resources: ClassVar = {"LUT4": "TRELLIS_COMB", "FF": "TRELLIS_FF", "DSP": "MULT18X18D", "EBR": "DP16KD"}
+    not_counted: ClassVar = {
+        "MULT18X18D": "the product, from input to output registers",
+        "DP16KD": "the array, from input to output registers",
+    }
     fullest = 0.9
     cells: ClassVar = {
         "LUT4": "LUT4",

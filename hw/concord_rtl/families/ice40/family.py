@@ -61,6 +61,7 @@ class _Ice40(Family):
     placed = FileOption("asc", "--asc")
     bitstream = "bin"
     resources: ClassVar = {"LC": "ICESTORM_LC", "DSP": "ICESTORM_DSP", "EBR": "ICESTORM_RAM", "SPRAM": "ICESTORM_SPRAM"}
+    not_counted: ClassVar = dict.fromkeys(("ICESTORM_DSP", "ICESTORM_RAM", "ICESTORM_SPRAM"), "setup, taken as 0.1 ns")
     fullest = 0.99
     cells: ClassVar = {"LUT4": "SB_LUT4", "carry": "SB_CARRY", "DSP": "SB_MAC16", "FF": "SB_DFF*"}
     geometry = Geometry(
