@@ -34,7 +34,7 @@ LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4,
 #: Of the integer engine a lane with its part of the lazy update and of the words, and the rest, from the engines with
 #: four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry cell is two LUTs, a
 #: cell of LUT RAM six. All are counts after synthesis, and were not fitted.
-FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2830, 6110
+FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2620, 6520
 #: LUTs and MHz of builds, by preset.
 BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (40_836, 72.44), "ecp5-85f-256": (53_752, 81.54)}
 #: Greatest errors of the estimates at these builds.
