@@ -61,7 +61,12 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     if (larger := _larger(graph, config, formats, batch, error)) is not None:
         lines.append(f"it fits into an NPU of its own{_narrower(config, larger)}; in a file for --config that is")
         lines += [f"  {line}" for line in config_lines(larger, base)]
-        lines += [f"  {text}" for text in shortages(larger)]
+        lacking = shortages(larger)
+        lines += [f"  {text}" for text in lacking]
+        if lacking and not names:
+            lines.append(
+                f"`concord fit --board {larger.board}` looks for a configuration with room, of fewer bits or lanes"
+            )
     if RegionId.MATRIX in error.short or RegionId.NARROW in error.short:
         lines.append("--mantissa alone does not help: narrower mantissas make words smaller, not more")
     return lines

@@ -15,7 +15,7 @@ from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, UP5K, with_mantissas
 from support.compiled_nets import ROOMY, check, graph_of, heads, integers, perceptron
 from support.onnx_models import floats, mlp, model, node
 from support.row_tiled_nets import conv, separable, window
@@ -127,13 +127,13 @@ def test_narrower_mantissas_pay_for_more_words():
 def test_attention_is_told_of_matrices_that_programs_write():
     """The lines are a configuration that the network fits into; without products of two tensors there are none."""
     graph = heads(40, 2, 8)
-    error = refused(graph, ECP5_85F)
-    lines = suggestions(graph, ECP5_85F, DEFAULT, 1, error)
+    plain = ECP5_85F_256.replace(window_taps=0)
+    error = refused(graph, plain)
+    lines = suggestions(graph, plain, DEFAULT, 1, error)
     told = lines.index("it fits where programs write the matrix memory; in a file for --config that is")
-    assert lines[told + 1 : told + 3] == ['  preset = "ecp5-85f"', "  writable_matrix = true"]
-    compile_graph(graph, ECP5_85F.replace(writable_matrix=True))
-    writable = ECP5_85F.replace(writable_matrix=True, wide_depth=256)
-    for other, config in ((graph, writable), (perceptron(1024, 600, 10), ECP5_85F)):
+    assert lines[told + 1 : told + 4] == ['  preset = "ecp5-85f-256"', "  window_taps = 0", "  writable_matrix = true"]
+    compile_graph(graph, ECP5_85F)
+    for other, config in ((graph, ECP5_85F.replace(wide_depth=256)), (perceptron(1024, 600, 10), plain)):
         lines = suggestions(other, config, DEFAULT, 1, refused(other, config))
         assert not any("programs write" in line for line in lines)
 
@@ -230,8 +230,8 @@ FAR_TOO_LARGE = {
     "result": (model([node("Expand", ["x", "s"], ["y"])], {"x": (1, 8)}, constants={"s": np.array([1 << 30, 8])}),
                "Expand 'y': "),
     "products": (attention_of(128, 4, 32), "the elements [1, 4, 128, 128, 32] must be at most 262144, not 2097152"),
-    "attention": (attention_of(64, 2, 16), "narrow memory has 2048 vectors, but 8704 are needed"),
-    "weights": (one_layer((1, 4096), 4096, 1024), "memory has 2560 words, but 4194304 weights need at least 32768"),
+    "attention": (attention_of(64, 6, 8), "narrow memory has 2048 vectors, but "),
+    "weights": (one_layer((1, 4096), 4096, 1024), "memory has 2048 words, but 4194304 weights need at least 32768"),
     "maps": (one_layer((1, 16, 512, 512), 16, 16, 3, 3, op="Conv", pads=[1] * 4), "memory has 1024 vectors, but 2"),
 }  # fmt: skip
 
@@ -275,9 +275,9 @@ def test_the_suggested_configuration_holds_the_network(tmp_path, proto, options)
 
 @pytest.mark.slow
 def test_the_preset_that_computes_most_is_named_first(tmp_path):
-    """266,240 weights of dense layers, which are a little too many for one preset and as many as another one has."""
+    """266,240 weights of dense layers, which are a little too many for most presets and as many as one has."""
     lines = compiled_by_command(tmp_path, mlp(1024, 256, 16), "--preset", "ecp5-85f-256")
-    assert lines[1] == "  it fits into ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f or orangecrab-85f)"
+    assert lines[1] == "  it fits into ecp5-85f-mlp (--board ulx3s-85f or orangecrab-85f)"
 
 
 def test_equal_weights_are_stored_once():
