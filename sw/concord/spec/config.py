@@ -364,7 +364,10 @@ class NpuConfig:
         Without a board it is the first one that has the preset that the configuration is named after. Parameters of
         :data:`REMOVED` may be there if they are off.
         """
-        values = without_removed(values)
+        for name in REMOVED:
+            if values.get(name):
+                raise removed(name)
+        values = {name: value for name, value in values.items() if name not in REMOVED}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"parameters must be among {sorted(known)}, not {unknown}")
@@ -388,12 +391,9 @@ class NpuConfig:
         return ", ".join(f"{k}: {ours[k]!r} / {theirs[k]!r}" for k in names)
 
 
-def without_removed(values: dict[str, Any]) -> dict[str, Any]:
-    """Parameters without those of :data:`REMOVED` that are off; ``ValueError`` says what to do without the others."""
-    for name in REMOVED:
-        if values.get(name):
-            raise ValueError(f"{name} must be left out: it was removed, and {REMOVED[name]}")
-    return {name: value for name, value in values.items() if name not in REMOVED}
+def removed(name: str) -> ValueError:
+    """The error for a parameter of :data:`REMOVED`."""
+    return ValueError(f"{name} must be left out: it was removed, and {REMOVED[name]}")
 
 
 def check(config: NpuConfig) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from concord.spec.boards import board_spec, preset_of
-from concord.spec.config import FREE, NpuConfig, without_removed
+from concord.spec.config import FREE, REMOVED, NpuConfig, removed
 from concord.spec.names import unknown_name
 from concord.spec.presets import PRESETS, preset
 
@@ -54,8 +54,10 @@ def read_config(path: Path) -> NpuConfig:
 
 def _checked(values: dict[str, Any], name: str) -> NpuConfig:
     """The configuration with these parameters, named ``name`` if they do not say."""
-    parameters, values = {field.name: field.type for field in fields(NpuConfig)}, without_removed(values)
+    parameters = {field.name: field.type for field in fields(NpuConfig)}
     for key, value in values.items():
+        if key in REMOVED:
+            raise removed(key)
         if key not in (PRESET, *parameters):
             raise unknown_name("parameter", (PRESET, *parameters), key)
         kind = {"int": int, "bool": bool}.get(str(parameters.get(key)), str)

@@ -288,7 +288,7 @@ class Trainer:
             self._close()
 
     def _learn(self, rows: Any, number: int) -> list[Loss]:
-        """Learn from samples, in the step with this number; figures of the losses of their shards."""
+        """Learn from samples, in the step with this number; the losses of their shards."""
         noise = NoiseStream(self.settings.seed, (_NOISE, number))
         if self.monitor is not None and self.monitor.counts_step(number):
             self.monitor.count_next(len(rows))

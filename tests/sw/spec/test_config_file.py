@@ -55,7 +55,7 @@ def test_names_after_a_preset(tmp_path):
 
 REFUSED = {
     "no TOML": ("preset = ", "must be a configuration in TOML: "),
-    "a parameter that was removed": ('preset = "tiny"\ninteger_loss = true', "integer_loss must be left out: it was"),
+    "a parameter that was removed": ('preset = "tiny"\ninteger_loss = false', "integer_loss must be left out: it was"),
     "a parameter that is none": ('preset = "tiny"\nnarow_depth = 32', "narow_depth'; did you mean narrow_depth?"),
     "a preset that is none": ('preset = "tinny"', "not 'tinny'; did you mean tiny?"),
     "a board that is none": ('preset = "tiny"\nboard = "icebraker"', "did you mean icebreaker?"),
