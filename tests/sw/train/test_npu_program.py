@@ -9,14 +9,17 @@ from onnx import helper, numpy_helper
 from concord.frontend import import_model
 from concord.functions import trainable
 from concord.host.emulated import EmulatedDevice
+from concord.program.chains import Address
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
 from concord.program.verify import verify_phases
 from concord.spec.integers import digit_span
+from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
+from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.plan import digits_of, planned
 from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, random_case, random_images, some_digits
 from support.train_digits import FORMATS
@@ -67,6 +70,18 @@ def test_chains_have_the_least_interval():
     ]
     assert len(chains) > 50
     assert all(chain.steps.interval == chain.least_interval(config) for chain in chains)
+
+
+def test_chains_that_are_split_leave_elements_out_of_the_last_vector_alone():
+    writer = ChainWriter()
+    start = writer.begin()
+    source, place = VectorPlace(Mem.NARROW, Address(7, 3000, 2)), VectorPlace(Mem.WIDE, Address(100, 2, 6))
+    writer.chain(ChainLoops(3, 4), source, vectors=place, valid=3)
+    writer.end()
+    chains = trace(writer.words(LARGE, [start]), LARGE, start).integers
+    assert [(chain.rows, chain.source.base, chain.destination.base, chain.steps.valid) for chain in chains] == [
+        (1, 7, 100, 0), (1, 3007, 102, 0), (1, 6007, 104, 3)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
