@@ -18,6 +18,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.host.rates import Rates, rates_by_link, spoken
 from concord.networks.boards import PresetCandidate, rank
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.builds import clock_note, in_brackets
 from concord.spec.config import NpuConfig
 from concord.spec.links import LINKS
 from concord.spec.presets import presets_of
@@ -49,7 +50,7 @@ def board_table() -> str:
             f"{board.oscillator_hz / 1e6:g} MHz",
             ", ".join(f"`{preset}`" for preset in spec.presets),
             ", ".join(f"{link.name} ({link.text})" for link in spec.links),
-            f"{spec.clock_hz / 1e6:g}",
+            f"{spec.clock_hz / 1e6:g}{in_brackets(clock_note(name, spec.preset))}",
         ))  # fmt: skip
     return _table(("board", "FPGA", "oscillator", "presets", "links", "MHz"), rows, 5)
 

@@ -13,9 +13,10 @@ from concord.compiler.model import compile_graph
 from concord.host.rates import Rates, rates, spoken
 from concord.program.allocator import CapacityError
 from concord.spec.blocks import blocks_of
+from concord.spec.builds import in_brackets
 from concord.spec.config import NpuConfig
 from concord.spec.devices import DEVICES
-from concord.spec.presets import presets_of
+from concord.spec.presets import note_of, presets_of
 from concord_bench.hardware import Rtl
 from concord_bench.networks import Measured, measure_network
 from concord_bench.rates import rates_of
@@ -225,7 +226,7 @@ def ours(measured: Measured, link: Rates, best: str, config: NpuConfig) -> dict[
         "core, per second": spoken(config.clock_hz / measured.cycles),
         "cycles": f"{measured.cycles:,.0f}",
         "MACs busy": f"{measured.busy:.1f} %",
-        "MHz": f"{config.clock_hz / 1e6:g}",
+        "MHz": f"{config.clock_hz / 1e6:g}{in_brackets(note_of(config))}",
         "RTL": measured.verdict,
     }
 
@@ -241,7 +242,7 @@ def beside(model: str, measured: Measured, link: Rates, config: NpuConfig) -> di
                 "over the serial port": spoken(link.per_second),
                 "core or accelerator": spoken(rate),
                 "multipliers": f"{blocks_of(config).multipliers:,} of {device.multipliers:,}",
-                "MHz": f"{config.clock_hz / 1e6:g}",
+                "MHz": f"{config.clock_hz / 1e6:g}{in_brackets(note_of(config))}",
                 "score": f"{measured.score:.3f}",
             },
         )

@@ -89,7 +89,7 @@ def summary(
         "from": source,
         "inputs": inputs,
         "results": outputs,
-        "NPU": f"{config.name}, {counted(config.macs, 'products')} per cycle at {config.clock_hz / 1e6:g} MHz",
+        "NPU": f"{config.name}, {counted(config.macs, 'products')} per cycle at {rates.clock}",
         "program": f"{counted(len(image.metadata.get('layers', ())), 'layers')}, "
         f"{counted(len(image.program), 'instructions')}",
         "weights": f"{sum(len(part.data) for part in image.segments) / 1024:,.1f} KiB, with tables and other constants",

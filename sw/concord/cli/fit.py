@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,10 @@ from concord.cli.selection import selection_options
 from concord.display.tables import text_table
 from concord.host.rates import spoken
 from concord.spec.boards import board_spec
+from concord.spec.builds import in_brackets
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
+from concord.spec.presets import note_of
 from concord.utils.files import check_place, write_text
 
 if TYPE_CHECKING:
@@ -226,16 +229,18 @@ def _figures(candidate: Candidate, judge: Judge | None, serial: bool, wide: bool
 
 def _caption(race: Race, judge: Judge | None, link: str | None) -> str:
     from concord.cycles import ASSUMED_STEPS
-    from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR
+    from concord.fit.resources import ECP5_BUILDS, ICE40_BUILDS, ICE40_LUT_ERROR, greatest_errors
 
     if race.candidates[0].config.serial:
-        errors = f"within {ICE40_LUT_ERROR:.1%} of the {len(ICE40_BUILDS)} builds that it was fitted to"
+        errors = f"within {ICE40_LUT_ERROR:.1%} of the {1 + len(ICE40_BUILDS)} builds that it was fitted to"
         lines = [f"LC is an estimate, {errors}. MHz is that of the board."]
     else:
-        errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
+        luts, clock = (ceil(100 * error) for error in greatest_errors())
+        errors = f"within {luts}% and {clock}% of the {len(ECP5_BUILDS)} presets that were routed"
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
-        if names := [candidate.config.name for candidate in race.candidates if candidate.is_preset]:
-            lines.append(f"*: clock of a bitstream, that of the preset {', '.join(names)}.")
+        if presets := [candidate.config for candidate in race.candidates if candidate.is_preset]:
+            names = ", ".join(f"{config.name}{in_brackets(note_of(config))}" for config in presets)
+            lines.append(f"*: clock of a bitstream, that of the preset {names}.")
     used = race.candidates[0].rates.link
     over = "the board's link" if link is None else f"{used.name}, {used.text}"
     lines.append(f"link/s: samples per second over {over}, in a batch; core/s: what the core computes.")

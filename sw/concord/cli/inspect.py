@@ -206,7 +206,7 @@ def _rates(links: Sequence[Rates]) -> Table:
     """Table of samples per second over every link, with their limits and shares of the time."""
     speed = links[0]
     samples = f", {speed.batch} samples per run" if speed.batch > 1 else ""
-    title = f"Rates at {speed.clock_hz / 1e6:g} MHz ({speed.cycles:,} cycles{speed.assumption}{samples})"
+    title = f"Rates at {speed.clock} ({speed.cycles:,} cycles{speed.assumption}{samples})"
     (what, names), *rows = rate_table(links).items()
     return text_table(title, [what, *names], right=names, rows=((name, *texts) for name, texts in rows))
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from concord.spec.presets import note_of
+
 if TYPE_CHECKING:
     from concord.fit import Candidate, Judge, Race
     from concord.host.measured import LinkComparison
@@ -55,6 +57,7 @@ def npu_facts(config: NpuConfig) -> dict[str, Any]:
         "board": config.board,
         "fingerprint": f"{config.fingerprint:016x}",
         "clock_hz": config.clock_hz,
+        "clock_note": note_of(config),
         "macs_per_cycle": config.macs,
     }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from concord.cli.common import TerminalConsole
+from concord.cli.common import TerminalConsole, echo
 from concord.cli.json_output import json_option, npu_facts, write_json
 from concord.display.tables import text_table
+from concord.spec.builds import STALE, UNROUTED, clock_note
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
@@ -31,6 +32,9 @@ def presets(as_json: bool) -> None:
             f"{config.fingerprint:016x}",
         )
     TerminalConsole().print(table)
+    for note in (STALE, UNROUTED):
+        if names := [name for name, config in PRESETS.items() if clock_note(config.board, name) == note]:
+            echo(f"MHz of {', '.join(names)}: {note}")
 
 
 def _bits(config: NpuConfig) -> dict[str, int]:

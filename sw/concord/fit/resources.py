@@ -1,10 +1,9 @@
 """Resources that a configuration takes: multipliers and memories exactly, logic and clock as fitted to builds.
 
-Builds with an ECP5 are those in ``docs/bench.md``; that of ``ecp5-85f-256`` had its carry chains as synthesis makes
-them, as every configuration has that is no preset. Estimates of LUTs are within :data:`LUT_ERROR` of them. That is no
-error of other shapes, for more numbers were fitted than there are builds; of the presets that no number was fitted to
-(:data:`OTHER_BUILDS`) it is at most :data:`OTHER_LUT_ERROR`. The clock is the line with the least squares of errors,
-which are within :data:`CLOCK_ERROR`.
+LUTs of an ECP5 are those with carry chains as synthesis makes them. They were fitted to builds of ``ecp5-25f``,
+``ecp5-85f`` and ``ecp5-85f-256``, and what options take was counted after synthesis. The clock is the line with the
+least squares of errors of the records (:data:`ECP5_BUILDS`). :func:`greatest_errors` says how far estimates are from
+these; other shapes may be further away.
 
 Builds with an iCE40 are the preset ``up5k`` and configurations like it with fewer lanes or narrower mantissas, with
 seed 1. Logic cells are within :data:`ICE40_LUT_ERROR` of them. The clock is that of the board, for which the PLL is set
@@ -18,9 +17,11 @@ from statistics import linear_regression
 
 from concord.spec.blocks import LEAST_RAM_WORDS, Blocks, banks_of, blocks_of, lacks
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.builds import BUILDS, Build
 from concord.spec.config import NpuConfig
-from concord.spec.devices import FpgaDevice
+from concord.spec.devices import ECP5_DEVICES, FpgaDevice
 from concord.spec.multipliers import paired
+from concord.spec.presets import PRESETS
 
 #: LUTs of a row and of each of its lanes; of two rows' lane whose products share a multiplier; of a register of windows
 #: in a row; of a lane of the multifunction units; of a write under way, in trackers and gates; of a bit of a wide word,
@@ -35,16 +36,13 @@ LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4,
 #: four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry cell is two LUTs, a
 #: cell of LUT RAM six. All are counts after synthesis, and were not fitted.
 FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2620, 6520
-#: LUTs and MHz of builds, by preset.
-BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (40_836, 72.44), "ecp5-85f-256": (53_752, 81.54)}
-#: Greatest errors of the estimates at these builds.
-LUT_ERROR, CLOCK_ERROR = 0.04, 0.15
-#: LUTs of the other presets for an ECP5: of ``ecp5-85f-int8`` after synthesis, of the others packed.
-OTHER_BUILDS = {"tiny": 15_590, "ecp5-85f-mlp": 57_601, "ecp5-85f-int8": 40_530, "ecp5-85f-train": 58_020}
-#: Greatest error of the estimates at these.
-OTHER_LUT_ERROR = 0.05
-#: Lanes, bits of the mantissas of activations and of weights, logic cells and MHz of builds with an iCE40.
-ICE40_BUILDS = ((4, 8, 7, 5190, 28.22), (2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 27.61))
+#: Records of builds with an ECP5.
+ECP5_BUILDS = tuple(build for build in BUILDS if build.board in ECP5_DEVICES)
+#: Share of the LUTs that short carry chains save: 3 % of ``ecp5-85f``, 7 % of ``ecp5-85f-256``.
+SHORT_CHAINS = 0.05
+#: Lanes, bits of the mantissas of activations and of weights, logic cells and MHz of builds with an iCE40 beside
+#: ``up5k``.
+ICE40_BUILDS = ((2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 27.61))
 #: Logic cells of a lane, of a bit of a mantissa, and of the rest.
 ICE40_LANE, ICE40_BIT, ICE40_REST = 67, 14, 4712
 #: Greatest error of the estimate at these builds.
@@ -96,6 +94,18 @@ def use_of(config: NpuConfig) -> Use:
     return Use(luts, _clock_of(luts), blocks)
 
 
+def built_luts(build: Build) -> float:
+    """LUTs of a build with an ECP5 if its carry chains were as synthesis makes them."""
+    return build.cells / (1 - SHORT_CHAINS) if build.short_chains else build.cells
+
+
+def greatest_errors() -> tuple[float, float]:
+    """Greatest relative errors of LUTs and clock at the records."""
+    uses = [(build, use_of(PRESETS[build.preset])) for build in ECP5_BUILDS]
+    luts = max(abs(use.luts / built_luts(build) - 1) for build, use in uses)
+    return luts, max(abs(use.clock_mhz / build.reached_mhz - 1) for build, use in uses)
+
+
 def _logic_luts(width: int, depth: int) -> int:
     """LUTs of that bank of a memory that is too small for block RAM."""
     last = banks_of(depth)[-1]
@@ -111,7 +121,8 @@ def _integer_luts(config: NpuConfig) -> int:
 
 def _clock_of(luts: float) -> float:
     """MHz of an ECP5 design with so many LUTs."""
-    slope, offset = linear_regression(*zip(*BUILDS.values(), strict=True))
+    points = [(built_luts(build), build.reached_mhz) for build in ECP5_BUILDS]
+    slope, offset = linear_regression(*zip(*points, strict=True))
     return offset + slope * luts
 
 

@@ -16,7 +16,9 @@ from concord.image import Image
 from concord.image.feeder_scripts import FeedError, Route, route
 from concord.program import trace
 from concord.spec.boards import link_of, links_of
+from concord.spec.builds import in_brackets
 from concord.spec.links import LinkSpec
+from concord.spec.presets import note_of
 
 #: Share of the time that the device is busy if it is what limits.
 _BUSY = 0.95
@@ -67,6 +69,8 @@ class Rates:
         Time that a call of ``concord.Network.run`` takes besides its runs, to clear flags and to read them.
     at_default : Rates or None
         The same with the serial driver as it is installed, if that is slower.
+    clock_note : str
+        Note about the clock (:func:`concord.spec.presets.note_of`).
     """
 
     sent: float
@@ -85,6 +89,7 @@ class Rates:
     reply_seconds: float = 0.0
     call_seconds: float = 0.0
     at_default: Rates | None = None
+    clock_note: str = ""
 
     @property
     def assumption(self) -> str:
@@ -166,7 +171,12 @@ class Rates:
     @property
     def at(self) -> str:
         """Clock and link in words."""
-        return f"at {self.clock_hz / 1e6:g} MHz and {self.link.text}"
+        return f"at {self.clock} and {self.link.text}"
+
+    @property
+    def clock(self) -> str:
+        """Clock in words, with its note."""
+        return f"{self.clock_hz / 1e6:g} MHz{in_brackets(self.clock_note)}"
 
     @property
     def speeds(self) -> str:
@@ -362,6 +372,7 @@ def _rates(
         window=link.window(config.request_buffer),
         reply_seconds=reply_seconds,
         call_seconds=call.cycles / hz,
+        clock_note=note_of(config),
     )  # fmt: skip
     try:
         feeding = _route(image)

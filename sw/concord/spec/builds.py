@@ -111,13 +111,18 @@ def build_of(board: str, preset: str, link: str | None = None) -> Build | None:
     return next((b for b in BUILDS if (b.board, b.preset) == (board, preset) and link in (None, b.link)), None)
 
 
-def rated_hz(board: str, preset: str) -> int:
-    """Clock that rates of a preset on a board are given for, in hertz."""
+def rated_hz(board: str, preset: str, expected_hz: int = UNROUTED_HZ) -> int:
+    """Clock that rates of a preset on a board are given for, in hertz; ``expected_hz`` where there is no record."""
     build = build_of(board, preset)
-    return UNROUTED_HZ if build is None else build.rated_hz
+    return expected_hz if build is None else build.rated_hz
 
 
 def clock_note(board: str, preset: str) -> str:
     """Note about the clock of a preset on a board: nothing, :data:`STALE` or :data:`UNROUTED`."""
     build = build_of(board, preset)
     return UNROUTED if build is None else STALE if build.stale else ""
+
+
+def in_brackets(note: str) -> str:
+    """A note in brackets, to follow a clock; nothing if there is none."""
+    return f" ({note})" if note else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concord.spec.boards import BOARD_SPECS, board_spec
+from concord.spec.builds import clock_note, rated_hz
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC
 from concord.spec.limits import ACC_WIDTH_MIN, INTEGER_MANT, SCALED_BITS_MAX
@@ -30,7 +31,7 @@ ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2048, narrow_depth=2048, wide_depth=1024,
     program_depth=1024, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=2048,
     code_pages=4, code_scaling=True, writable_matrix=True,
-    clock_hz=72_000_000,
+    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f"),
     board="ulx3s-85f",
 )  # fmt: skip
 #: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
@@ -45,18 +46,28 @@ ECP5_85F_INT8 = ECP5_85F.replace(
 )
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
-    name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
+    name="ecp5-85f-mlp",
+    matrix_depth=1040,
+    wide_depth=1024,
+    window_taps=0,
+    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-mlp"),
 )
 #: For training on the NPU: integer chains, and memories for a network of three layers of some ten thousand weights.
 ECP5_85F_TRAIN = ECP5_85F.replace(
     name="ecp5-85f-train", mfu_lanes=2, integer_chains=True, code_scaling=False, writable_matrix=False,
-    wide_depth=2048, table_depth=256, inbox=0, outbox=0, code_pages=1, clock_hz=70_000_000,
+    wide_depth=2048, table_depth=256, inbox=0, outbox=0, code_pages=1,
+    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-train", 70_000_000),
 )  # fmt: skip
 
 #: The named configurations.
 PRESETS: dict[str, NpuConfig] = {
     c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_INT8, ECP5_85F_TRAIN)
 }
+
+
+def note_of(config: NpuConfig) -> str:
+    """Note about the clock of a preset on its board (:func:`concord.spec.builds.clock_note`); nothing of others."""
+    return clock_note(config.board, config.name) if config.board and config.name in PRESETS else ""
 
 
 def preset(name: str) -> NpuConfig:

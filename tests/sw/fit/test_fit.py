@@ -193,7 +193,7 @@ def test_the_command_without_samples(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
     text = " ".join(output.split())
     assert code == 0 and "Best configurations for net.onnx on ulx3s-25f" in text
-    assert " 6 " in output and "estimates, within 4% and 15% of the 3 builds" in text
+    assert " 6 " in output and re.search(r"estimates, within \d+% and \d+% of the \d presets that", text)
     assert "accuracy was not judged: --input SAMPLES measures what is lost" in text and "accuracy " not in output[:200]
     assert re.search(r"^best: n8-l2-p2-m6: ecp5-25f with .*act_mant=6", output, re.M)
     assert "-o FILE writes it for concord compile --config FILE" in output

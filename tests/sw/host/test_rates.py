@@ -9,18 +9,19 @@ import pytest
 import concord.host.serial_port as serial_port
 from concord.compiler.model import compile_graph
 from concord.cycles import count
+from concord.examples import softmax
 from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import LinkTimeout
 from concord.host.rates import Rates, rates
 from concord.host.timed_line import LineTimes
 from concord.host.traffic import fed_batch, fed_traffic, few_samples, traffic
 from concord.image.feeder_scripts import route
-from concord.spec import boards
+from concord.spec import boards, builds
 from concord.spec.boards import BOARD_SPECS, link_of
 from concord.spec.config import NpuConfig
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.links import CONTROLLED_WINDOW, FTDI, uart, window_of
-from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
 from support.commands import run, two_products
 from support.compiled_nets import perceptron, residual
 from support.link_model import DeviceModel, ModelTransport
@@ -254,3 +255,14 @@ def test_a_line_for_both_directions():
     apart = rates(image)
     shared = replace(apart, link=replace(apart.link, shared=True))
     assert shared.wire_seconds == pytest.approx((apart.sent + apart.received) / apart.link.bytes_per_second)
+
+
+def test_a_clock_that_no_bitstream_of_today_has_is_noted(monkeypatch):
+    record = builds.build_of("ulx3s-25f", "ecp5-25f")
+    image = softmax(ECP5_25F).image()
+    for stale, note in ((False, ""), (True, " (of an older netlist)")):
+        monkeypatch.setattr(builds, "BUILDS", (replace(record, stale=stale),))
+        assert rates(image).at == f"at {ECP5_25F.clock_hz / 1e6:g} MHz{note} and 3 Mbit/s"
+    elsewhere = softmax(ECP5_25F.replace(board="icepi-zero")).image()
+    assert " MHz (not routed here) and 3 Mbit/s" in rates(elsewhere).times
+    assert "(" not in rates(softmax(ECP5_25F.replace(name="mine")).image()).at
